@@ -1,0 +1,17 @@
+# Shortcuts for people who work on this repository; README.md has the commands that need no make.
+.PHONY: test lint demo bench
+PYTHON ?= .venv/bin/python
+
+test:
+	$(PYTHON) -m pytest -q -n 2
+
+lint:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+
+demo:
+	.venv/bin/ogc-plan "$$($(PYTHON) -m models.light resnet50)" --batch 64 --budget 60%
+
+bench:
+	$(PYTHON) -m models.plan_benchmark -o models/results/plans.json

@@ -1,0 +1,40 @@
+"""Plan which tensors of a training step to keep and which to recompute, within a byte budget.
+
+The public names are loaded on first use, so importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .model import Model as Model
+    from .model import load_model as load_model
+    from .pipeline import check as check
+    from .pipeline import plan as plan
+    from .pipeline import verify as verify
+    from .plan_reader import read_plan as read_plan
+    from .plan_record import Plan as Plan
+    from .plan_writer import write_plan as write_plan
+    from .problem import Scope as Scope
+
+_HOMES = {
+    "Model": "model",
+    "check": "pipeline",
+    "load_model": "model",
+    "plan": "pipeline",
+    "verify": "pipeline",
+    "Plan": "plan_record",
+    "read_plan": "plan_reader",
+    "write_plan": "plan_writer",
+    "Scope": "problem",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
