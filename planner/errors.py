@@ -1,0 +1,123 @@
+"""Every error a user can cause. Each message says what, where, the offending value; `remedy` says what to do.
+
+This module imports nothing, so any stage may raise from it.
+"""
+
+
+class OgcPlanError(Exception):
+    """Base of all errors of ogc-plan.
+
+    ``remedy`` is one sentence telling the user what to do next; ``exit_code`` is the process exit
+    code that the command line documents for this kind of error.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class UsageError(OgcPlanError):
+    """An option or argument cannot be used as given."""
+
+    exit_code = 2
+
+
+class ModelError(OgcPlanError):
+    """The model file cannot be planned."""
+
+    exit_code = 3
+
+
+class InvalidModelError(ModelError):
+    """The file is not a valid ONNX model, or contradicts itself."""
+
+
+class UnboundDimensionError(ModelError):
+    """A dimension of an input is symbolic and no value was given for it."""
+
+    exit_code = 2
+
+
+class UnsupportedOpError(ModelError):
+    """A valid model uses something that cannot be planned; the message names node, op and reason."""
+
+    exit_code = 4
+
+
+class BudgetError(OgcPlanError):
+    """The budget cannot be used."""
+
+    exit_code = 2
+
+
+class BudgetSyntaxError(BudgetError):
+    """The text of a budget is not a size, a percentage or ``min``."""
+
+
+class InfeasibleBudgetError(BudgetError):
+    """No plan within the budget was found.
+
+    ``smallest_known_nbytes`` is the smallest peak any plan reached (None when nothing was found);
+    ``lower_bound_nbytes`` is a proven lower bound on the peak of every plan of the stated class.
+    ``proven`` says whether the budget lies below that bound.
+    """
+
+    exit_code = 5
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        smallest_known_nbytes: int | None = None,
+        lower_bound_nbytes: int = 0,
+        proven: bool = False,
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.smallest_known_nbytes = smallest_known_nbytes
+        self.lower_bound_nbytes = lower_bound_nbytes
+        self.proven = proven
+
+
+class SolverError(OgcPlanError):
+    """A solver failed, or its answer did not survive an independent check."""
+
+
+class NoPlanInTimeError(SolverError):
+    """The time limit ended the search before any plan was found."""
+
+    exit_code = 6
+
+
+class ScheduleMismatchError(SolverError):
+    """The replay of a schedule disagrees with what the strategy claimed. A defect of this program."""
+
+
+class PlanError(OgcPlanError):
+    """A plan file cannot be used."""
+
+    exit_code = 7
+
+
+class PlanFormatError(PlanError):
+    """The file is not a well-formed plan."""
+
+
+class PlanVersionError(PlanError):
+    """The plan's version is not known to this program."""
+
+
+class PlanMismatchError(PlanError):
+    """The plan belongs to another model, or its schedule breaks a rule on this one."""
+
+
+class StorageError(OgcPlanError):
+    """A file cannot be read or written, or memory ran out."""
+
+    exit_code = 8
+
+
+class AdapterError(OgcPlanError):
+    """A framework adapter cannot run a plan."""

@@ -1,0 +1,119 @@
+"""The forward graph of a model: tensors, the storages they live in, and operators in topological order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+
+ITEM_BITS = {
+    "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16,
+    "float8e4m3fn": 8, "float8e4m3fnuz": 8, "float8e5m2": 8, "float8e5m2fnuz": 8, "float8e8m0": 8,
+    "float4e2m1": 4, "int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "int2": 2,
+    "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "uint2": 2,
+    "bool": 8, "complex64": 64, "complex128": 128,
+}  # fmt: skip
+
+
+class Role(Enum):
+    """What a tensor is to a training step."""
+
+    INPUT = "input"
+    PARAMETER = "parameter"
+    BUFFER = "buffer"  # constants, running statistics: held all step, never trained
+    ACTIVATION = "activation"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """One block of memory; views share it and it counts once. ``nbytes`` is its size in bytes."""
+
+    name: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value. ``storage`` indexes Graph.storages; ``shape`` is static; ``dtype`` is a key of ITEM_BITS."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    storage: int
+    role: Role
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Dense size in bytes (a view's own size, not its storage's)."""
+        return (self.numel * ITEM_BITS[self.dtype] + 7) // 8
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the tensor can have a gradient."""
+        return self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+class View(Enum):
+    """How an operator's outputs share the storage of its first input, with torch semantics."""
+
+    NONE = "none"  # every output has its own storage
+    WHOLE = "whole"  # a bijective view (Reshape, Transpose): its gradient is a view of the gradient
+    PART = "part"  # Slice, Split, Expand, constant scalar Gather: the gradient needs its own memory
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operator. Inputs and outputs index Graph.tensors; an absent optional input is None."""
+
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int, ...]
+    attributes: tuple[tuple[str, object], ...] = ()
+    view: View = View.NONE
+    deterministic: bool = True
+    scope: str = ""  # module path, where the producer recorded one
+
+    def attribute(self, name: str, default: object = None) -> object:
+        """The value of one attribute, or the default."""
+        return dict(self.attributes).get(name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Operators in topological order over tensors; shapes are static.
+
+    ``assumed`` lists, in sentences, what the reader had to assume about the file.
+    """
+
+    name: str
+    storages: tuple[Storage, ...]
+    tensors: tuple[Tensor, ...]
+    ops: tuple[Op, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    opset: int = 0
+    producer: str = ""
+    dims: tuple[tuple[str, int], ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over topology, attributes, shapes, dtypes and storages; weights and file names do not count."""
+        digest = hashlib.sha256()
+        for tensor in self.tensors:
+            digest.update(json.dumps([tensor.shape, tensor.dtype, tensor.storage, tensor.role.value]).encode())
+        for op in self.ops:
+            attributes = [[key, repr(value)] for key, value in sorted(op.attributes)]
+            fields = [op.op_type, op.domain, op.inputs, op.outputs, attributes, op.view.value]
+            digest.update(json.dumps(fields).encode())
+        digest.update(json.dumps([self.inputs, self.outputs, self.opset]).encode())
+        return digest.hexdigest()

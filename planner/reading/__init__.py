@@ -1,0 +1,1 @@
+"""The rooms behind onnx_reader: input shapes, one pass over the nodes, views, roles and consistency."""

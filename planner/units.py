@@ -1,0 +1,94 @@
+"""Sizes, percentages and times as text: parsing and printing.
+
+``3GB`` = 3 * 10^9 bytes, ``3GiB`` = 3 * 2^30 bytes, ``60%`` = a share of the store-all activation
+peak, ``min`` = the smallest reachable peak.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from .errors import BudgetSyntaxError
+
+_UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGTP", start=1):
+    _UNITS[f"{_letter}B"] = 1000**_power
+    _UNITS[f"{_letter}IB"] = 1024**_power
+_NUMBER = re.compile(r"\+?(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})\s*([A-Za-z%]*)", re.ASCII)
+_REMEDY = "write a size such as 3GB or 3GiB, a percentage such as 60%, or min"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetText:
+    """A budget as written: exactly one of ``nbytes``, ``fraction`` or ``minimum`` is set."""
+
+    nbytes: int | None = None
+    fraction: Fraction | None = None
+    minimum: bool = False
+
+
+def parse_budget(text: str) -> BudgetText:
+    """Parse ``3GB``, ``3 GiB``, ``60%`` or ``min``.
+
+    Raises BudgetSyntaxError for anything else, for zero and for percentages above 100.
+    """
+    shown = text if len(text) <= 40 else text[:37] + "..."
+    stripped = text.strip()
+    if stripped.lower() == "min":
+        return BudgetText(minimum=True)
+    match = _NUMBER.fullmatch(stripped)
+    if match is None:
+        raise BudgetSyntaxError(f"budget {shown!r} is not a size", remedy=_REMEDY)
+    number, unit = Fraction(match[1].rstrip(".")), match[2].upper()
+    if number == 0:
+        raise BudgetSyntaxError(f"budget {shown!r} is zero", remedy=_REMEDY)
+    if unit == "%":
+        if number > 100:
+            raise BudgetSyntaxError(f"budget {shown!r} is above 100%", remedy=_REMEDY)
+        return BudgetText(fraction=number / 100)
+    if unit not in _UNITS:
+        raise BudgetSyntaxError(f"budget {shown!r} has the unknown unit {match[2]!r}", remedy=_REMEDY)
+    nbytes = int(number * _UNITS[unit])
+    if not 1 <= nbytes < 2**62:
+        raise BudgetSyntaxError(f"budget {shown!r} is outside 1 B to 4 EiB", remedy=_REMEDY)
+    return BudgetText(nbytes=nbytes)
+
+
+def parse_size(text: str) -> int:
+    """A plain size in bytes, as ``parse_budget`` reads it, without percentages."""
+    budget = parse_budget(text)
+    if budget.nbytes is None:
+        raise BudgetSyntaxError(f"{text!r} is not a size in bytes", remedy="write a size such as 500MB")
+    return budget.nbytes
+
+
+def format_nbytes(nbytes: int) -> str:
+    """Decimal units with two decimals: ``1.23 GB``; plain bytes below 1 KB."""
+    value, sign = float(abs(nbytes)), "-" if nbytes < 0 else ""
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if value < 999.95 or unit == "TB":
+            return f"{sign}{value:.0f} {unit}" if unit == "B" else f"{sign}{value:.2f} {unit}"
+        value /= 1000
+    raise AssertionError("unreachable")
+
+
+def format_both(nbytes: int) -> str:
+    """Decimal and binary side by side: ``3.00 GB (2.79 GiB)``."""
+    value, unit = float(nbytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1023.95 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{format_nbytes(nbytes)} ({value:.2f} {unit})"
+
+
+def format_ns(ns: int) -> str:
+    """Nanoseconds for people: ``12.3 ms``."""
+    value = float(ns)
+    for unit in ("ns", "us", "ms"):
+        if value < 999.5:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} s"
