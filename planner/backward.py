@@ -1,0 +1,216 @@
+"""Graph -> TrainingGraph: which ops have a backward, what it reads, and how gradients flow.
+
+The rules of the memory model: a gradient lives from the first consumer's backward to the producer's;
+views share storages, and bijective views share gradients; parameters, buffers and inputs are
+stationary; dead branches and frozen parameters have no backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+
+from .backward_rules import is_differentiable, is_known, saved_for_backward, shares_gradient
+from .errors import UsageError
+from .graph import Graph, Op, Role, Storage, View
+from .training import BackwardOp, Gradient, GradientEdge, Stationary, TrainingGraph, TrainingOp
+
+CPU_GENERATOR_STATE_NBYTES = 5056  # torch.get_rng_state().numel()
+OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+
+
+class _Slots:
+    """Gradient buffers: leaves by storage, bijective views with their base, everything else its own."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.gradients: list[Gradient] = []
+        self._slot: dict[int, int] = {}
+        self._leaf: dict[int, int] = {}
+        self._graph = graph
+        self._base = {
+            output: op.inputs[0]
+            for op in graph.ops
+            if op.view is View.WHOLE
+            for output in op.outputs
+            if op.inputs and op.inputs[0] is not None
+        }
+        self._made = {output for op in graph.ops for output in op.outputs}
+
+    def of(self, tensor: int) -> int:
+        """The gradient slot of a tensor, created at first use."""
+        while self._base.get(tensor) is not None:
+            base = self._base[tensor]
+            assert base is not None
+            tensor = base
+        value = self._graph.tensors[tensor]
+        if tensor in self._made:
+            table, key, nbytes = self._slot, tensor, value.nbytes
+        else:
+            table, key, nbytes = self._leaf, value.storage, self._graph.storages[value.storage].nbytes
+        if key not in table:
+            table[key] = len(self.gradients)
+            parameter = tensor not in self._made and value.role is Role.PARAMETER
+            self.gradients.append(Gradient(f"gradient of {value.name}", nbytes, parameter))
+        return table[key]
+
+
+def trainable_parameters(graph: Graph, frozen: tuple[str, ...]) -> frozenset[int]:
+    """Storages of the parameters that get a gradient; ``frozen`` are globs on tensor names.
+
+    Raises UsageError for a glob that matches no parameter.
+    """
+    made = {output for op in graph.ops for output in op.outputs}  # a slice of a parameter is not the parameter
+    parameters = [t for i, t in enumerate(graph.tensors) if t.role is Role.PARAMETER and t.is_float and i not in made]
+    for glob in frozen:
+        if not any(fnmatchcase(tensor.name, glob) for tensor in parameters):
+            raise UsageError(
+                f"--frozen {glob!r} matches no parameter", remedy="list parameters with: ogc-plan show MODEL -v"
+            )
+    stopped = {t.storage for t in parameters if any(fnmatchcase(t.name, glob) for glob in frozen)}
+    return frozenset(t.storage for t in parameters) - stopped
+
+
+def _needs_gradient(graph: Graph, trainable: frozenset[int]) -> list[bool]:
+    needs = [t.role is Role.PARAMETER and t.is_float and t.storage in trainable for t in graph.tensors]
+    for op in graph.ops:
+        flows = is_differentiable(op) and any(i is not None and needs[i] for i in op.inputs)
+        for output in op.outputs:
+            needs[output] = flows and graph.tensors[output].is_float
+    return needs
+
+
+def derive_backward(
+    graph: Graph, *, frozen: tuple[str, ...] = (), optimizer: str | None = None, grad_accumulation: bool = False
+) -> TrainingGraph:
+    """Apply the training rules to a forward graph.
+
+    ``optimizer`` is a key of OPTIMIZER_STATES or None; its state counts per trainable parameter byte.
+    ``grad_accumulation`` keeps a second full set of parameter gradients alive all step.
+    """
+    trainable = trainable_parameters(graph, frozen)
+    needs = _needs_gradient(graph, trainable)
+    slots = _Slots(graph)
+    seeds = tuple(dict.fromkeys(slots.of(t) for t in graph.outputs if needs[t] and graph.tensors[t].is_float))
+    differentiated = _ops_with_backward(graph, needs, slots, set(seeds))
+
+    storages: list[Storage] = []
+    index: dict[int, int] = {}  # graph storage -> training storage
+    aliases: list[list[str]] = []
+    ops: list[TrainingOp] = []
+    taken = {tensor.name for tensor in graph.tensors}
+    made_by_op = {graph.tensors[o].storage for op in graph.ops if op.view is View.NONE for o in op.outputs}
+
+    def moved(tensor: int) -> int | None:
+        storage = graph.tensors[tensor].storage
+        return index[storage] if storage in made_by_op else None
+
+    for position, op in enumerate(graph.ops):
+        for output in op.outputs:
+            storage = graph.tensors[output].storage
+            if storage in made_by_op and storage not in index:
+                index[storage] = len(storages)
+                storages.append(Storage(graph.tensors[output].name, graph.storages[storage].nbytes))
+                aliases.append([])
+            if storage in made_by_op:
+                aliases[index[storage]].append(graph.tensors[output].name)
+        if op.view is View.WHOLE or (op.view is View.PART and position not in differentiated):
+            continue
+        backward: BackwardOp | None = None
+        hidden: tuple[int, ...] = ()
+        if position in differentiated:
+            backward, hidden = _backward_op(graph, op, needs, slots, moved, len(storages))
+        reads: tuple[int, ...] = ()
+        writes: tuple[int, ...] = ()
+        if op.view is View.NONE:
+            reads = tuple(dict.fromkeys(s for i in op.inputs if i is not None and (s := moved(i)) is not None))
+            writes = tuple(index[graph.tensors[o].storage] for o in op.outputs)
+            for number, nbytes in enumerate(hidden):
+                name = f"{op.name}#{number}"
+                while name in taken:
+                    name += "_"
+                taken.add(name)
+                storages.append(Storage(name, nbytes))
+                aliases.append([name])
+                writes += (len(storages) - 1,)
+        state = 0 if op.deterministic else CPU_GENERATOR_STATE_NBYTES
+        ops.append(TrainingOp(op.name, op.op_type, reads, writes, backward, state, position))
+    outputs = tuple(dict.fromkeys(s for t in graph.outputs if (s := moved(t)) is not None))
+    return TrainingGraph(
+        tuple(ops),
+        tuple(storages),
+        tuple(slots.gradients),
+        outputs,
+        seeds,
+        _stationary(graph, trainable, optimizer, grad_accumulation),
+        tuple(tuple(names) for names in aliases),
+        graph.fingerprint,
+        (*graph.assumed, *_assumed(graph, differentiated)),
+    )
+
+
+def _ops_with_backward(graph: Graph, needs: list[bool], slots: _Slots, arriving: set[int]) -> frozenset[int]:
+    """Ops that a gradient reaches and that pass one on, found by walking the graph backwards."""
+    reached: set[int] = set()
+    for position in range(len(graph.ops) - 1, -1, -1):
+        op = graph.ops[position]
+        wanted = [i for i in op.inputs if i is not None and needs[i]]
+        if not wanted or not is_differentiable(op) or op.view is View.WHOLE:
+            continue
+        if any(needs[o] and slots.of(o) in arriving for o in op.outputs):
+            reached.add(position)
+            arriving.update(slots.of(i) for i in wanted)
+    return frozenset(reached)
+
+
+def _backward_op(
+    graph: Graph, op: Op, needs: list[bool], slots: _Slots, moved: Callable[[int], int | None], next_storage: int
+) -> tuple[BackwardOp, tuple[int, ...]]:
+    """The backward of one op and the sizes of its hidden buffers, which get storages from ``next_storage`` on."""
+    positions = frozenset(p for p, i in enumerate(op.inputs) if i is not None and needs[i])
+    saved = saved_for_backward(op, graph, positions)
+    tensors = [op.inputs[p] for p in saved.inputs if p < len(op.inputs)] + [op.outputs[p] for p in saved.outputs]
+    reads = tuple(dict.fromkeys(s for t in tensors if t is not None and (s := moved(t)) is not None))
+    hidden = saved.hidden_nbytes
+    if op.view is not View.NONE:
+        reads, hidden = (), ()
+    takes = tuple(dict.fromkeys(slots.of(o) for o in op.outputs if needs[o]))
+    gives = []
+    for position in sorted(positions):
+        tensor = op.inputs[position]
+        assert tensor is not None
+        slot = slots.of(tensor)
+        shared = shares_gradient(op, graph, position) and not slots.gradients[slot].parameter
+        gives.append(GradientEdge(slot, takes[0] if shared else None, position))
+    hidden_reads = tuple(range(next_storage, next_storage + len(hidden)))
+    return BackwardOp(reads + hidden_reads, takes, tuple(gives)), hidden
+
+
+def _stationary(graph: Graph, trainable: frozenset[int], optimizer: str | None, grad_accumulation: bool) -> Stationary:
+    if optimizer is not None and optimizer not in OPTIMIZER_STATES:
+        known = ", ".join(sorted(OPTIMIZER_STATES))
+        raise UsageError(f"optimizer {optimizer!r} is unknown", remedy=f"choose one of {known}")
+    by_role: dict[Role, set[int]] = {role: set() for role in Role}
+    for tensor in graph.tensors:
+        by_role[tensor.role].add(tensor.storage)
+    claimed = by_role[Role.PARAMETER]
+    size = [storage.nbytes for storage in graph.storages]
+    trained = sum(size[s] for s in trainable)
+    return Stationary(
+        parameter_nbytes=sum(size[s] for s in claimed),
+        buffer_nbytes=sum(size[s] for s in by_role[Role.BUFFER] - claimed),
+        input_nbytes=sum(size[s] for s in by_role[Role.INPUT] - claimed - by_role[Role.BUFFER]),
+        optimizer_nbytes=trained * OPTIMIZER_STATES[optimizer] if optimizer else 0,
+        accumulated_gradient_nbytes=trained if grad_accumulation else 0,
+    )
+
+
+def _assumed(graph: Graph, differentiated: frozenset[int]) -> tuple[str, ...]:
+    unknown = sorted({op.op_type for i, op in enumerate(graph.ops) if i in differentiated and not is_known(op)})
+    notes = [
+        f"{name}: no rule, its backward is charged with all inputs and outputs, hidden buffers unknown"
+        for name in unknown
+    ]
+    roots = [graph.tensors[t].storage for t in graph.outputs if graph.tensors[t].role is Role.ACTIVATION]
+    if len(set(roots)) < len(roots):
+        notes.append("outputs that share memory: one output gradient is charged for all of them")
+    return tuple(notes)
