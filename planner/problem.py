@@ -1,0 +1,213 @@
+"""What a strategy sees: integer arrays of one training step under one memory scope.
+
+The backward order is fixed here, so the gradient bytes alive at each backward step are constants;
+`gradient_memory` derives them as lifetime intervals (the replay in simulate.py counts references
+instead and shares nothing with this file).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .training import OpCost, TrainingGraph
+
+Ints = NDArray[np.int64]
+
+
+class Scope(Enum):
+    """Which bytes a budget bounds: everything, or everything but stationary memory and parameter gradients."""
+
+    TOTAL = "total"
+    ACTIVATIONS = "activations"
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A proven lower bound on the peak, the step that sets it and the storages that step holds, largest first."""
+
+    nbytes: int
+    step: str
+    storages: tuple[str, ...]
+
+    def describe(self) -> str:
+        """The step and the tensors that bind the floor, in words."""
+        shown = ", ".join(repr(name) for name in self.storages[:3])
+        more = f" and {len(self.storages) - 3} more" if len(self.storages) > 3 else ""
+        return f"{self.step} (holds {shown}{more})" if shown else self.step
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One step to be planned. Storages and ops are indexed as in the TrainingGraph.
+
+    during_nbytes[k]: gradients, workspace and stationary bytes during the k-th backward (shape [m]);
+    between_nbytes[k]: the same between the (k-1)-th and the k-th backward, index 0 before the first
+    (shape [m]); stationary bytes of the scope are included everywhere. ``pinned`` storages are held by
+    the caller from their first forward to the end.
+    """
+
+    graph: TrainingGraph
+    costs: tuple[OpCost, ...]
+    scope: Scope
+    base_nbytes: int
+    backward_order: tuple[int, ...]
+    during_nbytes: Ints
+    between_nbytes: Ints
+    keep: frozenset[int] = frozenset()  # storages the user wants kept
+    recompute: frozenset[int] = frozenset()  # storages the user wants recomputed
+
+    @cached_property
+    def op_count(self) -> int:
+        """Number of ops."""
+        return len(self.graph.ops)
+
+    @cached_property
+    def nbytes(self) -> Ints:
+        """Size of each storage."""
+        return np.array([storage.nbytes for storage in self.graph.storages], dtype=np.int64)
+
+    @cached_property
+    def producer(self) -> Ints:
+        """Op that writes each storage."""
+        return np.array(self.graph.producer, dtype=np.int64)
+
+    @cached_property
+    def forward_ns(self) -> Ints:
+        """Forward time of each op."""
+        return np.array([cost.forward_ns for cost in self.costs], dtype=np.int64)
+
+    @cached_property
+    def pinned(self) -> frozenset[int]:
+        """Storages the caller holds."""
+        return frozenset(self.graph.outputs)
+
+    @cached_property
+    def store_all_ns(self) -> int:
+        """Forward + backward time of a step that recomputes nothing."""
+        backward = sum(self.costs[op].backward_ns for op in self.backward_order)
+        return int(self.forward_ns.sum()) + backward
+
+    @cached_property
+    def pinned_nbytes(self) -> int:
+        """Bytes of the pinned storages; all alive when the backward starts."""
+        return sum(self.graph.storages[s].nbytes for s in self.pinned)
+
+    @cached_property
+    def floor(self) -> Floor:
+        """A proven lower bound on the peak: the most any single forward or backward step must hold alone."""
+        graph, size = self.graph, [s.nbytes for s in self.graph.storages]
+        seeded = int(self.between_nbytes[0]) + self.pinned_nbytes if len(self.backward_order) else self.base_nbytes
+        best = Floor(seeded, "the start of the backward", tuple(sorted(graph.storages[s].name for s in self.pinned)))
+
+        def consider(nbytes: int, step: str, held: set[int]) -> Floor:
+            if nbytes <= best.nbytes:
+                return best
+            largest = sorted(held, key=lambda s: (-size[s], s))
+            return Floor(nbytes, step, tuple(graph.storages[s].name for s in largest))
+
+        for op, cost in zip(graph.ops, self.costs, strict=True):
+            held = set(op.reads) | set(op.writes)
+            nbytes = self.base_nbytes + sum(size[s] for s in held) + cost.forward_workspace_nbytes
+            best = consider(nbytes, f"the forward of {op.op_type} {op.name!r}", held)
+        for position, index in enumerate(self.backward_order):
+            backward = graph.ops[index].backward
+            assert backward is not None
+            held = set(backward.reads) | self.pinned
+            nbytes = sum(size[s] for s in held) + int(self.during_nbytes[position])
+            best = consider(nbytes, f"the backward of {graph.ops[index].op_type} {graph.ops[index].name!r}", held)
+        return best
+
+    @property
+    def floor_nbytes(self) -> int:
+        """Bytes of the floor."""
+        return self.floor.nbytes
+
+
+def gradient_memory(
+    graph: TrainingGraph, costs: tuple[OpCost, ...], order: tuple[int, ...], scope: Scope
+) -> tuple[Ints, Ints]:
+    """Gradient and workspace bytes at each backward step of ``order``: (during[m], between[m]).
+
+    Walks the backward once and follows every gradient block from its allocation to the step that
+    releases its last alias. A fan-in sum holds both operands and the result for a moment. Under
+    Scope.ACTIVATIONS the block that ends up as a parameter's gradient is not counted.
+    """
+    remaining = [0] * len(graph.gradients)
+    for index in order:
+        backward = graph.ops[index].backward
+        assert backward is not None
+        for edge in backward.gives:
+            remaining[edge.gradient] += 1
+    sizes: list[int] = []  # one entry per gradient block
+    users: list[int] = []
+    alive = 0
+    block: dict[int, int] = {}  # gradient -> its current block
+
+    def allocate(gradient: int, final: bool) -> int:
+        nonlocal alive
+        counted = not (final and graph.gradients[gradient].parameter and scope is Scope.ACTIVATIONS)
+        sizes.append(graph.gradients[gradient].nbytes if counted else 0)
+        users.append(1)
+        alive += sizes[-1]
+        return len(sizes) - 1
+
+    def release(which: int) -> None:
+        nonlocal alive
+        users[which] -= 1
+        if users[which] == 0:
+            alive -= sizes[which]
+
+    for gradient in graph.seeds:
+        block[gradient] = allocate(gradient, final=False)
+    during, between = [], []
+    for index in order:
+        backward = graph.ops[index].backward
+        assert backward is not None
+        between.append(alive)
+        given: list[tuple[int, int]] = []
+        for edge in backward.gives:
+            remaining[edge.gradient] -= 1
+            if edge.alias_of is not None and edge.alias_of in block:
+                users[block[edge.alias_of]] += 1
+                given.append((edge.gradient, block[edge.alias_of]))
+            else:
+                final = remaining[edge.gradient] == 0 and edge.gradient not in block
+                final = final and all(gradient != edge.gradient for gradient, _ in given)
+                given.append((edge.gradient, allocate(edge.gradient, final)))
+        peak = alive + costs[index].backward_workspace_nbytes
+        for gradient in backward.takes:
+            if gradient in block:
+                release(block.pop(gradient))
+        for position, (gradient, new) in enumerate(given):
+            if gradient not in block:
+                block[gradient] = new
+                continue
+            pending = any(other == gradient for other, _ in given[position + 1 :])
+            result = allocate(gradient, final=remaining[gradient] == 0 and not pending)
+            peak = max(peak, alive)
+            release(new)
+            release(block[gradient])
+            block[gradient] = result
+        during.append(peak)
+    return np.array(during, dtype=np.int64), np.array(between, dtype=np.int64)
+
+
+def build_problem(
+    graph: TrainingGraph,
+    costs: tuple[OpCost, ...],
+    scope: Scope,
+    *,
+    keep: frozenset[int] = frozenset(),
+    recompute: frozenset[int] = frozenset(),
+) -> Problem:
+    """The problem of planning ``graph`` under the default backward order and one memory scope."""
+    graph.validate()
+    base = graph.stationary.total_nbytes if scope is Scope.TOTAL else 0
+    order = graph.backward_order
+    during, between = gradient_memory(graph, costs, order, scope)
+    return Problem(graph, costs, scope, base, order, during + base, between + base, keep, recompute)

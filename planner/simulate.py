@@ -1,0 +1,230 @@
+"""The independent judge: replays a schedule step by step and counts bytes.
+
+Shares no code with the strategies, with `Problem` or with `lower`: live storages are a set, gradients
+are reference-counted blocks, and every step is checked before it runs. Memory-model rules are cited
+where they act; README.md, "What is counted", has them in words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import PlanMismatchError
+from .schedule import Schedule, Step, StepKind
+from .training import OpCost, TrainingGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Bytes per step: the most held *during* a step (total and activations) and what is live *after* it.
+
+    ``time_ns`` is the whole step; ``recompute_ns`` the part that recomputation adds.
+    """
+
+    total_nbytes: tuple[int, ...]
+    activation_nbytes: tuple[int, ...]
+    after_nbytes: tuple[int, ...]
+    time_ns: int
+    recompute_ns: int
+
+    @property
+    def peak_total_nbytes(self) -> int:
+        """Peak of everything."""
+        return max(self.total_nbytes)
+
+    @property
+    def peak_activation_nbytes(self) -> int:
+        """Peak without stationary memory and parameter gradients."""
+        return max(self.activation_nbytes)
+
+
+@dataclass(slots=True)
+class _Block:
+    """A gradient's memory: its size and how many refer to it."""
+
+    nbytes: int
+    references: int = 0
+
+
+class _Replay:
+    def __init__(self, graph: TrainingGraph, costs: tuple[OpCost, ...], schedule: Schedule) -> None:
+        self.graph, self.costs = graph, costs
+        self.live: set[int] = set()
+        self.states: set[int] = set()
+        self.pinned = frozenset(graph.outputs)
+        self.ran: set[int] = set()
+        self.done: set[int] = set()
+        self.recomputed = {step.index for step in schedule if step.kind is StepKind.RECOMPUTE}
+        self.held = graph.stationary.total_nbytes
+        self.finished_nbytes = 0  # parameter gradients
+        self.stationary = graph.stationary.total_nbytes
+        self.blocks: dict[int, _Block] = {}
+        self.missing = [0] * len(graph.gradients)
+        for op in graph.ops:
+            for edge in op.backward.gives if op.backward else ():
+                self.missing[edge.gradient] += 1
+        self.seeded = False
+        self.peak = 0
+        self.activation_peak = 0
+
+    def mark(self, extra: int = 0) -> None:
+        self.peak = max(self.peak, self.held + extra)
+        self.activation_peak = max(self.activation_peak, self.held + extra - self.stationary - self.finished_nbytes)
+
+    def fail(self, position: int, what: str, step: Step) -> PlanMismatchError:
+        named = self.graph.storages if step.kind is StepKind.FREE and not step.random_state else self.graph.ops
+        name = named[step.index].name
+        return PlanMismatchError(
+            f"step {position} ({step.kind.value} {name!r}) {what}",
+            remedy="make the plan again for this model",
+        )
+
+    def forward(self, position: int, step: Step) -> int:
+        op, cost = self.graph.ops[step.index], self.costs[step.index]
+        first = step.kind is StepKind.FORWARD
+        if first == (step.index in self.ran):
+            raise self.fail(position, "is a repeated forward" if first else "recomputes an op that has not run", step)
+        for storage in op.reads:
+            if storage not in self.live:
+                raise self.fail(position, f"reads {self.graph.storages[storage].name!r}, which is not alive", step)
+        if first and step.index in self.recomputed and op.random_state_nbytes:
+            self.states.add(step.index)
+            self.held += op.random_state_nbytes
+        elif not first and op.random_state_nbytes and step.index not in self.states:
+            raise self.fail(position, "needs a generator state that was freed", step)
+        self.ran.add(step.index)
+        # A re-run allocates every output; a duplicate of something alive goes at the end of the step.
+        duplicates = sum(self.graph.storages[s].nbytes for s in op.writes if s in self.live)
+        fresh = [s for s in op.writes if s not in self.live]
+        self.live.update(fresh)
+        self.held += sum(self.graph.storages[s].nbytes for s in fresh)
+        self.mark(duplicates + cost.forward_workspace_nbytes)
+        return cost.forward_ns
+
+    def backward(self, position: int, step: Step) -> int:
+        op, cost = self.graph.ops[step.index], self.costs[step.index]
+        backward = op.backward
+        if backward is None or step.index in self.done:
+            raise self.fail(position, "has no backward left to run", step)
+        self.start_backward(position, step)
+        for storage in backward.reads:
+            if storage not in self.live:
+                raise self.fail(position, f"reads {self.graph.storages[storage].name!r}, which is not alive", step)
+        for gradient in backward.takes:
+            if self.missing[gradient]:
+                raise self.fail(position, f"runs before {self.graph.gradients[gradient].name!r} is complete", step)
+        contributions: list[tuple[int, _Block]] = []
+        for edge in backward.gives:
+            self.missing[edge.gradient] -= 1
+            shared = self.blocks.get(edge.alias_of) if edge.alias_of is not None else None
+            if shared is None:
+                shared = self.block(edge.gradient)
+            shared.references += 1
+            contributions.append((edge.gradient, shared))
+        self.finish(contributions)
+        self.mark(cost.backward_workspace_nbytes)
+        for gradient in backward.takes:
+            if gradient in self.blocks:
+                self.drop(self.blocks.pop(gradient))
+        while contributions:
+            gradient, contribution = contributions.pop(0)
+            present = self.blocks.get(gradient)
+            if present is None:
+                self.blocks[gradient] = contribution
+                continue
+            total = self.block(gradient)  # a fan-in sum holds both operands and the result for a moment
+            total.references += 1
+            last = not self.missing[gradient] and all(other != gradient for other, _ in contributions)
+            if last and self.graph.gradients[gradient].parameter:
+                self.finished_nbytes += total.nbytes
+            self.mark()
+            self.drop(contribution)
+            self.drop(present)
+            self.blocks[gradient] = total
+        self.done.add(step.index)
+        return cost.backward_ns
+
+    def start_backward(self, position: int, step: Step) -> None:
+        """Hand in the output gradients; every forward must have run and every output must be alive."""
+        if self.seeded:
+            return
+        if len(self.ran) < len(self.graph.ops):
+            missing = next(op.name for i, op in enumerate(self.graph.ops) if i not in self.ran)
+            raise self.fail(position, f"starts the backward before op {missing!r} has run", step)
+        self.seeded = True
+        self.seed()
+
+    def seed(self) -> None:
+        for gradient in self.graph.seeds:
+            block = self.block(gradient)
+            block.references = 1
+            self.blocks[gradient] = block
+
+    def block(self, gradient: int) -> _Block:
+        nbytes = self.graph.gradients[gradient].nbytes
+        self.held += nbytes
+        return _Block(nbytes)
+
+    def finish(self, contributions: list[tuple[int, _Block]]) -> None:
+        """A parameter gradient with a single contribution is the final one from the moment it exists."""
+        for gradient, block in contributions:
+            alone = sum(other == gradient for other, _ in contributions) == 1 and gradient not in self.blocks
+            if self.graph.gradients[gradient].parameter and alone and not self.missing[gradient]:
+                self.finished_nbytes += block.nbytes
+
+    def drop(self, block: _Block) -> None:
+        block.references -= 1
+        if block.references == 0:
+            self.held -= block.nbytes
+
+    def free(self, position: int, step: Step) -> None:
+        if step.random_state:
+            if step.index not in self.states:
+                raise self.fail(position, "frees a generator state twice", step)
+            self.states.discard(step.index)
+            self.held -= self.graph.ops[step.index].random_state_nbytes
+            return
+        if step.index not in self.live:
+            raise self.fail(position, "frees a storage that is not alive", step)
+        if step.index in self.pinned:
+            raise self.fail(position, "frees a model output, which the caller still holds", step)
+        self.live.discard(step.index)
+        self.held -= self.graph.storages[step.index].nbytes
+
+
+def simulate(graph: TrainingGraph, costs: tuple[OpCost, ...], schedule: Schedule) -> Timeline:
+    """Replay ``schedule`` and return bytes per step and times.
+
+    Raises PlanMismatchError naming the step that reads a freed storage, frees twice, runs an op out
+    of order or leaves something undone.
+    """
+    replay = _Replay(graph, costs, schedule)
+    total, activations, after = [], [], []
+    forward_ns = backward_ns = 0
+    first_forward_ns = sum(cost.forward_ns for cost in costs)
+    last_forward = max(
+        (i for i, step in enumerate(schedule) if step.kind is StepKind.FORWARD), default=-1
+    )  # the caller hands in its gradients once the forward has ended
+    for position, step in enumerate(schedule):
+        replay.peak, replay.activation_peak = replay.held, replay.held - replay.stationary - replay.finished_nbytes
+        if position > last_forward and step.kind is not StepKind.FREE:
+            replay.start_backward(position, step)
+            replay.mark()
+        if step.kind is StepKind.FREE:
+            replay.free(position, step)
+        elif step.kind is StepKind.BACKWARD:
+            backward_ns += replay.backward(position, step)
+        else:
+            forward_ns += replay.forward(position, step)
+        total.append(replay.peak)
+        activations.append(replay.activation_peak)
+        after.append(replay.held)
+    undone = [op.name for i, op in enumerate(graph.ops) if op.backward and i not in replay.done]
+    if undone or len(replay.ran) < len(graph.ops):
+        never = undone or [op.name for i, op in enumerate(graph.ops) if i not in replay.ran]
+        raise PlanMismatchError(
+            f"the schedule ends without running {never[0]!r}", remedy="make the plan again for this model"
+        )
+    return Timeline(
+        tuple(total), tuple(activations), tuple(after), forward_ns + backward_ns, forward_ns - first_forward_ns
+    )
