@@ -1,0 +1,49 @@
+"""The only door to numba: `compiled` turns a function into machine code and remembers it between runs.
+
+The cache lives in the user's cache folder, not beside the installed sources: those may be read-only,
+and files that pip did not write there would outlive an uninstall and shadow the next version. It is keyed
+by the sources of all kernels: numba itself does not notice a change in a function that another one inlined.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _cache_folder() -> str:
+    """A writable folder for compiled kernels: the user's cache, else a temporary one for this process."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or tempfile.gettempdir()
+    elif sys.platform == "darwin":
+        base = os.path.expanduser("~/Library/Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    sources = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        sources.update(source.read_bytes())
+    folder = Path(base) / "ogc-plan" / f"kernels-{sources.hexdigest()[:16]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return str(folder)
+    except OSError:
+        return tempfile.mkdtemp(prefix="ogc-plan-kernels-")
+
+
+os.environ.setdefault("NUMBA_CACHE_DIR", _cache_folder())
+
+import numba  # noqa: E402  (it reads its cache folder when it is imported)
+
+
+def compiled(function: Function) -> Function:
+    """Compile with numba at the first call, or load what an earlier run compiled."""
+    made: Function = numba.njit(cache=True)(function)
+    return made

@@ -1,0 +1,170 @@
+"""The certificate: a linear relaxation of rematerialisation at a few chosen backward steps ("stages").
+
+Checkmate (Jain et al., MLSys 2020) decides every value at every time step, n^2 variables. Here only the
+steps that carry the peak get variables, and rows are generated until the relaxation's own rounding stops
+showing new ones. Variables in [0, 1], q counting stages in backward order, t storages, i ops:
+
+E[q,t]  t is alive during the backward at stage q
+R[q,i]  i is recomputed between stage q-1 and stage q (the last interval ends the step)
+Z[q,i]  i is recomputed at least once after stage q
+
+Any schedule with the default backward order, in any forward order and with any number of recomputations,
+satisfies every row, so the optimum bounds its recomputation time from below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..problem import Problem
+from .linear_program import LinearProgram, certified_bound, solve
+
+BOUND_CLASS = "the default backward order; any forward order, any number of recomputations"
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """A certified bound in ns (0 when the solver gave up) and alive[t] = E[0,t], shape [storages]."""
+
+    bound_ns: int
+    alive: NDArray[np.float64]
+    solved: bool
+
+
+class StageLP:
+    """Builds and solves the relaxation of one problem for varying budgets and stages."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.order = problem.backward_order
+        self.needs: list[tuple[int, ...]] = []
+        for op in self.order:
+            backward = problem.graph.ops[op].backward
+            assert backward is not None
+            self.needs.append(tuple(s for s in backward.reads if not self.free[s]))
+        self.reads = [tuple(s for s in op.reads if not self.free[s]) for op in problem.graph.ops]
+
+    @cached_property
+    def free(self) -> list[bool]:
+        """Storages that cost nothing to keep: held by the caller, or empty."""
+        return [
+            s in self.problem.pinned or storage.nbytes == 0 for s, storage in enumerate(self.problem.graph.storages)
+        ]
+
+    @cached_property
+    def last_use(self) -> list[int]:
+        """Latest backward position that reads a storage directly; -1 if none."""
+        last = [-1] * len(self.free)
+        for position, needs in enumerate(self.needs):
+            for storage in needs:
+                last[storage] = position
+        return last
+
+    @cached_property
+    def last_useful(self) -> list[int]:
+        """Latest backward position that a storage can serve, directly or through a recomputation."""
+        useful = list(self.last_use)
+        for op in range(self.problem.op_count - 1, -1, -1):
+            latest = max((useful[s] for s in self.problem.graph.ops[op].writes if not self.free[s]), default=-1)
+            for storage in self.reads[op]:
+                useful[storage] = max(useful[storage], latest)
+        return useful
+
+    @cached_property
+    def op_useful(self) -> list[int]:
+        """Latest backward position that a re-run of an op can serve."""
+        writes = [op.writes for op in self.problem.graph.ops]
+        return [max((self.last_useful[s] for s in w if not self.free[s]), default=-1) for w in writes]
+
+    def program(self, budget_nbytes: int, stages: Sequence[int]) -> tuple[LinearProgram, dict[int, int]]:
+        """The LP for ``stages`` (backward positions; 0 is always one) and the variables E[0,.] by storage."""
+        problem, lp = self.problem, LinearProgram()
+        size, producer = problem.nbytes.tolist(), problem.producer.tolist()
+        time = problem.forward_ns.tolist()
+        positions = sorted({0, *stages})
+        alive: dict[int, int] = {}  # E[q-1, .]
+        first: dict[int, int] = {}
+        again: dict[int, int] = {}  # Z[q-1, .]
+        previous = -1
+        for q, position in enumerate([*positions, len(self.order)]):
+            runs: dict[int, int] = {}
+            if q > 0:
+                runs = self._interval(
+                    lp, time, alive, producer, range(previous + 1, min(position + 1, len(self.order)))
+                )
+            if position == len(self.order):
+                for op, variable in again.items():
+                    lp.at_least(0, [(1, runs[op]), (-1, variable)] if op in runs else [(-1, variable)])
+                break
+            now = self._stage(lp, position, alive if q else None, runs, producer)
+            later = {op: lp.variable() for op, useful in enumerate(self.op_useful) if useful > position}
+            for op, variable in again.items():
+                terms = [(1, table[op]) for table in (later, runs) if op in table]
+                lp.at_least(0, [*terms, (-1, variable)])
+            for op, variable in later.items():
+                for storage in self.reads[op]:
+                    lp.at_least(0, [*self._available(storage, now, later, producer), (-1, variable)])
+            for storage, last in enumerate(self.last_use):
+                if last > position:
+                    lp.at_least(1, self._available(storage, now, later, producer))
+            room = budget_nbytes - int(problem.during_nbytes[position]) - problem.pinned_nbytes
+            lp.at_least(-room, [(-size[storage], variable) for storage, variable in now.items()])
+            if q == 0:
+                first = now
+            alive, again, previous = now, later, position
+        return lp, first
+
+    @staticmethod
+    def _available(
+        storage: int, alive: dict[int, int], runs: dict[int, int], producer: list[int]
+    ) -> list[tuple[int, int]]:
+        """Terms that are at least 1 when a storage is alive or recomputed."""
+        terms = [(1, alive[storage])] if storage in alive else []
+        return terms + ([(1, runs[producer[storage]])] if producer[storage] in runs else [])
+
+    def _interval(
+        self, lp: LinearProgram, time: list[int], alive: dict[int, int], producer: list[int], covered: range
+    ) -> dict[int, int]:
+        """R variables of the interval that ends with the backwards ``covered``, and its rows."""
+        runs = {op: lp.variable(time[op]) for op, useful in enumerate(self.op_useful) if useful >= covered.start}
+        for op, variable in runs.items():
+            for storage in self.reads[op]:
+                lp.at_least(0, [*self._available(storage, alive, runs, producer), (-1, variable)])
+        for storage in sorted({s for position in covered for s in self.needs[position]}):
+            lp.at_least(1, self._available(storage, alive, runs, producer))
+        return runs
+
+    def _stage(
+        self, lp: LinearProgram, position: int, alive: dict[int, int] | None, runs: dict[int, int], producer: list[int]
+    ) -> dict[int, int]:
+        """E variables of one stage: what may be alive there came from the stage before or a recomputation."""
+        useful = self.last_useful
+        now = {s: lp.variable() for s in range(len(self.free)) if useful[s] >= position and not self.free[s]}
+        if alive is not None:
+            for storage, variable in now.items():
+                lp.at_least(0, [*self._available(storage, alive, runs, producer), (-1, variable)])
+        for storage in self.needs[position]:
+            lp.at_least(1, [(1, now[storage])])
+        return now
+
+    def solve(self, budget_nbytes: int, stages: Sequence[int], time_limit_s: float | None = None) -> Relaxation:
+        """Solve the relaxation and certify its bound."""
+        program, first = self.program(budget_nbytes, stages)
+        answer = solve(program, time_limit_s)
+        alive = np.ones(len(self.free))
+        for storage in range(len(self.free)):
+            if not self.free[storage]:
+                alive[storage] = answer.primal[first[storage]] if storage in first else 0.0
+        return Relaxation(certified_bound(program, answer.dual) if answer.solved else 0, alive, answer.solved)
+
+
+def lower_bound(problem: Problem, budget_nbytes: int, stages: Sequence[int] = (0,)) -> int:
+    """A certified lower bound on the recomputation time (ns) of every plan of BOUND_CLASS within the budget."""
+    if not problem.backward_order:
+        return 0
+    return StageLP(problem).solve(budget_nbytes, stages).bound_ns
