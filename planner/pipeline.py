@@ -1,0 +1,289 @@
+"""The whole line: model file -> training graph -> problem -> strategy -> schedule -> replay -> plan.
+
+`check` is the gate: verify, the adapters and emit all replay a plan through it, and nothing above the
+budget passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+from .backward_rules import RULES_VERSION
+from .errors import (
+    BudgetSyntaxError,
+    InfeasibleBudgetError,
+    NoPlanInTimeError,
+    OgcPlanError,
+    PlanMismatchError,
+    ScheduleMismatchError,
+)
+from .model import Model, store_all_timeline
+from .plan_record import BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
+from .problem import Problem, Scope, build_problem
+from .schedule import Schedule, lower
+from .simulate import Timeline, simulate
+from .solution import Solution, Status
+from .strategies import strategy_named
+from .training import OpCost, TrainingGraph
+from .units import BudgetText, format_both, parse_budget
+
+Progress = Callable[[str, "int | None", int], None]
+
+
+def resolve_budget(budget: BudgetText, scope: Scope | None, store_all: Timeline) -> tuple[int | None, Scope]:
+    """Bytes (None for ``min``) and scope: sizes bound the total, percentages and ``min`` the activations.
+
+    A percentage is always of the store-all peak of the scope it bounds.
+    """
+    if budget.nbytes is not None:
+        return budget.nbytes, scope or Scope.TOTAL
+    chosen = scope or Scope.ACTIVATIONS
+    return (None if budget.fraction is None else int(peak_of(store_all, chosen) * budget.fraction)), chosen
+
+
+def peak_of(timeline: Timeline, scope: Scope) -> int:
+    """The peak in bytes that a budget of ``scope`` bounds."""
+    return timeline.peak_total_nbytes if scope is Scope.TOTAL else timeline.peak_activation_nbytes
+
+
+def replay(problem: Problem, solution: Solution) -> tuple[Schedule, Timeline]:
+    """The schedule of a solution that has decisions, and its replay.
+
+    Raises ScheduleMismatchError where the replay gives other bytes or times than the strategy claims.
+    """
+    assert solution.decisions is not None
+    schedule = lower(problem.graph, solution.decisions)
+    timeline = simulate(problem.graph, problem.costs, schedule)
+    peak = peak_of(timeline, problem.scope)
+    if peak != solution.peak_nbytes or timeline.recompute_ns != solution.objective_ns:
+        raise ScheduleMismatchError(
+            f"strategy {solution.strategy!r} claims {solution.peak_nbytes} B and {solution.objective_ns} ns, the "
+            f"replay gives {peak} B and {timeline.recompute_ns} ns",
+            remedy="please report this with the model",
+        )
+    return schedule, timeline
+
+
+def plan(
+    model: Model,
+    budget: str,
+    *,
+    scope: Scope | None = None,
+    strategy: str = "optimal",
+    headroom: str = "0%",
+    keep: Iterable[str] = (),
+    recompute: Iterable[str] = (),
+    time_limit_s: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Plan:
+    """Plan one training step of ``model`` within ``budget`` (``3GB``, ``60%``, ``min``).
+
+    Raises BudgetSyntaxError, InfeasibleBudgetError (with the smallest peak found and the proven floor)
+    or NoPlanInTimeError. The returned plan has been replayed and lies within the budget.
+    """
+    solve = strategy_named(strategy)
+    store_all = model.store_all()
+    asked, scope = resolve_budget(parse_budget(budget), scope, store_all)
+    problem = model.problem(scope, keep, recompute)
+    reserve = _headroom(headroom, asked)
+    options = {"progress": progress} if strategy == "optimal" else {}
+    limit = None if asked is None else asked - reserve
+    solution = solve(problem, limit, time_limit_s=time_limit_s, seed=seed, **options)
+    if solution.decisions is None:
+        raise _no_plan(problem, budget, limit or 0, reserve, solution, strategy, time_limit_s, seed)
+    schedule, timeline = replay(problem, solution)
+    result = Plan(
+        ModelRecord(
+            Path(model.path).name,
+            model.sha256,
+            model.training.fingerprint,
+            model.graph.producer,
+            model.graph.opset,
+            model.dims,
+            model.batch,
+            model.inputs,
+            model.training.assumed,
+            RULES_VERSION,
+        ),
+        BudgetRecord(
+            budget,
+            solution.peak_nbytes if limit is None else limit,
+            scope.value,
+            reserve,
+            model.optimizer,
+            model.grad_accumulation,
+            model.frozen,
+            model.device,
+        ),
+        model.training,
+        model.costs,
+        schedule,
+        timeline,
+        _peaks(model, timeline, store_all),
+        Times(timeline.recompute_ns, timeline.time_ns - timeline.recompute_ns, f"roofline:{model.device}"),
+        Certificate(
+            solution.status.value,
+            solution.bound_ns,
+            solution.bound_class,
+            solution.strategy,
+            seed,
+            solution.stopped_early,
+            f"ortools {version('ortools')}",
+            solution.notes,
+        ),
+        tuple(
+            (model.training.storages[s].name, model.graph.ops[op.forward].scope)
+            for op in model.training.ops
+            for s in op.writes
+            if model.graph.ops[op.forward].scope
+        ),
+    )
+    check(model.training, model.costs, result)
+    return result
+
+
+def _headroom(text: str, budget_nbytes: int | None) -> int:
+    """Bytes to keep free below the budget: a percentage of it or a size."""
+    if text.strip() in ("0", "0%", ""):
+        return 0
+    parsed = parse_budget(text)
+    if parsed.minimum or budget_nbytes is None:
+        raise BudgetSyntaxError(
+            f"headroom {text!r} cannot be set aside from a budget of {budget_nbytes or 'min'}",
+            remedy="write --headroom 5% or --headroom 500MB together with a size or percentage budget",
+        )
+    reserve = parsed.nbytes if parsed.nbytes is not None else int(budget_nbytes * (parsed.fraction or 0))
+    if reserve >= budget_nbytes:
+        raise BudgetSyntaxError(f"headroom {text!r} leaves nothing of the budget", remedy="write a smaller --headroom")
+    return reserve
+
+
+def _peaks(model: Model, timeline: Timeline, store_all: Timeline) -> Peaks:
+    return Peaks(
+        timeline.peak_total_nbytes,
+        timeline.peak_activation_nbytes,
+        store_all.peak_total_nbytes,
+        store_all.peak_activation_nbytes,
+        build_problem(model.training, model.costs, Scope.TOTAL).floor_nbytes,
+        build_problem(model.training, model.costs, Scope.ACTIVATIONS).floor_nbytes,
+    )
+
+
+def _no_plan(
+    problem: Problem,
+    budget: str,
+    limit: int,
+    reserve: int,
+    solution: Solution,
+    strategy: str,
+    time_limit_s: float | None,
+    seed: int,
+) -> OgcPlanError:
+    """The error for a budget (``limit`` after ``reserve`` of headroom): what is proven, reachable, and binds it."""
+    from .strategies.optimal import smallest_peak
+
+    floor = problem.floor
+    scope = "peak" if problem.scope is Scope.TOTAL else "activation peak"
+    if solution.stopped_early and solution.status is not Status.INFEASIBLE:
+        return NoPlanInTimeError(
+            f"no plan within {budget} found before the time limit of {time_limit_s:g} s",
+            remedy="raise --time-limit, or ask for the smallest peak with --budget min",
+        )
+    smallest = solution.smallest_nbytes  # `optimal` has looked for it unless the budget lies below the floor
+    if strategy != "optimal" or smallest is None:
+        smallest = smallest_peak(problem, time_limit_s=time_limit_s, seed=seed)
+    proven = limit < floor.nbytes
+    fixed = strategy not in ("optimal", "greedy", "layers")
+    if fixed and not proven and solution.smallest_nbytes is not None:
+        fixed_peak = format_both(solution.smallest_nbytes)
+        message = f"strategy {strategy!r} has one fixed plan, its {scope} of {fixed_peak} lies above {budget}"
+        remedy = "use --strategy optimal, which plans for a budget"
+        return InfeasibleBudgetError(
+            message, remedy=remedy, smallest_known_nbytes=smallest, lower_bound_nbytes=floor.nbytes, proven=False
+        )
+    after = f" after {format_both(reserve)} of headroom" if reserve else ""
+    verdict = "is proven infeasible" if proven else "has no plan we could find (not proven infeasible)"
+    message = (
+        f"budget {budget} = {format_both(limit)}{after} {verdict}: smallest {scope} found {format_both(smallest)}, "
+        f"proven floor {format_both(floor.nbytes)} at {floor.describe()}"
+    )
+    # A headroom in percent grows with the budget, one in bytes does not: enough for either.
+    enough = max(smallest + reserve, -(-smallest * (limit + reserve) // max(1, limit)))
+    remedy = f"pass --budget {enough}B or more"
+    if problem.scope is Scope.ACTIVATIONS:
+        remedy += " with --scope activations"
+    remedy += ", or a smaller --batch"
+    return InfeasibleBudgetError(
+        message, remedy=remedy, smallest_known_nbytes=smallest, lower_bound_nbytes=floor.nbytes, proven=proven
+    )
+
+
+def check(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Timeline:
+    """Replay a plan's schedule on ``graph`` and hold it to everything the plan promises.
+
+    Raises PlanMismatchError when the graph is another one, when a step breaks a rule, when the replay
+    gives other bytes or times than the plan states, or when the peak lies above the budget.
+    """
+    remedy = "make the plan again for this model"
+    if graph.fingerprint != made.model.fingerprint:
+        raise PlanMismatchError(
+            f"the plan was made for graph {made.model.fingerprint[:12]}, this one is {graph.fingerprint[:12]}",
+            remedy=remedy,
+        )
+    if [op.name for op in graph.ops] != [op.name for op in made.graph.ops]:
+        raise PlanMismatchError("the plan's ops are not this graph's ops", remedy=remedy)
+    timeline = simulate(graph, costs, made.schedule)
+    reference = store_all_timeline(graph, costs)[1]
+    floors = [build_problem(graph, costs, scope).floor_nbytes for scope in (Scope.TOTAL, Scope.ACTIVATIONS)]
+    for what, promised, replayed in (
+        ("store-all total peak", made.peak.store_all_total_nbytes, reference.peak_total_nbytes),
+        ("store-all activation peak", made.peak.store_all_activation_nbytes, reference.peak_activation_nbytes),
+        ("floor of the total", made.peak.floor_total_nbytes, floors[0]),
+        ("floor of the activations", made.peak.floor_activation_nbytes, floors[1]),
+        ("total peak", made.peak.total_nbytes, timeline.peak_total_nbytes),
+        ("activation peak", made.peak.activation_nbytes, timeline.peak_activation_nbytes),
+        ("recomputation time", made.time.recompute_ns, timeline.recompute_ns),
+        ("step time", made.time.store_all_ns, timeline.time_ns - timeline.recompute_ns),
+    ):
+        if promised != replayed:
+            raise PlanMismatchError(
+                f"the plan promises a {what} of {promised}, its replay gives {replayed}", remedy=remedy
+            )
+    for what, promised_series, series in (
+        ("total", made.timeline.total_nbytes, timeline.total_nbytes),
+        ("activation", made.timeline.activation_nbytes, timeline.activation_nbytes),
+        ("after-step", made.timeline.after_nbytes, timeline.after_nbytes),
+    ):
+        if promised_series != series:
+            step = next(
+                (i for i, pair in enumerate(zip(promised_series, series, strict=False)) if pair[0] != pair[1]), -1
+            )
+            raise PlanMismatchError(f"the plan's {what} timeline differs from its replay at step {step}", remedy=remedy)
+    bound = peak_of(timeline, Scope(made.budget.scope))
+    if bound > made.budget.nbytes:
+        raise PlanMismatchError(
+            f"the plan's peak of {bound} B lies above its budget of {made.budget.nbytes} B", remedy=remedy
+        )
+    return timeline
+
+
+def verify(made: Plan, model: Model | None = None) -> Timeline:
+    """Replay a plan from its own graph and, where the model is given, from a graph derived afresh."""
+    timeline = check(made.graph, made.costs, made)
+    if model is None:
+        return timeline
+    if made.model.rules_version != RULES_VERSION:
+        raise PlanMismatchError(
+            f"the plan follows edition {made.model.rules_version} of the training rules, this program {RULES_VERSION}",
+            remedy="make the plan again",
+        )
+    plain = replace(model.training, ops=tuple(replace(op, forward=-1) for op in model.training.ops))
+    if model.training.fingerprint == made.model.fingerprint and (plain != made.graph or model.costs != made.costs):
+        raise PlanMismatchError(
+            "the plan's storages, ops or costs differ from those derived from the model", remedy="make the plan again"
+        )
+    return check(model.training, model.costs, made)
