@@ -1,0 +1,167 @@
+"""`ogc-plan compare`: every strategy on one graph, judged by one simulator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ogc_plan.planner.model import Model
+from ogc_plan.planner.pipeline import replay, resolve_budget
+from ogc_plan.planner.problem import Problem, Scope
+from ogc_plan.planner.strategies import strategy_named
+from ogc_plan.planner.units import format_nbytes, format_ns, parse_budget
+from rich.text import Text
+
+from .report import field, percent, plain_table
+from .terminal import Activity, one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DEFAULT_BUDGETS = ("80%", "60%", "40%")
+BUDGETED = ("optimal", "greedy", "layers")
+FIXED = ("keep-all", "speed", "segments:2", "segments:4", "sqrt", "ogc")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One strategy at one budget. Peaks and times are None where it has no plan within the budget.
+
+    ``optimal_ns`` is the recomputation time of `optimal` within this row's own activation peak;
+    ``bounded`` says that the strategy proves a bound.
+    """
+
+    strategy: str
+    budget: str
+    activation_nbytes: int | None = None
+    total_nbytes: int | None = None
+    recompute_ns: int | None = None
+    bound_ns: int = 0
+    bounded: bool = False
+    seconds: float = 0.0
+    optimal_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All rows and what they are measured against."""
+
+    model: str
+    store_all_activation_nbytes: int
+    store_all_ns: int
+    source: str
+    rows: tuple[Row, ...]
+
+
+def _run(
+    problem: Problem, name: str, budget: str, limit: int | None, time_limit_s: float | None,
+    seed: int, spinner: Activity,
+) -> Row:  # fmt: skip
+    spinner.now(f"{name} {budget}".strip())
+    progress = spinner.progress(problem.store_all_ns, f"{name} {budget}: ") if name == "optimal" else None
+    options = {"progress": progress} if progress is not None else {}
+    solve = strategy_named(name)
+    started = time.perf_counter()
+    solution = solve(problem, limit, time_limit_s=time_limit_s, seed=seed, **options)
+    row = Row(name, budget, seconds=time.perf_counter() - started)
+    if solution.decisions is None:
+        return row
+    _, timeline = replay(problem, solution)
+    return replace(
+        row,
+        activation_nbytes=timeline.peak_activation_nbytes,
+        total_nbytes=timeline.peak_total_nbytes,
+        recompute_ns=timeline.recompute_ns,
+        bound_ns=solution.bound_ns,
+        bounded=bool(solution.bound_class),
+    )
+
+
+def compare_strategies(
+    model: Model, budgets: Sequence[str], *, scope: Scope | None, time_limit_s: float | None, seed: int,
+    spinner: Activity,
+) -> Comparison:  # fmt: skip
+    """Run every strategy; for each row also `optimal` within that row's activation peak."""
+    store_all = model.store_all()
+    inner = model.problem(Scope.ACTIVATIONS)
+
+    def run(problem: Problem, name: str, budget: str, limit: int | None) -> Row:
+        return _run(problem, name, budget, limit, time_limit_s, seed, spinner)
+
+    run(inner, "keep-all", "", None)  # loads what is compiled, so that no row is charged for it
+    rows = [run(inner, name, "", None) for name in FIXED]
+    for text in dict.fromkeys(budgets):
+        limit, chosen = resolve_budget(parse_budget(text), scope, store_all)
+        problem = inner if chosen is Scope.ACTIVATIONS else model.problem(chosen)
+        rows += [run(problem, name, text, limit) for name in BUDGETED]
+    best: dict[int, int | None] = {}
+    for row in rows:  # `optimal` itself at an activation peak it was already given needs no second run
+        if row.strategy == "optimal" or row.activation_nbytes is None or row.activation_nbytes in best:
+            continue
+        at = row.activation_nbytes
+        best[at] = 0 if row.recompute_ns == 0 else run(inner, "optimal", f"at {format_nbytes(at)}", at).recompute_ns
+    rows = [
+        row if row.strategy == "optimal" or row.activation_nbytes is None
+        else replace(row, optimal_ns=best[row.activation_nbytes])
+        for row in rows
+    ]  # fmt: skip
+    return Comparison(
+        model.path, store_all.peak_activation_nbytes, store_all.time_ns, f"roofline:{model.device}", tuple(rows)
+    )
+
+
+def rows_as_data(comparison: Comparison) -> dict[str, Any]:
+    """For programs; bytes, ns, shares of a store-all step."""
+    whole = max(1, comparison.store_all_ns)
+
+    def shares(row: Row) -> dict[str, float | None]:
+        return {
+            "overhead": None if row.recompute_ns is None else row.recompute_ns / whole,
+            "bound": row.bound_ns / whole if row.bounded else None,
+            "gap": (row.recompute_ns - row.bound_ns) / whole if row.bounded and row.recompute_ns is not None else None,
+            "optimal_overhead": None if row.optimal_ns is None else row.optimal_ns / whole,
+        }
+
+    data = asdict(comparison)
+    data["rows"] = [{**asdict(row), **shares(row)} for row in comparison.rows]
+    return data
+
+
+def print_rows(out: Console, comparison: Comparison) -> None:
+    """For people: one line per strategy and budget."""
+    table = plain_table("strategy", "budget", "peak", "of all", "overhead", "bound", "gap", "secs", "optimal", gap=2)
+    whole, everything = max(1, comparison.store_all_ns), max(1, comparison.store_all_activation_nbytes)
+    previous = ""
+    for row in comparison.rows:
+        if row.budget != previous:
+            table.add_section()
+            previous = row.budget
+        if row.activation_nbytes is None or row.recompute_ns is None:
+            cells = ["no plan found", "", "", "", "", f"{row.seconds:.1f}", ""]
+        else:
+            cells = [
+                format_nbytes(row.activation_nbytes),
+                f"{row.activation_nbytes / everything:.1%}",
+                percent(row.recompute_ns / whole),
+                percent(row.bound_ns / whole) if row.bounded else "",
+                percent((row.recompute_ns - row.bound_ns) / whole) if row.bounded else "",
+                f"{row.seconds:.1f}",
+                "" if row.optimal_ns is None else percent(row.optimal_ns / whole),
+            ]
+        table.add_row(Text(row.strategy), row.budget, *cells, style="bold" if row.strategy == "optimal" else "")
+    field(out, "model", one_line(comparison.model, 80))
+    stored = format_nbytes(comparison.store_all_activation_nbytes)
+    field(
+        out, "store-all", f"{stored} of activations, {format_ns(comparison.store_all_ns)} a step ({comparison.source})"
+    )
+    out.print()
+    out.print(table)
+    out.print()
+    field(
+        out,
+        "",
+        "peak: of activations, of all: of store-all's; overhead, bound, gap: of a store-all step; "
+        "optimal: its overhead within the peak of this row",
+    )

@@ -1,0 +1,124 @@
+"""Files named on the command line: models, plans, ``-`` for the standard streams, and where a plan goes."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ogc_plan.planner.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    from ogc_plan.planner.plan_record import Plan
+
+STDIO = "-"
+_GZIP = b"\x1f\x8b"
+
+
+@contextmanager
+def readable(path: str) -> Iterator[str]:
+    """The path of a file that can be read; ``-`` is copied from stdin to a temporary file.
+
+    Raises StorageError for a missing file, a folder or a file without read permission.
+    """
+    if path == STDIO:
+        content = sys.stdin.buffer.read()
+        with tempfile.TemporaryDirectory(prefix="ogc-plan-") as folder:
+            copy = Path(folder, "stdin.gz" if content.startswith(_GZIP) else "stdin")
+            copy.write_bytes(content)
+            yield str(copy)
+        return
+    try:
+        if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
+            raise StorageError(
+                f"cannot read {path!r}: it is a pipe or a device", remedy="pipe the file in and pass - for its name"
+            )
+        with open(path, "rb"):
+            pass
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise StorageError(f"cannot read {path!r}: {why}", remedy="check the path and its permissions") from error
+    yield path
+
+
+def is_plan(path: str) -> bool:
+    """Whether the file holds JSON (packed or not), which an ONNX model never does; decided by content, not by name."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4096)
+        if head.startswith(_GZIP):
+            with gzip.open(path) as packed:
+                head = packed.read(4096)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return True  # a damaged .gz can only be a plan; read_plan says what is wrong with it
+    except OSError as error:
+        raise StorageError(f"cannot read {path!r}: {error.strerror}", remedy="check the path") from error
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+
+
+def refuse_plan(path: str, shown: str) -> None:
+    """Raise UsageError for a plan where a model belongs."""
+    if is_plan(path):
+        raise UsageError(f"{shown!r} is not an ONNX model but JSON", remedy="look at a plan with: ogc-plan show PLAN")
+
+
+def check_target(path: str) -> None:
+    """Refuse, before any work, a path a plan cannot be written to."""
+    if path == STDIO:
+        return
+    target = Path(path)
+    try:
+        mode = target.stat().st_mode if os.path.lexists(target) and target.exists() else None
+    except (OSError, ValueError) as error:
+        raise StorageError(f"cannot write {path!r}: {error}", remedy="choose another -o path") from error
+    if mode is not None and stat.S_ISDIR(mode):
+        raise StorageError(f"cannot write {path!r}: it is a folder", remedy=f"write -o {path.rstrip('/')}/plan.json")
+    if mode is not None and not stat.S_ISREG(mode):
+        return  # a pipe or a device: opening it early would already act on it
+    if not target.parent.is_dir():
+        raise StorageError(
+            f"cannot write {path!r}: the folder {str(target.parent)!r} does not exist",
+            remedy=f"make it with: mkdir -p {target.parent}",
+        )
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise StorageError(
+            f"cannot write {path!r}: the folder {str(target.parent)!r} is not writable",
+            remedy="choose another -o path",
+        )
+
+
+def write_to(plan: Plan, path: str) -> None:
+    """Write a plan to a file (whole or not at all), to stdout (``-``), or into a pipe or device."""
+    from ogc_plan.planner.plan_writer import dumps, write_plan
+
+    if path == STDIO:
+        print_bytes(dumps(plan).encode("utf-8", "surrogatepass"))
+        return
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        try:  # never replaced by a file: /dev/null stays what it is
+            target.write_bytes(dumps(plan).encode("utf-8", "surrogatepass"))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise StorageError(f"cannot write {path!r}: {error.strerror}", remedy="choose another -o path") from error
+        return
+    write_plan(plan, os.path.realpath(path) if target.is_symlink() else path)
+
+
+def print_bytes(content: bytes) -> None:
+    """Write bytes to stdout and flush, so that a full disk or a closed pipe is noticed here."""
+    sys.stdout.flush()
+    buffer = getattr(sys.stdout, "buffer", None)
+    if buffer is None:
+        sys.stdout.write(content.decode("utf-8", "backslashreplace"))
+    else:
+        buffer.write(content)
+    sys.stdout.flush()

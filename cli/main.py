@@ -1,0 +1,298 @@
+"""The command line. `ogc-plan MODEL --budget 3GB` is the default command; show, compare and verify are named.
+
+Everything heavy is imported inside a command, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from ogc_plan.planner.errors import PlanFormatError, UsageError
+
+from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, write_to
+from .options import ModelOptions, check_headroom, model_options, output_options, parse_duration, search_options
+from .terminal import activity, console, report_failure, tolerate_any_text
+
+_SUMMARY = "Plan which tensors of a training step to keep and which to recompute, within a byte budget."
+_EXAMPLES = """\
+  ogc-plan model.onnx --budget 3GB -o plan.json  total peak of 3*10^9 bytes
+  ogc-plan model.onnx --budget 60% --batch 64    60% of store-all's activations
+  ogc-plan model.onnx --budget min               the smallest peak it can reach
+"""
+_EXIT_CODES = """\
+  0 done            1 our defect         2 usage         3 invalid model
+  4 unsupported op  5 budget infeasible  6 out of time   7 bad plan or mismatch
+  8 input, output or memory              130 interrupted
+"""
+
+
+def _takes_value(option: str) -> bool:
+    """Whether an option word is followed by its value as a separate word."""
+    for command in (plan, *cli.commands.values()):
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and option in parameter.opts:
+                return not parameter.is_flag and not parameter.count
+    return False
+
+
+def _first_file(words: Sequence[str]) -> int | None:
+    """Position of the first word that is neither an option nor an option's value; None behind ``--``."""
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word == "--":
+            return None
+        if word == STDIO or not word.startswith("-"):
+            return position
+        position += 2 if "=" not in word and _takes_value(word) else 1
+    return None
+
+
+class _Cli(click.Group):
+    """A group whose default command takes a file: the first file-like word decides."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        at = _first_file(args)
+        if at is not None and args[at] in self.commands:
+            return args[at], self.commands[args[at]], [*args[:at], *args[at + 1 :]]
+        return "", plan, args
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage("ogc-plan", "MODEL --budget SIZE [OPTIONS]")
+        formatter.write_usage("ogc-plan", "COMMAND ...", prefix="       ")
+        formatter.write_paragraph()
+        formatter.write_text(_SUMMARY)
+        formatter.write(f"\n{_EXAMPLES}")
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(70)) for name, command in self.commands.items()])
+        with formatter.section("Options"):
+            options = [parameter for parameter in plan.params if isinstance(parameter, click.Option)]
+            records = [option.get_help_record(ctx) for option in options]
+            formatter.write_dl([record for record in records if record] + [("--version", "Show the version.")])
+        formatter.write(f"\nExit codes:\n{_EXIT_CODES}")
+
+
+class _PlanCommand(click.Command):
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        cli.format_help(ctx, formatter)
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        click.echo(f"ogc-plan {version('ogc-plan')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_Cli,
+    help=_SUMMARY,
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.help_option("-h", "--help")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version)
+def cli() -> None:
+    """Hold the commands; the default one is `plan`."""
+
+
+@click.command(cls=_PlanCommand, add_help_option=False)
+@click.argument("model", metavar="MODEL")
+@click.option("--budget", metavar="SIZE", help="3GB or 3GiB of total peak, 60% of the store-all activations, or min.")
+@click.option("-o", "--output", metavar="PATH", help="Write the plan there; - for stdout, .gz to pack.")
+@model_options()
+@click.option("--strategy", default="optimal", show_default=True, metavar="NAME", help="Or another of compare.")
+@click.option("--headroom", default="0%", metavar="SIZE", help="Keep this much of the budget free: 5% or 200MB.")
+@click.option("--keep", multiple=True, metavar="GLOB", help="Tensors to keep.")
+@click.option("--recompute", multiple=True, metavar="GLOB", help="Tensors to recompute.")
+@search_options("What the budget bounds; by default sizes the total, percentages the activations.")
+@output_options()
+def plan(model: str, **options: Any) -> None:
+    """Plan one training step of MODEL within a budget."""
+    shape = ModelOptions.take(options)
+    budget, target, data = options["budget"], options["output"], options["format"] == "json"
+    if budget is None:
+        raise UsageError("no budget is given", remedy="pass --budget 3GB, --budget 60% or --budget min")
+    limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
+    from ogc_plan.planner.units import parse_budget
+
+    parse_budget(budget)
+    check_headroom(options["headroom"])
+    if target is not None:
+        check_target(target)
+    with activity(options["quiet"]) as spinner, readable(model) as path:
+        spinner.now("starting")
+        from ogc_plan.planner import pipeline
+        from ogc_plan.planner.problem import Scope
+        from ogc_plan.planner.strategies import strategy_named
+
+        strategy_named(options["strategy"])
+        refuse_plan(path, model)
+        spinner.now(f"reading {model}")
+        ready = shape.load(path)
+        spinner.now("planning")
+        made = pipeline.plan(
+            ready,
+            budget,
+            scope=Scope(options["scope"]) if options["scope"] else None,
+            strategy=options["strategy"],
+            headroom=options["headroom"],
+            keep=options["keep"],
+            recompute=options["recompute"],
+            time_limit_s=limit,
+            seed=options["seed"],
+            progress=spinner.progress(sum(cost.forward_ns + cost.backward_ns for cost in ready.costs)),
+        )
+        if target is not None:
+            spinner.now(f"writing {target}")
+            write_to(made, target)
+    from .report import print_plan, summary
+
+    if data and target != STDIO:
+        _print_json(summary(made, target))
+    if not options["quiet"]:
+        people = sys.stderr if data or target == STDIO else sys.stdout
+        place = {None: "nowhere: pass -o plan.json to keep the plan", STDIO: "to standard output"}
+        print_plan(console(people), made, verbose=options["verbose"], written=place.get(target) or str(target))
+
+
+@cli.command(add_help_option=False)
+@click.argument("file", metavar="MODEL|PLAN")
+@model_options()
+@output_options()
+def show(file: str, **options: Any) -> None:
+    """What is in a model or a plan, and where the memory goes."""
+    shape = ModelOptions.take(options)
+    with activity(options["quiet"]) as spinner, readable(file) as path:
+        spinner.now(f"reading {file}")
+        if is_plan(path):
+            if shape.given():
+                raise UsageError(f"{', '.join(shape.given())} cannot change a plan", remedy="drop these options")
+            from ogc_plan.planner.pipeline import verify as replay
+            from ogc_plan.planner.plan_reader import read_plan
+
+            made, ready = read_plan(path), None
+            replay(made)  # nothing is reported that is not true
+        else:
+            made, ready = None, shape.load(path)
+    from . import model_report
+    from .report import print_plan, summary
+
+    data = options["format"] == "json"
+    if ready is not None and data:
+        _print_json(model_report.describe(ready, everything=options["verbose"]))
+    elif ready is not None:
+        model_report.print_model(console(sys.stdout), ready, verbose=options["verbose"])
+    elif made is not None and data:
+        _print_json(summary(made, file))
+    elif made is not None:
+        print_plan(console(sys.stdout), made, verbose=options["verbose"], written="")
+
+
+@cli.command(add_help_option=False)
+@click.argument("model", metavar="MODEL")
+@click.option("--budget", multiple=True, metavar="SIZE", help="Budgets to compare at; 80%, 60% and 40% by default.")
+@model_options()
+@search_options("What the budgets bound.")
+@output_options()
+def compare(model: str, **options: Any) -> None:
+    """Every strategy on the same graph and the same simulator."""
+    shape = ModelOptions.take(options)
+    limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
+    from ogc_plan.planner.units import parse_budget
+
+    for text in options["budget"]:
+        parse_budget(text)
+    with activity(options["quiet"]) as spinner, readable(model) as path:
+        spinner.now("starting")
+        from ogc_plan.planner.problem import Scope
+
+        from .compare import DEFAULT_BUDGETS, compare_strategies, print_rows, rows_as_data
+
+        spinner.now(f"reading {model}")
+        refuse_plan(path, model)
+        ready = shape.load(path)
+        result = compare_strategies(
+            ready,
+            options["budget"] or DEFAULT_BUDGETS,
+            scope=Scope(options["scope"]) if options["scope"] else None,
+            time_limit_s=limit,
+            seed=options["seed"],
+            spinner=spinner,
+        )
+    if options["format"] == "json":
+        _print_json(rows_as_data(result))
+    else:
+        print_rows(console(sys.stdout), result)
+
+
+@cli.command(add_help_option=False)
+@click.argument("plan_file", metavar="PLAN")
+@click.argument("model", metavar="[MODEL]", required=False)
+@output_options()
+def verify(plan_file: str, model: str | None, **options: Any) -> None:
+    """Replay a plan independently, and on MODEL where it is given."""
+    if plan_file == STDIO and model == STDIO:
+        raise UsageError("plan and model cannot both come from standard input", remedy="name one of the files")
+    with activity(options["quiet"]) as spinner, readable(plan_file) as path:
+        spinner.now(f"replaying {plan_file}")
+        from ogc_plan.planner import pipeline
+        from ogc_plan.planner.plan_reader import read_plan
+
+        from .verification import Verdict, rebuild
+
+        if not is_plan(path):
+            raise PlanFormatError(
+                f"{plan_file!r} is not a plan", remedy="name the plan first: ogc-plan verify PLAN MODEL"
+            )
+        made = read_plan(path)
+        timeline, ready = pipeline.verify(made), None
+        if model is not None:
+            with readable(model) as source:
+                refuse_plan(source, model)
+                spinner.now(f"deriving the graph of {model}")
+                ready = rebuild(made, source, model)
+                timeline = pipeline.verify(made, ready)
+    verdict = Verdict(made, timeline, ready)
+    if options["format"] == "json":
+        _print_json(verdict.data())
+    elif not options["quiet"]:
+        verdict.print(console(sys.stdout))
+
+
+def _print_json(value: Any) -> None:
+    print_bytes((json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; every failure is one line on stderr."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    try:
+        tolerate_any_text()
+        if not words:
+            with click.Context(cli, info_name="ogc-plan") as context:
+                click.echo(cli.get_help(context), err=True)
+            return 2
+        if "_OGC_PLAN_COMPLETE" in os.environ:  # shell completion, click's own
+            cli.main(args=words, prog_name="ogc-plan")
+        with cli.make_context("ogc-plan", words) as context:
+            cli.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except (Exception, KeyboardInterrupt) as error:
+        return report_failure(error, debug=debug)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

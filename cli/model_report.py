@@ -1,0 +1,194 @@
+"""`ogc-plan show MODEL`: what is in a model and where the memory of a training step goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ogc_plan.planner.graph import Role, Tensor
+from ogc_plan.planner.model import Model
+from ogc_plan.planner.problem import Scope
+from ogc_plan.planner.units import format_both, format_nbytes, format_ns
+from rich.text import Text
+
+from .report import field, listed, name_of, percent, plain_table
+from .terminal import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LARGEST = 10
+
+
+def _shaped(tensor: Tensor) -> str:
+    return f"{tensor.dtype}[{'x'.join(map(str, tensor.shape))}]"
+
+
+def _op_types(model: Model) -> list[tuple[str, int]]:
+    return sorted(Counter(op.op_type for op in model.graph.ops).items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _parameters(model: Model) -> list[Tensor]:
+    """One tensor per parameter storage."""
+    first: dict[int, Tensor] = {}
+    for tensor in model.graph.tensors:
+        if tensor.role is Role.PARAMETER:
+            first.setdefault(tensor.storage, tensor)
+    return list(first.values())
+
+
+def _memory(model: Model) -> dict[str, int]:
+    fixed = model.training.stationary
+    return {
+        "parameters": fixed.parameter_nbytes,
+        "parameter_gradients": sum(g.nbytes for g in model.training.gradients if g.parameter),
+        "accumulated_gradients": fixed.accumulated_gradient_nbytes,
+        "optimizer": fixed.optimizer_nbytes,
+        "buffers": fixed.buffer_nbytes,
+        "inputs": fixed.input_nbytes,
+    }
+
+
+def _largest(model: Model, count: int | None) -> list[dict[str, Any]]:
+    """The largest activation storages with the op that writes them."""
+    graph, producer = model.training, model.training.producer
+    shapes = {tensor.name: tensor for tensor in model.graph.tensors}
+    order = sorted(range(len(graph.storages)), key=lambda s: (-graph.storages[s].nbytes, s))[:count]
+    found = []
+    for s in order:
+        storage, op = graph.storages[s], graph.ops[producer[s]]
+        tensor = shapes.get(storage.name)
+        found.append(
+            {
+                "name": storage.name,
+                "nbytes": storage.nbytes,
+                "type": _shaped(tensor) if tensor else "saved by the op",
+                "op": op.name,
+                "op_type": op.op_type,
+                "aliases": [name for name in graph.aliases[s] if name != storage.name],
+            }
+        )
+    return found
+
+
+def describe(model: Model, *, everything: bool) -> dict[str, Any]:
+    """For programs; bytes and ns. ``everything`` lists all activation storages and all tensors."""
+    graph, training = model.graph, model.training
+    whole = model.store_all()
+    floors = {scope.value: model.problem(scope).floor for scope in (Scope.ACTIVATIONS, Scope.TOTAL)}
+    parameters = _parameters(model)
+    data: dict[str, Any] = {
+        "file": model.path,
+        "sha256": model.sha256,
+        "fingerprint": training.fingerprint,
+        "producer": graph.producer,
+        "opset": graph.opset,
+        "dims": dict(graph.dims),
+        "inputs": {graph.tensors[i].name: _shaped(graph.tensors[i]) for i in graph.inputs},
+        "outputs": {graph.tensors[i].name: _shaped(graph.tensors[i]) for i in graph.outputs},
+        "op_types": dict(_op_types(model)),
+        "counts": {
+            "ops": len(graph.ops),
+            "tensors": len(graph.tensors),
+            "activation_storages": len(training.storages),
+            "ops_with_backward": len(training.backward_order),
+            "parameters": len(parameters),
+            "parameter_elements": sum(tensor.numel for tensor in parameters),
+        },
+        "memory_nbytes": _memory(model),
+        "store_all": {
+            "activation_peak_nbytes": whole.peak_activation_nbytes,
+            "total_peak_nbytes": whole.peak_total_nbytes,
+            "step_ns": whole.time_ns,
+        },
+        "floor": {
+            scope: {"nbytes": floor.nbytes, "step": floor.step, "storages": list(floor.storages)}
+            for scope, floor in floors.items()
+        },
+        "time_source": f"roofline:{model.device}",
+        "largest_storages": _largest(model, None if everything else LARGEST),
+        "assumed": list(training.assumed),
+    }
+    if everything:
+        data["tensors"] = [
+            {"name": t.name, "type": _shaped(t), "role": t.role.value, "storage": graph.storages[t.storage].name}
+            for t in graph.tensors
+        ]
+    return data
+
+
+def print_model(out: Console, model: Model, *, verbose: bool) -> None:
+    """For people."""
+    data = describe(model, everything=verbose)
+    counts = data["counts"]
+    field(out, "model", ", ".join([name_of(model.path, 80).plain, one_line(data["producer"], 40) or "unknown producer",
+                                   f"opset {data['opset']}"]))  # fmt: skip
+    for label in ("inputs", "outputs"):
+        field(out, label, listed([f"{name} {kind}" for name, kind in data[label].items()], verbose) or "none")
+    types = [f"{name} {count:,}" for name, count in data["op_types"].items()]
+    shown = types if verbose else types[:12]
+    rest = f", and {len(types) - len(shown)} more types (-v)" if len(types) > len(shown) else ""
+    field(out, "ops", f"{counts['ops']:,}: " + ", ".join(one_line(text, 60) for text in shown) + rest)
+    field(
+        out,
+        "tensors",
+        f"{counts['tensors']:,} in all, {counts['activation_storages']:,} activation storages, "
+        f"{counts['parameters']:,} parameters with {counts['parameter_elements']:,} elements",
+    )
+    out.print()
+    _print_memory(out, data)
+    _print_largest(out, data)
+    field(out, "step time", f"{format_ns(data['store_all']['step_ns'])} store-all ({data['time_source']}, estimated)")
+    if data["assumed"]:
+        field(out, "assumed", listed(data["assumed"], verbose))
+    if verbose:
+        out.print()
+        _print_tensors(out, model)
+
+
+def _print_memory(out: Console, data: dict[str, Any]) -> None:
+    table = plain_table("where the memory goes", "bytes", "", left=(0, 2))
+    notes = {"optimizer": "", "accumulated_gradients": "held all step"}
+    for key, nbytes in data["memory_nbytes"].items():
+        if key == "accumulated_gradients" and not nbytes:
+            continue
+        note = "not counted: no --optimizer given" if key == "optimizer" and not nbytes else notes.get(key, "")
+        table.add_row(Text(key.replace("_", " ")), format_nbytes(nbytes), Text(note, style="dim"))
+    whole, floor = data["store_all"], data["floor"]
+    table.add_section()
+    table.add_row("activations, store-all peak", format_nbytes(whole["activation_peak_nbytes"]),
+                  format_both(whole["activation_peak_nbytes"]))  # fmt: skip
+    table.add_row(
+        "total, store-all peak", format_nbytes(whole["total_peak_nbytes"]), format_both(whole["total_peak_nbytes"])
+    )
+    table.add_row("activations, floor", format_nbytes(floor["activations"]["nbytes"]), "no plan goes below")
+    table.add_row("total, floor", format_nbytes(floor["total"]["nbytes"]), "no plan goes below")
+    out.print(table)
+    out.print()
+    bound = floor["activations"]
+    names = ", ".join(one_line(name, 40) for name in bound["storages"][:3])
+    more = f" and {len(bound['storages']) - 3} more" if len(bound["storages"]) > 3 else ""
+    field(out, "floor set by", f"{one_line(bound['step'], 120)}" + (f", which holds {names}{more}" if names else ""))
+    out.print()
+
+
+def _print_largest(out: Console, data: dict[str, Any]) -> None:
+    table = plain_table("largest storages", "bytes", "share", "type", "written by", left=(0, 3, 4), gap=2)
+    whole = max(1, data["store_all"]["activation_peak_nbytes"])
+    for entry in data["largest_storages"]:
+        table.add_row(
+            name_of(entry["name"], 34),
+            format_nbytes(entry["nbytes"]),
+            percent(entry["nbytes"] / whole),
+            name_of(entry["type"]),
+            name_of(entry["op_type"], 24),
+        )
+    out.print(table)
+    out.print()
+
+
+def _print_tensors(out: Console, model: Model) -> None:
+    """Every tensor on one line, whole names: these are what --keep, --recompute and --frozen match."""
+    for tensor in model.graph.tensors:
+        line = f"{tensor.role.value:<10} {format_nbytes(tensor.nbytes):>10}  {one_line(tensor.name)}  {_shaped(tensor)}"
+        out.print(Text(line), soft_wrap=True)

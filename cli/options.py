@@ -1,0 +1,202 @@
+"""The options of the command line: what may be written, and one clear line when it may not.
+
+Importing this module costs a few milliseconds: nothing of the planner but its error types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from ogc_plan.planner.errors import UsageError
+
+if TYPE_CHECKING:
+    from ogc_plan.planner.model import Model
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_DURATION = re.compile(r"(\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})\s*(ms|s|m|min|h|)", re.ASCII)
+_SECONDS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SHAPE = re.compile(r"[0-9]+(?:[x,][0-9]+)*", re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``30s``, ``2m``, ``500ms``, ``1h`` or plain seconds. Raises UsageError."""
+    remedy = "write a time such as 30s, 2m or 500ms"
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise UsageError(f"--time-limit {text!r} is not a time", remedy=remedy)
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    if seconds <= 0:
+        raise UsageError(f"--time-limit {text!r} is zero", remedy=remedy)
+    return seconds
+
+
+def _whole(least: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
+    """A click callback for a whole number of at least ``least`` that fits 63 bits. Raises UsageError."""
+
+    def convert(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) >= least):
+            raise UsageError(
+                f"{param.opts[-1]} {text!r} is not a whole number of {least} or more",
+                remedy=f"write for example {param.opts[-1]} 32",
+            )
+        return int(text)
+
+    return convert
+
+
+def check_headroom(text: str) -> None:
+    """Refuse a --headroom that is neither a size nor a percentage. Raises UsageError."""
+    from ogc_plan.planner.errors import BudgetSyntaxError
+    from ogc_plan.planner.units import parse_budget
+
+    try:
+        fits = text.strip() in ("0", "0%") or not parse_budget(text).minimum
+    except BudgetSyntaxError:
+        fits = False
+    if not fits:
+        raise UsageError(f"--headroom {text!r} is not a size", remedy="write --headroom 5% or --headroom 500MB")
+
+
+def _split(option: str, text: str, example: str) -> tuple[str, str]:
+    name, sign, value = text.rpartition("=")
+    if not sign or not name:
+        raise UsageError(f"{option} {text!r} is not NAME=VALUE", remedy=f"write for example {option} {example}")
+    return name, value.strip()
+
+
+def _extent(option: str, text: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 18 and int(value) > 0):
+        raise UsageError(
+            f"{option} {text!r}: {value!r} is not a positive whole number", remedy="dimensions are 1, 2, 3, ..."
+        )
+    return int(value)
+
+
+def parse_dims(texts: tuple[str, ...]) -> dict[str, int]:
+    """``seq=512`` -> {"seq": 512}. Raises UsageError, also for one name with two values."""
+    dims: dict[str, int] = {}
+    for text in texts:
+        name, value = _split("--dim", text, "seq=512")
+        size = _extent("--dim", text, value)
+        if dims.setdefault(name, size) != size:
+            raise UsageError(f"--dim {name!r} is given as {dims[name]} and as {size}", remedy="give it once")
+    return dims
+
+
+def parse_inputs(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """``data=64x3x224x224`` -> {"data": (64, 3, 224, 224)}. Raises UsageError."""
+    inputs: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, value = _split("--input", text, "data=64x3x224x224")
+        if not _SHAPE.fullmatch(value):
+            raise UsageError(
+                f"--input {text!r}: {value!r} is not a shape", remedy="write for example --input data=64x3x224x224"
+            )
+        shape = tuple(_extent("--input", text, part) for part in re.split("[x,]", value))
+        if inputs.setdefault(name, shape) != shape:
+            raise UsageError(f"--input {name!r} is given two shapes", remedy="give it once")
+    return inputs
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What shapes the training step of a model file, as written on the command line."""
+
+    dim: tuple[str, ...]
+    input: tuple[str, ...]
+    batch: int | None
+    device: str
+    frozen: tuple[str, ...]
+    optimizer: str | None
+    grad_accumulation: bool
+
+    @classmethod
+    def take(cls, options: dict[str, Any]) -> ModelOptions:
+        """Remove the model options from a command's keyword arguments."""
+        return cls(**{field.name: options.pop(field.name) for field in fields(cls)})
+
+    def given(self) -> list[str]:
+        """The options that differ from their defaults, as written."""
+        plain = {"dim": (), "input": (), "batch": None, "device": "h200", "frozen": (), "optimizer": None}
+        changed = [name for name, value in plain.items() if getattr(self, name) != value]
+        changed += ["grad_accumulation"] if self.grad_accumulation else []
+        return ["--" + name.replace("_", "-") for name in changed]
+
+    def load(self, path: str) -> Model:
+        """Read the model file with these options."""
+        dims, inputs = parse_dims(self.dim), parse_inputs(self.input)
+        from ogc_plan.planner.model import load_model
+
+        return load_model(
+            path,
+            dims=dims,
+            inputs=inputs,
+            batch=self.batch,
+            frozen=self.frozen,
+            optimizer=self.optimizer,
+            grad_accumulation=self.grad_accumulation,
+            device=self.device,
+        )
+
+
+def _stacked(options: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def model_options() -> Callable[[Command], Command]:
+    """The options that `ModelOptions` holds."""
+    return _stacked(
+        [
+            click.option("--dim", multiple=True, metavar="NAME=N", help="Value of a symbolic dimension, e.g. seq=512."),
+            click.option("--input", multiple=True, metavar="NAME=SHAPE", help="Shape of an input: data=64x3x224x224."),
+            click.option("--batch", callback=_whole(1), metavar="N", help="Size of the batch dimension."),
+            click.option("--device", default="h200", show_default=True, metavar="NAME", help="Device to time ops for."),
+            click.option("--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient."),
+            click.option("--optimizer", metavar="NAME", help="Count its states: sgd, momentum, adam, adamw."),
+            click.option("--grad-accumulation", is_flag=True, help="Keep a second set of parameter gradients."),
+        ]
+    )
+
+
+def search_options(scope_help: str) -> Callable[[Command], Command]:
+    """Options of the commands that search for plans."""
+    return _stacked(
+        [
+            click.option("--scope", type=click.Choice(["total", "activations"]), help=scope_help),
+            click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m, 500ms."),
+            click.option(
+                "--seed",
+                callback=_whole(0),
+                default="0",
+                metavar="N",
+                help="Seed of the search.",
+            ),
+        ]
+    )
+
+
+def output_options() -> Callable[[Command], Command]:
+    """Options every command has."""
+    return _stacked(
+        [
+            click.option(
+                "--format", type=click.Choice(["table", "json"]), default="table", help="For people or for programs."
+            ),
+            click.option("-q", "--quiet", is_flag=True, help="No progress, no report."),
+            click.option("-v", "--verbose", is_flag=True, help="Everything there is to tell."),
+            click.option("--debug", is_flag=True, help="Show the traceback of an error."),
+            click.help_option("-h", "--help"),
+        ]
+    )

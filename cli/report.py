@@ -1,0 +1,236 @@
+"""The report on a plan: budget, peaks and their parts, time and proof, timeline."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from ogc_plan.planner.model import store_all_timeline
+from ogc_plan.planner.plan_record import Plan
+from ogc_plan.planner.plan_writer import to_json
+from ogc_plan.planner.problem import Scope, build_problem
+from ogc_plan.planner.schedule import Schedule
+from ogc_plan.planner.simulate import Timeline
+from ogc_plan.planner.units import format_both, format_nbytes, format_ns
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from .terminal import one_line
+from .timeline import axis, backward_start, phase_widths, row
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SHOWN = 3
+"""How many assumptions or names a report lists unless it is asked for all."""
+
+LABEL = 13
+"""Width of the column of labels."""
+
+_HEAVY = ("schedule", "timeline", "storages", "gradients", "outputs", "seeds", "ops", "modules", "keep")
+
+
+def percent(share: float) -> str:
+    """A share as a percentage with two digits; never rounded to nothing."""
+    return f"{share:.2%}" if share == 0 or share >= 0.00005 else "<0.01%"
+
+
+def name_of(text: str, limit: int = 60) -> Text:
+    """A name from a file, safe to print."""
+    return Text(one_line(text, limit), no_wrap=True, overflow="ellipsis")
+
+
+def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
+    """Bytes by kind at the step of the total peak; they add up to that peak."""
+    fixed = plan.graph.stationary
+    at = max(range(len(timeline.total_nbytes)), key=lambda i: timeline.total_nbytes[i])
+    activations = timeline.activation_nbytes[at]
+    gradients = timeline.total_nbytes[at] - fixed.total_nbytes - activations
+    return {
+        "parameters": fixed.parameter_nbytes,
+        "parameter gradients": gradients + fixed.accumulated_gradient_nbytes,
+        "optimizer": fixed.optimizer_nbytes,
+        "inputs + buffers": fixed.input_nbytes + fixed.buffer_nbytes,
+        "activations": activations,
+    }
+
+
+def not_covered(plan: Plan) -> list[str]:
+    """What a training step may hold beyond the plan's bytes."""
+    missing = []
+    graph = plan.graph
+    if any(graph.gradients[seed].nbytes > 8 for seed in graph.seeds):
+        missing.append("a loss computed outside the model")
+    if plan.budget.optimizer is None:
+        missing.append("optimizer states (no --optimizer given)")
+    missing.append("temporaries of optimizer.step()")
+    return missing
+
+
+SCOPES = {Scope.TOTAL.value: "total peak", Scope.ACTIVATIONS.value: "activation peak"}
+
+
+def budget_line(plan: Plan) -> str:
+    """The budget as asked and in both units, once."""
+    budget, what = plan.budget, SCOPES[plan.budget.scope]
+    line = f"{budget.text} = {format_both(budget.nbytes + budget.headroom_nbytes)}, bounds the {what}"
+    if budget.headroom_nbytes:
+        line += f"; {format_nbytes(budget.headroom_nbytes)} of it kept free as headroom"
+    return line
+
+
+def _binding(plan: Plan) -> str:
+    floor = build_problem(plan.graph, plan.costs, Scope(plan.budget.scope)).floor
+    return one_line(floor.describe(), 300)
+
+
+def _peak_table(plan: Plan, store_all: Timeline) -> Table:
+    table = plain_table("", "plan", "store-all", "floor", "of store-all")
+    peak = plan.peak
+    ours, whole = parts_at_peak(plan, plan.timeline), parts_at_peak(plan, store_all)
+
+    def add(label: str, mine: int, theirs: int, floor: int | None, style: str = "") -> None:
+        share = percent(mine / theirs) if theirs else ""
+        cells = [format_nbytes(mine), format_nbytes(theirs), "" if floor is None else format_nbytes(floor), share]
+        table.add_row(Text(label), *cells, style=style)
+
+    add(
+        "activation peak",
+        peak.activation_nbytes,
+        peak.store_all_activation_nbytes,
+        peak.floor_activation_nbytes,
+        "bold",
+    )
+    add("total peak, of which", peak.total_nbytes, peak.store_all_total_nbytes, peak.floor_total_nbytes, "bold")
+    for label, nbytes in ours.items():
+        constant = label in ("parameters", "optimizer", "inputs + buffers")
+        shown = [format_nbytes(nbytes), format_nbytes(whole[label]), format_nbytes(nbytes) if constant else "", ""]
+        table.add_row(Text(f"  {label}"), *shown, style="dim" if not nbytes and not whole[label] else "")
+    time = plan.time
+    table.add_row(
+        Text("step time"), format_ns(time.store_all_ns + time.recompute_ns), format_ns(time.store_all_ns), "",
+        f"+{percent(time.overhead)}", style="bold",
+    )  # fmt: skip
+    return table
+
+
+def proof_line(plan: Plan) -> str:
+    """What is proven about the recomputation time."""
+    certificate, whole = plan.certificate, max(1, plan.time.store_all_ns)
+    if plan.time.recompute_ns == 0:
+        return "nothing is recomputed: no plan is faster"
+    if not certificate.bound_class:
+        return f"strategy {certificate.strategy} proves nothing about other plans"
+    gap = "proven optimal" if plan.gap <= 0 else f"gap {percent(plan.gap)} of a step"
+    early = "; stopped by the time limit" if certificate.stopped_early else ""
+    bound = percent(certificate.bound_ns / whole)
+    return f"at least +{bound} is needed, {gap}{early} (holds for {one_line(certificate.bound_class, 200)})"
+
+
+def _counts_line(plan: Plan) -> str:
+    runs = plan.recomputed
+    ops, times = len(runs), sum(runs.values())
+    again = f"{ops:,} of {len(plan.graph.ops):,} ops" + (f" in {times:,} runs" if times != ops else "")
+    return f"{len(plan.kept):,} of {len(plan.graph.storages):,} activation storages kept, {again} recomputed"
+
+
+def _timeline_lines(plan: Plan, store_all: Timeline, schedule: Schedule, width: int) -> list[Text]:
+    label, room = LABEL, 10
+    columns = max(20, width - label - room - 1)
+    start, whole_start = backward_start(plan.schedule), backward_start(schedule)
+    widths = phase_widths(len(plan.schedule), start, columns)
+    top = max(store_all.peak_activation_nbytes, plan.peak.activation_nbytes)
+    lines = []
+    for name, values, at, peak, style in (
+        ("store-all", store_all.activation_nbytes, whole_start, store_all.peak_activation_nbytes, "yellow"),
+        ("plan", plan.timeline.activation_nbytes, start, plan.peak.activation_nbytes, "green"),
+    ):
+        lines.append(
+            Text.assemble(
+                f"{name:<{label}}", (row(values, at, widths, top), style), " ", f"{format_nbytes(peak):>{room}}"
+            )
+        )
+    lines.append(Text(" " * label + axis(widths), style="dim"))
+    return lines
+
+
+def listed(items: list[str], everything: bool) -> str:
+    """Items joined into one phrase, at most SHOWN unless everything is asked for."""
+    shown = [one_line(item, 200) for item in (items if everything else items[:SHOWN])]
+    rest = len(items) - len(shown)
+    return "; ".join(shown) + (f"; and {rest} more (-v)" if rest else "")
+
+
+def field(out: Console, label: str, text: str) -> None:
+    """A label and a paragraph beside it; a name too long for a line is broken, never cut."""
+    lines = textwrap.wrap(text, max(20, out.width - LABEL), break_on_hyphens=False) or [""]
+    out.print(Text.assemble((f"{label:<{LABEL}}", "cyan"), lines[0]), soft_wrap=True)
+    for line in lines[1:]:
+        out.print(Text(" " * LABEL + line), soft_wrap=True)
+
+
+def plain_table(*headings: str, left: tuple[int, ...] = (0,), gap: int = 3) -> Table:
+    """A table without frame; columns are right-aligned but for those in ``left``, ``gap`` spaces apart."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), pad_edge=False, show_edge=False)
+    for position, heading in enumerate(headings):
+        text, flexible = Text(heading, no_wrap=True, overflow="ellipsis"), position in left
+        table.add_column(text, justify="left" if flexible else "right", no_wrap=not flexible)  # numbers never shrink
+    return table
+
+
+def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str) -> None:
+    """The whole report; ``written`` says where the plan is."""
+    schedule, store_all = store_all_timeline(plan.graph, plan.costs)
+    model = plan.model
+    shaped = [f"{name}={value}" for name, value in model.dims]
+    shaped += [f"{name}={'x'.join(map(str, shape))}" for name, shape in model.inputs]
+    shaped += [f"batch={model.batch}"] if model.batch is not None else []
+    field(out, "model", ", ".join([one_line(model.file, 80), f"{len(plan.graph.ops):,} ops", *map(one_line, shaped)]))
+    field(out, "budget", budget_line(plan))
+    out.print()
+    out.print(_peak_table(plan, store_all))
+    out.print()
+    for line in _timeline_lines(plan, store_all, schedule, out.width):
+        out.print(line, no_wrap=True, overflow="crop")
+    out.print()
+    field(out, "plan", _counts_line(plan))
+    field(out, "proof", proof_line(plan))
+    field(out, "floor set by", _binding(plan))
+    estimated = ", estimated" if plan.time.source.startswith("roofline") else ""
+    field(out, "timed by", plan.time.source + estimated)
+    field(out, "not covered", "; ".join(not_covered(plan)))
+    if model.assumed:
+        field(out, "assumed", listed(list(model.assumed), verbose))
+    for note in plan.certificate.notes:
+        field(out, "note", one_line(note, 300))
+    if verbose:
+        _print_details(out, plan)
+    if written:
+        field(out, "written", written)
+
+
+def _print_details(out: Console, plan: Plan) -> None:
+    """Names: what is kept and what is re-run, and for which class of plans the bound holds."""
+    field(out, "search", f"{plan.certificate.strategy}, seed {plan.certificate.seed}, {plan.certificate.solver}")
+    field(out, "kept", ", ".join(one_line(name, 80) for name in plan.kept) or "nothing")
+    runs = [one_line(name, 80) + (f" x{count}" if count > 1 else "") for name, count in plan.recomputed.items()]
+    field(out, "recomputed", ", ".join(runs) or "nothing")
+
+
+def summary(plan: Plan, written: str | None) -> dict[str, Any]:
+    """The plan without its step lists, keys as in the plan file, bytes and nanoseconds."""
+    whole = to_json(plan)
+    head = {key: value for key, value in whole.items() if key not in _HEAVY}
+    parts = {
+        name.replace(" + ", "_and_").replace(" ", "_"): n for name, n in parts_at_peak(plan, plan.timeline).items()
+    }
+    head |= {
+        "at_total_peak_nbytes": parts,
+        "ops": len(plan.graph.ops),
+        "steps": len(plan.schedule),
+        "kept": len(plan.kept),
+        "not_covered": not_covered(plan),
+        "written": written,
+    }
+    return head

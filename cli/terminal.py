@@ -1,0 +1,205 @@
+"""The two streams: what is written where, with which width and colour, and errors as one escaped line."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+
+import click
+from ogc_plan.planner.errors import OgcPlanError
+
+if TYPE_CHECKING:
+    from ogc_plan.planner.pipeline import Progress
+    from rich.console import Console
+
+MAX_LINE = 500
+MAX_WIDTH = 100
+BROKEN_PIPE = 141  # what a shell reports for a process that SIGPIPE ended
+INTERRUPTED = 130
+
+
+def one_line(text: str, limit: int = MAX_LINE) -> str:
+    """``text`` as one printable line: control, format and separator characters escaped, cut at ``limit``.
+
+    Names come from files; nothing in them may move the cursor, break the line or reorder it.
+    """
+    safe = []
+    for character in text[: 4 * limit]:
+        category = unicodedata.category(character)
+        if category[0] == "C" or category in ("Zl", "Zp"):
+            safe.append(character.encode("unicode_escape").decode("ascii"))
+        else:
+            safe.append(character)
+    line = "".join(safe)
+    return line if len(line) <= limit and len(text) <= 4 * limit else line[: limit - 3] + "..."
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person reads this stream; a closed or replaced stream is not a terminal."""
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def colours(stream: TextIO) -> bool:
+    """Colour only on a terminal and without NO_COLOR (any non-empty value, see no-color.org)."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class _Trimmed:
+    """A stream without the spaces rich pads its lines with."""
+
+    _TAIL = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(self._TAIL.sub(r"\1", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def console(stream: TextIO) -> Console:
+    """A rich console that never reads markup from text, at most MAX_WIDTH columns wide."""
+    from rich.console import Console
+
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    plain = Plain(
+        file=cast(IO[str], _Trimmed(stream)),
+        no_color=not colours(stream),
+        color_system="auto" if colours(stream) else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        soft_wrap=False,
+    )
+    plain.width = max(40, min(plain.width if is_terminal(stream) or os.environ.get("COLUMNS") else 90, MAX_WIDTH))
+    return plain
+
+
+def tell_error(message: str, remedy: str) -> None:
+    """``error: ...`` and ``help: ...`` on stderr."""
+    for word, colour, text in (("error", "red", message), ("help", "cyan", remedy)):
+        if text:
+            label = click.style(f"{word}:", fg=colour, bold=True) if colours(sys.stderr) else f"{word}:"
+            click.echo(f"{label} {one_line(text)}", err=True, color=colours(sys.stderr))
+
+
+def _usage(error: click.ClickException) -> tuple[str, str]:
+    """A click error in our words."""
+    message = error.format_message().strip().rstrip(".")
+    context = getattr(error, "ctx", None)
+    path = context.command_path.strip() if context is not None else "ogc-plan"
+    message = " ".join(message.split())
+    return message[:1].lower() + message[1:], f"see: {path} --help"
+
+
+def report_failure(error: BaseException, *, debug: bool) -> int:
+    """Tell the user about ``error`` and return the exit code that belongs to it."""
+    if isinstance(error, BrokenPipeError):
+        _silence(sys.stdout)
+        return BROKEN_PIPE
+    if debug and not isinstance(error, click.ClickException):
+        traceback.print_exception(type(error), error, error.__traceback__)
+    if isinstance(error, OgcPlanError):
+        tell_error(str(error), error.remedy)
+        return error.exit_code
+    if isinstance(error, click.UsageError):
+        tell_error(*_usage(error))
+        return 2
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        tell_error("interrupted, no plan was written", "pass --time-limit 30s to get the best plan found in that time")
+        return INTERRUPTED
+    if isinstance(error, MemoryError):
+        tell_error("memory ran out", "close other programs, or plan on a machine with more memory")
+        return 8
+    if isinstance(error, OSError):
+        where = f" {error.filename!r}" if error.filename is not None else ""
+        tell_error(f"cannot read or write{where}: {error.strerror or error}", "check the path, its rights and the disk")
+        return 8
+    tell_error(
+        f"internal {type(error).__name__}: {error}", "this is a defect of ogc-plan: report it with what --debug shows"
+    )
+    return 1
+
+
+def _silence(stream: TextIO) -> None:
+    """Send what is left in the buffer of a broken pipe to nowhere, so that the exit of Python stays quiet."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError, AttributeError):  # a stream without a descriptor has nothing to flush
+        return
+
+
+def tolerate_any_text() -> None:
+    """Make both streams print what their encoding lacks as escapes instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+class Activity:
+    """What is being done now, on stderr, on a terminal only."""
+
+    def __init__(self, spinner: Any | None, live: Any | None = None) -> None:
+        self._spinner = spinner
+        self._live = live
+
+    def now(self, doing: str) -> None:
+        """Replace the line and draw it at once, so that a step shorter than a frame is seen too."""
+        self._set(doing)
+        if self._live is not None:
+            self._live.refresh()
+
+    def _set(self, doing: str) -> None:
+        if self._spinner is not None:
+            from rich.text import Text
+
+            self._spinner.update(text=Text(one_line(doing, MAX_WIDTH), no_wrap=True, overflow="ellipsis"))
+
+    def progress(self, store_all_ns: int, prefix: str = "") -> Progress | None:
+        """A callback for the solver that shows the best plan so far, the bound and the gap."""
+        if self._spinner is None:
+            return None
+
+        def show(doing: str, best_ns: int | None, bound_ns: int) -> None:
+            whole = max(1, store_all_ns)
+            line = f"{prefix}{doing}"
+            if best_ns is not None:
+                line += f", best +{best_ns / whole:.2%}"
+            if bound_ns:
+                line += f", bound {bound_ns / whole:.2%}"
+            if best_ns is not None and bound_ns:
+                line += f", gap {max(0, best_ns - bound_ns) / whole:.2%}"
+            self._set(line)  # the next frame draws it: a solver reports far more often than a person reads
+
+        return show
+
+
+@contextmanager
+def activity(quiet: bool) -> Iterator[Activity]:
+    """A spinner on stderr while work goes on; nothing at all with ``quiet`` or without a terminal."""
+    if quiet or not is_terminal(sys.stderr):
+        yield Activity(None)
+        return
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    spinner = Spinner("dots")
+    with Live(spinner, console=console(sys.stderr), transient=True, refresh_per_second=12.5) as live:
+        yield Activity(spinner, live)
