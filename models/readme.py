@@ -1,0 +1,169 @@
+"""Fill the figures and outputs of README.md from the results files and from real runs.
+
+python -m models.readme
+
+Every block between ``<!-- NAME -->`` and ``<!-- /NAME -->`` is made here; a test holds README.md to
+the committed results.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from models.light import light_path
+from models.plan_benchmark import SHARES, row_of, table
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "models" / "results"
+HEADLINE = ("resnet50", "light-densenet121", "light-inception_v2", "vit_b16", "gpt2", "unet")
+TITLES = {
+    "resnet50": "ResNet-50",
+    "light-densenet121": "DenseNet-121",
+    "light-inception_v2": "Inception-v2",
+    "vit_b16": "ViT-B/16",
+    "gpt2": "GPT-2 124M",
+    "unet": "U-Net",
+}
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}%"
+
+
+def headline(networks: dict[str, Any]) -> str:
+    """Our overhead and its proven bound at 50% and 40%, and the ancestors beside us at their own peaks."""
+    lines = [
+        "| recomputation, % of a step | at 50% memory (proven: at least) | at 40% | `ogc` at its own peak, ours there"
+        " | `sqrt` at its own peak, ours there | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in HEADLINE:
+        entry = networks[name]
+        cells = [f"{TITLES[name]}, {entry['ops']} ops"]
+        for share in (0.5, 0.4):
+            row = row_of(entry, "optimal", share)
+            if row["overhead"] is None:
+                floor = entry["floor_nbytes"] / entry["store_all_nbytes"]
+                proven = row["status"] == "proven infeasible"
+                cells.append(f"proven impossible, floor {_percent(floor)}" if proven else "none found")
+            else:
+                cells.append(f"{_percent(row['overhead'])} ({_percent(row['bound'])})")
+        for strategy in ("ogc", "sqrt"):
+            own = next(row for row in entry["rows"] if row["strategy"] == strategy)
+            ours = next(row for row in entry["rows"] if row.get("matches") == strategy)
+            share = own["peak_nbytes"] / entry["store_all_nbytes"]
+            cells.append(f"{_percent(share)} memory: {_percent(own['overhead'])}, ours {_percent(ours['overhead'])}")
+        cells.append(f"{max(row_of(entry, 'optimal', share / 100)['seconds'] for share in SHARES):.0f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def open_budgets(networks: dict[str, Any]) -> str:
+    """The budgets above the floor for which no plan was found."""
+    missing = [
+        f"{name} at {share}% (smallest found {_percent(row['smallest_nbytes'] / entry['store_all_nbytes'])})"
+        for name, entry in networks.items()
+        for share in SHARES
+        if (row := row_of(entry, "optimal", share / 100))["status"] == "unknown"
+    ]
+    return "Open, that is above the floor with no plan found: " + (", ".join(missing) or "none of these") + "."
+
+
+def fidelity(record: dict[str, Any]) -> str:
+    """Measured and simulated store-all peaks of a real eager step."""
+    lines = [
+        "| model | input | measured | simulated | difference | allocator | with workspace | difference |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in record["rows"]:
+        cells = [row["model"], row["input"]]
+        for part in ("storages", "allocated"):
+            cells += [f"{row[part][key] / 1e6:.2f} MB" for key in ("measured_nbytes", "simulated_nbytes")]
+            cells.append(f"{row[part]['difference_percent']:+.2f}%")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+FIRST = r"^activation peak|^step time|^proof"
+
+
+def _console(*runs: tuple[str, list[str]], only: str = "") -> str:
+    """A console block: each shown command line with what its arguments really print, both streams.
+
+    ``only`` keeps the lines that match it.
+    """
+    program = Path(sys.executable).parent / "ogc-plan"
+    parts = []
+    for shown, arguments in runs:
+        done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        lines = [line for line in done.stdout.rstrip().splitlines() if re.search(only, line)]
+        parts.append("\n".join([f"$ {shown}", *lines]))
+    return "```console\n" + "\n".join(parts) + "\n```"
+
+
+def blocks() -> dict[str, Callable[[], str]]:
+    """Every block of README.md and how it is made."""
+    record = json.loads((RESULTS / "plans.json").read_text())
+    networks = record["networks"]
+    measured = json.loads((RESULTS / "fidelity.json").read_text())
+    return {
+        "headline": lambda: headline(networks),
+        "fidelity": lambda: fidelity(measured),
+        "benchmark": lambda: f"Measured on {record['machine']}.\n\n{table(networks).rstrip()}",
+        "open": lambda: open_budgets(networks),
+    }
+
+
+def outputs(folder: Path) -> dict[str, Callable[[], str]]:
+    """The blocks that show real runs of the command line; the plan of the first stays in ``folder``."""
+    resnet, vgg, plan = str(light_path("resnet50")), str(light_path("vgg19")), str(folder / "plan.json")
+    shown = "ogc-plan light_resnet50.onnx --batch 64 --budget 60% -o plan.json"
+    options = ["--batch", "64", "--budget", "60%", "-o", plan]
+    return {
+        "first": lambda: _console(
+            (
+                f"ogc-plan light_resnet50.onnx --batch 64 --budget 60% -o plan.json | grep -E '{FIRST}'",
+                [resnet, *options],
+            ),
+            only=FIRST,
+        ),
+        "run": lambda: _console(
+            (shown, [resnet, *options]),
+            ("ogc-plan verify plan.json light_resnet50.onnx", ["verify", plan, resnet]),
+        ).replace(f"{folder}/", ""),
+        "infeasible": lambda: _console(
+            ("ogc-plan light_vgg19.onnx --batch 32 --budget 40%", [vgg, "--batch", "32", "--budget", "40%"])
+        ),
+    }
+
+
+def filled(text: str, made: dict[str, Callable[[], str]]) -> str:
+    """``text`` with each block of ``made`` replaced."""
+    for name, make in made.items():
+        pattern = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise SystemExit(f"README.md has no block {name!r}")
+        content = make()
+        text = pattern.sub(lambda match, content=content: match[1] + content + match[2], text)
+    return text
+
+
+def main() -> None:
+    """Rewrite README.md and the picture."""
+    path = ROOT / "README.md"
+    with tempfile.TemporaryDirectory() as folder:
+        text = filled(path.read_text(), {**blocks(), **outputs(Path(folder))})
+        command = [sys.executable, "-m", "models.timeline_picture", f"{folder}/plan.json"]
+        subprocess.run([*command, "-o", str(RESULTS / "timeline.svg")], check=True, cwd=ROOT)
+    path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

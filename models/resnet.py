@@ -1,0 +1,70 @@
+"""ResNet-50 as published (He et al., 2016; stride on the 3x3 convolution, "v1.5"): 25,557,032 parameters.
+
+ReLUs act in place, as in every widely used definition; the in-place output is what the backward keeps.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Bottleneck(nn.Module):
+    """1x1 reduce, 3x3, 1x1 expand (factor 4), added to the shortcut."""
+
+    expansion = 4
+
+    def __init__(self, in_channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        out_channels = width * self.expansion
+        self.conv1 = nn.Conv2d(in_channels, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, out_channels, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(out_channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != out_channels:
+            projection = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(out_channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] -> [N, 4 * width, H / stride, W / stride]."""
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        return self.relu(y + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """Stem, four stages of bottlenecks, global average pooling, classifier."""
+
+    def __init__(self, depths: tuple[int, int, int, int], classes: int = 1000) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, 2, padding=1)
+        channels = 64
+        stages: list[nn.Module] = []
+        for stage, depth in enumerate(depths):
+            width = 64 * 2**stage
+            blocks = []
+            for block in range(depth):
+                blocks.append(Bottleneck(channels, width, stride=2 if stage and not block else 1))
+                channels = width * Bottleneck.expansion
+            stages.append(nn.Sequential(*blocks))
+        self.stages = nn.Sequential(*stages)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(channels, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, 3, H, W] -> class scores [N, classes]."""
+        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        return self.fc(torch.flatten(self.pool(self.stages(x)), 1))
+
+
+def resnet50(classes: int = 1000) -> ResNet:
+    """ResNet-50."""
+    return ResNet((3, 4, 6, 3), classes)

@@ -1,0 +1,166 @@
+"""A storage meter: the bytes of every storage torch makes, from the call that makes it to its release.
+
+The meter sees tensors, not the allocator: memory that a kernel takes and gives back inside one call is
+invisible, and no rounding is added. Under any dispatch mode autograd sums gradients out of place (it
+refuses to reuse a buffer it cannot own), which is also what an ahead-of-time backward graph does.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+@dataclass(frozen=True, slots=True)
+class StorageRecord:
+    """One storage: its bytes, the shape of the first tensor seen on it, and the operator that made it."""
+
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most bytes alive at once, the operator that reached it, and what was alive then."""
+
+    nbytes: int
+    operator: str
+    held: tuple[StorageRecord, ...]
+
+
+class StorageMeter(TorchDispatchMode):
+    """Counts live bytes of the storages made while it is active; ``stationary`` tensors never count.
+
+    A storage is counted once however many tensors view it, and is released when torch releases it: the
+    meter holds weak references only, and remembers the order of allocations and releases.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, stationary: Iterable[Tensor] = ()) -> None:
+        super().__init__()
+        self._stationary = [tensor.untyped_storage() for tensor in stationary]
+        self._ignored = {storage._cdata for storage in self._stationary}
+        self._records: list[StorageRecord] = []
+        self._events: list[tuple[int, int]] = []  # (record, +1 alive / -1 released)
+        self._alive: dict[int, tuple[int, Any]] = {}  # storage address -> (record, weak reference)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Lets compiled regions run while the meter watches."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator, then note each new storage among its outputs."""
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self._note(leaf, str(func))
+        return result
+
+    def _note(self, tensor: Tensor, operator: str) -> None:
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address in self._ignored:
+            return
+        if address in self._alive:
+            if self._records[self._alive[address][0]].nbytes == storage.nbytes():
+                return
+            self._release(address)  # resized in place: the old extent ends here
+        record = len(self._records)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        self._records.append(StorageRecord(storage.nbytes(), tuple(tensor.shape), dtype, operator))
+        reference = weakref.ref(storage, lambda _: self._release(address))
+        self._alive[address] = (record, reference)
+        self._events.append((record, 1))
+
+    def _release(self, address: int) -> None:
+        if address in self._alive:
+            record, _ = self._alive.pop(address)
+            self._events.append((record, -1))
+
+    @property
+    def live_nbytes(self) -> int:
+        """Bytes alive now."""
+        return sum(self._records[record].nbytes for record, _ in self._alive.values())
+
+    def peak(self, *, without: Iterable[Tensor] = ()) -> Peak:
+        """The peak over the whole recording, as if the storages of ``without`` had never been.
+
+        Pass the parameters' final ``.grad`` tensors to obtain the activation peak.
+        """
+        addresses = {tensor.untyped_storage()._cdata for tensor in without}
+        excluded = {self._alive[address][0] for address in addresses & self._alive.keys()}
+        live: set[int] = set()
+        nbytes = peak_nbytes = 0
+        last, held = -1, frozenset[int]()
+        for record, change in self._events:
+            if record in excluded:
+                continue
+            nbytes += change * self._records[record].nbytes
+            if change > 0:
+                live.add(record)
+            else:
+                live.discard(record)
+            if nbytes > peak_nbytes:
+                peak_nbytes, last, held = nbytes, record, frozenset(live)
+        operator = self._records[last].operator if last >= 0 else ""
+        return Peak(peak_nbytes, operator, tuple(self._records[record] for record in sorted(held)))
+
+
+@dataclass(frozen=True, slots=True)
+class StepPeaks:
+    """Peaks of one training step above parameters, buffers and inputs, in bytes.
+
+    ``activations`` leaves out the parameters' final gradients; ``total`` counts them.
+    """
+
+    total: Peak
+    activations: Peak
+
+
+class _Loss(torch.autograd.Function):
+    """A loss that costs nothing: its backward hands the output a dense gradient of ones, held by nobody else."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor) -> Tensor:
+        ctx.like = (output.shape, output.dtype, output.device)
+        return output.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        shape, dtype, device = ctx.like
+        return torch.ones(shape, dtype=dtype, device=device)
+
+
+def training_step(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    """One eager forward and backward; returns the output, which the caller thus holds to the end.
+
+    The output's gradient comes in dense from the loss, as in the planner's memory model. Calling
+    ``output.backward(gradient)`` instead would hold that gradient in the caller's frame all along.
+    """
+    output: Tensor = model(*inputs)
+    _Loss.apply(output).backward()
+    return output
+
+
+def measure_step(model: nn.Module, inputs: tuple[Tensor, ...]) -> StepPeaks:
+    """Meter one `training_step`; ``.grad`` is cleared before it and left in place after it."""
+    model.zero_grad(set_to_none=True)
+    with StorageMeter([*model.parameters(), *model.buffers(), *inputs]) as meter:
+        output = training_step(model, inputs)
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    peaks = StepPeaks(meter.peak(), meter.peak(without=gradients))
+    del output
+    return peaks
