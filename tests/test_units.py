@@ -1,0 +1,176 @@
+"""Sizes, percentages and times as people write and read them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ogc_plan.planner.errors import BudgetSyntaxError
+from ogc_plan.planner.units import BudgetText, format_both, format_nbytes, format_ns, parse_budget, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("1", 1),
+        ("512", 512),
+        ("512B", 512),
+        ("3KB", 3_000),
+        ("3KiB", 3 * 1024),
+        ("500MB", 500_000_000),
+        ("500MiB", 500 * 2**20),
+        ("3GB", 3 * 10**9),
+        ("3GiB", 3 * 2**30),
+        ("2TB", 2 * 10**12),
+        ("2TiB", 2 * 2**40),
+        ("1PB", 10**15),
+        ("3 GB", 3 * 10**9),
+        (" 3GB ", 3 * 10**9),
+        ("+3GB", 3 * 10**9),
+        ("3gb", 3 * 10**9),
+        ("3gIb", 3 * 2**30),
+        ("1.5GB", 1_500_000_000),
+        ("3.GB", 3 * 10**9),
+        (".5GB", 500_000_000),
+        ("0.1GB", 100_000_000),  # exact, not the nearest float
+        ("1.23456789GB", 1_234_567_890),
+        ("1.9B", 1),  # part of a byte is dropped: the budget is never rounded up
+    ],
+)
+def test_a_size_is_read_exactly(text: str, nbytes: int) -> None:
+    assert parse_budget(text) == BudgetText(nbytes=nbytes)
+
+
+@pytest.mark.parametrize(
+    ("text", "fraction"),
+    [
+        ("60%", Fraction(3, 5)),
+        ("100%", Fraction(1)),
+        ("12.5%", Fraction(1, 8)),
+        ("0.1%", Fraction(1, 1000)),
+        ("60 %", Fraction(3, 5)),
+    ],
+)
+def test_a_percentage_is_read_exactly(text: str, fraction: Fraction) -> None:
+    assert parse_budget(text) == BudgetText(fraction=fraction)
+
+
+@pytest.mark.parametrize("text", ["min", "MIN", " min "])
+def test_min_asks_for_the_smallest_reachable_peak(text: str) -> None:
+    assert parse_budget(text) == BudgetText(minimum=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "GB", "%", ".", ".GB", "-3GB", "3,5GB", "1e9", "3 G B", "3GB3", "nan", "inf", "0x10", "3GB\n4GB",
+        "\u0663GB", "\uff13GB", "min1", "3Gb/s", "minimum", "3\u00a0GB", "--budget",
+    ],
+)  # fmt: skip
+def test_what_is_not_a_size_is_refused(text: str) -> None:
+    with pytest.raises(BudgetSyntaxError, match="is not a size"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize("text", ["3G", "3XB", "3GiBs", "3bits", "3m"])
+def test_an_unknown_unit_is_refused_by_its_name(text: str) -> None:
+    with pytest.raises(BudgetSyntaxError, match="unknown unit"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0GB", "0.0%", "0%"])
+def test_zero_is_refused(text: str) -> None:
+    with pytest.raises(BudgetSyntaxError, match="is zero"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize("text", ["100.1%", "101%", "1000000%"])
+def test_more_than_store_all_is_refused(text: str) -> None:
+    with pytest.raises(BudgetSyntaxError, match="above 100%"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize("text", ["0.4B", "5000PB", "9" * 30 + "PB"])
+def test_sizes_no_machine_has_are_refused(text: str) -> None:
+    with pytest.raises(BudgetSyntaxError, match="outside 1 B to 4 EiB"):
+        parse_budget(text)
+
+
+def test_a_refusal_shows_the_value_shortened() -> None:
+    with pytest.raises(BudgetSyntaxError) as caught:
+        parse_budget("x" * 10_000)
+    assert "x" * 37 + "..." in str(caught.value)
+    assert len(str(caught.value)) < 100
+
+
+def test_every_refusal_says_what_to_write() -> None:
+    for text in ("", "3XB", "0", "101%", "0.4B"):
+        with pytest.raises(BudgetSyntaxError) as caught:
+            parse_budget(text)
+        assert "3GiB" in caught.value.remedy, text
+
+
+@given(st.text(max_size=50))
+def test_any_text_is_read_or_refused_with_a_budget_error(text: str) -> None:
+    try:
+        budget = parse_budget(text)
+    except BudgetSyntaxError:
+        return
+    assert [budget.nbytes is not None, budget.fraction is not None, budget.minimum].count(True) == 1
+
+
+@given(st.integers(1, 2**62 - 1))
+def test_a_number_of_bytes_reads_back(nbytes: int) -> None:
+    assert parse_size(str(nbytes)) == parse_size(f"{nbytes}B") == nbytes
+
+
+def test_a_plain_size_is_read_like_a_budget() -> None:
+    assert parse_size("1.5GiB") == 3 * 2**29
+
+
+@pytest.mark.parametrize("text", ["60%", "min"])
+def test_a_plain_size_is_no_share(text: str) -> None:
+    with pytest.raises(BudgetSyntaxError, match="is not a size in bytes"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.00 KB"),
+        (1_234_000_000, "1.23 GB"),
+        (999_950, "1.00 MB"),
+        (2 * 10**12, "2.00 TB"),
+        (5 * 10**15, "5000.00 TB"),
+        (-1500, "-1.50 KB"),
+    ],
+)
+def test_bytes_are_shown_in_decimal_units(nbytes: int, text: str) -> None:
+    assert format_nbytes(nbytes) == text
+
+
+def test_both_readings_of_giga_are_shown_side_by_side() -> None:
+    assert format_both(3 * 10**9) == "3.00 GB (2.79 GiB)"
+
+
+def test_the_next_binary_unit_starts_before_1024_would_show() -> None:
+    assert format_both(2**30 - 1) == "1.07 GB (1.00 GiB)"
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (1500, "1.5 us"),
+        (12_300_000, "12.3 ms"),
+        (2_000_000_000, "2 s"),
+        (999_600_000, "1 s"),
+    ],
+)
+def test_times_have_three_digits(ns: int, text: str) -> None:
+    assert format_ns(ns) == text
