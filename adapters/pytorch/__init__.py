@@ -1,0 +1,44 @@
+"""PyTorch: plans made from a module's real training graph, and modules that train by them.
+
+    export(model, args, path)                an ONNX file that `ogc-plan` plans exactly
+    bind(model, plan, args)                  the module, training by a plan
+    within_budget(model, args, budget=...)   both in one call, in memory
+
+The public names are loaded on first use, so importing the package does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .bound_module import InputMismatchError as InputMismatchError
+    from .bound_module import original as original
+    from .capture import UnsupportedModuleError as UnsupportedModuleError
+    from .planning import Prediction as Prediction
+    from .planning import bind as bind
+    from .planning import export as export
+    from .planning import plan_of as plan_of
+    from .planning import predict as predict
+    from .planning import within_budget as within_budget
+
+_HOMES = {
+    "InputMismatchError": "bound_module",
+    "original": "bound_module",
+    "UnsupportedModuleError": "capture",
+    "Prediction": "planning",
+    "bind": "planning",
+    "export": "planning",
+    "plan_of": "planning",
+    "predict": "planning",
+    "within_budget": "planning",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -1,0 +1,73 @@
+"""A traced step as the planner's annotation: its graph, the work of each op, and measured workspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from ogc_plan.planner.annotations import Annotation, OpWork, fingerprint
+from ogc_plan.planner.training import OpCost
+from torch import fx
+
+from .node_work import NodeWork, work_of
+from .traced_step import Copy, StepOp, TracedStep
+from .workspace import WorkspaceMeter
+
+
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """An annotation and what only the adapter needs of it.
+
+    ``visible`` are the workspaces without what kernels take and return inside one call, per op (forward,
+    backward, backward beside parameter gradients); ``unmeasured`` names calls whose workspace is unknown.
+    """
+
+    annotation: Annotation
+    visible: tuple[tuple[int, int, int], ...]
+    unmeasured: tuple[str, ...]
+
+
+def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
+    """Describe a step for the planner; ``measure`` runs every distinct call once to learn its workspace."""
+    graph = replace(step.graph, fingerprint=fingerprint(step.graph))
+    visible = step.workspaces(None)
+    device = device_of(step)
+    meter = WorkspaceMeter(device) if measure else None
+    full = step.workspaces(meter.peak_without) if meter is not None else visible
+    works = [_work(op, *workspace) for op, workspace in zip(step.ops, full, strict=True)]
+    annotation = Annotation(
+        graph, tuple(works), tuple(op.scope for op in step.ops), f"torch {torch.__version__}", device.type
+    )
+    unmeasured = tuple(sorted(meter.unmeasured)) if meter is not None else ()
+    return Annotated(annotation, tuple(visible), unmeasured)
+
+
+def device_of(step: TracedStep) -> torch.device:
+    """The device the step computes on."""
+    devices = {step.joint.primals[i].node.meta["val"].device for i, _ in step.joint.gradients}
+    return sorted(devices, key=lambda device: (device.type == "cpu", str(device)))[0]
+
+
+def _work(op: StepOp, forward_workspace: int, backward_workspace: int, activation_workspace: int) -> OpWork:
+    forward = work_of(op.node) if op.node is not None else NodeWork(0, 0, 0, False)
+    backward = [work_of(node) for node in (*op.main, *op.sums) if isinstance(node, fx.Node)]
+    backward += [NodeWork(0, 2 * node.nbytes, 1, False) for node in op.sums if isinstance(node, Copy)]
+    return OpWork(
+        forward.flops,
+        forward.traffic_nbytes,
+        forward.kernels,
+        sum(work.flops for work in backward),
+        sum(work.traffic_nbytes for work in backward),
+        sum(work.kernels for work in backward),
+        forward.half or any(work.half for work in backward),
+        forward_workspace,
+        backward_workspace,
+        activation_workspace,
+    )
+
+
+def visible_costs(costs: tuple[OpCost, ...], visible: tuple[tuple[int, int, int], ...]) -> tuple[OpCost, ...]:
+    """The costs with only the workspace that a storage meter sees."""
+    return tuple(
+        OpCost(cost.forward_ns, cost.backward_ns, *workspace) for cost, workspace in zip(costs, visible, strict=True)
+    )

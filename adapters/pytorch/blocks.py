@@ -1,0 +1,109 @@
+"""Which nodes of a graph share memory: every tensor belongs to one block, allocated by one node.
+
+Blocks are told apart by the storages of the fake tensors that tracing left on the nodes. A node that
+allocates nothing makes views (no bytes); it can be run again at any time while its block is alive.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from . import torch_api
+from .capture import UnsupportedModuleError
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Memory that ``node`` allocates: ``nbytes`` of storage, named after the node or the element taken from it."""
+
+    name: str
+    nbytes: int
+    node: fx.Node
+
+
+def tensors(node: fx.Node) -> list[torch.Tensor]:
+    """The (fake) tensors a node returns."""
+    return list(elements(node).values())
+
+
+def elements(node: fx.Node) -> dict[int, torch.Tensor]:
+    """The tensors a node returns by their place in its result; a single tensor is at place 0.
+
+    Tracing leaves tensors even at the places that an ``output_mask`` switches off; no kernel makes those.
+    """
+    value = node.meta.get("val")
+    results = value if isinstance(value, (tuple, list)) else [value]
+    found = {place: leaf for place, leaf in enumerate(results) if isinstance(leaf, torch.Tensor)}
+    mask = _output_mask(node)
+    return {place: leaf for place, leaf in found.items() if place >= len(mask) or mask[place]}
+
+
+def _output_mask(node: fx.Node) -> list[bool]:
+    if isinstance(node.target, torch._ops.OpOverload):
+        for place, argument in enumerate(node.target._schema.arguments):
+            if argument.name == "output_mask":
+                return list(node.args[place] if place < len(node.args) else node.kwargs.get("output_mask", ()))
+    return []
+
+
+class Blocks:
+    """Blocks of a graph, in order of allocation.
+
+    ``of[node]`` are the blocks a node's result lives in, ``made[node]`` those it allocates.
+    """
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.blocks: list[Block] = []
+        self.of: dict[fx.Node, tuple[int, ...]] = {}
+        self.made: dict[fx.Node, tuple[int, ...]] = {}
+        self._block_of: dict[int, int] = {}
+        for node in graph.nodes:
+            if node.op != "output":
+                self._add(node, graph)
+
+    def _add(self, node: fx.Node, graph: fx.Graph) -> None:
+        if node.op == "get_attr":
+            values = {0: getattr(graph.owning_module, str(node.target))}
+        else:
+            values = elements(node)
+            if any(not isinstance(leaf, _PLAIN) for leaf in pytree.tree_leaves(node.meta.get("val"))):
+                raise UnsupportedModuleError(
+                    f"{node.name} ({node.target}) depends on the values or the shapes of tensors",
+                    remedy="use static shapes inside the module",
+                )
+        made, found = [], []
+        for place, tensor in values.items():
+            key = torch_api.storage_key(tensor)
+            if key not in self._block_of:
+                self._block_of[key] = len(self.blocks)
+                made.append(len(self.blocks))
+                several = isinstance(node.meta.get("val"), (tuple, list))
+                name = _element_name(node, place) if several else node.name
+                self.blocks.append(Block(name, tensor.untyped_storage().nbytes(), node))
+            found.append(self._block_of[key])
+        self.of[node], self.made[node] = tuple(found), tuple(made)
+        if made and len(set(found)) != len(made):
+            raise UnsupportedModuleError(f"{node.name} ({node.target}) returns new tensors and views of old ones")
+
+    def allocates(self, node: fx.Node) -> bool:
+        """Whether running the node takes memory."""
+        return node.op == "call_function" and bool(self.made[node])
+
+    def reads(self, node: fx.Node) -> set[int]:
+        """The blocks a node's arguments live in."""
+        return {block for argument in node.all_input_nodes for block in self.of[argument]}
+
+
+_PLAIN = (torch.Tensor, int, float, bool, str, type(None))
+
+
+def _element_name(node: fx.Node, place: int) -> str:
+    for user in node.users:
+        if user.target is operator.getitem and user.args[1] == place:
+            return user.name
+    return f"{node.name}#{place}"

@@ -1,0 +1,36 @@
+"""States of the global random generators: saved at a random op's first run, put back for each re-run."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from .blocks import tensors
+
+
+def generator_of(node: fx.Node) -> torch.device:
+    """The device whose generator a random node draws from."""
+    return tensors(node)[0].device
+
+
+def _current(device: torch.device) -> torch.Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def save_state(device: torch.device) -> torch.Tensor:
+    """The state of the generator of ``device``, as bytes in host memory.
+
+    Taken into a tensor of its own, so that every meter of memory sees it.
+    """
+    now = _current(device)
+    return torch.empty(now.shape, dtype=torch.uint8).copy_(now)
+
+
+def swap_state(state: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Put ``state`` in place and return the one that it replaces."""
+    now = _current(device)
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+    return now

@@ -1,0 +1,186 @@
+"""From a module to a plan and back: export, bind, within_budget."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from ogc_plan.planner import pipeline
+from ogc_plan.planner.annotations import dumps
+from ogc_plan.planner.errors import PlanMismatchError
+from ogc_plan.planner.model import from_annotation
+from ogc_plan.planner.plan_reader import read_plan
+from ogc_plan.planner.plan_record import Plan
+from ogc_plan.planner.problem import Scope
+from ogc_plan.planner.simulate import simulate
+from torch import nn
+
+from .annotate import Annotated, annotate, device_of
+from .bound_module import Executor, bound, executor_of
+from .capture import Joint, capture
+from .onnx_file import write_onnx
+from .traced_step import TracedStep
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Peaks of one training step in bytes: everything, and without stationary memory and parameter gradients."""
+
+    total_nbytes: int
+    activation_nbytes: int
+
+
+def export(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    path: str | os.PathLike[str],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+) -> None:
+    """Write ``model`` as a standard ONNX file that also carries its real training graph.
+
+    ``ogc-plan FILE --budget ...`` plans from it; `bind` runs the plan. Each distinct aten call of the step
+    is run once, alone, to measure its workspace.
+    """
+    joint = capture(model, args, kwargs)
+    step = TracedStep(joint)
+    annotation = annotate(step).annotation
+    write_onnx(joint.program, path, training_graph=dumps(annotation), op_of_node=_op_of_node(step))
+
+
+def bind(
+    model: nn.Module,
+    plan: Plan | str | os.PathLike[str],
+    args: tuple[Any, ...],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """The module training by ``plan``, on arguments like ``args``: same class, parameters and state_dict.
+
+    Raises PlanMismatchError when the plan was made for another module, shape, device or torch version, or
+    for a bare ONNX file; and whatever `pipeline.check` finds.
+    """
+    made = plan if isinstance(plan, Plan) else read_plan(plan)
+    joint = capture(model, args, kwargs)
+    step = TracedStep(joint)
+    annotated = annotate(step, measure=False)
+    _refuse_other_graphs(made, annotated, model)
+    return _bind(model, step, annotated, made)
+
+
+def within_budget(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    *,
+    budget: str,
+    kwargs: Mapping[str, Any] | None = None,
+    scope: Scope | None = None,
+    strategy: str = "optimal",
+    headroom: str = "0%",
+    keep: Iterable[str] = (),
+    recompute: Iterable[str] = (),
+    optimizer: str | None = None,
+    grad_accumulation: bool = False,
+    device: str | None = None,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+) -> nn.Module:
+    """Plan ``model`` within ``budget`` (``3GB``, ``60%``, ``min``) straight from its graph, and bind it.
+
+    ``device`` names the roofline the times come from; by default the one the module is on. The other
+    options are those of the command line. Raises InfeasibleBudgetError and what `capture` raises.
+    """
+    joint = capture(model, args, kwargs)
+    step = TracedStep(joint)
+    annotated = annotate(step)
+    prepared = from_annotation(
+        annotated.annotation,
+        name=type(model).__name__,
+        device=device or roofline_of(device_of(step)),
+        optimizer=optimizer,
+        grad_accumulation=grad_accumulation,
+    )
+    made = pipeline.plan(
+        prepared,
+        budget,
+        scope=scope,
+        strategy=strategy,
+        headroom=headroom,
+        keep=keep,
+        recompute=recompute,
+        time_limit_s=time_limit_s,
+        seed=seed,
+    )
+    return _bind(model, step, annotated, made)
+
+
+def roofline_of(device: torch.device) -> str:
+    """The planner's name for a device: the GPU's own where it is listed, else its default."""
+    if device.type != "cuda":
+        return "cpu"
+    from ogc_plan.planner.costs import DEVICES
+
+    name = torch.cuda.get_device_name(device).lower().replace(" ", "").replace("geforce", "")
+    return next((known for known in DEVICES if known in name), "h200")
+
+
+def plan_of(module: nn.Module) -> Plan:
+    """The plan a bound module trains by."""
+    return executor_of(module).plan
+
+
+def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_present: bool = False) -> Prediction:
+    """The peaks of a bound module's training step.
+
+    Without ``kernel_workspace``, memory that a kernel takes and returns inside one call is left out, as a
+    meter of tensors sees it. ``gradients_present``: every parameter has a ``.grad`` already, into which
+    the step accumulates.
+    """
+    executor = executor_of(module)
+    made = executor.plan
+    full = sum(gradient.nbytes for gradient in made.graph.gradients if gradient.parameter)
+    stationary = replace(made.graph.stationary, accumulated_gradient_nbytes=full if gradients_present else 0)
+    costs = made.costs if kernel_workspace else executor.visible_costs
+    timeline = simulate(replace(made.graph, stationary=stationary), costs, made.schedule)
+    return Prediction(timeline.peak_total_nbytes, timeline.peak_activation_nbytes)
+
+
+def _bind(model: nn.Module, step: TracedStep, annotated: Annotated, made: Plan) -> nn.Module:
+    pipeline.check(made.graph, made.costs, made)
+    return bound(model, Executor(model, step, made, annotated.visible))
+
+
+def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> None:
+    mine = annotated.annotation
+    if made.model.annotations is None:
+        raise PlanMismatchError(
+            f"the plan was made from the bare file {made.model.file!r}, whose ops are not those PyTorch runs",
+            remedy="write the file with ogc_plan.adapters.pytorch.export and plan again",
+        )
+    theirs = made.model.annotations
+    if (theirs.framework, theirs.device) != (mine.framework, mine.device):
+        raise PlanMismatchError(
+            f"the plan was made for {theirs.framework} on {theirs.device}, this is {mine.framework} on {mine.device}",
+            remedy="export and plan again here",
+        )
+    if made.model.fingerprint != mine.graph.fingerprint:
+        raise PlanMismatchError(
+            f"the plan was made for graph {made.model.fingerprint[:12]}, {type(model).__name__} with these arguments "
+            f"has {mine.graph.fingerprint[:12]}",
+            remedy="export with arguments of the same shapes and types, and plan again",
+        )
+
+
+def _op_of_node(step: TracedStep) -> dict[str, tuple[str, ...]]:
+    """For each node of the exported program the ops of the training graph that come from it."""
+    found: dict[str, list[str]] = {}
+    for op in step.ops:
+        for source in (op.node.meta.get("from_node") or []) if op.node is not None else []:
+            found.setdefault(source.name, []).append(op.name)
+    return {name: tuple(ops) for name, ops in found.items()}
+
+
+__all__ = ["Joint", "Prediction", "bind", "executor_of", "export", "plan_of", "predict", "within_budget"]

@@ -1,0 +1,344 @@
+"""A schedule as two straight-line Python functions, forward and backward, generated and compiled once.
+
+Names die where the memory model says that bytes do: a storage's names at its FREE step, a gradient's
+after the last op that takes it, a temporary after its last use. Views are made when first needed and
+die with the storage they look at.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from ogc_plan.planner.schedule import Schedule, Step, StepKind
+from torch import fx
+
+from .capture import UnsupportedModuleError
+from .generator_state import generator_of, save_state, swap_state
+from .segments import is_backward
+from .traced_step import Copy, StepOp, TracedStep
+
+Values = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The two functions of one training step, and their source.
+
+    ``forward(primals) -> (outputs, saved)``; ``backward(primals, saved, tangents) -> gradients``, one per
+    entry of the joint graph's gradients. Both empty the lists they are given, so that what they hold
+    dies as the plan says. ``backward_primals`` are the primals that the backward reads, ``saved_outputs``
+    the places in ``saved`` that look at a model output.
+    """
+
+    forward: Callable[[Values], tuple[Values, Values]]
+    backward: Callable[[Values, Values, Values], Values]
+    forward_source: str
+    backward_source: str
+    backward_primals: tuple[int, ...]
+    saved_outputs: tuple[int, ...]
+
+
+class _Writer:
+    """Source lines of one function and the names that are alive at each point."""
+
+    def __init__(self, step: TracedStep, constants: dict[str, Any]) -> None:
+        self.step = step
+        self.constants = constants
+        self.lines: list[str] = []
+        self.alive: set[fx.Node] = set()
+        self.looking_at: dict[int, list[fx.Node]] = {}  # block -> names that keep it alive
+        self.asked: dict[fx.Node, None] = {}  # names that must exist before the first line
+        self.available: set[fx.Node] = set()  # names that may be asked for
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def constant(self, value: Any) -> str:
+        name = f"__c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def function(self, target: Any) -> str:
+        name = f"__f_{getattr(target, '__name__', 'call').replace('.', '_')}"
+        while self.constants.setdefault(name, target) is not target:
+            name += "_"
+        return name
+
+    def argument(self, value: Any) -> str:
+        if isinstance(value, fx.Node):
+            return self.name(value)
+        if value is None or isinstance(value, (bool, int, str)):
+            return repr(value)
+        if isinstance(value, (list, tuple)):
+            inner = ", ".join(self.argument(item) for item in value)
+            return f"[{inner}]"
+        return self.constant(value)
+
+    def name(self, node: fx.Node) -> str:
+        """The variable that holds a node's result, made now if it is a view that does not exist yet."""
+        if node not in self.alive:
+            if node.op in ("placeholder", "get_attr") or node in self.available:
+                self.asked[node] = None
+                self.born(node)
+            elif self.step.blocks.allocates(node) or not self.step.blocks.of[node]:
+                raise UnsupportedModuleError(f"{node.name} is used before the plan computes it")
+            else:
+                self.call(node)
+        return node.name
+
+    def born(self, node: fx.Node) -> None:
+        """Note that a name is alive from here on."""
+        self.alive.add(node)
+        for block in set(self.step.blocks.of[node]):
+            self.looking_at.setdefault(block, []).append(node)
+
+    # -- lines -----------------------------------------------------------------------------------
+
+    def call(self, node: fx.Node) -> None:
+        """Run a node and name its result; of a tuple, name every element that has a node."""
+        if node.target is operator.getitem:
+            source, place = node.args
+            self.lines.append(f"{node.name} = {self.argument(source)}[{place!r}]")
+        else:
+            words = [self.argument(value) for value in node.args]
+            words += [f"{key}={self.argument(value)}" for key, value in node.kwargs.items()]
+            self.lines.append(f"{node.name} = {self.function(node.target)}({', '.join(words)})")
+        self.born(node)
+
+    def elements(self, node: fx.Node) -> None:
+        """Name the elements of a tuple and drop the tuple, which would keep all of them alive."""
+        if isinstance(node.meta.get("val"), (tuple, list)):
+            for user in node.users:
+                if user.target is operator.getitem and user not in self.alive:
+                    self.call(user)
+            self.delete([node])
+
+    def delete(self, nodes: list[fx.Node]) -> None:
+        """Delete names; those that are not alive are left alone."""
+        names = [node.name for node in nodes if node in self.alive]
+        self.alive.difference_update(nodes)
+        if names:
+            self.lines.append(f"del {', '.join(names)}")
+
+    def release(self, blocks: set[int]) -> None:
+        """Delete every name that looks at one of the blocks; what was there before the first line is gone too."""
+        for block in sorted(blocks):
+            self.delete(self.looking_at.pop(block, []))
+        self.available = {n for n in self.available if not blocks.intersection(self.step.blocks.of[n])}
+
+    def source(self, head: str, first: list[str], last: str) -> str:
+        body = [*first, *self.lines, last]
+        return head + "\n" + "\n".join(f"    {line}" for line in body) + "\n"
+
+
+class _Generator:
+    def __init__(self, step: TracedStep, schedule: Schedule) -> None:
+        self.step, self.schedule = step, schedule
+        self.block_of = {storage: block for block, storage in step.storage_of.items()}
+        self.constants: dict[str, Any] = {}
+        self.rerun = {s.index for s in schedule if s.kind is StepKind.RECOMPUTE}
+        self.takers = self._count_takers()
+        self.live: set[int] = set()  # blocks of forward values
+
+    def _count_takers(self) -> Counter[int]:
+        graph = self.step.graph
+        count: Counter[int] = Counter()
+        for op in graph.ops:
+            if op.backward is not None:
+                count.update(op.backward.takes)
+                for total in op.backward.sums:
+                    count.update(total.operands)
+        return count
+
+    def program(self) -> Program:
+        steps = list(self.schedule)
+        split = max(i for i, step in enumerate(steps) if step.kind is StepKind.FORWARD) + 1
+        while split < len(steps) and steps[split].kind is StepKind.FREE:
+            split += 1
+        forward = _Writer(self.step, self.constants)
+        self.states: set[int] = set()
+        for step in steps[:split]:
+            self._forward_or_free(forward, step)
+        outputs = [forward.name(node) for node in self.step.joint.outputs if isinstance(node, fx.Node)]
+        states = sorted(self.states)
+
+        backward = _Writer(self.step, self.constants)
+        at_start = {node for node in forward.alive if self._is_saved(node)}
+        backward.available = set(at_start)
+        for step in steps[split:]:
+            if step.kind is StepKind.BACKWARD:
+                self._backward(backward, self.step.ops[step.index], step.index)
+            else:
+                self._forward_or_free(backward, step)
+        results = [self._result(backward, place) for place in range(len(self.step.joint.gradients))]
+        return self._assemble(forward, backward, at_start, outputs, results, states)
+
+    def _is_saved(self, node: fx.Node) -> bool:
+        return any(block in self.step.storage_of for block in self.step.blocks.of[node])
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _forward_or_free(self, to: _Writer, step: Step) -> None:
+        if step.kind is StepKind.FREE:
+            if step.random_state:
+                self.states.discard(step.index)
+                to.lines.append(f"del __state{step.index}")
+            else:
+                to.release({self.block_of[step.index]})
+                self.live.discard(self.block_of[step.index])
+            return
+        op = self.step.ops[step.index]
+        again = step.kind is StepKind.RECOMPUTE
+        if op.node is not None:
+            self._run(to, op, op.node, step.index, again)
+        if not again:
+            for primal, value in op.updates:
+                target = self.step.joint.primals[primal].node
+                to.lines.append(f"{to.name(target)}.copy_({to.argument(value)})")
+
+    def _run(self, to: _Writer, op: StepOp, node: fx.Node, index: int, again: bool) -> None:
+        for argument in node.all_input_nodes:
+            to.name(argument)
+        state = f"__state{index}"
+        if op.random and again:
+            device = to.constant(generator_of(node))
+            to.lines.append(f"__now = {to.function(swap_state)}({state}, {device})")
+        elif op.random and index in self.rerun:
+            device = to.constant(generator_of(node))
+            to.lines.append(f"{state} = {to.function(save_state)}({device})")
+            self.states.add(index)
+        made = set(self.step.blocks.made[node])
+        if made & self.live:  # the old copy stays; what the re-run makes of it again dies at once
+            self._rerun_beside(to, node)
+        else:
+            to.call(node)
+            to.elements(node)
+        self.live |= made
+        if op.random and again:
+            to.lines.append(f"{to.function(swap_state)}(__now, {device})")
+            to.lines.append("del __now")
+
+    def _rerun_beside(self, to: _Writer, node: fx.Node) -> None:
+        """Run a node of whose blocks some are still alive: bind the missing ones, drop the duplicates."""
+        words = [to.argument(value) for value in node.args]
+        words += [f"{key}={to.argument(value)}" for key, value in node.kwargs.items()]
+        to.lines.append(f"__again = {to.function(node.target)}({', '.join(words)})")
+        for user in node.users:
+            if user.target is operator.getitem and not self.live.intersection(self.step.blocks.of[user]):
+                to.lines.append(f"{user.name} = __again[{user.args[1]!r}]")
+                to.born(user)
+        to.lines.append("del __again")
+
+    def _backward(self, to: _Writer, op: StepOp, index: int) -> None:
+        blocks = self.step.blocks
+        last: dict[int, int] = {}
+        for place, node in enumerate(op.main):
+            for block in (*blocks.made[node], *blocks.reads(node)):
+                last[block] = place
+        backward = self.step.graph.ops[index].backward
+        assert backward is not None
+        for place, node in enumerate(op.main):
+            to.call(node)
+            to.elements(node)
+            to.release({b for b, end in last.items() if end == place and self._is_temporary(b)})
+        self._take(to, backward.takes)
+        for node, total in zip(op.sums, backward.sums, strict=True):
+            if isinstance(node, Copy):
+                primal = self.step.joint.primals[node.primal].node
+                to.lines.append(
+                    f"__copy{node.primal} = {to.function(copy_like)}({to.name(node.source)}, {to.name(primal)})"
+                )
+            else:
+                to.call(node)
+            self._take(to, total.operands)
+
+    def _is_temporary(self, block: int) -> bool:
+        maker = self.step.blocks.blocks[block].node
+        return is_backward(maker) and maker.op == "call_function" and block not in self.step.gradient_of
+
+    def _take(self, to: _Writer, gradients: tuple[int, ...]) -> None:
+        done = set()
+        for gradient in gradients:
+            self.takers[gradient] -= 1
+            if not self.takers[gradient]:
+                done.add(gradient)
+        to.release({block for block, gradient in self.step.gradient_of.items() if gradient in done})
+
+    def _result(self, to: _Writer, place: int) -> str:
+        primal, node = self.step.joint.gradients[place]
+        return f"__copy{primal}" if primal in self.step.copied else to.name(node)
+
+    # -- the two functions -----------------------------------------------------------------------
+
+    def _assemble(
+        self,
+        forward: _Writer,
+        backward: _Writer,
+        at_start: set[fx.Node],
+        outputs: list[str],
+        results: list[str],
+        states: list[int],
+    ) -> Program:
+        primals = {primal.node: i for i, primal in enumerate(self.step.joint.primals)}
+        tangents = [node for node in self.step.joint.tangents if node is not None]
+        saved = [node for node in backward.asked if node in at_start]
+        needed = [node for node in backward.asked if node in primals]
+        held = {block for node in self.step.joint.outputs if isinstance(node, fx.Node)
+                for block in self.step.blocks.of[node]}  # fmt: skip
+        # An output must not be saved as the very object that is returned: its history would hold itself.
+        shared = tuple(i for i, node in enumerate(saved) if held.intersection(self.step.blocks.of[node]))
+        words = [f"{node.name}.detach()" if i in shared else node.name for i, node in enumerate(saved)]
+        words += [f"__state{index}" for index in states]
+        names = [node.name for node in saved] + [f"__state{index}" for index in states]
+        forward_source = forward.source(
+            "def forward(primals):",
+            self._bind(forward, primals, "primals"),
+            f"return [{', '.join(outputs)}], [{', '.join(words)}]",
+        )
+        first = [*_unpack(names, "saved"), *_unpack([node.name for node in tangents], "tangents")]
+        first = [*_unpack([node.name for node in needed], "primals"), *first, *self._constants(backward)]
+        backward_source = backward.source(
+            "def backward(primals, saved, tangents):", first, f"return [{', '.join(results)}]"
+        )
+        return Program(
+            _compile(forward_source, "forward", self.constants),
+            _compile(backward_source, "backward", self.constants),
+            forward_source,
+            backward_source,
+            tuple(primals[node] for node in needed),
+            shared,
+        )
+
+    def _bind(self, writer: _Writer, primals: dict[fx.Node, int], source: str) -> list[str]:
+        lines = [f"{node.name} = {source}[{primals[node]}]" for node in writer.asked if node in primals]
+        return [*lines, f"{source}.clear()", *self._constants(writer)]
+
+    def _constants(self, writer: _Writer) -> list[str]:
+        module = self.step.joint.graph.owning_module
+        lifted = [node for node in writer.asked if node.op == "get_attr"]
+        return [f"{node.name} = {writer.constant(getattr(module, str(node.target)))}" for node in lifted]
+
+
+def _unpack(names: list[str], source: str) -> list[str]:
+    lines = [f"{', '.join(names)}, = {source}"] if names else []
+    return [*lines, f"{source}.clear()"]
+
+
+def _compile(source: str, name: str, constants: dict[str, Any]) -> Any:
+    scope = dict(constants)
+    exec(compile(source, f"<ogc-plan {name}>", "exec"), scope)
+    return scope[name]
+
+
+def copy_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A copy of ``gradient`` in the layout that autograd keeps for ``parameter``."""
+    return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+
+
+def generate(step: TracedStep, schedule: Schedule) -> Program:
+    """Generate and compile the two functions that run ``schedule``."""
+    return _Generator(step, schedule).program()

@@ -1,0 +1,389 @@
+"""A joint graph as a training graph: what the planner plans and what the executor then runs, op by op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from ogc_plan.planner.graph import Storage
+from ogc_plan.planner.training import (
+    BackwardOp,
+    Gradient,
+    GradientEdge,
+    GradientSum,
+    Stationary,
+    TrainingGraph,
+    TrainingOp,
+)
+from torch import fx
+
+from .blocks import Blocks, elements, tensors
+from .capture import Joint
+from .segments import Segment, cut, is_backward
+
+KernelPeak = Callable[[fx.Node, frozenset[int]], int]
+"""Bytes inside a node's call at its worst moment, without the outputs at the given places."""
+
+_IGNORED_STATISTICS = {
+    "native_batch_norm_backward": ((3, 4), 7),
+    "cudnn_batch_norm_backward": ((3, 4), None),
+    "miopen_batch_norm_backward": ((3, 4), None),
+    "batch_norm_backward": ((3, 4), 7),
+}
+"""Places of running statistics that a backward takes and, in training (the flag's place), never reads."""
+
+_TRAINING_NORMS = {
+    "_native_batch_norm_legit_functional": 5,
+    "_native_batch_norm_legit": 5,
+    "native_batch_norm": 5,
+    "cudnn_batch_norm": 5,
+    "miopen_batch_norm": 5,
+    "_batch_norm_with_update_functional": None,
+    "_batch_norm_with_update": None,
+}
+"""Norms whose training result does not depend on the running statistics they read; the flag's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of a gradient that autograd could not take over as it is: of ``source``, for primal ``primal``."""
+
+    source: fx.Node
+    primal: int
+    nbytes: int
+
+
+@dataclass(slots=True)
+class StepOp:
+    """One op: the ``node`` its forward runs (None: nothing), buffers to overwrite after it, and its backward."""
+
+    name: str
+    op_type: str
+    node: fx.Node | None
+    scope: str
+    updates: list[tuple[int, fx.Node]] = field(default_factory=list)
+    main: list[fx.Node] = field(default_factory=list)
+    sums: list[fx.Node | Copy] = field(default_factory=list)
+    once: bool = False
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether the op has a backward step."""
+        return bool(self.main or self.sums)
+
+    @property
+    def random(self) -> bool:
+        """Whether the forward draws from the global generator."""
+        return self.node is not None and is_random(self.node)
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether a node draws from a generator."""
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+
+
+def target_name(node: fx.Node) -> str:
+    """The aten name of a call without namespace and overload: ``native_layer_norm``."""
+    target = node.target
+    return target._schema.name.split("::")[-1] if isinstance(target, torch._ops.OpOverload) else str(target)
+
+
+class TracedStep:
+    """Ops in forward order, and how storages and gradients of `graph` map to blocks of the joint graph.
+
+    ``storage_of`` maps the blocks that forward ops allocate, ``gradient_of`` the backward blocks that
+    outlive their segment (tangents included), ``copy_of`` the gradients that are `Copy` results.
+    """
+
+    def __init__(self, joint: Joint) -> None:
+        self.joint = joint
+        _drop_ignored_statistics(joint.graph)
+        self.blocks = Blocks(joint.graph)
+        segments = cut(joint, self.blocks)
+        self.ops = self._make_ops(segments)
+        self.storage_of: dict[int, int] = {}
+        self.gradient_of: dict[int, int] = {}
+        self.copy_of: dict[int, int] = {}
+        self._gradients: list[Gradient] = []
+        self._place_copies()
+        for op in self.ops:
+            for block in self.blocks.made[op.node] if op.node is not None else ():
+                self.storage_of[block] = len(self.storage_of)
+
+    # -- ops -------------------------------------------------------------------------------------
+
+    def _make_ops(self, segments: list[Segment]) -> list[StepOp]:
+        owned = {segment.owner: segment for segment in segments}
+        ops: list[StepOp] = []
+        reader: dict[int, int] = {}  # block of an overwritten buffer -> last op that reads it
+        updated = {self.blocks.of[self.joint.primals[i].node][0] for i, _ in self.joint.updates}
+        for node in self.joint.graph.nodes:
+            if node.op != "call_function" or is_backward(node):
+                continue
+            allocates = self.blocks.allocates(node)
+            if not allocates and node not in owned:
+                continue
+            op = StepOp(node.name, target_name(node), node if allocates else None, _scope(node))
+            if allocates:
+                old = self.blocks.reads(node) & updated
+                reader.update(dict.fromkeys(old, len(ops)))
+                op.once = bool(old) and not _ignores_statistics(node)
+            if node in owned:
+                op.main, op.sums = owned[node].main, list(owned[node].sums)
+            ops.append(op)
+        made_by = {block: i for i, op in enumerate(ops) if op.node for block in self.blocks.made[op.node]}
+        late: list[StepOp] = []
+        for primal, value in self.joint.updates:
+            buffer = self.blocks.of[self.joint.primals[primal].node][0]
+            maker = made_by.get(self.blocks.of[value][0])
+            if maker is not None and reader.get(buffer, -1) <= maker:
+                ops[maker].updates.append((primal, value))
+            else:  # a later op still reads the old value
+                name = f"update_{self.joint.primals[primal].node.name}"
+                late.append(StepOp(name, "copy_", None, "", updates=[(primal, value)], once=True))
+        return ops + late
+
+    def _place_copies(self) -> None:
+        """Give a gradient a memory of its own where autograd would have to clone it."""
+        owner = {block: op for op in self.ops for node in (*op.main, *op.sums) for block in self._made(node)}
+        last = next((op for op in self.ops if op.has_backward), self.ops[-1])
+        returned: set[int] = set()
+        for primal, node in self.joint.gradients:
+            (block,) = self.blocks.of[node]
+            given, wanted = tensors(node)[0], tensors(self.joint.primals[primal].node)[0]
+            if block in owner and block not in returned and _takes_over(given, wanted):
+                returned.add(block)
+                continue
+            nbytes = wanted.numel() * wanted.element_size()
+            owner.get(block, last).sums.append(Copy(node, primal, nbytes))
+
+    def _made(self, node: fx.Node | Copy) -> tuple[int, ...]:
+        return () if isinstance(node, Copy) else self.blocks.made[node]
+
+    def _read(self, node: fx.Node | Copy) -> set[int]:
+        return set(self.blocks.of[node.source]) if isinstance(node, Copy) else self.blocks.reads(node)
+
+    @cached_property
+    def copied(self) -> dict[int, Copy]:
+        """For each primal whose gradient is a copy, the copy."""
+        return {c.primal: c for op in self.ops for c in op.sums if isinstance(c, Copy)}
+
+    @cached_property
+    def returned(self) -> dict[int, bool]:
+        """Blocks that are handed to autograd as gradients -> whether all of them are parameters'."""
+        found: dict[int, bool] = {}
+        for primal, node in self.joint.gradients:
+            if primal not in self.copied:
+                (block,) = self.blocks.of[node]
+                parameter = self.joint.primals[primal].kind != "input"
+                found[block] = found.get(block, True) and parameter
+        return found
+
+    # -- the training graph ----------------------------------------------------------------------
+
+    @cached_property
+    def graph(self) -> TrainingGraph:
+        """The training graph; the fingerprint is left to the annotation."""
+        blocks = self.blocks.blocks
+        for tangent in self.joint.tangents:
+            if tangent is not None:
+                self._gradient(self.blocks.of[tangent][0])
+        seeds = tuple(range(len(self._gradients)))
+        used = self._users()
+        backwards: dict[int, BackwardOp] = {}
+        for index in range(len(self.ops) - 1, -1, -1):
+            if self.ops[index].has_backward:
+                backwards[index] = self._backward(index, used)
+        ops = []
+        for index, op in enumerate(self.ops):
+            node = op.node
+            reads = self.blocks.reads(node) if node is not None else set()
+            if node is None:
+                reads = {block for _, value in op.updates for block in self.blocks.of[value]}
+            writes = self.blocks.made[node] if node is not None else ()
+            ops.append(
+                TrainingOp(
+                    op.name,
+                    op.op_type,
+                    self._storages(reads),
+                    tuple(self.storage_of[block] for block in writes),
+                    backwards.get(index),
+                    generator_state_nbytes(node) if node is not None and op.random else 0,
+                    once=op.once,
+                )
+            )
+        names: dict[int, list[str]] = {block: [] for block in self.storage_of}
+        for node, found in self.blocks.of.items():
+            for block in found:
+                if block in names and node.name not in names[block]:
+                    names[block].append(node.name)
+        outputs = {b for node in self.joint.outputs if isinstance(node, fx.Node) for b in self.blocks.of[node]}
+        return TrainingGraph(
+            tuple(ops),
+            tuple(Storage(blocks[block].name, blocks[block].nbytes) for block in self.storage_of),
+            tuple(self._gradients),
+            self._storages(outputs),
+            seeds,
+            self._stationary(),
+            tuple(tuple(names[block]) for block in self.storage_of),
+        )
+
+    def _storages(self, blocks: set[int]) -> tuple[int, ...]:
+        return tuple(sorted(self.storage_of[block] for block in blocks if block in self.storage_of))
+
+    def _gradient(self, block: int) -> int:
+        if block not in self.gradient_of:
+            self.gradient_of[block] = len(self._gradients)
+            made = self.blocks.blocks[block]
+            self._gradients.append(Gradient(made.name, made.nbytes, self.returned.get(block, False)))
+        return self.gradient_of[block]
+
+    def _users(self) -> dict[int, set[tuple[int, bool]]]:
+        """For each block who reads it in the backward: (op, in its sums)."""
+        used: dict[int, set[tuple[int, bool]]] = {}
+        for index, op in enumerate(self.ops):
+            for nodes, in_sums in ((op.main, False), (op.sums, True)):
+                for node in nodes:
+                    for block in self._read(node):
+                        used.setdefault(block, set()).add((index, in_sums))
+        return used
+
+    def _backward(self, index: int, used: dict[int, set[tuple[int, bool]]]) -> BackwardOp:
+        op = self.ops[index]
+        made = [block for node in op.main for block in self.blocks.made[node]]
+        given = [b for b in made if b in self.returned or used.get(b, set()) - {(index, False)}]
+        read = {block for node in op.main for block in self._read(node)}
+        takes = sorted(self.gradient_of[block] for block in read - set(made) if self._ends(block))
+        gives = tuple(GradientEdge(self._gradient(block)) for block in given)
+        sums = []
+        every = set(read)
+        for node in op.sums:
+            reads = self._read(node)
+            every |= reads
+            operands = sorted(self.gradient_of[block] for block in reads if self._ends(block))
+            sums.append(GradientSum(self._result(node), tuple(operands)))
+        return BackwardOp(self._storages(every), tuple(takes), gives, tuple(sums))
+
+    def _ends(self, block: int) -> bool:
+        """Whether a gradient dies with its last use; ``loss.backward()`` itself holds that of a scalar loss."""
+        return block in self.gradient_of and block not in self.returned and block not in self._scalar_seeds
+
+    @cached_property
+    def _scalar_seeds(self) -> frozenset[int]:
+        tangents = [node for node in self.joint.tangents if node is not None]
+        return frozenset(self.blocks.of[node][0] for node in tangents if tensors(node)[0].dim() == 0)
+
+    def _result(self, node: fx.Node | Copy) -> int:
+        if isinstance(node, Copy):
+            primal = self.joint.primals[node.primal]
+            self.copy_of[node.primal] = len(self._gradients)
+            self._gradients.append(Gradient(f"{node.source.name}_copy", node.nbytes, primal.kind != "input"))
+            return self.copy_of[node.primal]
+        (block,) = self.blocks.made[node]
+        return self._gradient(block)
+
+    def _stationary(self) -> Stationary:
+        seen: set[int] = set()
+        total = {"parameter": 0, "buffer": 0, "input": 0}
+        for primal in self.joint.primals:
+            for block in self.blocks.of[primal.node]:
+                if block not in seen:
+                    seen.add(block)
+                    total[primal.kind] += self.blocks.blocks[block].nbytes
+        for block in self.blocks.blocks:
+            if block.node.op == "get_attr":
+                total["buffer"] += block.nbytes
+        return Stationary(total["parameter"], total["buffer"], total["input"])
+
+    # -- workspace -------------------------------------------------------------------------------
+
+    def workspaces(self, kernel_peak: KernelPeak | None) -> list[tuple[int, int, int]]:
+        """Per op (forward, backward, backward beside parameter gradients) workspace in bytes.
+
+        Without ``kernel_peak`` only the temporaries between the calls of one backward count, which is
+        what a storage meter sees.
+        """
+        found = []
+        parameter = frozenset(b for b, g in self.gradient_of.items() if self.graph.gradients[g].parameter)
+        for op in self.ops:
+            forward = 0
+            if op.node is not None and kernel_peak is not None:
+                forward = max(0, kernel_peak(op.node, frozenset()) - self._nbytes(self.blocks.made[op.node]))
+                forward += generator_state_nbytes(op.node) if op.random else 0
+            found.append((forward, self._peak(op, kernel_peak, frozenset()), self._peak(op, kernel_peak, parameter)))
+        return found
+
+    def _nbytes(self, made: tuple[int, ...]) -> int:
+        return sum(self.blocks.blocks[block].nbytes for block in made)
+
+    def _peak(self, op: StepOp, kernel_peak: KernelPeak | None, leave_out: frozenset[int]) -> int:
+        """The most the main part holds beyond the gradients it gives, neither counting ``leave_out``."""
+        last: dict[int, int] = {}
+        for place, node in enumerate(op.main):
+            for block in (*self.blocks.made[node], *self.blocks.reads(node)):
+                last[block] = place
+        alive: dict[int, int] = {}
+        peak = 0
+        for place, node in enumerate(op.main):
+            before = sum(alive.values())
+            made = self.blocks.made[node]
+            alive.update({b: self.blocks.blocks[b].nbytes for b in made if b not in leave_out})
+            inside = sum(alive.values()) - before
+            if kernel_peak is not None:
+                of = zip(elements(node), self.blocks.of[node], strict=True)
+                places = frozenset(place for place, block in of if block in leave_out)
+                inside = max(inside, kernel_peak(node, places))
+            peak = max(peak, before + inside)
+            for block in [b for b in alive if b not in self.gradient_of and last[b] <= place]:
+                del alive[block]
+        return peak - sum(alive.values())
+
+
+def generator_state_nbytes(node: fx.Node) -> int:
+    """Bytes of the state of the generator that a random node draws from."""
+    (device, *_) = {tensor.device.type for tensor in tensors(node)}
+    return 16 if device == "cuda" else int(torch.get_rng_state().numel())
+
+
+def _scope(node: fx.Node) -> str:
+    entries = list((node.meta.get("nn_module_stack") or {}).values())
+    return str(entries[-1][0]) if entries else ""
+
+
+def _takes_over(given: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Whether autograd keeps a gradient as it is: same strides as a dense parameter, else contiguous.
+
+    The rule of AccumulateGrad (torch/csrc/autograd/functions/accumulate_grad.h, layout contract).
+    """
+    if given.shape != wanted.shape or given.dtype != wanted.dtype:
+        return False
+    if given.untyped_storage().nbytes() != given.numel() * given.element_size():
+        return False
+    dense, expected = True, 1
+    for stride, size in sorted((st, sz) for st, sz in zip(wanted.stride(), wanted.shape, strict=True) if sz > 1):
+        dense, expected = dense and stride == expected, expected * size
+    if dense:
+        return all(a == b for a, b, n in zip(given.stride(), wanted.stride(), wanted.shape, strict=True) if n > 1)
+    return given.is_contiguous()
+
+
+def _drop_ignored_statistics(graph: fx.Graph) -> None:
+    """Take running statistics away from training backwards, which do not read them."""
+    for node in graph.nodes:
+        if node.op == "call_function" and target_name(node) in _IGNORED_STATISTICS:
+            places, flag = _IGNORED_STATISTICS[target_name(node)]
+            if flag is None or (len(node.args) > flag and node.args[flag]):
+                node.args = tuple(None if i in places else argument for i, argument in enumerate(node.args))
+
+
+def _ignores_statistics(node: fx.Node) -> bool:
+    name = target_name(node)
+    if name not in _TRAINING_NORMS:
+        return False
+    flag = _TRAINING_NORMS[name]
+    return flag is None or bool(node.args[flag])
+
+
+__all__ = ["Copy", "KernelPeak", "StepOp", "TracedStep", "generator_state_nbytes", "is_random", "target_name"]
