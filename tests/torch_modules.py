@@ -149,10 +149,10 @@ class RandomNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[4, 6] -> a scalar loss over everything that was made."""
-        made = [x, torch.tanh(x)]
+        made, layers = [x, torch.tanh(x)], dict(self.layers.items())
         for place, (kind, one, two) in enumerate(self.recipe):
             first, second = made[int(one * len(made))], made[int(two * len(made))]
-            layer = self.layers[str(place)] if str(place) in self.layers else None
+            layer = layers.get(str(place))
             if kind in ("linear", "norm", "layernorm", "dropout", "frozen", "tied"):
                 assert layer is not None
                 made.append(layer(first))

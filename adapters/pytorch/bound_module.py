@@ -44,6 +44,13 @@ class Executor:
         }
         self._inputs = [_meta(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in joint.arguments]
 
+    @property
+    def constants(self) -> tuple[torch.Tensor, ...]:
+        """Tensors written in the module's code, which live as long as the executor does."""
+        graph = self._joint.graph
+        lifted = [getattr(graph.owning_module, str(node.target)) for node in graph.find_nodes(op="get_attr")]
+        return (*self._joint.constants.values(), *lifted)
+
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
         leaves, spec = pytree.tree_flatten((args, kwargs))

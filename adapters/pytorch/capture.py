@@ -70,8 +70,9 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] 
             raise AdapterError(
                 f"autocast is on for {device}", remedy="capture and train outside autocast; autocast is not supported"
             )
+    _refuse_inner_hooks(module)
     leaves, in_spec = pytree.tree_flatten((args, named))
-    program = _export(module, args, named)
+    program = _export(_without_own_hooks(module), args, named)
     exported = program.module(check_guards=False)
     try:
         with torch.enable_grad():
@@ -84,6 +85,29 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] 
             remedy="move what fails out of the module, or detach it",
         ) from error
     return _describe(module, program, exported, graph, leaves, in_spec)
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _without_own_hooks(module: nn.Module) -> nn.Module:
+    """The module without its own hooks, which run around the planned step and must not run inside it too."""
+    bare: nn.Module = object.__new__(type(module))
+    bare.__dict__.update(module.__dict__)
+    bare.__dict__.update({name: type(module.__dict__[name])() for name in _HOOKS})
+    return bare
+
+
+def _refuse_inner_hooks(module: nn.Module) -> None:
+    """A hook on a submodule would run once, while tracing, and never again; weight norms are traced as ops."""
+    for path, child in module.named_modules():
+        for hook in (hook for name in _HOOKS for hook in child.__dict__[name].values()) if path else ():
+            home = getattr(hook, "__module__", None) or type(hook).__module__
+            if not home.startswith("torch.nn.utils"):
+                raise UnsupportedModuleError(
+                    f"submodule {path!r} has a hook, which a planned step would not run",
+                    remedy="remove it, or bind the submodules that have none",
+                )
 
 
 def _export(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:

@@ -159,7 +159,7 @@ def _save(model: onnx_ir.Model, path: Path) -> None:
             stored += tensor.nbytes
             continue
         value.const_value = onnx_ir.ExternalTensor(
-            _NOT_STORED, missing, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name
+            _NOT_STORED, missing, tensor.nbytes, tensor.dtype, shape=onnx_ir.Shape(tensor.shape), name=name
         )
         missing += tensor.nbytes
     if missing and stored > MAX_INSIDE_NBYTES:

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.autograd.function import once_differentiable
 
 from . import torch_api
 from .blocks import tensors
@@ -72,9 +71,10 @@ class HandoverFunction(torch.autograd.Function):  # type: ignore[misc]
         return passed
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[None, ...]:
         """Keep the gradients of differentiable outputs; hand on nothing."""
+        if torch.is_grad_enabled():
+            raise RuntimeError("a planned module has no second derivative; call backward without create_graph=True")
         ctx.handover.tangents = [g for g, wanted in zip(gradients, ctx.differentiable, strict=True) if wanted]
         return (None,) * (2 + len(gradients))
 
@@ -99,7 +99,6 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
         return tuple(outputs)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *_: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Run the generated backward and place its gradients."""
         executable: Executable = ctx.executable

@@ -1,0 +1,118 @@
+"""What one aten call computes and moves, from the fake tensors that tracing left on its node."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils.flop_counter import flop_registry
+
+from .blocks import tensors
+from .torch_api import storage_key
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWork:
+    """Floating-point operations (a multiply-add is two), bytes read and written, and launches of one call.
+
+    ``half`` says that the first floating-point result has at most 16 bits.
+    """
+
+    flops: int
+    traffic_nbytes: int
+    kernels: int
+    half: bool
+
+
+_NOTHING = NodeWork(0, 0, 0, False)
+
+_UNINITIALIZED = frozenset({
+    aten.empty, aten.empty_like, aten.empty_permuted, aten.empty_strided, aten.new_empty, aten.new_empty_strided,
+})  # fmt: skip
+
+_READS_NO_VALUES = frozenset({
+    aten.full_like, aten.new_full, aten.new_ones, aten.new_zeros, aten.ones_like, aten.rand_like, aten.randint_like,
+    aten.randn_like, aten.zeros_like,
+})  # fmt: skip
+"""Ops that take a tensor only for its shape."""
+
+_PICKS_ROWS = frozenset({aten.embedding, aten.gather, aten.index, aten.index_select, aten.take})
+"""Ops that read as much of their first tensor as they return."""
+
+_PICKS_BY_TARGET = frozenset({aten.nll_loss_forward, aten.nll_loss2d_forward})
+"""Ops that read one element of their first tensor per element of the second."""
+
+_ATTENTION = frozenset({
+    aten._scaled_dot_product_flash_attention_for_cpu,
+    aten._scaled_dot_product_fused_attention_overrideable,
+})  # fmt: skip
+_ATTENTION_BACKWARD = frozenset({
+    aten._scaled_dot_product_flash_attention_for_cpu_backward,
+    aten._scaled_dot_product_fused_attention_overrideable_backward,
+})  # fmt: skip
+_RECURRENT = frozenset({aten.mkldnn_rnn_layer, aten._cudnn_rnn})
+_RECURRENT_BACKWARD = frozenset({aten.mkldnn_rnn_layer_backward, aten._cudnn_rnn_backward})
+
+
+def work_of(node: fx.Node) -> NodeWork:
+    """The work of one call; none for views, for elements taken from a tuple and for uninitialized memory."""
+    if node.target is operator.getitem or not isinstance(node.target, torch._ops.OpOverload):
+        return _NOTHING
+    op = node.target.overloadpacket
+    outputs = tensors(node)
+    given = [tensor for argument in node.all_input_nodes for tensor in tensors(argument)]
+    known = {storage_key(tensor) for tensor in given}
+    if op in _UNINITIALIZED or all(storage_key(tensor) in known for tensor in outputs):
+        return _NOTHING
+    floating = [tensor for tensor in outputs if tensor.is_floating_point()]
+    kernels = sum(node.args[10]) if op is aten.convolution_backward else 1
+    traffic = _read_nbytes(op, given, outputs) + sum(_nbytes(tensor) for tensor in outputs)
+    return NodeWork(_flops(node, op), traffic, kernels, bool(floating) and floating[0].element_size() <= 2)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def _read_nbytes(op: Any, given: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
+    if op in _READS_NO_VALUES or not given:
+        return 0
+    first, others = _nbytes(given[0]), sum(_nbytes(tensor) for tensor in given[1:])
+    if op in _PICKS_ROWS:
+        first = min(first, _nbytes(outputs[0]))
+    elif op in _PICKS_BY_TARGET:
+        first = given[1].numel() * given[0].element_size()
+    return first + others
+
+
+def _flops(node: fx.Node, op: Any) -> int:
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("val"))
+    if op is aten.convolution_backward:
+        # Each gradient costs what the forward costs. PyTorch's own formula forgets the groups of the weight's.
+        gradient, *operands = args[:3]
+        forward = flop_registry[aten.convolution](*operands, None, *args[4:8], out_val=gradient)
+        return int(forward * sum(args[10][:2]))
+    if op in _RECURRENT:
+        return _recurrent_flops(args)
+    if op in _RECURRENT_BACKWARD:
+        return 2 * _recurrent_flops(args)
+    if op in _ATTENTION:
+        op = aten._scaled_dot_product_flash_attention
+    elif op in _ATTENTION_BACKWARD:
+        op = aten._scaled_dot_product_flash_attention_backward
+    if op not in flop_registry:
+        return 0
+    return int(flop_registry[op](*args, **kwargs, out_val=node.meta["val"]))
+
+
+def _recurrent_flops(args: tuple[Any, ...]) -> int:
+    """Every weight matrix is applied to every step of every sequence of the first argument, [T, N, C]."""
+    sequence, *rest = args
+    flat = [leaf for value in rest for leaf in (value if isinstance(value, (list, tuple)) else [value])]
+    weights = sum(leaf.numel() for leaf in flat if isinstance(leaf, torch.Tensor) and leaf.dim() == 2)
+    return int(2 * sequence.shape[0] * sequence.shape[1] * weights)
