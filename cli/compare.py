@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ogc_plan.planner.annotations import Source
 from ogc_plan.planner.model import Model
 from ogc_plan.planner.pipeline import replay, resolve_budget
 from ogc_plan.planner.problem import Problem, Scope
@@ -14,7 +15,7 @@ from ogc_plan.planner.strategies import strategy_named
 from ogc_plan.planner.units import format_nbytes, format_ns, parse_budget
 from rich.text import Text
 
-from .report import field, percent, plain_table
+from .report import field, percent, plain_table, source_line
 from .terminal import Activity, one_line
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Comparison:
     store_all_ns: int
     source: str
     rows: tuple[Row, ...]
+    annotations: Source | None = None
 
 
 def _run(
@@ -108,7 +110,12 @@ def compare_strategies(
         for row in rows
     ]  # fmt: skip
     return Comparison(
-        model.path, store_all.peak_activation_nbytes, store_all.time_ns, f"roofline:{model.device}", tuple(rows)
+        model.path,
+        store_all.peak_activation_nbytes,
+        store_all.time_ns,
+        f"roofline:{model.device}",
+        tuple(rows),
+        model.annotations,
     )
 
 
@@ -152,6 +159,8 @@ def print_rows(out: Console, comparison: Comparison) -> None:
             ]
         table.add_row(Text(row.strategy), row.budget, *cells, style="bold" if row.strategy == "optimal" else "")
     field(out, "model", one_line(comparison.model, 80))
+    if comparison.annotations is not None:
+        field(out, "annotations", source_line(comparison.annotations))
     stored = format_nbytes(comparison.store_all_activation_nbytes)
     field(
         out, "store-all", f"{stored} of activations, {format_ns(comparison.store_all_ns)} a step ({comparison.source})"

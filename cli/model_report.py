@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ogc_plan.planner.graph import Role, Tensor
+from ogc_plan.planner.graph import Graph, Role, Tensor
 from ogc_plan.planner.model import Model
 from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.units import format_both, format_nbytes, format_ns
 from rich.text import Text
 
-from .report import field, listed, name_of, percent, plain_table
+from .report import field, listed, name_of, percent, plain_table, source_line
 from .terminal import one_line
 
 if TYPE_CHECKING:
@@ -25,13 +27,14 @@ def _shaped(tensor: Tensor) -> str:
 
 
 def _op_types(model: Model) -> list[tuple[str, int]]:
-    return sorted(Counter(op.op_type for op in model.graph.ops).items(), key=lambda pair: (-pair[1], pair[0]))
+    ops = model.training.ops if model.graph is None else model.graph.ops
+    return sorted(Counter(op.op_type for op in ops).items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-def _parameters(model: Model) -> list[Tensor]:
+def _parameters(graph: Graph) -> list[Tensor]:
     """One tensor per parameter storage."""
     first: dict[int, Tensor] = {}
-    for tensor in model.graph.tensors:
+    for tensor in graph.tensors:
         if tensor.role is Role.PARAMETER:
             first.setdefault(tensor.storage, tensor)
     return list(first.values())
@@ -50,19 +53,19 @@ def _memory(model: Model) -> dict[str, int]:
 
 
 def _largest(model: Model, count: int | None) -> list[dict[str, Any]]:
-    """The largest activation storages with the op that writes them."""
+    """The largest activation storages with the op that writes them; annotations do not tell their types."""
     graph, producer = model.training, model.training.producer
-    shapes = {tensor.name: tensor for tensor in model.graph.tensors}
+    shapes = {} if model.graph is None else {tensor.name: _shaped(tensor) for tensor in model.graph.tensors}
+    untyped = None if model.graph is None else "saved by the op"
     order = sorted(range(len(graph.storages)), key=lambda s: (-graph.storages[s].nbytes, s))[:count]
     found = []
     for s in order:
         storage, op = graph.storages[s], graph.ops[producer[s]]
-        tensor = shapes.get(storage.name)
         found.append(
             {
                 "name": storage.name,
                 "nbytes": storage.nbytes,
-                "type": _shaped(tensor) if tensor else "saved by the op",
+                "type": shapes.get(storage.name, untyped),
                 "op": op.name,
                 "op_type": op.op_type,
                 "aliases": [name for name in graph.aliases[s] if name != storage.name],
@@ -72,28 +75,32 @@ def _largest(model: Model, count: int | None) -> list[dict[str, Any]]:
 
 
 def describe(model: Model, *, everything: bool) -> dict[str, Any]:
-    """For programs; bytes and ns. ``everything`` lists all activation storages and all tensors."""
+    """For programs; bytes and ns. ``everything`` lists all activation storages and all tensors.
+
+    What only the forward graph of a bare file tells is null for an annotated one.
+    """
     graph, training = model.graph, model.training
     whole = model.store_all()
     floors = {scope.value: model.problem(scope).floor for scope in (Scope.ACTIVATIONS, Scope.TOTAL)}
-    parameters = _parameters(model)
+    parameters = None if graph is None else _parameters(graph)
     data: dict[str, Any] = {
         "file": model.path,
         "sha256": model.sha256,
         "fingerprint": training.fingerprint,
-        "producer": graph.producer,
-        "opset": graph.opset,
-        "dims": dict(graph.dims),
-        "inputs": {graph.tensors[i].name: _shaped(graph.tensors[i]) for i in graph.inputs},
-        "outputs": {graph.tensors[i].name: _shaped(graph.tensors[i]) for i in graph.outputs},
+        "producer": model.producer,
+        "opset": model.opset,
+        "annotations": None if model.annotations is None else asdict(model.annotations),
+        "dims": None if graph is None else dict(graph.dims),
+        "inputs": None if graph is None else _typed(graph, graph.inputs),
+        "outputs": None if graph is None else _typed(graph, graph.outputs),
         "op_types": dict(_op_types(model)),
         "counts": {
-            "ops": len(graph.ops),
-            "tensors": len(graph.tensors),
+            "ops": len(training.ops if graph is None else graph.ops),
+            "tensors": None if graph is None else len(graph.tensors),
             "activation_storages": len(training.storages),
             "ops_with_backward": len(training.backward_order),
-            "parameters": len(parameters),
-            "parameter_elements": sum(tensor.numel for tensor in parameters),
+            "parameters": None if parameters is None else len(parameters),
+            "parameter_elements": None if parameters is None else sum(tensor.numel for tensor in parameters),
         },
         "memory_nbytes": _memory(model),
         "store_all": {
@@ -110,11 +117,19 @@ def describe(model: Model, *, everything: bool) -> dict[str, Any]:
         "assumed": list(training.assumed),
     }
     if everything:
-        data["tensors"] = [
-            {"name": t.name, "type": _shaped(t), "role": t.role.value, "storage": graph.storages[t.storage].name}
-            for t in graph.tensors
-        ]
+        data["tensors"] = (
+            None
+            if graph is None
+            else [
+                {"name": t.name, "type": _shaped(t), "role": t.role.value, "storage": graph.storages[t.storage].name}
+                for t in graph.tensors
+            ]
+        )
     return data
+
+
+def _typed(graph: Graph, tensors: Iterable[int]) -> dict[str, str]:
+    return {graph.tensors[i].name: _shaped(graph.tensors[i]) for i in tensors}
 
 
 def print_model(out: Console, model: Model, *, verbose: bool) -> None:
@@ -123,18 +138,19 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
     counts = data["counts"]
     field(out, "model", ", ".join([name_of(model.path, 80).plain, one_line(data["producer"], 40) or "unknown producer",
                                    f"opset {data['opset']}"]))  # fmt: skip
-    for label in ("inputs", "outputs"):
+    if model.annotations is not None:
+        field(out, "annotations", source_line(model.annotations))
+    for label in ("inputs", "outputs") if model.graph is not None else ():
         field(out, label, listed([f"{name} {kind}" for name, kind in data[label].items()], verbose) or "none")
     types = [f"{name} {count:,}" for name, count in data["op_types"].items()]
     shown = types if verbose else types[:12]
     rest = f", and {len(types) - len(shown)} more types (-v)" if len(types) > len(shown) else ""
     field(out, "ops", f"{counts['ops']:,}: " + ", ".join(one_line(text, 60) for text in shown) + rest)
-    field(
-        out,
-        "tensors",
-        f"{counts['tensors']:,} in all, {counts['activation_storages']:,} activation storages, "
-        f"{counts['parameters']:,} parameters with {counts['parameter_elements']:,} elements",
-    )
+    tensors = f"{counts['activation_storages']:,} activation storages"
+    if model.graph is not None:
+        tensors = f"{counts['tensors']:,} in all, {tensors}, "
+        tensors += f"{counts['parameters']:,} parameters with {counts['parameter_elements']:,} elements"
+    field(out, "tensors", tensors)
     out.print()
     _print_memory(out, data)
     _print_largest(out, data)
@@ -173,15 +189,17 @@ def _print_memory(out: Console, data: dict[str, Any]) -> None:
 
 
 def _print_largest(out: Console, data: dict[str, Any]) -> None:
-    table = plain_table("largest storages", "bytes", "share", "type", "written by", left=(0, 3, 4), gap=2)
+    typed = data["annotations"] is None
+    headings = ["largest storages", "bytes", "share", *(["type"] if typed else []), "written by"]
+    table = plain_table(*headings, left=(0, 3, 4), gap=2)
     whole = max(1, data["store_all"]["activation_peak_nbytes"])
     for entry in data["largest_storages"]:
         table.add_row(
             name_of(entry["name"], 34),
             format_nbytes(entry["nbytes"]),
             percent(entry["nbytes"] / whole),
-            name_of(entry["type"]),
-            name_of(entry["op_type"], 24),
+            *([name_of(entry["type"])] if typed else []),
+            name_of(entry["op_type"], 24 if typed else 40),
         )
     out.print(table)
     out.print()
@@ -189,6 +207,16 @@ def _print_largest(out: Console, data: dict[str, Any]) -> None:
 
 def _print_tensors(out: Console, model: Model) -> None:
     """Every tensor on one line, whole names: these are what --keep, --recompute and --frozen match."""
-    for tensor in model.graph.tensors:
-        line = f"{tensor.role.value:<10} {format_nbytes(tensor.nbytes):>10}  {one_line(tensor.name)}  {_shaped(tensor)}"
+    if model.graph is None:
+        lines = [
+            f"{format_nbytes(storage.nbytes):>10}  {one_line(name)}"
+            for storage, names in zip(model.training.storages, model.training.aliases, strict=True)
+            for name in names
+        ]
+    else:
+        lines = [
+            f"{tensor.role.value:<10} {format_nbytes(tensor.nbytes):>10}  {one_line(tensor.name)}  {_shaped(tensor)}"
+            for tensor in model.graph.tensors
+        ]
+    for line in lines:
         out.print(Text(line), soft_wrap=True)

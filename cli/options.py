@@ -116,6 +116,7 @@ class ModelOptions:
     frozen: tuple[str, ...]
     optimizer: str | None
     grad_accumulation: bool
+    ignore_annotations: bool
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> ModelOptions:
@@ -126,7 +127,7 @@ class ModelOptions:
         """The options that differ from their defaults, as written."""
         plain = {"dim": (), "input": (), "batch": None, "device": "h200", "frozen": (), "optimizer": None}
         changed = [name for name, value in plain.items() if getattr(self, name) != value]
-        changed += ["grad_accumulation"] if self.grad_accumulation else []
+        changed += [name for name in ("grad_accumulation", "ignore_annotations") if getattr(self, name)]
         return ["--" + name.replace("_", "-") for name in changed]
 
     def load(self, path: str) -> Model:
@@ -143,6 +144,7 @@ class ModelOptions:
             optimizer=self.optimizer,
             grad_accumulation=self.grad_accumulation,
             device=self.device,
+            ignore_annotations=self.ignore_annotations,
         )
 
 
@@ -166,6 +168,7 @@ def model_options() -> Callable[[Command], Command]:
             click.option("--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient."),
             click.option("--optimizer", metavar="NAME", help="Count its states: sgd, momentum, adam, adamw."),
             click.option("--grad-accumulation", is_flag=True, help="Keep a second set of parameter gradients."),
+            click.option("--ignore-annotations", is_flag=True, help="Plan the bare ONNX graph of an annotated file."),
         ]
     )
 

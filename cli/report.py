@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from ogc_plan.planner.annotations import Source
 from ogc_plan.planner.model import store_all_timeline
 from ogc_plan.planner.plan_record import Plan
 from ogc_plan.planner.plan_writer import to_json
@@ -41,12 +42,18 @@ def name_of(text: str, limit: int = 60) -> Text:
     return Text(one_line(text, limit), no_wrap=True, overflow="ellipsis")
 
 
+def source_line(source: Source) -> str:
+    """The framework and device that annotations hold for."""
+    return f"{one_line(source.framework, 60)} on {one_line(source.device, 60)}"
+
+
 def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
     """Bytes by kind at the step of the total peak; they add up to that peak."""
     fixed = plan.graph.stationary
     at = max(range(len(timeline.total_nbytes)), key=lambda i: timeline.total_nbytes[i])
-    activations = timeline.activation_nbytes[at]
-    gradients = timeline.total_nbytes[at] - fixed.total_nbytes - activations
+    moving = timeline.total_nbytes[at] - fixed.total_nbytes
+    activations = min(moving, timeline.activation_nbytes[at])  # the two may peak at different moments of the step
+    gradients = moving - activations
     return {
         "parameters": fixed.parameter_nbytes,
         "parameter gradients": gradients + fixed.accumulated_gradient_nbytes,
@@ -187,6 +194,8 @@ def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str) -> None
     shaped += [f"{name}={'x'.join(map(str, shape))}" for name, shape in model.inputs]
     shaped += [f"batch={model.batch}"] if model.batch is not None else []
     field(out, "model", ", ".join([one_line(model.file, 80), f"{len(plan.graph.ops):,} ops", *map(one_line, shaped)]))
+    if model.annotations is not None:
+        field(out, "annotations", source_line(model.annotations))
     field(out, "budget", budget_line(plan))
     out.print()
     out.print(_peak_table(plan, store_all))

@@ -12,7 +12,7 @@ from ogc_plan.planner.simulate import Timeline
 from ogc_plan.planner.units import format_both, format_ns
 from rich.text import Text
 
-from .report import SCOPES, field, name_of, percent, plain_table
+from .report import SCOPES, field, name_of, percent, plain_table, source_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +34,7 @@ def rebuild(plan: Plan, path: str, shown: str) -> Model:
             optimizer=budget.optimizer,
             grad_accumulation=budget.grad_accumulation,
             device=budget.device,
+            ignore_annotations=record.annotations is None,
         )
     except (UsageError, ModelError) as error:
         if error.exit_code != UsageError.exit_code:
@@ -64,7 +65,11 @@ class Verdict:
     def _graph(self) -> str:
         if self.model is None:
             return "the plan's own graph (name the model to derive it afresh)"
-        if self.model.sha256 == self.plan.model.sha256:
+        same = self.model.sha256 == self.plan.model.sha256
+        if self.model.annotations is not None:
+            which = "the same" if same else "another"
+            return f"the graph that {which} file is annotated with ({source_line(self.model.annotations)})"
+        if same:
             return "the graph derived afresh from the same file"
         return "the graph derived afresh; the file differs from the planned one in what does not matter, e.g. weights"
 

@@ -76,11 +76,18 @@ class GPT2(nn.Module):
         self.head = nn.Linear(config.width, config.vocabulary, bias=False)
         self.head.weight = self.tokens.weight
 
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token ids [N, T] (int64) -> [N, T, width]."""
+        places = torch.arange(ids.shape[1], device=ids.device)
+        return self.dropout(self.tokens(ids) + self.positions(places))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """[N, T, width] -> [N, T, vocabulary]."""
+        return self.head(self.norm(x))
+
     def forward(self, ids: Tensor) -> Tensor:
         """Token ids [N, T] (int64) -> logits [N, T, vocabulary]."""
-        places = torch.arange(ids.shape[1], device=ids.device)
-        x = self.dropout(self.tokens(ids) + self.positions(places))
-        return self.head(self.norm(self.blocks(x)))
+        return self.logits(self.blocks(self.embed(ids)))
 
 
 def gpt2(dropout: float = 0.0) -> GPT2:

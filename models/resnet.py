@@ -59,10 +59,17 @@ class ResNet(nn.Module):
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(channels, classes)
 
+    def stem(self, images: Tensor) -> Tensor:
+        """[N, 3, H, W] -> [N, 64, H / 4, W / 4]."""
+        return self.maxpool(self.relu(self.bn1(self.conv1(images))))
+
+    def classify(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] -> class scores [N, classes]."""
+        return self.fc(torch.flatten(self.pool(x), 1))
+
     def forward(self, images: Tensor) -> Tensor:
         """[N, 3, H, W] -> class scores [N, classes]."""
-        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
-        return self.fc(torch.flatten(self.pool(self.stages(x)), 1))
+        return self.classify(self.stages(self.stem(images)))
 
 
 def resnet50(classes: int = 1000) -> ResNet:

@@ -41,15 +41,20 @@ class StorageMeter(TorchDispatchMode):
     """Counts live bytes of the storages made while it is active; ``stationary`` tensors never count.
 
     A storage is counted once however many tensors view it, and is released when torch releases it: the
-    meter holds weak references only, and remembers the order of allocations and releases.
+    meter holds weak references only, and remembers the order of allocations and releases. ``gradients``
+    are the parameters' ``.grad`` tensors that exist already: stationary too, and what is added into one of
+    them in place is a parameter's gradient, not an activation.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, stationary: Iterable[Tensor] = ()) -> None:
+    def __init__(self, stationary: Iterable[Tensor] = (), *, gradients: Iterable[Tensor] = ()) -> None:
         super().__init__()
-        self._stationary = [tensor.untyped_storage() for tensor in stationary]
+        present = [tensor.untyped_storage() for tensor in gradients]
+        self._stationary = [tensor.untyped_storage() for tensor in stationary] + present
         self._ignored = {storage._cdata for storage in self._stationary}
+        self._gradients = {storage._cdata for storage in present}
+        self._accumulated: set[int] = set()  # records
         self._records: list[StorageRecord] = []
         self._events: list[tuple[int, int]] = []  # (record, +1 alive / -1 released)
         self._alive: dict[int, tuple[int, Any]] = {}  # storage address -> (record, weak reference)
@@ -63,6 +68,10 @@ class StorageMeter(TorchDispatchMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operator, then note each new storage among its outputs."""
+        if func is torch.ops.aten.add_.Tensor and args[0].untyped_storage()._cdata in self._gradients:
+            added = args[1].untyped_storage()._cdata
+            if added in self._alive:
+                self._accumulated.add(self._alive[added][0])
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
@@ -96,12 +105,22 @@ class StorageMeter(TorchDispatchMode):
         return sum(self._records[record].nbytes for record, _ in self._alive.values())
 
     def peak(self, *, without: Iterable[Tensor] = ()) -> Peak:
-        """The peak over the whole recording, as if the storages of ``without`` had never been.
+        """The peak over the whole recording, as if the storages of ``without`` had never been."""
+        return self._peak(self._records_of(without))
 
-        Pass the parameters' final ``.grad`` tensors to obtain the activation peak.
+    def activation_peak(self, gradients: Iterable[Tensor]) -> Peak:
+        """The peak without what became, or was added into, a parameter's gradient.
+
+        Pass the parameters' final ``.grad`` tensors. A gradient counts out from its allocation; a partial
+        sum that is no final gradient counts as an activation.
         """
-        addresses = {tensor.untyped_storage()._cdata for tensor in without}
-        excluded = {self._alive[address][0] for address in addresses & self._alive.keys()}
+        return self._peak(self._records_of(gradients) | self._accumulated)
+
+    def _records_of(self, tensors: Iterable[Tensor]) -> set[int]:
+        addresses = {tensor.untyped_storage()._cdata for tensor in tensors}
+        return {self._alive[address][0] for address in addresses & self._alive.keys()}
+
+    def _peak(self, excluded: set[int]) -> Peak:
         live: set[int] = set()
         nbytes = peak_nbytes = 0
         last, held = -1, frozenset[int]()
@@ -161,6 +180,6 @@ def measure_step(model: nn.Module, inputs: tuple[Tensor, ...]) -> StepPeaks:
     with StorageMeter([*model.parameters(), *model.buffers(), *inputs]) as meter:
         output = training_step(model, inputs)
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    peaks = StepPeaks(meter.peak(), meter.peak(without=gradients))
+    peaks = StepPeaks(meter.peak(), meter.activation_peak(gradients))
     del output
     return peaks

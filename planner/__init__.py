@@ -3,13 +3,15 @@
 The public names are loaded on first use, so importing the package costs nothing.
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: it would stand where the module annotations.py is looked up.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .annotations import Annotation as Annotation
+    from .annotations import OpWork as OpWork
     from .model import Model as Model
+    from .model import from_annotation as from_annotation
     from .model import load_model as load_model
     from .pipeline import check as check
     from .pipeline import plan as plan
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
     from .problem import Scope as Scope
 
 _HOMES = {
+    "Annotation": "annotations",
+    "OpWork": "annotations",
     "Model": "model",
     "check": "pipeline",
+    "from_annotation": "model",
     "load_model": "model",
     "plan": "pipeline",
     "verify": "pipeline",

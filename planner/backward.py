@@ -8,6 +8,7 @@ stationary; dead branches and frozen parameters have no backward.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from .backward_rules import is_differentiable, is_known, saved_for_backward, shares_gradient
@@ -185,23 +186,33 @@ def _backward_op(
     return BackwardOp(reads + hidden_reads, takes, tuple(gives)), hidden
 
 
-def _stationary(graph: Graph, trainable: frozenset[int], optimizer: str | None, grad_accumulation: bool) -> Stationary:
+def with_options(fixed: Stationary, trained_nbytes: int, optimizer: str | None, grad_accumulation: bool) -> Stationary:
+    """``fixed`` with what the options of a plan add, given the bytes of all trained parameters.
+
+    Raises UsageError for an unknown optimizer.
+    """
     if optimizer is not None and optimizer not in OPTIMIZER_STATES:
         known = ", ".join(sorted(OPTIMIZER_STATES))
         raise UsageError(f"optimizer {optimizer!r} is unknown", remedy=f"choose one of {known}")
+    return replace(
+        fixed,
+        optimizer_nbytes=trained_nbytes * OPTIMIZER_STATES[optimizer] if optimizer else 0,
+        accumulated_gradient_nbytes=trained_nbytes if grad_accumulation else 0,
+    )
+
+
+def _stationary(graph: Graph, trainable: frozenset[int], optimizer: str | None, grad_accumulation: bool) -> Stationary:
     by_role: dict[Role, set[int]] = {role: set() for role in Role}
     for tensor in graph.tensors:
         by_role[tensor.role].add(tensor.storage)
     claimed = by_role[Role.PARAMETER]
     size = [storage.nbytes for storage in graph.storages]
-    trained = sum(size[s] for s in trainable)
-    return Stationary(
+    fixed = Stationary(
         parameter_nbytes=sum(size[s] for s in claimed),
         buffer_nbytes=sum(size[s] for s in by_role[Role.BUFFER] - claimed),
         input_nbytes=sum(size[s] for s in by_role[Role.INPUT] - claimed - by_role[Role.BUFFER]),
-        optimizer_nbytes=trained * OPTIMIZER_STATES[optimizer] if optimizer else 0,
-        accumulated_gradient_nbytes=trained if grad_accumulation else 0,
     )
+    return with_options(fixed, sum(size[s] for s in trainable), optimizer, grad_accumulation)
 
 
 def _assumed(graph: Graph, differentiated: frozenset[int]) -> tuple[str, ...]:

@@ -7,9 +7,11 @@ vendors' datasheet figures (dense, no sparsity) times an efficiency; only ratios
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+from .annotations import OpWork
 from .backward_rules import saved_for_backward
 from .errors import UsageError
 from .graph import Graph, Op, Tensor, View
@@ -80,16 +82,18 @@ def forward_flops(op: Op, graph: Graph) -> int:
     return 0
 
 
-def _rate(op: Op, graph: Graph, device: Device) -> float:
-    half = (
-        graph.tensors[op.outputs[0]].dtype in ("float16", "bfloat16") or "float8" in graph.tensors[op.outputs[0]].dtype
-    )
+def _is_half(op: Op, graph: Graph) -> bool:
+    dtype = graph.tensors[op.outputs[0]].dtype
+    return dtype in ("float16", "bfloat16") or "float8" in dtype
+
+
+def _rate(half: bool, device: Device) -> float:
     return (device.float16_tflops if half else device.float32_tflops) * 1e3 * _COMPUTE_EFFICIENCY  # flop per ns
 
 
-def _time_ns(flops: float, nbytes: float, rate: float, device: Device) -> int:
+def _time_ns(flops: float, nbytes: float, rate: float, device: Device, kernels: int = 1) -> int:
     bandwidth = device.bandwidth_gbps * _BANDWIDTH_EFFICIENCY  # bytes per ns
-    return round(max(flops / rate, nbytes / bandwidth)) + device.launch_ns
+    return round(max(flops / rate, nbytes / bandwidth)) + device.launch_ns * kernels
 
 
 def _workspace(op: Op, inputs: list[Tensor], output: Tensor) -> tuple[int, int]:
@@ -114,7 +118,7 @@ def roofline(graph: Graph, training: TrainingGraph, device: Device) -> tuple[OpC
             taken = sum(tensor.nbytes for tensor in outputs)
             costs.append(OpCost(0, _time_ns(0, taken + sum(given), 1.0, device) if planned.backward else 0))
             continue
-        flops, rate = forward_flops(op, graph), _rate(op, graph, device)
+        flops, rate = forward_flops(op, graph), _rate(_is_half(op, graph), device)
         traffic = sum(tensor.nbytes for tensor in inputs) + sum(training.storages[s].nbytes for s in planned.writes)
         if op.op_type == "Gather":  # reads only the rows it takes
             traffic = 2 * outputs[0].nbytes
@@ -132,4 +136,28 @@ def roofline(graph: Graph, training: TrainingGraph, device: Device) -> tuple[OpC
         workspace = _workspace(op, inputs, outputs[0])
         backward_workspace = workspace[1] if planned.backward is not None else 0
         costs.append(OpCost(_time_ns(flops, traffic, rate, device), backward_ns, workspace[0], backward_workspace))
+    return tuple(costs)
+
+
+def work_costs(works: Iterable[OpWork], device: Device) -> tuple[OpCost, ...]:
+    """One OpCost per annotated op, under the roofline of ``device``; no kernels take no time."""
+    costs = []
+    for work in works:
+        rate = _rate(work.half, device)
+        forward_ns, backward_ns = (
+            _time_ns(flops, traffic, rate, device, kernels) if kernels else 0
+            for flops, traffic, kernels in (
+                (work.forward_flops, work.forward_traffic_nbytes, work.forward_kernels),
+                (work.backward_flops, work.backward_traffic_nbytes, work.backward_kernels),
+            )
+        )
+        costs.append(
+            OpCost(
+                forward_ns,
+                backward_ns,
+                work.forward_workspace_nbytes,
+                work.backward_workspace_nbytes,
+                work.backward_activation_workspace_nbytes,
+            )
+        )
     return tuple(costs)

@@ -1,15 +1,16 @@
-"""A model file made ready for planning: read, differentiated and costed under one set of options."""
+"""A model made ready for planning: its training graph read or derived, and costed under one set of options."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from .backward import derive_backward
-from .costs import device_named, roofline
+from .annotations import Annotation, Source, fingerprint
+from .backward import derive_backward, with_options
+from .costs import device_named, roofline, work_costs
 from .errors import StorageError, UsageError
 from .graph import Graph
 from .problem import Problem, Scope, build_problem
@@ -21,20 +22,28 @@ from .training import OpCost, TrainingGraph
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model file made ready for planning: its graphs, costs and the options that shaped them."""
+    """A model made ready for planning: its training graph, costs and the options that shaped them.
+
+    ``graph`` is the forward graph of a bare ONNX file; None where the training graph comes from
+    ``annotations``. ``scopes`` has the module path of each op of ``training``, ``""`` for none.
+    """
 
     path: str
     sha256: str
-    graph: Graph
+    producer: str
+    opset: int
     training: TrainingGraph
     costs: tuple[OpCost, ...]
+    scopes: tuple[str, ...]
     device: str
-    frozen: tuple[str, ...]
     optimizer: str | None
     grad_accumulation: bool
-    dims: tuple[tuple[str, int], ...]
-    inputs: tuple[tuple[str, tuple[int, ...]], ...]
-    batch: int | None
+    frozen: tuple[str, ...] = ()
+    dims: tuple[tuple[str, int], ...] = ()
+    inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    batch: int | None = None
+    graph: Graph | None = None
+    annotations: Source | None = None
 
     def problem(self, scope: Scope, keep: Iterable[str] = (), recompute: Iterable[str] = ()) -> Problem:
         """The planning problem under one scope; ``keep`` and ``recompute`` are globs on tensor names."""
@@ -50,6 +59,13 @@ class Model:
                 f"--recompute asks for {name!r}, a model output, which the caller holds all step",
                 remedy="leave it out; outputs are never recomputed",
             )
+        for op in self.training.ops:
+            if op.once and not dropped.isdisjoint(op.writes):
+                name = self.training.storages[min(dropped.intersection(op.writes))].name
+                raise UsageError(
+                    f"--recompute asks for {name!r}, but {op.op_type} {op.name!r} that makes it must run only once",
+                    remedy="leave it out; running the op again would read a buffer that the step has changed",
+                )
         return build_problem(self.training, self.costs, scope, keep=kept, recompute=dropped)
 
     def _storages(self, globs: Iterable[str], option: str) -> frozenset[int]:
@@ -85,13 +101,39 @@ def load_model(
     optimizer: str | None = None,
     grad_accumulation: bool = False,
     device: str = "h200",
+    ignore_annotations: bool = False,
 ) -> Model:
-    """Read an ONNX file and derive what a training step of it computes, holds and costs."""
-    from .onnx_reader import read_onnx
+    """Read an ONNX file and derive what a training step of it computes, holds and costs.
 
-    chosen = device_named(device)
-    graph = read_onnx(path, dims=dims or {}, inputs=inputs or {}, batch=batch)
-    training = derive_backward(graph, frozen=tuple(frozen), optimizer=optimizer, grad_accumulation=grad_accumulation)
+    A file with annotations is planned from them, unless they are to be ignored. They hold for the
+    shapes and trainable parameters of the export, so ``dims``, ``inputs``, ``batch`` and ``frozen``
+    are then refused with a UsageError.
+    """
+    from .onnx_reader import annotated_part, forward_graph, open_model
+
+    chosen, frozen = device_named(device), tuple(frozen)
+    proto = open_model(path)
+    annotated = None if ignore_annotations else annotated_part(proto)
+    if annotated is not None:
+        shaping = {"--dim": dims, "--input": inputs, "--batch": batch is not None, "--frozen": frozen}
+        given = [option for option, value in shaping.items() if value]
+        if given:
+            raise UsageError(
+                f"{', '.join(given)} cannot change {str(path)!r}: its annotations hold for what was exported",
+                remedy="export the model again as it should be, or pass --ignore-annotations to plan the bare file",
+            )
+        return from_annotation(
+            annotated.annotation,
+            name=str(path),
+            sha256=_sha256(path),
+            device=device,
+            optimizer=optimizer,
+            grad_accumulation=grad_accumulation,
+            producer=annotated.producer,
+            opset=annotated.opset,
+        )
+    graph = forward_graph(proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch)
+    training = derive_backward(graph, frozen=frozen, optimizer=optimizer, grad_accumulation=grad_accumulation)
     if not training.ops:
         raise UsageError(
             f"{str(path)!r} computes nothing from its inputs", remedy="check the file with: ogc-plan show MODEL"
@@ -99,16 +141,63 @@ def load_model(
     return Model(
         str(path),
         _sha256(path),
-        graph,
+        graph.producer,
+        graph.opset,
         training,
         roofline(graph, training, chosen),
+        tuple(graph.ops[op.forward].scope for op in training.ops),
         chosen.name,
-        tuple(frozen),
         optimizer,
         grad_accumulation,
+        frozen,
         tuple(sorted((dims or {}).items())),
         tuple(sorted((inputs or {}).items())),
         batch,
+        graph,
+    )
+
+
+def from_annotation(
+    annotation: Annotation,
+    *,
+    name: str,
+    sha256: str = "",
+    device: str = "h200",
+    optimizer: str | None = None,
+    grad_accumulation: bool = False,
+    producer: str | None = None,
+    opset: int = 0,
+) -> Model:
+    """A model planned from what an adapter knows of its training step; no file is needed.
+
+    ``name`` stands for the file in plans and reports, ``producer`` is the framework unless given.
+    The optimizer's state and accumulated gradients count per byte of the parameters' gradients.
+    Raises UsageError for an unknown device or optimizer, and ValueError for an annotation that
+    contradicts itself (`annotations.loads` never returns one).
+    """
+    graph, chosen = annotation.graph, device_named(device)
+    if not graph.ops or not len(graph.ops) == len(annotation.works) == len(annotation.scopes):
+        raise ValueError("an annotation needs ops, and a work and a scope for each of them")
+    graph.validate()
+    trained = sum(gradient.nbytes for gradient in graph.gradients if gradient.parameter)
+    training = replace(
+        graph,
+        stationary=with_options(graph.stationary, trained, optimizer, grad_accumulation),
+        aliases=graph.aliases or tuple((storage.name,) for storage in graph.storages),
+        fingerprint=fingerprint(graph),
+    )
+    return Model(
+        name,
+        sha256,
+        annotation.framework if producer is None else producer,
+        opset,
+        training,
+        work_costs(annotation.works, chosen),
+        annotation.scopes,
+        chosen.name,
+        optimizer,
+        grad_accumulation,
+        annotations=Source(annotation.framework, annotation.device),
     )
 
 

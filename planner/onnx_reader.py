@@ -10,10 +10,13 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from json import dumps as quoted
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .annotations import MODEL_KEY, NODE_KEY, Annotation, loads
+from .annotations import REMEDY as ANNOTATION_REMEDY
 from .errors import InvalidModelError, StorageError, UnsupportedOpError
 from .graph import Graph
 from .reading.input_shapes import BoundInputs, DeclaredInput, bind_inputs
@@ -31,6 +34,15 @@ _KEPT_TENSOR_NBYTES = 2**20  # longer tensors are let go as soon as the file is 
 _RECORDED_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 
 
+@dataclass(frozen=True, slots=True)
+class AnnotatedPart:
+    """What an adapter wrote into a file, and who wrote the file with which opset."""
+
+    annotation: Annotation
+    producer: str
+    opset: int
+
+
 def read_onnx(
     path: str | os.PathLike[str],
     *,
@@ -38,19 +50,61 @@ def read_onnx(
     inputs: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
 ) -> Graph:
-    """Read an ONNX file into a forward graph with static shapes.
+    """Read an ONNX file into a forward graph with static shapes: `open_model`, then `forward_graph`."""
+    return forward_graph(open_model(path), path, dims=dims, inputs=inputs, batch=batch)
+
+
+def open_model(path: str | os.PathLike[str]) -> ModelProto:
+    """The parsed file, without large tensors. Raises StorageError or InvalidModelError."""
+    return parse_model(read_file(Path(path)))
+
+
+def annotated_part(model: ModelProto) -> AnnotatedPart | None:
+    """The annotations of a file, None where it has none.
+
+    Raises InvalidModelError for annotations that are damaged or do not belong to the file's nodes.
+    """
+    texts = [entry.value for entry in model.metadata_props if entry.key == MODEL_KEY]
+    if not texts:
+        return None
+    if len(texts) > 1:
+        raise InvalidModelError(f"the file holds {len(texts)} annotations", remedy=ANNOTATION_REMEDY)
+    annotation = loads(texts[0])
+    known = {op.name for op in annotation.graph.ops}
+    for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+        for entry in node.metadata_props:
+            if entry.key == NODE_KEY and entry.value not in known:
+                raise InvalidModelError(
+                    f"node {quoted(node.name)} belongs to the op {quoted(entry.value)}, which is not among the "
+                    "annotations: the file was changed after its export",
+                    remedy=ANNOTATION_REMEDY,
+                )
+    return AnnotatedPart(annotation, _producer(model), opset_versions(model)[""])
+
+
+def _producer(model: ModelProto) -> str:
+    return f"{model.producer_name} {model.producer_version}".strip()
+
+
+def forward_graph(
+    model: ModelProto,
+    path: str | os.PathLike[str],
+    *,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, tuple[int, ...]] | None = None,
+    batch: int | None = None,
+) -> Graph:
+    """The forward graph of a parsed file with static shapes; ``path`` only names a graph without a name.
 
     ``dims`` binds symbolic dimensions, ``inputs`` replaces whole input shapes, ``batch`` replaces the
-    leading dimension of the inputs that carry the batch. Raises StorageError when the file cannot be
-    read, InvalidModelError, UnsupportedOpError or UnboundDimensionError when it cannot be planned, and
-    UsageError when an argument does not fit the model.
+    leading dimension of the inputs that carry the batch. Raises InvalidModelError, UnsupportedOpError or
+    UnboundDimensionError when it cannot be planned, and UsageError when an argument does not fit the model.
     """
     from .reading.onnx_walk import Walk
     from .reading.retarget import Rebatch
     from .reading.shapes import ShapeRules
 
-    source = Path(path)
-    model = inline_functions(parse_model(read_file(source)))
+    model = inline_functions(model)
     graph, opsets = model.graph, opset_versions(model)
     if not graph.output:
         raise InvalidModelError(f"the graph {quoted(graph.name)} has no outputs", remedy=REMEDY)
@@ -80,14 +134,14 @@ def read_onnx(
         [values[output.name] for output in graph.output],
     )
     return Graph(
-        name=graph.name or source.stem,
+        name=graph.name or Path(path).stem,
         storages=parts.storages,
         tensors=parts.tensors,
         ops=parts.ops,
         inputs=parts.inputs,
         outputs=parts.outputs,
         opset=opsets[""],
-        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        producer=_producer(model),
         dims=bound.dims,
         assumed=tuple(_assumed(bound, walk.inference_form, len(nodes) - len(live) + parts.dropped, rebatch.count)),
     )
@@ -160,7 +214,7 @@ def _texts(model: ModelProto) -> Iterable[object]:
         yield from (entry.domain for entry in function.opset_import)
         yield from function.attribute
         nodes.extend(function.node)
-    for entry in (*graph.value_info, *graph.initializer, *nodes):
+    for entry in (model, *graph.value_info, *graph.initializer, *nodes):
         yield from (text for pair in entry.metadata_props for text in (pair.key, pair.value))
     for node in nodes:
         yield from (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+from .annotations import Source
 from .backward_rules import RULES_VERSION
 from .errors import (
     BudgetSyntaxError,
@@ -94,20 +95,22 @@ def plan(
     limit = None if asked is None else asked - reserve
     solution = solve(problem, limit, time_limit_s=time_limit_s, seed=seed, **options)
     if solution.decisions is None:
-        raise _no_plan(problem, budget, limit or 0, reserve, solution, strategy, time_limit_s, seed)
+        smaller = "--batch" if model.annotations is None else "batch in the export"
+        raise _no_plan(problem, budget, limit or 0, reserve, solution, strategy, time_limit_s, seed, smaller)
     schedule, timeline = replay(problem, solution)
     result = Plan(
         ModelRecord(
             Path(model.path).name,
             model.sha256,
             model.training.fingerprint,
-            model.graph.producer,
-            model.graph.opset,
+            model.producer,
+            model.opset,
             model.dims,
             model.batch,
             model.inputs,
             model.training.assumed,
-            RULES_VERSION,
+            _rules_version(model.annotations),
+            model.annotations,
         ),
         BudgetRecord(
             budget,
@@ -136,14 +139,19 @@ def plan(
             solution.notes,
         ),
         tuple(
-            (model.training.storages[s].name, model.graph.ops[op.forward].scope)
-            for op in model.training.ops
+            (model.training.storages[s].name, scope)
+            for op, scope in zip(model.training.ops, model.scopes, strict=True)
             for s in op.writes
-            if model.graph.ops[op.forward].scope
+            if scope
         ),
     )
     check(model.training, model.costs, result)
     return result
+
+
+def _rules_version(annotations: Source | None) -> int:
+    """The edition of the training rules behind a graph; 0 where an adapter's annotations took their place."""
+    return RULES_VERSION if annotations is None else 0
 
 
 def _headroom(text: str, budget_nbytes: int | None) -> int:
@@ -182,8 +190,12 @@ def _no_plan(
     strategy: str,
     time_limit_s: float | None,
     seed: int,
+    smaller: str,
 ) -> OgcPlanError:
-    """The error for a budget (``limit`` after ``reserve`` of headroom): what is proven, reachable, and binds it."""
+    """The error for a budget (``limit`` after ``reserve`` of headroom): what is proven, reachable, and binds it.
+
+    ``smaller`` names what a user would make smaller to need less.
+    """
     from .strategies.optimal import smallest_peak
 
     floor = problem.floor
@@ -216,7 +228,7 @@ def _no_plan(
     remedy = f"pass --budget {enough}B or more"
     if problem.scope is Scope.ACTIVATIONS:
         remedy += " with --scope activations"
-    remedy += ", or a smaller --batch"
+    remedy += f", or a smaller {smaller}"
     return InfeasibleBudgetError(
         message, remedy=remedy, smallest_known_nbytes=smallest, lower_bound_nbytes=floor.nbytes, proven=proven
     )
@@ -276,7 +288,13 @@ def verify(made: Plan, model: Model | None = None) -> Timeline:
     timeline = check(made.graph, made.costs, made)
     if model is None:
         return timeline
-    if made.model.rules_version != RULES_VERSION:
+    if (model.annotations is None) != (made.model.annotations is None):
+        which = ("with", "without") if model.annotations is None else ("without", "with")
+        raise PlanMismatchError(
+            f"the plan was made {which[0]} annotations, the model is read {which[1]} them",
+            remedy="verify with the file the plan was made for",
+        )
+    if made.model.rules_version != _rules_version(model.annotations):
         raise PlanMismatchError(
             f"the plan follows edition {made.model.rules_version} of the training rules, this program {RULES_VERSION}",
             remedy="make the plan again",

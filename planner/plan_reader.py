@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .annotations import Source
 from .errors import PlanFormatError, PlanVersionError, StorageError
 from .graph import Storage
 from .plan_record import (
@@ -27,7 +28,17 @@ from .plan_record import (
 )
 from .schedule import Schedule, Step, StepKind
 from .simulate import Timeline
-from .training import BackwardOp, Gradient, GradientEdge, OpCost, Stationary, TrainingGraph, TrainingOp
+from .training import (
+    MAX_NBYTES,
+    BackwardOp,
+    Gradient,
+    GradientEdge,
+    GradientSum,
+    OpCost,
+    Stationary,
+    TrainingGraph,
+    TrainingOp,
+)
 
 MAX_FILE_NBYTES = 512 * 2**20
 _REDO = "make the plan again with: ogc-plan MODEL --budget SIZE -o plan.json"
@@ -100,6 +111,30 @@ def _look_up(table: dict[str, int], names: tuple[str, ...], what: str, where: st
     return tuple(table[name] for name in names)
 
 
+def _read_backward(part: _Reader, storage_of: dict[str, int], gradient_of: dict[str, int]) -> BackwardOp:
+    def gradients(names: tuple[str, ...]) -> tuple[int, ...]:
+        return _look_up(gradient_of, names, "gradient", part.where)
+
+    edges = []
+    for edge in part.get("gives", list):
+        if not (isinstance(edge, list) and len(edge) == 2 and isinstance(edge[0], str)):
+            raise PlanFormatError(f"{part.where}.gives is not a list of [gradient, alias]", remedy=_REDO)
+        alias = None if edge[1] is None else gradients((str(edge[1]),))[0]
+        edges.append(GradientEdge(gradients((edge[0],))[0], alias))
+    sums = []
+    for entry in part.get("sums", list):
+        whole = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], list)
+        if not whole or not all(isinstance(name, str) for name in entry[1]):
+            raise PlanFormatError(f"{part.where}.sums is not a list of [gradient, [gradient, ...]]", remedy=_REDO)
+        sums.append(GradientSum(gradients((entry[0],))[0], gradients(tuple(entry[1]))))
+    return BackwardOp(
+        _look_up(storage_of, part.strings("reads"), "storage", part.where),
+        gradients(part.strings("takes")),
+        tuple(edges),
+        tuple(sums),
+    )
+
+
 def _read_graph(
     reader: _Reader, fingerprint: str, assumed: tuple[str, ...]
 ) -> tuple[TrainingGraph, tuple[OpCost, ...]]:
@@ -117,18 +152,7 @@ def _read_graph(
     for entry in reader.children("ops"):
         backward = None
         if entry.optional("backward", dict) is not None:
-            part = entry.child("backward")
-            edges = []
-            for edge in part.get("gives", list):
-                if not (isinstance(edge, list) and len(edge) == 2 and isinstance(edge[0], str)):
-                    raise PlanFormatError(f"{part.where}.gives is not a list of [gradient, alias]", remedy=_REDO)
-                alias = None if edge[1] is None else _look_up(gradient_of, (str(edge[1]),), "gradient", part.where)[0]
-                edges.append(GradientEdge(_look_up(gradient_of, (edge[0],), "gradient", part.where)[0], alias))
-            backward = BackwardOp(
-                _look_up(storage_of, part.strings("reads"), "storage", part.where),
-                _look_up(gradient_of, part.strings("takes"), "gradient", part.where),
-                tuple(edges),
-            )
+            backward = _read_backward(entry.child("backward"), storage_of, gradient_of)
         ops.append(
             TrainingOp(
                 entry.get("name", str),
@@ -137,10 +161,18 @@ def _read_graph(
                 _look_up(storage_of, entry.strings("writes"), "storage", entry.where),
                 backward,
                 entry.get("random_state_nbytes", int),
+                once=entry.get("once", bool),
             )
         )
-        costs.append(OpCost(**{field: entry.get(field, int) for field in OpCost.__dataclass_fields__}))
+        activation_workspace = "backward_activation_workspace_nbytes"
+        numbers = {
+            field: entry.get(field, int) for field in OpCost.__dataclass_fields__ if field != activation_workspace
+        }
+        costs.append(OpCost(**numbers, **{activation_workspace: entry.optional(activation_workspace, int)}))
     _numbered([op.name for op in ops], "op")
+    for field in OpCost.__dataclass_fields__:
+        if sum(getattr(cost, field) or 0 for cost in costs) >= MAX_NBYTES:
+            raise PlanFormatError(f"plan.ops: key {field!r} adds up to {MAX_NBYTES} or more", remedy=_REDO)
     if not ops:
         raise PlanFormatError("plan.ops is empty", remedy=_REDO)
     part = reader.child("stationary")
@@ -225,6 +257,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     reader = _Reader(data)
     model, budget, certificate, times = (reader.child(key) for key in ("model", "budget", "certificate", "time"))
     dims, inputs = model.child("dims"), model.child("inputs")
+    source = None if model.optional("annotations", dict) is None else model.child("annotations")
     record = ModelRecord(
         model.get("file", str),
         model.get("sha256", str),
@@ -236,6 +269,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         tuple((name, inputs.integers(name)) for name in inputs.data),
         model.strings("assumed"),
         model.get("rules_version", int),
+        None if source is None else Source(source.get("framework", str), source.get("device", str)),
     )
     graph, costs = _read_graph(reader, record.fingerprint, record.assumed)
     timeline = reader.child("timeline")

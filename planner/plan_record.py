@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from .annotations import Source
 from .schedule import Schedule, StepKind
 from .simulate import Timeline
 from .training import OpCost, TrainingGraph
@@ -20,7 +21,11 @@ RANDOM_STATE_SUFFIX = "#random_state"
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """Where a plan comes from: file name (no folder), hash, graph fingerprint and what was assumed."""
+    """Where a plan comes from: file name (no folder), hash, graph fingerprint and what was assumed.
+
+    ``annotations`` says that the graph is an adapter's; then none of our rules was applied, and
+    ``rules_version`` is 0.
+    """
 
     file: str
     sha256: str
@@ -32,6 +37,7 @@ class ModelRecord:
     inputs: tuple[tuple[str, tuple[int, ...]], ...]
     assumed: tuple[str, ...]
     rules_version: int
+    annotations: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
                 [gradients[e.gradient], None if e.alias_of is None else gradients[e.alias_of]]
                 for e in op.backward.gives
             ],
+            "sums": [[gradients[t.result], [gradients[g] for g in t.operands]] for t in op.backward.sums],
         }
         ops.append(
             {
@@ -44,6 +45,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
                 "reads": [names[s] for s in op.reads],
                 "writes": [names[s] for s in op.writes],
                 "random_state_nbytes": op.random_state_nbytes,
+                "once": op.once,
                 "backward": backward,
                 **asdict(cost),
             }

@@ -58,7 +58,7 @@ class Problem:
     backward_order: tuple[int, ...]
     during_nbytes: Ints
     between_nbytes: Ints
-    keep: frozenset[int] = frozenset()  # storages the user wants kept
+    keep: frozenset[int] = frozenset()  # storages the user wants kept, and those of ops that run once
     recompute: frozenset[int] = frozenset()  # storages the user wants recomputed
 
     @cached_property
@@ -99,7 +99,10 @@ class Problem:
 
     @cached_property
     def floor(self) -> Floor:
-        """A proven lower bound on the peak: the most any single forward or backward step must hold alone."""
+        """A proven lower bound on the peak: the most any single forward or backward step must hold.
+
+        That is what the step itself uses, and what an op made that must run only once and a backward reads later.
+        """
         graph, size = self.graph, [s.nbytes for s in self.graph.storages]
         seeded = int(self.between_nbytes[0]) + self.pinned_nbytes if len(self.backward_order) else self.base_nbytes
         best = Floor(seeded, "the start of the backward", tuple(sorted(graph.storages[s].name for s in self.pinned)))
@@ -110,17 +113,30 @@ class Problem:
             largest = sorted(held, key=lambda s: (-size[s], s))
             return Floor(nbytes, step, tuple(graph.storages[s].name for s in largest))
 
-        for op, cost in zip(graph.ops, self.costs, strict=True):
-            held = set(op.reads) | set(op.writes)
+        lasting = self._lasting
+        for index, (op, cost) in enumerate(zip(graph.ops, self.costs, strict=True)):
+            held = set(op.reads) | set(op.writes) | {s for s, (made, _) in lasting.items() if made <= index}
             nbytes = self.base_nbytes + sum(size[s] for s in held) + cost.forward_workspace_nbytes
             best = consider(nbytes, f"the forward of {op.op_type} {op.name!r}", held)
         for position, index in enumerate(self.backward_order):
             backward = graph.ops[index].backward
             assert backward is not None
-            held = set(backward.reads) | self.pinned
+            held = set(backward.reads) | self.pinned | {s for s, (_, last) in lasting.items() if position <= last}
             nbytes = sum(size[s] for s in held) + int(self.during_nbytes[position])
             best = consider(nbytes, f"the backward of {graph.ops[index].op_type} {graph.ops[index].name!r}", held)
         return best
+
+    @property
+    def _lasting(self) -> dict[int, tuple[int, int]]:
+        """What cannot be made again -> the op that makes it and the last backward position that reads it."""
+        lasting = {}
+        for position, index in enumerate(self.backward_order):
+            backward = self.graph.ops[index].backward
+            for storage in backward.reads if backward is not None else ():
+                made = int(self.producer[storage])
+                if self.graph.ops[made].once:
+                    lasting[storage] = (made, position)
+        return lasting
 
     @property
     def floor_nbytes(self) -> int:
@@ -134,15 +150,20 @@ def gradient_memory(
     """Gradient and workspace bytes at each backward step of ``order``: (during[m], between[m]).
 
     Walks the backward once and follows every gradient block from its allocation to the step that
-    releases its last alias. A fan-in sum holds both operands and the result for a moment. Under
-    Scope.ACTIVATIONS the block that ends up as a parameter's gradient is not counted.
+    releases its last alias. A fan-in sum, implicit or spelled out, holds its operands and the result for
+    a moment. Under Scope.ACTIVATIONS the block that ends up as a parameter's gradient is not counted.
     """
     remaining = [0] * len(graph.gradients)
-    for index in order:
+    last_use: dict[int, tuple[int, int]] = {}  # gradient -> position in the order, 0 for takes or 1 + number of the sum
+    for position, index in enumerate(order):
         backward = graph.ops[index].backward
         assert backward is not None
         for edge in backward.gives:
             remaining[edge.gradient] += 1
+        last_use.update((gradient, (position, 0)) for gradient in backward.takes)
+        for number, summed in enumerate(backward.sums, start=1):
+            last_use.update((gradient, (position, number)) for gradient in summed.operands)
+    lasting = {gradient for gradient, entry in enumerate(graph.gradients) if entry.parameter}
     sizes: list[int] = []  # one entry per gradient block
     users: list[int] = []
     alive = 0
@@ -162,10 +183,15 @@ def gradient_memory(
         if users[which] == 0:
             alive -= sizes[which]
 
+    def end(gradients: tuple[int, ...], now: tuple[int, int]) -> None:
+        for gradient in gradients:
+            if gradient in block and gradient not in lasting and last_use[gradient] == now:
+                release(block.pop(gradient))
+
     for gradient in graph.seeds:
         block[gradient] = allocate(gradient, final=False)
     during, between = [], []
-    for index in order:
+    for position, index in enumerate(order):
         backward = graph.ops[index].backward
         assert backward is not None
         between.append(alive)
@@ -179,22 +205,31 @@ def gradient_memory(
                 final = remaining[edge.gradient] == 0 and edge.gradient not in block
                 final = final and all(gradient != edge.gradient for gradient, _ in given)
                 given.append((edge.gradient, allocate(edge.gradient, final)))
-        peak = alive + costs[index].backward_workspace_nbytes
-        for gradient in backward.takes:
-            if gradient in block:
-                release(block.pop(gradient))
-        for position, (gradient, new) in enumerate(given):
+        peak = alive + backward_workspace_nbytes(costs[index], scope)
+        end(backward.takes, (position, 0))
+        for turn, (gradient, new) in enumerate(given):
             if gradient not in block:
                 block[gradient] = new
                 continue
-            pending = any(other == gradient for other, _ in given[position + 1 :])
+            pending = any(other == gradient for other, _ in given[turn + 1 :])
             result = allocate(gradient, final=remaining[gradient] == 0 and not pending)
             peak = max(peak, alive)
             release(new)
             release(block[gradient])
             block[gradient] = result
+        for number, summed in enumerate(backward.sums, start=1):
+            block[summed.result] = allocate(summed.result, final=True)
+            peak = max(peak, alive)
+            end(summed.operands, (position, number))
         during.append(peak)
     return np.array(during, dtype=np.int64), np.array(between, dtype=np.int64)
+
+
+def backward_workspace_nbytes(cost: OpCost, scope: Scope) -> int:
+    """What the backward of an op holds for a moment, as a budget of ``scope`` counts it."""
+    if scope is Scope.TOTAL or cost.backward_activation_workspace_nbytes is None:
+        return cost.backward_workspace_nbytes
+    return cost.backward_activation_workspace_nbytes
 
 
 def build_problem(
@@ -205,8 +240,12 @@ def build_problem(
     keep: frozenset[int] = frozenset(),
     recompute: frozenset[int] = frozenset(),
 ) -> Problem:
-    """The problem of planning ``graph`` under the default backward order and one memory scope."""
+    """The problem of planning ``graph`` under the default backward order and one memory scope.
+
+    Everything that an op writes which must run only once is kept, whatever the user asks for.
+    """
     graph.validate()
+    keep |= frozenset(storage for op in graph.ops if op.once for storage in op.writes)
     base = graph.stationary.total_nbytes if scope is Scope.TOTAL else 0
     order = graph.backward_order
     during, between = gradient_memory(graph, costs, order, scope)

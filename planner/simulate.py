@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .errors import PlanMismatchError
 from .schedule import Schedule, Step, StepKind
-from .training import OpCost, TrainingGraph
+from .training import GradientSum, OpCost, TrainingGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,24 @@ class _Replay:
         self.finished_nbytes = 0  # parameter gradients
         self.stationary = graph.stationary.total_nbytes
         self.blocks: dict[int, _Block] = {}
-        self.missing = [0] * len(graph.gradients)
-        for op in graph.ops:
-            for edge in op.backward.gives if op.backward else ():
-                self.missing[edge.gradient] += 1
+        self.missing = [0] * len(graph.gradients)  # contributions still to come
+        self.takers = [0] * len(graph.gradients)  # takes and sums still to come
+        for backward in (op.backward for op in graph.ops if op.backward):
+            for gradient in (*(e.gradient for e in backward.gives), *(total.result for total in backward.sums)):
+                self.missing[gradient] += 1
+            for gradient in (*backward.takes, *(g for total in backward.sums for g in total.operands)):
+                self.takers[gradient] += 1
         self.seeded = False
         self.peak = 0
         self.activation_peak = 0
 
-    def mark(self, extra: int = 0) -> None:
+    def mark(self, extra: int = 0, activation_extra: int | None = None) -> None:
+        """Note the bytes of this moment, with some that pass at once; None: activations have the same extra."""
         self.peak = max(self.peak, self.held + extra)
-        self.activation_peak = max(self.activation_peak, self.held + extra - self.stationary - self.finished_nbytes)
+        activations = self.held - self.stationary - self.finished_nbytes
+        self.activation_peak = max(
+            self.activation_peak, activations + (extra if activation_extra is None else activation_extra)
+        )
 
     def fail(self, position: int, what: str, step: Step) -> PlanMismatchError:
         named = self.graph.storages if step.kind is StepKind.FREE and not step.random_state else self.graph.ops
@@ -84,6 +91,8 @@ class _Replay:
         first = step.kind is StepKind.FORWARD
         if first == (step.index in self.ran):
             raise self.fail(position, "is a repeated forward" if first else "recomputes an op that has not run", step)
+        if op.once and not first:
+            raise self.fail(position, "recomputes an op that must run only once", step)
         for storage in op.reads:
             if storage not in self.live:
                 raise self.fail(position, f"reads {self.graph.storages[storage].name!r}, which is not alive", step)
@@ -122,10 +131,9 @@ class _Replay:
             shared.references += 1
             contributions.append((edge.gradient, shared))
         self.finish(contributions)
-        self.mark(cost.backward_workspace_nbytes)
+        self.mark(cost.backward_workspace_nbytes, cost.backward_activation_workspace_nbytes)
         for gradient in backward.takes:
-            if gradient in self.blocks:
-                self.drop(self.blocks.pop(gradient))
+            self.release(gradient)
         while contributions:
             gradient, contribution = contributions.pop(0)
             present = self.blocks.get(gradient)
@@ -141,8 +149,24 @@ class _Replay:
             self.drop(contribution)
             self.drop(present)
             self.blocks[gradient] = total
+        for summed in backward.sums:
+            self.add_up(position, step, summed)
         self.done.add(step.index)
         return cost.backward_ns
+
+    def add_up(self, position: int, step: Step, summed: GradientSum) -> None:
+        """A sum that the graph spells out: its result stands beside its operands for a moment."""
+        for operand in summed.operands:
+            if self.missing[operand] or operand not in self.blocks:
+                raise self.fail(position, f"sums {self.graph.gradients[operand].name!r} before it is complete", step)
+        self.missing[summed.result] -= 1
+        total = self.blocks[summed.result] = self.block(summed.result)
+        total.references = 1
+        if self.graph.gradients[summed.result].parameter:
+            self.finished_nbytes += total.nbytes
+        self.mark()
+        for operand in summed.operands:
+            self.release(operand)
 
     def start_backward(self, position: int, step: Step) -> None:
         """Hand in the output gradients; every forward must have run and every output must be alive."""
@@ -171,6 +195,12 @@ class _Replay:
             alone = sum(other == gradient for other, _ in contributions) == 1 and gradient not in self.blocks
             if self.graph.gradients[gradient].parameter and alone and not self.missing[gradient]:
                 self.finished_nbytes += block.nbytes
+
+    def release(self, gradient: int) -> None:
+        """One taker is done; the last one lets the gradient go, unless it is a parameter's."""
+        self.takers[gradient] -= 1
+        if not self.takers[gradient] and gradient in self.blocks and not self.graph.gradients[gradient].parameter:
+            self.drop(self.blocks.pop(gradient))
 
     def drop(self, block: _Block) -> None:
         block.references -= 1

@@ -1,8 +1,8 @@
 """Exact optima of small problems by search over memory states, for checking bounds and strategies.
 
-Class of plans: forwards in the given order, then backwards in the default order, with any op run again any
-number of times at any moment after its first run. A state is (forwards done, backwards done, what is alive),
-where alive is a bitmask of storages and, above them, saved generator states.
+Class of plans: forwards in the given order, then backwards in the default order, with any op that may be run
+again run any number of times at any moment after its first run. A state is (forwards done, backwards done,
+what is alive), where alive is a bitmask of storages and, above them, saved generator states.
 
 Why it stays exact although it never branches on a single drop: dropping is free, and holding more never costs
 time later, so a storage is only dropped when the next computation would not fit otherwise, and then only sets
@@ -53,7 +53,8 @@ def minimum_peak(problem: Problem) -> int:
 class _Search:
     def __init__(self, problem: Problem) -> None:
         graph = problem.graph
-        assert not problem.keep | problem.recompute, "wishes of the user are not searched"
+        once = {storage for op in graph.ops if op.once for storage in op.writes}
+        assert not problem.keep - once | problem.recompute, "wishes of the user are not searched"
         self.problem, self.graph = problem, graph
         self.ops = len(graph.ops)
         self.backwards = [graph.ops[i].backward for i in problem.backward_order]
@@ -96,7 +97,7 @@ class _Search:
             needed = masks[position + 1] | steps[position]
             # What could be needed may itself be run again, by ops that have run or will have run by then.
             for op in range(self.ops - 1, -1, -1):
-                if self.writes[op] & needed:
+                if self.writes[op] & needed and not (self.graph.ops[op].once and op < position):
                     needed |= self.reads[op] | self.state_bit[op]
             masks[position] = needed
         return masks
@@ -161,6 +162,8 @@ class _Search:
                 for kept in self.subsets(alive & ~required, room) if room >= 0 else ():
                     yield 0, entry, (forwards, backwards + 1, (kept | required) & after)
         for op in range(forwards):
+            if self.graph.ops[op].once:
+                continue
             required = self.reads[op] | self.state_bit[op]
             if required & ~alive or not self.writes[op] & useful & ~alive:
                 continue  # cannot run, or would make nothing of use

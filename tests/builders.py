@@ -5,7 +5,7 @@ Every random thing comes from a `random.Random` that the caller seeds, so a fail
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from hypothesis import strategies as st
@@ -15,6 +15,7 @@ from ogc_plan.planner.training import (
     BackwardOp,
     Gradient,
     GradientEdge,
+    GradientSum,
     OpCost,
     Stationary,
     TrainingGraph,
@@ -235,6 +236,60 @@ class _Grower:
         return BackwardOp(reads, takes, tuple(gives))
 
 
+def as_an_adapter_sees_it(rng: Random, graph: TrainingGraph) -> TrainingGraph:
+    """Some fan-ins as sums spelled out, some copies, some gradients taken by more ops, some ops that run once."""
+    gradients = list(graph.gradients)
+    order = graph.backward_order
+    backwards = {index: graph.ops[index].backward or BackwardOp() for index in order}
+    gives = {index: list(backward.gives) for index, backward in backwards.items()}
+    sums: dict[int, list[GradientSum]] = {index: [] for index in order}
+    takes = {index: list(backward.takes) for index, backward in backwards.items()}
+
+    def part_of(gradient: int) -> int:
+        gradients.append(Gradient(f"part{len(gradients)}", gradients[gradient].nbytes))
+        return len(gradients) - 1
+
+    for gradient in range(len(graph.gradients)):
+        where = [(i, at) for i in order for at, edge in enumerate(gives[i]) if edge.gradient == gradient]
+        if len(where) < 2 or gradient in graph.seeds or rng.random() < 0.4:
+            continue
+        parts = []
+        for index, at in where:
+            parts.append(part_of(gradient))
+            gives[index][at] = GradientEdge(parts[-1], gives[index][at].alias_of)
+        if rng.random() < 0.2:
+            sums[where[-1][0]].append(GradientSum(gradient, tuple(parts)))
+            continue
+        running = parts[0]
+        for (index, _), part in zip(where[1:], parts[1:], strict=True):
+            result = gradient if part == parts[-1] else part_of(gradient)
+            sums[index].append(GradientSum(result, (part, running) if rng.random() < 0.5 else (running, part)))
+            running = result
+    for index in order:
+        if rng.random() < 0.05:
+            gradients.append(Gradient(f"copy{len(gradients)}", rng.choice(gradients).nbytes, rng.random() < 0.5))
+            sums[index].append(GradientSum(len(gradients) - 1, ()))
+    for gradient in range(len(gradients)):
+        made = [at for at, i in enumerate(order) if _makes(gives[i], sums[i], gradient)]
+        later = order[max(made, default=0) + 1 :]
+        if (made or gradient in graph.seeds) and later and rng.random() < 0.2:
+            takes[rng.choice(later)].append(gradient)
+    ops = [
+        replace(
+            op,
+            backward=op.backward
+            and BackwardOp(op.backward.reads, tuple(dict.fromkeys(takes[i])), tuple(gives[i]), tuple(sums[i])),
+            once=rng.random() < 0.1,
+        )
+        for i, op in enumerate(graph.ops)
+    ]
+    return replace(graph, ops=tuple(ops), gradients=tuple(gradients))
+
+
+def _makes(gives: list[GradientEdge], sums: list[GradientSum], gradient: int) -> bool:
+    return any(edge.gradient == gradient for edge in gives) or any(total.result == gradient for total in sums)
+
+
 SMALL_SIZES = (0, 1, 2, 3, 5, 8, 13, 40)
 WIDE_SIZES = (0, 1, 7, 64, 1000, 4096, 123_457, 5_000_000_000)
 
@@ -249,6 +304,8 @@ def random_graph(rng: Random, op_count: int, *, sizes: tuple[int, ...] | None = 
     for number in range(op_count):
         grower.grow(join=joined and number == op_count - 1)
     graph = grower.finish()
+    if rng.random() < 0.5:
+        graph = as_an_adapter_sees_it(rng, graph)
     graph.validate()
     return graph, random_costs(rng, graph, max_workspace_nbytes=max(grower.sizes))
 
@@ -261,6 +318,7 @@ def random_costs(rng: Random, graph: TrainingGraph, *, max_workspace_nbytes: int
             rng.randint(0, 99) if op.backward is not None else 0,
             rng.choice((0, rng.randint(0, max_workspace_nbytes))),
             rng.choice((0, rng.randint(0, max_workspace_nbytes))) if op.backward is not None else 0,
+            rng.choice((None, rng.randint(0, max_workspace_nbytes))) if op.backward is not None else None,
         )
         for op in graph.ops
     )
@@ -277,8 +335,9 @@ def training_graphs(draw: st.DrawFn, *, min_ops: int = 1, max_ops: int = 60) -> 
 def random_decisions(rng: Random, graph: TrainingGraph, *, reruns: int | None = None) -> Decisions:
     """A legal order: forwards in order, backwards in default order, with ops run again in between.
 
-    Any op that has run may run again anywhere: its operands are then kept, or come from their own re-run.
-    Re-runs come singly, as repeated runs of one op, and as runs of whole ranges just before a backward.
+    Any op that has run may run again anywhere, unless it must run only once: its operands are then kept, or
+    come from their own re-run. Re-runs come singly, as repeated runs of one op, and as runs of whole ranges
+    just before a backward.
     """
     count = len(graph.ops)
     computations = list(keep_all(graph).sequence)
@@ -292,8 +351,8 @@ def random_decisions(rng: Random, graph: TrainingGraph, *, reruns: int | None = 
         group = list(range(first, last))
         if rng.random() < 0.1 and len(group) < left:
             group.append(rng.choice(group))  # twice in a row
-        slots[position] += group
         left -= len(group)
+        slots[position] += [op for op in group if not graph.ops[op].once]
     sequence = list(slots[0])
     for position, entry in enumerate(computations, start=1):
         sequence += [entry, *slots[position]]

@@ -7,7 +7,7 @@ which it is born and dies, and then adds up whatever covers each tick. Slow, pla
 A step is cut into ticks:
     free              before | after
     forward           before | during | after
-    backward          before | contributions made | one per fan-in sum ... | after
+    backward          before | contributions made | one per fan-in sum ... | one per sum spelled out ... | after
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ class _Row:
     birth: int
     death: int
     final: bool = False  # the block that ends up as a parameter's gradient
+    activation_nbytes: int | None = None  # what activations count of it, where that is not nbytes
 
 
 def recount(graph: TrainingGraph, costs: tuple[OpCost, ...], schedule: Schedule) -> Recount:
     """Bytes per step and times of a legal schedule. Legality itself is not checked."""
     steps = schedule.steps
     sums = _sums_per_step(graph, steps)
-    ticks = _ticks(steps, sums)
+    ticks = _ticks(graph, steps, sums)
     end = ticks[-1].stop
     rows = [*_storage_rows(graph, steps, ticks, end), *_state_rows(graph, steps, ticks, end)]
     rows += _transient_rows(graph, costs, steps, ticks)
@@ -65,7 +66,7 @@ def recount(graph: TrainingGraph, costs: tuple[OpCost, ...], schedule: Schedule)
         for tick in range(row.birth, row.death):
             held[tick] += row.nbytes
             if not row.final:
-                counted[tick] += row.nbytes
+                counted[tick] += row.nbytes if row.activation_nbytes is None else row.activation_nbytes
     # "after" of a step only says what remains; the next step's "before" is the same moment.
     during = [span if len(span) == 1 else range(span.start, span.stop - 1) for span in ticks]
     forward_ns = sum(costs[step.index].forward_ns for step in steps if step.kind in RUNS)
@@ -95,13 +96,13 @@ def _sums_per_step(graph: TrainingGraph, steps: Sequence[Step]) -> dict[tuple[in
     return found
 
 
-def _ticks(steps: Sequence[Step], sums: dict[tuple[int, int], int]) -> list[range]:
+def _ticks(graph: TrainingGraph, steps: Sequence[Step], sums: dict[tuple[int, int], int]) -> list[range]:
     spans: list[range] = []
     start = 0
     for number, step in enumerate(steps):
         length = 2 if step.kind is StepKind.FREE else 3
         if step.kind is StepKind.BACKWARD:
-            length += sum(1 for which, _ in sums if which == number)
+            length += sum(1 for which, _ in sums if which == number) + len(_backward(graph, step).sums)
         spans.append(range(start, start + length))
         start += length
     return spans
@@ -151,7 +152,8 @@ def _transient_rows(
             cost = costs[step.index]
             backward = step.kind is StepKind.BACKWARD
             nbytes = cost.backward_workspace_nbytes if backward else cost.forward_workspace_nbytes
-            rows.append(_Row(nbytes, span.start + 1, span.start + 2))
+            part = cost.backward_activation_workspace_nbytes if backward else None
+            rows.append(_Row(nbytes, span.start + 1, span.start + 2, activation_nbytes=part))
     return rows
 
 
@@ -161,7 +163,8 @@ def _gradient_rows(
     """Follow each gradient through its contributions: operand + operand -> sum, until it is taken.
 
     A gradient is a row of *terms*: what the caller hands in, and one per contribution. Term 0 is the
-    first value; every further term is added to the value so far and gives the next value.
+    first value; every further term is added to the value so far and gives the next value. A gradient
+    that a sum spelled out makes is one row. What is last taken or added up dies there, a parameter's never.
     """
     end = ticks[-1].stop
     forwards = [n for n, step in enumerate(steps) if step.kind is StepKind.FORWARD]
@@ -174,10 +177,18 @@ def _gradient_rows(
             terms.setdefault(edge.gradient, []).append((number, position))
             if edge.alias_of is not None:
                 aliased.setdefault(edge.gradient, set()).add(edge.alias_of)
-    taken = {}
-    for number in reversed(backwards):
+    taken: dict[int, int] = {}
+    made: dict[int, int] = {}  # gradient -> the tick of the spelled-out sum that makes it
+    for number in backwards:
         for gradient in _backward(graph, steps[number]).takes:
             taken[gradient] = ticks[number].start + 2  # gone before the sums
+        spelled_out = _backward(graph, steps[number]).sums
+        for summed, tick in zip(spelled_out, range(ticks[number].stop - 1 - len(spelled_out), end), strict=False):
+            made[summed.result] = tick
+            taken.update((gradient, tick + 1) for gradient in summed.operands)
+    for gradient, kept in enumerate(graph.gradients):
+        if kept.parameter:
+            taken[gradient] = end
 
     rows: list[_Row] = []
     value: dict[int, int] = {}  # gradient -> row of its final value
@@ -193,6 +204,8 @@ def _gradient_rows(
         last = taken.get(gradient, end)
         mine = terms.get(gradient, [])
         present = -1
+        if gradient in made:
+            present = new(gradient, made[gradient], last)
         if gradient in graph.seeds and after_forward:
             first_meeting = _sum_tick(ticks, sums, mine[0]) + 1 if mine else last
             present = new(gradient, ticks[after_forward[0]].start, first_meeting)
@@ -211,7 +224,7 @@ def _gradient_rows(
             present = new(gradient, _sum_tick(ticks, sums, (number, position)), value_death) if met else term
         if present >= 0:
             value[gradient] = present
-            if mine and graph.gradients[gradient].parameter:
+            if (mine or gradient in made) and graph.gradients[gradient].parameter:
                 rows[present].final = True
 
     for gradient in _aliases_first(aliased, len(graph.gradients)):

@@ -22,6 +22,7 @@ LEVELS: tuple[tuple[frozenset[str], ...], ...] = tuple(
         ("errors",),
         ("units", "graph"),
         ("training",),
+        ("annotations",),
         (
             "onnx_reader reading",
             "backward backward_rules costs",

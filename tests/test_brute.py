@@ -39,7 +39,7 @@ def with_reruns(problem: Problem, most: int) -> Iterator[Decisions]:
             return
         yield from extend((*done, planned[position]), position + 1, left)
         if left:
-            for op in range(min(position, count)):
+            for op in (op for op in range(min(position, count)) if not problem.graph.ops[op].once):
                 yield from extend((*done, op), position, left - 1)
 
     return extend((), 0, most)

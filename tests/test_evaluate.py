@@ -20,7 +20,8 @@ def random_problem(seed: int) -> tuple[Problem, list[int]]:
     rng = Random(seed)
     graph, costs = random_graph(rng, rng.randint(1, 40))
     problem = build_problem(graph, costs, rng.choice(list(Scope)))
-    return problem, [rng.choice(list(Label)) for _ in graph.storages]
+    drawn = [rng.choice(list(Label)) for _ in graph.storages]
+    return problem, [Label.KEEP if s in problem.keep else label for s, label in enumerate(drawn)]
 
 
 def replayed(problem: Problem, labels: list[int]) -> tuple[int, int]:

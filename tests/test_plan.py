@@ -26,6 +26,7 @@ from ogc_plan.planner.plan_reader import read_plan
 from ogc_plan.planner.plan_record import Plan
 from ogc_plan.planner.plan_writer import dumps, to_json, write_plan
 
+from tests.mutations import mutations
 from tests.onnx_files import write_perceptron
 
 SCHEMA = json.loads(Path(plan_writer.__file__).with_name("plan.schema.json").read_text(encoding="utf-8"))
@@ -150,6 +151,10 @@ class TestSchema:
             (("ops", 0, "backward"), False),
             (("storages", 0, "nbytes"), "10"),
             (("model", "sha256"), "abc"),
+            (("model", "annotations"), {}),
+            (("ops", 0, "once"), 0),
+            (("ops", 0, "backward_activation_workspace_nbytes"), -1),
+            (("ops", 3, "backward", "sums"), [["a", "b"]]),
             (("certificate", "status"), "unknown"),
         ],
     )
@@ -367,6 +372,16 @@ class TestFormatErrors:
             (("ops", 3, "backward", "takes"), ["ghost"], "unknown gradient 'ghost'"),
             (("ops", 3, "backward", "gives"), [["a"]], r"plan\.ops\[3\]\.backward\.gives"),
             (("ops", 3, "backward"), 5, r"plan\.ops\[3\].*backward"),
+            (("ops", 3, "backward", "sums"), 5, r"plan\.ops\[3\]\.backward.*sums"),
+            (("ops", 3, "backward", "sums"), [["a"]], r"plan\.ops\[3\]\.backward\.sums"),
+            (("ops", 3, "backward", "sums"), [["a", [1]]], r"plan\.ops\[3\]\.backward\.sums"),
+            (("ops", 3, "backward", "sums"), [["ghost", []]], "unknown gradient 'ghost'"),
+            (("ops", 3, "once"), 0, r"plan\.ops\[3\].*once"),
+            (("ops", 3, "forward_ns"), 2**60, "plan.ops: key 'forward_ns' adds up to"),
+            (("ops", 3, "backward_activation_workspace_nbytes"), "5", r"plan\.ops\[3\].*backward_activation_workspace"),
+            (("storages", 2, "nbytes"), 2**60, "its sizes add up to"),
+            (("model", "annotations"), {"framework": "torch"}, "plan.model.annotations.*device"),
+            (("model", "annotations"), "torch", "plan.model.*annotations"),
             (("outputs",), ["ghost"], "plan.outputs.*'ghost'"),
             (("seeds",), ["ghost"], "plan.seeds.*'ghost'"),
             (("schedule", 4), ["forward"], "schedule step 4"),
@@ -513,47 +528,6 @@ class TestMismatches:
         timeline = {key: [] for key in data["timeline"]}
         with pytest.raises(PlanError):
             self.replay(tmp_path, {**data, **empty, "recompute": {}, "timeline": timeline})
-
-
-VALUES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(2**70), 2**70),
-    st.sampled_from([0, 1, 2**31, 2**63 - 1]),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.text(max_size=6),
-    st.lists(st.none() | st.integers(-2, 3) | st.text(max_size=3), max_size=3),
-    st.dictionaries(st.text(max_size=3), st.integers(-2, 3), max_size=2),
-)
-
-
-@st.composite
-def mutations(draw: st.DrawFn, document: Any) -> Any:
-    """``document`` with one to three entries replaced, removed, doubled or swapped somewhere in it."""
-    result = copy.deepcopy(document)
-    for _ in range(draw(st.integers(1, 3))):
-        place = result
-        for _ in range(draw(st.integers(0, 5))):
-            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-            inner = [k for k in keys if isinstance(place[k], (dict, list)) and place[k]]
-            if not inner:
-                break
-            place = place[draw(st.sampled_from(inner))]
-        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-        if not keys:
-            continue
-        key = draw(st.sampled_from(keys))
-        how = draw(st.sampled_from(["replace", "remove", "swap", "double"]))
-        if how == "replace":
-            place[key] = draw(VALUES)
-        elif how == "remove":
-            del place[key]
-        elif how == "swap":
-            other = draw(st.sampled_from(keys))
-            place[key], place[other] = place[other], place[key]
-        elif isinstance(place, list):
-            place.insert(key, copy.deepcopy(place[key]))
-    return result
 
 
 class TestMutations:

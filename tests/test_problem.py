@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -9,7 +10,15 @@ from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.schedule import StepKind, lower
 from ogc_plan.planner.simulate import Timeline, simulate
 from ogc_plan.planner.solution import Decisions
-from ogc_plan.planner.training import Stationary, TrainingGraph
+from ogc_plan.planner.training import (
+    BackwardOp,
+    Gradient,
+    GradientEdge,
+    GradientSum,
+    OpCost,
+    Stationary,
+    TrainingGraph,
+)
 
 from tests.builders import chain, diamond, keep_all, random_decisions, random_graph
 
@@ -105,6 +114,13 @@ def test_floor_of_a_chain_is_its_widest_step(scope: Scope) -> None:
     assert build_problem(graph, costs, scope).floor_nbytes == 50 + (1000 if scope is Scope.TOTAL else 0)
 
 
+def test_floor_counts_what_cannot_be_made_again_and_is_still_read() -> None:
+    graph, costs = chain(8, nbytes=10)
+    once = replace(graph, ops=tuple(replace(op, once=i in (1, 2, 3)) for i, op in enumerate(graph.ops)))
+    # the backward of op 6 holds its input and output, the output of the model, two gradients and t1 to t3
+    assert build_problem(once, costs, Scope.ACTIVATIONS).floor_nbytes == 50 + 30
+
+
 def test_gradient_bytes_of_a_chain() -> None:
     graph, costs = chain(3, nbytes=10)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
@@ -118,6 +134,31 @@ def test_gradient_bytes_of_a_diamond_share_aliases_and_hold_the_fan_in_sum() -> 
     assert (problem.during_nbytes.tolist(), problem.between_nbytes.tolist()) == ([40, 50, 60, 10], [40, 40, 50, 10])
 
 
+def test_gradient_bytes_of_sums_spelled_out() -> None:
+    graph, costs = chain(3, nbytes=10)
+    taken = [replace(op, backward=op.backward and replace(op.backward, gives=())) for op in graph.ops]
+    last = replace(taken[2], backward=BackwardOp((), (2,), (GradientEdge(1),), (GradientSum(3, ()),)))
+    middle = replace(taken[1], backward=BackwardOp((), (1, 2), (GradientEdge(0),), (GradientSum(4, (0, 3)),)))
+    gradients = (*graph.gradients, Gradient("copy", 100), Gradient("sum", 1000, parameter=True))
+    problem = build_problem(replace(graph, ops=(taken[0], middle, last), gradients=gradients), costs, Scope.TOTAL)
+    # op 2: its seed, its gift and a copy; op 1 takes the seed too: it goes, and the sum holds 10 + 100 + 1000;
+    # op 0 takes one of the operands, which lives until then.
+    assert (problem.during_nbytes.tolist(), problem.between_nbytes.tolist()) == ([120, 1110, 1010], [10, 120, 1010])
+
+
+def test_activations_may_count_another_workspace() -> None:
+    graph, _ = chain(1, nbytes=10)
+    during = [build_problem(graph, (OpCost(1, 1, 0, 7, 9),), scope).during_nbytes.tolist() for scope in Scope]
+    assert during == [[17], [19]]
+
+
+def test_what_an_op_makes_that_runs_only_once_is_kept_whatever_the_user_asks() -> None:
+    graph, costs = chain(3)
+    graph = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], once=True), graph.ops[2]))
+    problem = build_problem(graph, costs, Scope.TOTAL, keep=frozenset({0}), recompute=frozenset({1}))
+    assert problem.keep == {0, 1}
+
+
 def test_parameter_gradients_count_in_the_total_only() -> None:
     graph, costs = chain(2, nbytes=10, parameter_nbytes=7)
     total, activations = (build_problem(graph, costs, scope).during_nbytes.tolist() for scope in Scope)
@@ -128,6 +169,7 @@ def test_partial_sum_of_a_parameter_gradient_counts_as_activation() -> None:
     for seed in range(33_000, 33_200):
         rng = Random(seed)
         graph, costs = random_graph(rng, 8)
+        costs = tuple(replace(cost, backward_activation_workspace_nbytes=None) for cost in costs)
         total, part = (build_problem(graph, costs, scope) for scope in Scope)
         difference = total.during_nbytes - part.during_nbytes - graph.stationary.total_nbytes
         finished = sum(g.nbytes for g in graph.gradients if g.parameter)

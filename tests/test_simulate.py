@@ -17,6 +17,7 @@ from ogc_plan.planner.training import (
     BackwardOp,
     Gradient,
     GradientEdge,
+    GradientSum,
     OpCost,
     Stationary,
     TrainingGraph,
@@ -155,6 +156,77 @@ def test_time_is_every_run_and_the_excess_is_recomputation() -> None:
     graph, costs = diamond()
     timeline = replay(graph, costs, 0, 1, 2, 3, ~3, 0, 2, ~2, 0, ~1, ~0)
     assert (timeline.time_ns, timeline.recompute_ns) == (3 + 5 + 7 + 1 + 4 + 6 + 8 + 1 + 3 + 7 + 3, 3 + 7 + 3)
+
+
+def summing(*, parameter: bool = False, taken_twice: bool = True) -> TrainingGraph:
+    """``a`` feeds ``b`` and ``c``; the backward of b adds up what c and b gave, 100 bytes each, into 100 more.
+
+    The backward of c takes the seed, 10 bytes; with ``taken_twice`` that of b does so as well.
+    """
+    seed = (0,)
+    first = BackwardOp((), (), (GradientEdge(2),), (GradientSum(3, (1, 2)),))
+    ops = (
+        TrainingOp("a", "A", (), (0,), BackwardOp((), () if parameter else (3,), ())),
+        TrainingOp("b", "B", (0,), (1,), replace(first, takes=seed) if taken_twice else first),
+        TrainingOp("c", "C", (0,), (2,), BackwardOp((), seed, (GradientEdge(1),))),
+    )
+    gradients = (Gradient("dy", 10), Gradient("p", 100), Gradient("q", 100), Gradient("sum", 100, parameter))
+    return TrainingGraph(ops, tuple(Storage(name, 0) for name in "abc"), gradients, (1, 2), seed)
+
+
+def test_a_sum_spelled_out_holds_its_operands_and_its_result() -> None:
+    graph = summing()
+    timeline = replay(graph, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
+    at = named_steps(graph).index(("backward", "b"))
+    assert (timeline.total_nbytes[at], timeline.after_nbytes[at]) == (3 * 100, 100)
+
+
+def test_a_gradient_that_two_ops_take_goes_with_the_last_of_them() -> None:
+    graph = summing()
+    lone = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], backward=BackwardOp((), (0,))), graph.ops[2]))
+    timeline = replay(lone, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
+    after = dict(zip(named_steps(lone), timeline.after_nbytes, strict=True))
+    assert (after["backward", "c"], after["backward", "b"]) == (10 + 100, 100)
+
+
+def test_a_gradient_that_nothing_takes_lives_to_the_end_as_an_activation() -> None:
+    graph, costs = one_op()
+    timeline = replay(graph, costs, 0, ~0)
+    assert (timeline.after_nbytes[-1] - 100 - 10, timeline.activation_nbytes[-1]) == (4, 10 + 10 + 4)
+
+
+def test_a_parameters_gradient_is_none_of_the_activations_from_the_sum_that_makes_it() -> None:
+    graph = summing(parameter=True, taken_twice=False)
+    timeline = replay(graph, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
+    assert (max(timeline.total_nbytes), max(timeline.activation_nbytes)) == (3 * 100, 2 * 100)
+
+
+def test_a_parameters_gradient_outlives_an_op_that_takes_it() -> None:
+    graph, costs = one_op(parameter=True)
+    taker = TrainingOp("first", "Op", (), (), BackwardOp((), (1,), ()))
+    timeline = replay(replace(graph, ops=(taker, *graph.ops)), (OpCost(0), *costs), 0, 1, ~1, ~0)
+    assert timeline.after_nbytes[-1] == 100 + 10 + 4
+
+
+def test_a_sum_without_operands_is_a_copy() -> None:
+    graph, costs = one_op()
+    backward = BackwardOp((), (0,), (), (GradientSum(1, ()),))
+    timeline = replay(replace(graph, ops=(replace(graph.ops[0], backward=backward),)), costs, 0, ~0)
+    assert (timeline.total_nbytes[-1], timeline.after_nbytes[-1]) == (100 + 10 + 10, 100 + 10 + 4)
+
+
+def test_activations_may_count_another_workspace() -> None:
+    graph, _ = one_op(parameter=True)
+    timeline = replay(graph, (OpCost(3, 5, 0, 7, 9),), 0, ~0)
+    assert (timeline.total_nbytes[-1], timeline.activation_nbytes[-1]) == (100 + 10 + 10 + 4 + 7, 10 + 10 + 9)
+
+
+def named_steps(graph: TrainingGraph) -> list[tuple[str, str]]:
+    """Kind and name of every step of the schedule that recomputes nothing."""
+    return [
+        (s.kind.value, (graph.storages if s.kind is FREE else graph.ops)[s.index].name)
+        for s in lower(graph, keep_all(graph))
+    ]
 
 
 # --- against the oracle -------------------------------------------------------------------------------------
@@ -319,6 +391,33 @@ def test_a_rerun_of_a_random_op_after_its_state_was_freed_is_refused() -> None:
     graph = replace(graph, ops=(replace(graph.ops[0], random_state_nbytes=500), graph.ops[1]))
     steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(FREE, 0, random_state=True), Step(RECOMPUTE, 0)]
     assert "needs a generator state that was freed" in refusal(graph, costs, steps)
+
+
+def test_a_rerun_of_an_op_that_must_run_only_once_is_refused() -> None:
+    graph, costs = chain(2)
+    graph = replace(graph, ops=(replace(graph.ops[0], once=True), graph.ops[1]))
+    message = refusal(graph, costs, [Step(FORWARD, 0), Step(FORWARD, 1), Step(RECOMPUTE, 0)])
+    assert message == "step 2 (recompute 'op0') recomputes an op that must run only once"
+
+
+def test_a_sum_before_its_operands_are_complete_is_refused() -> None:
+    graph = summing()
+    steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(FORWARD, 2), Step(BACKWARD, 1)]
+    assert refusal(graph, (OpCost(1),) * 3, steps) == "step 3 (backward 'b') sums 'p' before it is complete"
+
+
+def test_a_sum_of_something_of_which_a_part_is_missing_is_refused() -> None:
+    graph = summing()
+    late = TrainingOp("late", "Op", (), (), BackwardOp((), (), (GradientEdge(1),)))
+    steps = [*(Step(FORWARD, i) for i in range(4)), Step(BACKWARD, 2), Step(BACKWARD, 1)]
+    message = refusal(replace(graph, ops=(*graph.ops, late)), (OpCost(1),) * 4, steps)
+    assert message == "step 5 (backward 'b') sums 'p' before it is complete"
+
+
+def test_taking_a_sum_before_it_is_made_is_refused() -> None:
+    graph = summing()
+    steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(FORWARD, 2), Step(BACKWARD, 2), Step(BACKWARD, 0)]
+    assert refusal(graph, (OpCost(1),) * 3, steps) == "step 4 (backward 'a') runs before 'sum' is complete"
 
 
 def test_an_unfinished_schedule_is_refused_and_names_the_op() -> None:

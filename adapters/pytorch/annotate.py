@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,6 +11,7 @@ from ogc_plan.planner.training import OpCost
 from torch import fx
 
 from .node_work import NodeWork, work_of
+from .step_workspace import Workspace, workspaces
 from .traced_step import Copy, StepOp, TracedStep
 from .workspace import WorkspaceMeter
 
@@ -18,28 +20,33 @@ from .workspace import WorkspaceMeter
 class Annotated:
     """An annotation and what only the adapter needs of it.
 
-    ``visible`` are the workspaces without what kernels take and return inside one call, per op (forward,
-    backward, backward beside parameter gradients); ``unmeasured`` names calls whose workspace is unknown.
+    ``visible`` are the workspaces without what kernels take and return inside one call.
     """
 
     annotation: Annotation
-    visible: tuple[tuple[int, int, int], ...]
-    unmeasured: tuple[str, ...]
+    visible: tuple[Workspace, ...]
 
 
 def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
-    """Describe a step for the planner; ``measure`` runs every distinct call once to learn its workspace."""
+    """Describe a step for the planner; ``measure`` runs every distinct call once to learn its workspace.
+
+    Warns of calls that could not be measured; they are charged with their results only.
+    """
     graph = replace(step.graph, fingerprint=fingerprint(step.graph))
-    visible = step.workspaces(None)
+    visible = workspaces(step, None)
     device = device_of(step)
     meter = WorkspaceMeter(device) if measure else None
-    full = step.workspaces(meter.peak_without) if meter is not None else visible
+    if meter is not None:
+        meter.measure(step.calls)
+    full = workspaces(step, meter.peak_without) if meter is not None else visible
     works = [_work(op, *workspace) for op, workspace in zip(step.ops, full, strict=True)]
     annotation = Annotation(
         graph, tuple(works), tuple(op.scope for op in step.ops), f"torch {torch.__version__}", device.type
     )
-    unmeasured = tuple(sorted(meter.unmeasured)) if meter is not None else ()
-    return Annotated(annotation, tuple(visible), unmeasured)
+    if meter is not None and meter.unmeasured:
+        names = ", ".join(sorted(meter.unmeasured))
+        warnings.warn(f"the workspace of {names} is unknown and not charged to the budget", stacklevel=3)
+    return Annotated(annotation, visible)
 
 
 def device_of(step: TracedStep) -> torch.device:
@@ -66,7 +73,7 @@ def _work(op: StepOp, forward_workspace: int, backward_workspace: int, activatio
     )
 
 
-def visible_costs(costs: tuple[OpCost, ...], visible: tuple[tuple[int, int, int], ...]) -> tuple[OpCost, ...]:
+def visible_costs(costs: tuple[OpCost, ...], visible: tuple[Workspace, ...]) -> tuple[OpCost, ...]:
     """The costs with only the workspace that a storage meter sees."""
     return tuple(
         OpCost(cost.forward_ns, cost.backward_ns, *workspace) for cost, workspace in zip(costs, visible, strict=True)

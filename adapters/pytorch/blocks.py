@@ -43,12 +43,26 @@ def elements(node: fx.Node) -> dict[int, torch.Tensor]:
     return {place: leaf for place, leaf in found.items() if place >= len(mask) or mask[place]}
 
 
+def ranks(node: fx.Node, places: set[int]) -> frozenset[int]:
+    """The tensors at ``places`` of a node's result, counted among the tensors that tracing left there."""
+    value = node.meta.get("val")
+    results = value if isinstance(value, (tuple, list)) else [value]
+    traced = [place for place, leaf in enumerate(results) if isinstance(leaf, torch.Tensor)]
+    return frozenset(rank for rank, place in enumerate(traced) if place in places)
+
+
 def _output_mask(node: fx.Node) -> list[bool]:
     if isinstance(node.target, torch._ops.OpOverload):
         for place, argument in enumerate(node.target._schema.arguments):
             if argument.name == "output_mask":
                 return list(node.args[place] if place < len(node.args) else node.kwargs.get("output_mask", ()))
     return []
+
+
+def target_name(node: fx.Node) -> str:
+    """The aten name of a call without namespace and overload: ``native_layer_norm``."""
+    target = node.target
+    return target._schema.name.split("::")[-1] if isinstance(target, torch._ops.OpOverload) else str(target)
 
 
 class Blocks:
@@ -105,5 +119,5 @@ _PLAIN = (torch.Tensor, int, float, bool, str, type(None))
 def _element_name(node: fx.Node, place: int) -> str:
     for user in node.users:
         if user.target is operator.getitem and user.args[1] == place:
-            return user.name
+            return str(user.name)
     return f"{node.name}#{place}"

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from .annotate import visible_costs
 from .program import Program, generate
+from .step_workspace import Workspace
 from .traced_step import TracedStep
 from .training_function import Executable
 
@@ -27,9 +28,7 @@ class Executor:
     ``visible`` are the workspaces that a storage meter sees (annotate.py).
     """
 
-    def __init__(
-        self, module: nn.Module, step: TracedStep, plan: Plan, visible: tuple[tuple[int, int, int], ...]
-    ) -> None:
+    def __init__(self, module: nn.Module, step: TracedStep, plan: Plan, visible: tuple[Workspace, ...]) -> None:
         joint = step.joint
         self.plan = plan
         self.visible_costs = visible_costs(plan.costs, visible)
@@ -110,11 +109,12 @@ def _modes(module: nn.Module) -> tuple[bool, ...]:
 
 def _lookup(module: nn.Module, name: str, constants: Any) -> torch.Tensor:
     if name in constants:
-        return constants[name]  # type: ignore[no-any-return]
+        constant: torch.Tensor = constants[name]
+        return constant
     *path, last = name.split(".")
     for part in path:
         module = module._modules[part]
-    tensor = module._parameters.get(last)
+    tensor: torch.Tensor | None = module._parameters.get(last)
     return tensor if tensor is not None else module._buffers[last]
 
 
@@ -126,11 +126,11 @@ class _Bound:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The planned step in training mode with gradients on, otherwise the original forward."""
         if self.training and torch.is_grad_enabled():  # type: ignore[attr-defined]
-            return self._ogc_plan_executor(self, args, kwargs)  # type: ignore[arg-type]
+            return self._ogc_plan_executor(self, args, kwargs)
         return super().forward(*args, **kwargs)  # type: ignore[misc]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return bound(copy.deepcopy(original(self), memo), self._ogc_plan_executor)  # type: ignore[arg-type]
+        return bound(copy.deepcopy(original(self), memo), self._ogc_plan_executor)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise AdapterError(

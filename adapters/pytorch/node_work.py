@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from .blocks import tensors
@@ -61,7 +61,7 @@ _RECURRENT_BACKWARD = frozenset({aten.mkldnn_rnn_layer_backward, aten._cudnn_rnn
 
 def work_of(node: fx.Node) -> NodeWork:
     """The work of one call; none for views, for elements taken from a tuple and for uninitialized memory."""
-    if node.target is operator.getitem or not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, torch._ops.OpOverload):
         return _NOTHING
     op = node.target.overloadpacket
     outputs = tensors(node)
@@ -111,8 +111,7 @@ def _flops(node: fx.Node, op: Any) -> int:
 
 
 def _recurrent_flops(args: tuple[Any, ...]) -> int:
-    """Every weight matrix is applied to every step of every sequence of the first argument, [T, N, C]."""
-    sequence, *rest = args
-    flat = [leaf for value in rest for leaf in (value if isinstance(value, (list, tuple)) else [value])]
-    weights = sum(leaf.numel() for leaf in flat if isinstance(leaf, torch.Tensor) and leaf.dim() == 2)
-    return int(2 * sequence.shape[0] * sequence.shape[1] * weights)
+    """Every weight matrix is applied to every row of the first argument, [T, N, C] or packed [T * N, C]."""
+    rows = args[0].numel() // args[0].shape[-1]
+    matrices = [leaf for leaf in pytree.tree_leaves(args[1:3]) if isinstance(leaf, torch.Tensor) and leaf.dim() == 2]
+    return int(2 * rows * sum(matrix.numel() for matrix in matrices))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 OPSET = 23  # the first with Attention
 OLDEST_OPSET = 18  # what torch's translations are written in; conversion to older ones drops the metadata
-MAX_INSIDE_NBYTES = 1_500_000_000  # protobuf ends at 2 GiB
+MAX_INSIDE_NBYTES = 256_000_000  # writing takes several times their size in memory; protobuf ends at 2 GiB
 DATA_SUFFIX = ".data"
 
 _FX_NODE = "pkg.torch.onnx.fx_node"
@@ -159,7 +159,7 @@ def _save(model: onnx_ir.Model, path: Path) -> None:
             stored += tensor.nbytes
             continue
         value.const_value = onnx_ir.ExternalTensor(
-            _NOT_STORED, missing, tensor.nbytes, tensor.dtype, shape=onnx_ir.Shape(tensor.shape), name=name
+            _NOT_STORED, missing, tensor.nbytes, tensor.dtype, shape=onnx_ir.Shape(tensor.shape.numpy()), name=name
         )
         missing += tensor.nbytes
     if missing and stored > MAX_INSIDE_NBYTES:
@@ -205,12 +205,10 @@ def _publish(written: Path, target: Path) -> None:
 
 def _export_error(error: BaseException) -> ExportError:
     """The exporter's chain of errors as one line: the op it stopped at, the module path, the first cause."""
-    node = None
-    while True:
-        node = _last_node(error) or node
-        if error.__cause__ is None:
-            break
+    node = _last_node(error)
+    while error.__cause__ is not None:
         error = error.__cause__
+        node = _last_node(error) or node
     reason = next(iter(str(error).strip().splitlines()), "")[:200] or type(error).__name__
     what = "the model" if node is None else str(node.target)
     scopes = [] if node is None else [scope for scope, _ in node.meta.get("nn_module_stack", {}).values()]

@@ -88,7 +88,7 @@ class _Writer:
                 raise UnsupportedModuleError(f"{node.name} is used before the plan computes it")
             else:
                 self.call(node)
-        return node.name
+        return str(node.name)
 
     def born(self, node: fx.Node) -> None:
         """Note that a name is alive from here on."""

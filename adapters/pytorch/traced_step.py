@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,31 +18,10 @@ from ogc_plan.planner.training import (
 )
 from torch import fx
 
-from .blocks import Blocks, elements, tensors
+from .blocks import Blocks, target_name, tensors
 from .capture import Joint
+from .running_statistics import drop_ignored_statistics, ignores_statistics
 from .segments import Segment, cut, is_backward
-
-KernelPeak = Callable[[fx.Node, frozenset[int]], int]
-"""Bytes inside a node's call at its worst moment, without the outputs at the given places."""
-
-_IGNORED_STATISTICS = {
-    "native_batch_norm_backward": ((3, 4), 7),
-    "cudnn_batch_norm_backward": ((3, 4), None),
-    "miopen_batch_norm_backward": ((3, 4), None),
-    "batch_norm_backward": ((3, 4), 7),
-}
-"""Places of running statistics that a backward takes and, in training (the flag's place), never reads."""
-
-_TRAINING_NORMS = {
-    "_native_batch_norm_legit_functional": 5,
-    "_native_batch_norm_legit": 5,
-    "native_batch_norm": 5,
-    "cudnn_batch_norm": 5,
-    "miopen_batch_norm": 5,
-    "_batch_norm_with_update_functional": None,
-    "_batch_norm_with_update": None,
-}
-"""Norms whose training result does not depend on the running statistics they read; the flag's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +62,6 @@ def is_random(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
-def target_name(node: fx.Node) -> str:
-    """The aten name of a call without namespace and overload: ``native_layer_norm``."""
-    target = node.target
-    return target._schema.name.split("::")[-1] if isinstance(target, torch._ops.OpOverload) else str(target)
-
-
 class TracedStep:
     """Ops in forward order, and how storages and gradients of `graph` map to blocks of the joint graph.
 
@@ -99,7 +71,7 @@ class TracedStep:
 
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
-        _drop_ignored_statistics(joint.graph)
+        drop_ignored_statistics(joint.graph)
         self.blocks = Blocks(joint.graph)
         segments = cut(joint, self.blocks)
         self.ops = self._make_ops(segments)
@@ -129,7 +101,7 @@ class TracedStep:
             if allocates:
                 old = self.blocks.reads(node) & updated
                 reader.update(dict.fromkeys(old, len(ops)))
-                op.once = bool(old) and not _ignores_statistics(node)
+                op.once = bool(old) and not ignores_statistics(node)
             if node in owned:
                 op.main, op.sums = owned[node].main, list(owned[node].sums)
             ops.append(op)
@@ -292,53 +264,17 @@ class TracedStep:
                 if block not in seen:
                     seen.add(block)
                     total[primal.kind] += self.blocks.blocks[block].nbytes
-        for block in self.blocks.blocks:
-            if block.node.op == "get_attr":
-                total["buffer"] += block.nbytes
+        for made in self.blocks.blocks:
+            if made.node.op == "get_attr":
+                total["buffer"] += made.nbytes
         return Stationary(total["parameter"], total["buffer"], total["input"])
 
-    # -- workspace -------------------------------------------------------------------------------
-
-    def workspaces(self, kernel_peak: KernelPeak | None) -> list[tuple[int, int, int]]:
-        """Per op (forward, backward, backward beside parameter gradients) workspace in bytes.
-
-        Without ``kernel_peak`` only the temporaries between the calls of one backward count, which is
-        what a storage meter sees.
-        """
-        found = []
-        parameter = frozenset(b for b, g in self.gradient_of.items() if self.graph.gradients[g].parameter)
-        for op in self.ops:
-            forward = 0
-            if op.node is not None and kernel_peak is not None:
-                forward = max(0, kernel_peak(op.node, frozenset()) - self._nbytes(self.blocks.made[op.node]))
-                forward += generator_state_nbytes(op.node) if op.random else 0
-            found.append((forward, self._peak(op, kernel_peak, frozenset()), self._peak(op, kernel_peak, parameter)))
-        return found
-
-    def _nbytes(self, made: tuple[int, ...]) -> int:
-        return sum(self.blocks.blocks[block].nbytes for block in made)
-
-    def _peak(self, op: StepOp, kernel_peak: KernelPeak | None, leave_out: frozenset[int]) -> int:
-        """The most the main part holds beyond the gradients it gives, neither counting ``leave_out``."""
-        last: dict[int, int] = {}
-        for place, node in enumerate(op.main):
-            for block in (*self.blocks.made[node], *self.blocks.reads(node)):
-                last[block] = place
-        alive: dict[int, int] = {}
-        peak = 0
-        for place, node in enumerate(op.main):
-            before = sum(alive.values())
-            made = self.blocks.made[node]
-            alive.update({b: self.blocks.blocks[b].nbytes for b in made if b not in leave_out})
-            inside = sum(alive.values()) - before
-            if kernel_peak is not None:
-                of = zip(elements(node), self.blocks.of[node], strict=True)
-                places = frozenset(place for place, block in of if block in leave_out)
-                inside = max(inside, kernel_peak(node, places))
-            peak = max(peak, before + inside)
-            for block in [b for b in alive if b not in self.gradient_of and last[b] <= place]:
-                del alive[block]
-        return peak - sum(alive.values())
+    @property
+    def calls(self) -> list[fx.Node]:
+        """Every node that the step runs and that allocates."""
+        forward = [op.node for op in self.ops if op.node is not None]
+        backward = [node for op in self.ops for node in (*op.main, *op.sums) if isinstance(node, fx.Node)]
+        return forward + backward
 
 
 def generator_state_nbytes(node: fx.Node) -> int:
@@ -366,24 +302,4 @@ def _takes_over(given: torch.Tensor, wanted: torch.Tensor) -> bool:
         dense, expected = dense and stride == expected, expected * size
     if dense:
         return all(a == b for a, b, n in zip(given.stride(), wanted.stride(), wanted.shape, strict=True) if n > 1)
-    return given.is_contiguous()
-
-
-def _drop_ignored_statistics(graph: fx.Graph) -> None:
-    """Take running statistics away from training backwards, which do not read them."""
-    for node in graph.nodes:
-        if node.op == "call_function" and target_name(node) in _IGNORED_STATISTICS:
-            places, flag = _IGNORED_STATISTICS[target_name(node)]
-            if flag is None or (len(node.args) > flag and node.args[flag]):
-                node.args = tuple(None if i in places else argument for i, argument in enumerate(node.args))
-
-
-def _ignores_statistics(node: fx.Node) -> bool:
-    name = target_name(node)
-    if name not in _TRAINING_NORMS:
-        return False
-    flag = _TRAINING_NORMS[name]
-    return flag is None or bool(node.args[flag])
-
-
-__all__ = ["Copy", "KernelPeak", "StepOp", "TracedStep", "generator_state_nbytes", "is_random", "target_name"]
+    return bool(given.is_contiguous())

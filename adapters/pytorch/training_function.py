@@ -42,7 +42,8 @@ class Executable:
         """Run the forward; the returned tensors carry the history that runs the backward."""
         handover = Handover()
         outputs = TrainingFunction.apply(self, handover, *primals)
-        return HandoverFunction.apply(handover, self.differentiable, *outputs)
+        passed: tuple[torch.Tensor, ...] = HandoverFunction.apply(handover, self.differentiable, *outputs)
+        return passed
 
     def complete(self, tangents: list[torch.Tensor | None]) -> None:
         """Bring output gradients into the layout the graph was traced with; an unused output's is zero."""

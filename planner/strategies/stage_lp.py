@@ -70,6 +70,8 @@ class StageLP:
         """Latest backward position that a storage can serve, directly or through a recomputation."""
         useful = list(self.last_use)
         for op in range(self.problem.op_count - 1, -1, -1):
+            if self.problem.graph.ops[op].once:
+                continue
             latest = max((useful[s] for s in self.problem.graph.ops[op].writes if not self.free[s]), default=-1)
             for storage in self.reads[op]:
                 useful[storage] = max(useful[storage], latest)
@@ -77,8 +79,8 @@ class StageLP:
 
     @cached_property
     def op_useful(self) -> list[int]:
-        """Latest backward position that a re-run of an op can serve."""
-        writes = [op.writes for op in self.problem.graph.ops]
+        """Latest backward position that a re-run of an op can serve; -1 for one that must run only once."""
+        writes = [() if op.once else op.writes for op in self.problem.graph.ops]
         return [max((self.last_useful[s] for s in w if not self.free[s]), default=-1) for w in writes]
 
     def program(self, budget_nbytes: int, stages: Sequence[int]) -> tuple[LinearProgram, dict[int, int]]:
