@@ -5,7 +5,7 @@
 For each case and budget: the peaks predicted for the bound module and those measured of a real step, first
 without and then with gradients to accumulate into; and everything that training leaves behind, compared with
 plain eager training after one step, after several steps of AdamW, and after accumulating over two. Each
-budget is planned in memory and through a file (export, the command line, bind). The exit code is 1 where
+budget but `min` is planned in memory and also through a file (export, the command line, bind). The exit code is 1 where
 anything is unequal, above its budget, or further from its prediction than the tolerance.
 """
 
@@ -39,7 +39,7 @@ from .training_outcome import Equality, Outcome, compare, train
 
 BUDGETS = ("store-all", "60%", "40%", "30%", "min")
 STEPS = 20
-ROUNDS = 7
+ROUNDS = 5
 STORAGE_TOLERANCE_NBYTES = 64 * 1024
 ALLOCATOR_TOLERANCE_NBYTES = 2**20
 ALLOCATOR_TOLERANCE = 0.001
@@ -315,12 +315,13 @@ def examine_both(
 ) -> list[Row]:
     """The rows of one budget: planned in memory, through files, or both ways, which then must agree.
 
-    Beside the way in memory, that through files trains for one step only and is not timed.
+    Beside the way in memory, that through files trains for one step only, is not timed, and leaves out
+    ``min``, whose search is long.
     """
     rows = []
     if via != "file":
         rows.append(examine(case, budget, "memory", eager, files, steps=steps, rounds=rounds, device=device))
-    if via != "memory":
+    if via == "file" or (via == "both" and budget != "min"):
         alone = via == "file"
         options = {"steps": steps if alone else 1, "rounds": rounds if alone else 0}
         rows.append(examine(case, budget, "file", eager, files, device=device, **options))
@@ -425,7 +426,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--case", action="append", choices=CASES, help="a case (default: all; may be given again)")
     parser.add_argument("--budgets", default=",".join(BUDGETS), help="separated by commas (default %(default)s)")
-    parser.add_argument("--via", choices=("memory", "file", "both"), default="both", help="how to plan")
+    parser.add_argument(
+        "--via", choices=("memory", "file", "both"), default="both", help="how to plan (default both: all but min)"
+    )
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of AdamW (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed rounds, 0 for none (default %(default)s)")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")

@@ -18,8 +18,8 @@ from ogc_plan.planner import load_model, plan, read_plan, write_plan
 from ogc_plan.planner.errors import InfeasibleBudgetError, PlanMismatchError
 from torch import Tensor, nn
 
-from tests.torch_modules import Attention, WithLoss, convolutional
-from tests.torch_training import measured, train
+from tests.torch_modules import Attention, Squares, WithLoss, convolutional
+from tests.torch_training import measured, predicted, train
 
 BUDGET = "90%"
 Exported = tuple[nn.Module, tuple[Tensor, ...], Path]
@@ -155,6 +155,17 @@ class TestPrediction:
         module, args, _ = exported
         trained = within_budget(module, args, budget=BUDGET)
         assert predict(trained).activation_nbytes == plan_of(trained).peak.activation_nbytes
+
+    def test_a_scalar_that_holds_a_whole_tensor_is_charged_for_it(self) -> None:
+        module, args = Squares(), (torch.randn(32, 16), torch.randn(32, 16))
+        trained = within_budget(module, args, budget="100%", strategy="keep-all")
+        assert measured(trained, args) == predicted(trained)
+
+    def test_its_plan_binds_to_the_same_module(self, tmp_path: Path) -> None:
+        module, args = Squares(), (torch.randn(32, 16), torch.randn(32, 16))
+        write_plan(plan_of(within_budget(module, args, budget="100%")), tmp_path / "plan.json")
+        trained = bind(module, tmp_path / "plan.json", args)
+        assert measured(trained, args) == predicted(trained)
 
     def test_a_plan_can_be_written_and_bound_again(self, exported: Exported, tmp_path: Path) -> None:
         module, args, _ = exported

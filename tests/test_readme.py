@@ -35,9 +35,50 @@ def test_every_command_the_readme_gives_for_a_figure_is_a_module_here() -> None:
     assert [name for name in sorted(modules) if not (ROOT / (name.replace(".", "/") + ".py")).exists()] == []
 
 
-def test_the_python_example_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    shutil.copy(light_path("squeezenet"), tmp_path / "model.onnx")
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def example(word: str) -> str:
+    """The one Python example with ``word`` in it."""
+    (found,) = (text for text in EXAMPLES if word in text)
+    return str(found)
+
+
+def run(program: str) -> str:
+    """What a fresh Python prints when it runs ``program`` in the present folder."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    subprocess.run([sys.executable, "-c", example], check=True, capture_output=True)
-    assert (tmp_path / "plan.json").exists()
+    return tmp_path
+
+
+def test_every_python_example_is_run_below() -> None:
+    assert len(EXAMPLES) == 4
+
+
+def test_the_example_without_pytorch_runs_as_written(folder: Path) -> None:
+    shutil.copy(light_path("squeezenet"), folder / "model.onnx")
+    run(example("load_model"))
+    assert (folder / "plan.json").exists()
+
+
+def test_the_pytorch_example_runs_as_written() -> None:
+    assert re.fullmatch(r"[\d,]+ bytes of activations, \d+\.\d% more time\n", run(example("AdamW")))
+
+
+def test_the_three_lines_on_top_run_as_written() -> None:
+    ready = "import torch\nx = y = torch.ones(2, 2)\nmodel = torch.nn.Bilinear(2, 2, 2)\n"
+    assert run(ready + example('"3GB")  # same class')) == ""
+
+
+def test_the_example_through_a_file_runs_as_written() -> None:
+    words = ["model.onnx", "--budget", "3GB", "-q", "-o", "plan.json"]
+    plan = f"from ogc_plan.cli.main import main\nassert main({words}) == 0"
+    exported, bound = example("import bind, export").split("model = bind")
+    ready = "import torch\nmodel, x = torch.nn.Linear(4, 4), torch.randn(2, 4)\n"
+    run(f"{ready}{exported}\n{plan}\nmodel = bind{bound}\nmodel(x).sum().backward()")

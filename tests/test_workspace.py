@@ -298,9 +298,11 @@ class TestUnmeasured:
         meter.measure(nodes)
         assert meter.peak_without(nodes[1]) == IMAGES.nbytes
 
-    def test_a_call_that_returns_more_than_was_traced_is_named(self, meter: WorkspaceMeter) -> None:
-        meter.measure([call(larger_than_traced, IMAGES)])
-        assert meter.unmeasured == {"ogc_plan_tests.larger_than_traced.default"}
+    def test_a_call_that_returns_more_than_was_traced_tells_how_much_it_holds(self, meter: WorkspaceMeter) -> None:
+        assert meter.held_nbytes(call(larger_than_traced, IMAGES))[1] == 4 * 1000
+
+    def test_a_mean_may_hold_the_memory_of_all_it_was_taken_of(self, meter: WorkspaceMeter) -> None:
+        assert meter.held_nbytes(call(aten.mse_loss, IMAGES, IMAGES)) == [IMAGES.nbytes]
 
     def test_its_reader_is_measured_on_what_it_really_returns(self, meter: WorkspaceMeter) -> None:
         nodes = traced(lambda x: aten.relu(larger_than_traced(x)[1]), IMAGES)

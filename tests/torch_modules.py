@@ -91,6 +91,17 @@ class Tied(nn.Module):
         return torch.tanh(self.hidden(self.embedding(ids))) @ self.embedding.weight.t()
 
 
+class Squares(nn.Module):
+    """A loss whose scalar holds the memory of a whole tensor: ``mse_loss`` on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 16))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(self.layers(x), y)
+
+
 class Expanded(nn.Module):
     """A parameter whose gradient comes back expanded, and two that share one gradient."""
 

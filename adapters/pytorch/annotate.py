@@ -32,16 +32,17 @@ def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
 
     Warns of calls that could not be measured; they are charged with their results only.
     """
-    graph = replace(step.graph, fingerprint=fingerprint(step.graph))
-    visible = workspaces(step, None)
-    device = device_of(step)
-    meter = WorkspaceMeter(device) if measure else None
+    meter = WorkspaceMeter(device_of(step)) if measure else None
     if meter is not None:
         meter.measure(step.calls)
+        for node in step.calls:
+            step.blocks.resize(node, meter.held_nbytes(node))
+    graph = replace(step.graph, fingerprint=fingerprint(step.graph))
+    visible = workspaces(step, None)
     full = workspaces(step, meter.peak_without) if meter is not None else visible
     works = [_work(op, *workspace) for op, workspace in zip(step.ops, full, strict=True)]
     annotation = Annotation(
-        graph, tuple(works), tuple(op.scope for op in step.ops), f"torch {torch.__version__}", device.type
+        graph, tuple(works), tuple(op.scope for op in step.ops), f"torch {torch.__version__}", device_of(step).type
     )
     if meter is not None and meter.unmeasured:
         names = ", ".join(sorted(meter.unmeasured))

@@ -7,7 +7,7 @@ allocates nothing makes views (no bytes); it can be run again at any time while 
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
@@ -103,6 +103,19 @@ class Blocks:
         self.of[node], self.made[node] = tuple(found), tuple(made)
         if made and len(set(found)) != len(made):
             raise UnsupportedModuleError(f"{node.name} ({node.target}) returns new tensors and views of old ones")
+
+    def resize(self, node: fx.Node, held_nbytes: list[int]) -> None:
+        """Give the blocks a node made the bytes that its real results hold, where tracing said less.
+
+        ``held_nbytes`` are of the tensors that tracing left on the node, in order.
+        """
+        value = node.meta.get("val")
+        results = value if isinstance(value, (tuple, list)) else [value]
+        traced = [place for place, leaf in enumerate(results) if isinstance(leaf, torch.Tensor)]
+        held = dict(zip(traced, held_nbytes, strict=False))
+        for place, block in zip(elements(node), self.of[node], strict=True):
+            if held.get(place, 0) > self.blocks[block].nbytes:
+                self.blocks[block] = replace(self.blocks[block], nbytes=held[place])
 
     def allocates(self, node: fx.Node) -> bool:
         """Whether running the node takes memory."""

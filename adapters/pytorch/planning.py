@@ -67,6 +67,9 @@ def bind(
     joint = capture(model, args, kwargs)
     step = TracedStep(joint)
     annotated = annotate(step, measure=False)
+    if made.model.annotations is not None and made.model.fingerprint != annotated.annotation.graph.fingerprint:
+        step = TracedStep(joint)  # some kernels return more memory than tracing tells; a measurement does
+        annotated = annotate(step)
     _refuse_other_graphs(made, annotated, model)
     return _bind(model, step, annotated, made)
 

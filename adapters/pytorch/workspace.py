@@ -6,9 +6,10 @@ A kernel may take memory and return it before the call ends. No trace shows that
 from __future__ import annotations
 
 import operator
+import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -58,8 +59,7 @@ class WorkspaceMeter:
     """Measures calls on ``device``, each distinct one once.
 
     Calls are told apart by operator, constant arguments, and shapes, strides and data types of tensors.
-    ``unmeasured`` names the operators of calls whose memory is not known: they could not run alone, or
-    returned more than tracing had said.
+    ``unmeasured`` names the operators of calls that could not run alone, whose memory is not known.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -68,11 +68,12 @@ class WorkspaceMeter:
         self._signature: dict[fx.Node, str] = {}
         self._returned: dict[str, Any] = {}  # layouts of the outputs, in their tuple
         self._changes: dict[str, list[_Change]] = {}
+        self._held: dict[str, list[int]] = {}
 
     def peak_without(self, node: fx.Node, places: frozenset[int] = frozenset()) -> int:
         """Bytes inside the call at its worst moment, without its outputs at ``places``; 0 where unknown.
 
-        Places count the tensors that the call returns. Raises as `measure`.
+        Places count the tensors that tracing left on the node (blocks.ranks). Raises as `measure`.
         """
         self.measure([node])
         held = peak = 0
@@ -81,6 +82,14 @@ class WorkspaceMeter:
                 held += change.nbytes
                 peak = max(peak, held)
         return peak
+
+    def held_nbytes(self, node: fx.Node) -> list[int]:
+        """Bytes of the storage of each tensor that the call returned, in order; empty where unknown.
+
+        Some kernels return a small view of a large storage: ``mse_loss`` its mean in the squares' memory.
+        """
+        self.measure([node])
+        return self._held.get(self._signature[node], [])
 
     def measure(self, nodes: Iterable[fx.Node]) -> None:
         """Run the calls of ``nodes`` that are new, in order, under one record.
@@ -99,7 +108,7 @@ class WorkspaceMeter:
             stack.enter_context(torch.random.fork_rng(generators, device_type="cuda"))
             stack.enter_context(torch.no_grad())
             stack.enter_context(torch.autocast(self._device.type, enabled=False))
-            record = stack.enter_context(profile(activities=[ProfilerActivity.CPU], profile_memory=True))
+            record = stack.enter_context(_recording())
             for node in waiting:
                 signature = self._signature[node] = self._sign(node)
                 if signature in self._changes:
@@ -138,14 +147,13 @@ class WorkspaceMeter:
         with record_function(mark):
             result = node.target(*args, **kwargs)
         self._returned[signature] = pytree.tree_map_only(torch.Tensor, _layout, result)
-        addresses = []
+        addresses, held = [], []
         for given, traced in zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta["val"]), strict=True):
             storage = given.untyped_storage() if isinstance(given, torch.Tensor) else None
-            said = traced.untyped_storage().nbytes() if isinstance(traced, torch.Tensor) else 0
-            if storage is not None and storage.nbytes() > said:
-                self.unmeasured.add(str(node.target))
             if isinstance(traced, torch.Tensor):
                 addresses.append(storage.data_ptr() if storage is not None else 0)
+                held.append(storage.nbytes() if storage is not None else 0)
+        self._held[signature] = held
         return _Run(signature, mark, addresses)
 
     def _read(self, record: profile, runs: list[_Run]) -> None:
@@ -167,6 +175,36 @@ class WorkspaceMeter:
             start, end = spans[run.mark]
             inside = events[bisect_left(times, start) : bisect_right(times, end)]
             self._changes[run.signature] = _changes(inside, run.addresses)
+
+
+@contextmanager
+def _recording() -> Iterator[profile]:
+    """The allocator's record, without the lines that starting and stopping it writes to standard error."""
+    record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with _standard_error_closed():
+        record.start()
+    try:
+        yield record
+    finally:
+        with _standard_error_closed():
+            record.stop()
+
+
+@contextmanager
+def _standard_error_closed() -> Iterator[None]:
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is none
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _layout(tensor: torch.Tensor) -> _Layout:
