@@ -151,12 +151,6 @@ def _describe(
             primals.append(Primal(node, "input", f"argument {meaning.idx}", meaning.idx))
         else:
             raise UnsupportedModuleError(f"the graph has an input of an unknown kind: {meaning}")
-    for node in graph.nodes:
-        if "mkldnn_rnn_layer" in str(node.target):
-            raise UnsupportedModuleError(
-                "an LSTM on the CPU runs as one oneDNN call that returns less than tracing was told",
-                remedy="capture and train inside torch.backends.mkldnn.flags(enabled=False)",
-            )
     position = {primal.node: i for i, primal in enumerate(primals)}
     by_meaning = {node.meta["desc"]: i for node, i in position.items()}
 

@@ -19,7 +19,7 @@ from ogc_plan.planner.training import (
 from torch import fx
 
 from .blocks import Blocks, target_name, tensors
-from .capture import Joint
+from .capture import Joint, UnsupportedModuleError
 from .running_statistics import drop_ignored_statistics, ignores_statistics
 from .segments import Segment, cut, is_backward
 
@@ -71,6 +71,7 @@ class TracedStep:
 
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
+        _refuse_untraceable(joint.graph)
         drop_ignored_statistics(joint.graph)
         self.blocks = Blocks(joint.graph)
         segments = cut(joint, self.blocks)
@@ -281,6 +282,15 @@ def generator_state_nbytes(node: fx.Node) -> int:
     """Bytes of the state of the generator that a random node draws from."""
     (device, *_) = {tensor.device.type for tensor in tensors(node)}
     return 16 if device == "cuda" else int(torch.get_rng_state().numel())
+
+
+def _refuse_untraceable(graph: fx.Graph) -> None:
+    for node in graph.nodes:
+        if node.op == "call_function" and target_name(node) == "mkldnn_rnn_layer":
+            raise UnsupportedModuleError(
+                f"{node.name}: an LSTM on the CPU is one oneDNN call that returns less than tracing says",
+                remedy="plan and train inside torch.backends.mkldnn.flags(enabled=False)",
+            )
 
 
 def _scope(node: fx.Node) -> str:
