@@ -218,6 +218,11 @@ class TestRefusals:
         with pytest.raises(InputMismatchError, match="changed between train"):
             trained(*args)
 
+    def test_a_submodule_that_was_replaced(self, trained: nn.Module, args: Any) -> None:
+        trained.second = nn.Linear(32, 6)
+        with pytest.raises(InputMismatchError, match="added, removed or replaced"):
+            trained(*args)
+
     def test_a_parameter_that_was_frozen_later(self, trained: nn.Module, args: Any) -> None:
         trained.first.weight.requires_grad_(False)
         with pytest.raises(InputMismatchError, match=r"parameter 'first\.weight'"):

@@ -35,7 +35,7 @@ class Executor:
         self.program: Program = generate(step, plan.schedule)
         self._executable = Executable(step, self.program)
         self._joint = joint
-        self._modes = _modes(module)
+        self._modes = tuple(child.training for child in module.modules())[1:]
         self._metas = {
             primal.name: _meta(_lookup(module, primal.name, joint.constants))
             for primal in joint.primals
@@ -65,7 +65,12 @@ class Executor:
                     f"argument {place} is {given}, the plan was bound for {wanted}",
                     remedy="bind again for this input, or pad it to the planned shape",
                 )
-        if _modes(module) != self._modes:
+        modules = tuple(module.modules())[1:]
+        if modules != module.__dict__["_ogc_plan_submodules"]:
+            raise InputMismatchError(
+                "a submodule was added, removed or replaced since the plan was bound", remedy="bind again"
+            )
+        if tuple(child.training for child in modules) != self._modes:
             raise InputMismatchError(
                 "a submodule has changed between train() and eval() since the plan was bound",
                 remedy="bind again in the new mode",
@@ -101,10 +106,6 @@ Meta = tuple[tuple[int, ...], torch.dtype, torch.device, tuple[int, ...], bool]
 
 def _meta(tensor: torch.Tensor) -> Meta:
     return tuple(tensor.shape), tensor.dtype, tensor.device, tensor.stride(), tensor.requires_grad
-
-
-def _modes(module: nn.Module) -> tuple[bool, ...]:
-    return tuple(child.training for child in module.modules())
 
 
 def _lookup(module: nn.Module, name: str, constants: Any) -> torch.Tensor:
@@ -145,6 +146,7 @@ def bound(module: nn.Module, executor: Executor) -> nn.Module:
     made: nn.Module = object.__new__(type(cls.__name__, (_Bound, cls), {"__module__": cls.__module__}))
     made.__dict__.update(module.__dict__)
     made.__dict__["_ogc_plan_executor"] = executor
+    made.__dict__["_ogc_plan_submodules"] = tuple(made.modules())[1:]
     return made
 
 
@@ -152,7 +154,7 @@ def original(module: nn.Module) -> nn.Module:
     """The unplanned module behind a bound one; the same parameters."""
     cls = next(base for base in type(module).__mro__ if not issubclass(base, _Bound))
     made: nn.Module = object.__new__(cls)
-    made.__dict__.update({k: v for k, v in module.__dict__.items() if k != "_ogc_plan_executor"})
+    made.__dict__.update({k: v for k, v in module.__dict__.items() if not k.startswith("_ogc_plan_")})
     return made
 
 

@@ -17,6 +17,7 @@ import torch
 from ogc_plan.planner.schedule import Schedule, Step, StepKind
 from torch import fx
 
+from . import torch_api
 from .capture import UnsupportedModuleError
 from .generator_state import generator_of, save_state, swap_state
 from .segments import is_backward
@@ -64,7 +65,8 @@ class _Writer:
 
     def function(self, target: Any) -> str:
         name = f"__f_{getattr(target, '__name__', 'call').replace('.', '_')}"
-        while self.constants.setdefault(name, target) is not target:
+        direct = torch_api.direct(target)
+        while self.constants.setdefault(name, direct) is not direct:
             name += "_"
         return name
 

@@ -53,6 +53,7 @@ __all__ = [
     "PlainAOTOutput",
     "TangentAOTInput",
     "TorchVersionError",
+    "direct",
     "joint_graph",
     "keeps_graph",
     "storage_key",
@@ -69,6 +70,11 @@ def joint_graph(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str
         graph: fx.Graph = captured.graph_module.graph
         graph.owning_module = captured.graph_module
         return graph
+
+
+def direct(target: Any) -> Any:
+    """The operator behind an overload, called without its Python wrapper."""
+    return getattr(target, "_op", target)
 
 
 def keeps_graph() -> bool:
