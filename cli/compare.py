@@ -113,7 +113,7 @@ def compare_strategies(
         model.path,
         store_all.peak_activation_nbytes,
         store_all.time_ns,
-        f"roofline:{model.device}",
+        model.time_source,
         tuple(rows),
         model.annotations,
     )

@@ -13,7 +13,7 @@ from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.units import format_both, format_nbytes, format_ns
 from rich.text import Text
 
-from .report import field, listed, name_of, percent, plain_table, source_line
+from .report import field, listed, name_of, percent, plain_table, source_line, timed_by
 from .terminal import one_line
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def describe(model: Model, *, everything: bool) -> dict[str, Any]:
             scope: {"nbytes": floor.nbytes, "step": floor.step, "storages": list(floor.storages)}
             for scope, floor in floors.items()
         },
-        "time_source": f"roofline:{model.device}",
+        "time_source": model.time_source,
         "largest_storages": _largest(model, None if everything else LARGEST),
         "assumed": list(training.assumed),
     }
@@ -154,7 +154,7 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
     out.print()
     _print_memory(out, data)
     _print_largest(out, data)
-    field(out, "step time", f"{format_ns(data['store_all']['step_ns'])} store-all ({data['time_source']}, estimated)")
+    field(out, "step time", f"{format_ns(data['store_all']['step_ns'])} store-all ({timed_by(data['time_source'])})")
     if data["assumed"]:
         field(out, "assumed", listed(data["assumed"], verbose))
     if verbose:

@@ -112,7 +112,7 @@ class ModelOptions:
     dim: tuple[str, ...]
     input: tuple[str, ...]
     batch: int | None
-    device: str
+    device: str | None
     frozen: tuple[str, ...]
     optimizer: str | None
     grad_accumulation: bool
@@ -125,7 +125,7 @@ class ModelOptions:
 
     def given(self) -> list[str]:
         """The options that differ from their defaults, as written."""
-        plain = {"dim": (), "input": (), "batch": None, "device": "h200", "frozen": (), "optimizer": None}
+        plain = {"dim": (), "input": (), "batch": None, "device": None, "frozen": (), "optimizer": None}
         changed = [name for name, value in plain.items() if getattr(self, name) != value]
         changed += [name for name in ("grad_accumulation", "ignore_annotations") if getattr(self, name)]
         return ["--" + name.replace("_", "-") for name in changed]
@@ -164,7 +164,9 @@ def model_options() -> Callable[[Command], Command]:
             click.option("--dim", multiple=True, metavar="NAME=N", help="Value of a symbolic dimension, e.g. seq=512."),
             click.option("--input", multiple=True, metavar="NAME=SHAPE", help="Shape of an input: data=64x3x224x224."),
             click.option("--batch", callback=_whole(1), metavar="N", help="Size of the batch dimension."),
-            click.option("--device", default="h200", show_default=True, metavar="NAME", help="Device to time ops for."),
+            click.option(
+                "--device", metavar="NAME", help="Device to time ops for (h200; where times were measured: measured)."
+            ),
             click.option("--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient."),
             click.option("--optimizer", metavar="NAME", help="Count its states: sgd, momentum, adam, adamw."),
             click.option("--grad-accumulation", is_flag=True, help="Keep a second set of parameter gradients."),

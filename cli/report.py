@@ -47,6 +47,11 @@ def source_line(source: Source) -> str:
     return f"{one_line(source.framework, 60)} on {one_line(source.device, 60)}"
 
 
+def timed_by(source: str) -> str:
+    """Where times come from, and that a roofline only estimates them."""
+    return f"{one_line(source, 60)}, estimated" if source.startswith("roofline") else one_line(source, 60)
+
+
 def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
     """Bytes by kind at the step of the total peak; they add up to that peak."""
     fixed = plan.graph.stationary
@@ -206,8 +211,7 @@ def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str) -> None
     field(out, "plan", _counts_line(plan))
     field(out, "proof", proof_line(plan))
     field(out, "floor set by", _binding(plan))
-    estimated = ", estimated" if plan.time.source.startswith("roofline") else ""
-    field(out, "timed by", plan.time.source + estimated)
+    field(out, "timed by", timed_by(plan.time.source))
     field(out, "not covered", "; ".join(not_covered(plan)))
     if model.assumed:
         field(out, "assumed", listed(list(model.assumed), verbose))

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read once, when torch loads
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # this and the following are read once, when torch loads
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # idle threads give their core back, where others want it
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs to repeat itself
 
 import torch

@@ -47,7 +47,8 @@ class OpWork:
     """What one op computes and moves, forward and backward: enough for a roofline of any device.
 
     ``traffic`` is the bytes read and written, ``kernels`` the number of launches; ``half`` says that the
-    16-bit rate applies. Workspace as in `OpCost`, measured on the annotated device.
+    16-bit rate applies. Workspace as in `OpCost`, measured on the annotated device. ``forward_ns`` and
+    ``backward_ns`` are times measured there; an annotation without any has them all 0.
     """
 
     forward_flops: int
@@ -60,6 +61,8 @@ class OpWork:
     forward_workspace_nbytes: int = 0
     backward_workspace_nbytes: int = 0
     backward_activation_workspace_nbytes: int = 0
+    forward_ns: int = 0
+    backward_ns: int = 0
 
 
 _WORK = tuple(OpWork.__dataclass_fields__)
@@ -85,6 +88,11 @@ class Annotation:
     scopes: tuple[str, ...]
     framework: str
     device: str
+
+    @property
+    def timed(self) -> bool:
+        """Whether the times of its ops were measured."""
+        return any(work.forward_ns or work.backward_ns for work in self.works)
 
 
 def dumps(annotation: Annotation) -> str:
@@ -332,6 +340,7 @@ def _check_sums(graph: TrainingGraph, works: Sequence[OpWork]) -> None:
             ],
         ),
         ("traffic", [work.forward_traffic_nbytes + work.backward_traffic_nbytes for work in works]),
+        ("times", [work.forward_ns + work.backward_ns for work in works]),
         ("flops", [work.forward_flops + work.backward_flops for work in works]),
     ):
         if sum(amounts) >= MAX_NBYTES:

@@ -55,6 +55,10 @@ DEVICES = {
 }
 
 
+MEASURED = "measured"
+"""Stands for the device of an annotation, whose times were measured there."""
+
+
 def device_named(name: str) -> Device:
     """The device of that name. Raises UsageError for an unknown one."""
     if name not in DEVICES:
@@ -139,18 +143,23 @@ def roofline(graph: Graph, training: TrainingGraph, device: Device) -> tuple[OpC
     return tuple(costs)
 
 
-def work_costs(works: Iterable[OpWork], device: Device) -> tuple[OpCost, ...]:
-    """One OpCost per annotated op, under the roofline of ``device``; no kernels take no time."""
+def work_costs(works: Iterable[OpWork], device: Device | None) -> tuple[OpCost, ...]:
+    """One OpCost per annotated op: under the roofline of ``device``, or the times measured where it is None.
+
+    No kernels take no time.
+    """
     costs = []
     for work in works:
-        rate = _rate(work.half, device)
-        forward_ns, backward_ns = (
-            _time_ns(flops, traffic, rate, device, kernels) if kernels else 0
-            for flops, traffic, kernels in (
-                (work.forward_flops, work.forward_traffic_nbytes, work.forward_kernels),
-                (work.backward_flops, work.backward_traffic_nbytes, work.backward_kernels),
+        forward_ns, backward_ns = work.forward_ns, work.backward_ns
+        if device is not None:
+            rate = _rate(work.half, device)
+            forward_ns, backward_ns = (
+                _time_ns(flops, traffic, rate, device, kernels) if kernels else 0
+                for flops, traffic, kernels in (
+                    (work.forward_flops, work.forward_traffic_nbytes, work.forward_kernels),
+                    (work.backward_flops, work.backward_traffic_nbytes, work.backward_kernels),
+                )
             )
-        )
         costs.append(
             OpCost(
                 forward_ns,

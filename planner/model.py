@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from .annotations import Annotation, Source, fingerprint
 from .backward import derive_backward, with_options
-from .costs import device_named, roofline, work_costs
+from .costs import DEVICES, MEASURED, device_named, roofline, work_costs
 from .errors import StorageError, UsageError
 from .graph import Graph
 from .problem import Problem, Scope, build_problem
@@ -18,6 +18,8 @@ from .schedule import Schedule, lower
 from .simulate import Timeline, simulate
 from .solution import Decisions
 from .training import OpCost, TrainingGraph
+
+DEFAULT_DEVICE = "h200"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,11 @@ class Model:
             found |= hits
         return frozenset(found)
 
+    @property
+    def time_source(self) -> str:
+        """Where the times come from: ``roofline:h200``, or ``measured``."""
+        return self.device if self.device == MEASURED else f"roofline:{self.device}"
+
     def store_all(self) -> Timeline:
         """The replay of a step that recomputes nothing."""
         return store_all_timeline(self.training, self.costs)[1]
@@ -100,18 +107,19 @@ def load_model(
     frozen: Iterable[str] = (),
     optimizer: str | None = None,
     grad_accumulation: bool = False,
-    device: str = "h200",
+    device: str | None = None,
     ignore_annotations: bool = False,
 ) -> Model:
     """Read an ONNX file and derive what a training step of it computes, holds and costs.
 
     A file with annotations is planned from them, unless they are to be ignored. They hold for the
     shapes and trainable parameters of the export, so ``dims``, ``inputs``, ``batch`` and ``frozen``
-    are then refused with a UsageError.
+    are then refused with a UsageError. ``device`` is the one whose roofline gives the times: by
+    default the h200, or the times measured where annotations have them (``"measured"``).
     """
     from .onnx_reader import annotated_part, forward_graph, open_model
 
-    chosen, frozen = device_named(device), tuple(frozen)
+    frozen = tuple(frozen)
     proto = open_model(path)
     annotated = None if ignore_annotations else annotated_part(proto)
     if annotated is not None:
@@ -132,6 +140,9 @@ def load_model(
             producer=annotated.producer,
             opset=annotated.opset,
         )
+    if device == MEASURED:
+        raise UsageError(f"{str(path)!r} has no measured times", remedy=f"choose one of {', '.join(DEVICES)}")
+    chosen = device_named(device or DEFAULT_DEVICE)
     graph = forward_graph(proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch)
     training = derive_backward(graph, frozen=frozen, optimizer=optimizer, grad_accumulation=grad_accumulation)
     if not training.ops:
@@ -162,7 +173,7 @@ def from_annotation(
     *,
     name: str,
     sha256: str = "",
-    device: str = "h200",
+    device: str | None = None,
     optimizer: str | None = None,
     grad_accumulation: bool = False,
     producer: str | None = None,
@@ -172,10 +183,15 @@ def from_annotation(
 
     ``name`` stands for the file in plans and reports, ``producer`` is the framework unless given.
     The optimizer's state and accumulated gradients count per byte of the parameters' gradients.
-    Raises UsageError for an unknown device or optimizer, and ValueError for an annotation that
-    contradicts itself (`annotations.loads` never returns one).
+    ``device`` as in `load_model`. Raises UsageError for an unknown device or optimizer, and ValueError
+    for an annotation that contradicts itself (`annotations.loads` never returns one).
     """
-    graph, chosen = annotation.graph, device_named(device)
+    graph = annotation.graph
+    if device is None:
+        device = MEASURED if annotation.timed else DEFAULT_DEVICE
+    if device == MEASURED and not annotation.timed:
+        raise UsageError(f"{name!r} has no measured times", remedy=f"choose one of {', '.join(DEVICES)}")
+    chosen = None if device == MEASURED else device_named(device)
     if not graph.ops or not len(graph.ops) == len(annotation.works) == len(annotation.scopes):
         raise ValueError("an annotation needs ops, and a work and a scope for each of them")
     graph.validate()
@@ -194,7 +210,7 @@ def from_annotation(
         training,
         work_costs(annotation.works, chosen),
         annotation.scopes,
-        chosen.name,
+        device,
         optimizer,
         grad_accumulation,
         annotations=Source(annotation.framework, annotation.device),

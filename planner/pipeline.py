@@ -127,7 +127,7 @@ def plan(
         schedule,
         timeline,
         _peaks(model, timeline, store_all),
-        Times(timeline.recompute_ns, timeline.time_ns - timeline.recompute_ns, f"roofline:{model.device}"),
+        Times(timeline.recompute_ns, timeline.time_ns - timeline.recompute_ns, model.time_source),
         Certificate(
             solution.status.value,
             solution.bound_ns,

@@ -69,6 +69,10 @@ class TestReading:
 
 
 class TestDamage:
+    def test_measured_times_cannot_be_asked_of_a_file_without_any(self, path: Path) -> None:
+        with pytest.raises(UsageError, match="has no measured times"):
+            load_model(path, device="measured")
+
     def test_a_node_of_an_unknown_op_is_named(self, tmp_path: Path) -> None:
         proto = annotated_model()
         proto.graph.node[2].metadata_props[0].value = "ghost"

@@ -35,7 +35,7 @@ def annotated(graph: TrainingGraph, rng: Random) -> Annotation:
     ops = tuple(replace(op, forward=-1) for op in graph.ops)
     fixed = replace(graph.stationary, optimizer_nbytes=0, accumulated_gradient_nbytes=0)
     works = tuple(
-        OpWork(*(rng.randint(0, 9999) for _ in range(6)), rng.random() < 0.5, *(rng.randint(0, 99) for _ in range(3)))
+        OpWork(*(rng.randint(0, 9999) for _ in range(6)), rng.random() < 0.5, *(rng.randint(0, 99) for _ in range(5)))
         for _ in ops
     )
     scopes = tuple(rng.choice(("", "block", "block.linear")) for _ in ops)
@@ -172,7 +172,7 @@ class TestDamage:
             (("ops", 3, 5), "16", r"ops\[3\] random_state_nbytes"),
             (("ops", 3, 6), 1, r"ops\[3\] once is not true or false"),
             (("ops", 3, 7), None, r"ops\[3\] scope"),
-            (("ops", 3, 8), [0], r"ops\[3\] work is not a list of 10"),
+            (("ops", 3, 8), [0], r"ops\[3\] work is not a list of 12"),
             (("ops", 3, 8, 0), 2**60, "its flops add up to"),
             (("ops", 3, 8, 1), 2**60, "its traffic add up to"),
             (("ops", 3, 8, 9), 2**60, "its workspaces add up to"),

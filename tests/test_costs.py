@@ -61,6 +61,11 @@ def test_an_annotated_op_takes_the_longer_of_arithmetic_and_traffic() -> None:
     assert times[2] == max(times[:2])
 
 
+def test_without_a_device_the_measured_times_count() -> None:
+    (cost,) = work_costs([OpWork(10**12, 10**9, 1, 10**12, 10**9, 1, forward_ns=7, backward_ns=9)], None)
+    assert (cost.forward_ns, cost.backward_ns) == (7, 9)
+
+
 def test_an_annotated_op_in_16_bits_computes_at_the_16_bit_rate() -> None:
     times = [cost_of(OpWork(10**12, 0, 0, 10**12, 0, 1, half)).backward_ns for half in (False, True)]
     assert (times[0] - 3000) / (times[1] - 3000) == pytest.approx(989 / 67, rel=1e-3)

@@ -78,10 +78,14 @@ class TestThroughTheFile:
         module, args, _ = exported
         assert train(bind(module, plan_file, args), args, steps=3) == train(module, args, steps=3)
 
-    def test_the_plan_is_the_one_made_in_memory(self, exported: Exported, plan_file: Path) -> None:
-        module, args, _ = exported
-        inside = within_budget(module, args, budget=BUDGET, device="h200")
-        assert plan_of(inside).schedule == read_plan(plan_file).schedule
+    def test_the_plan_is_the_one_made_in_memory(self, exported: Exported, tmp_path: Path) -> None:
+        module, args, path = exported
+        run(path, "--budget", BUDGET, "--device", "t4", "-o", tmp_path / "plan.json")
+        inside = within_budget(module, args, budget=BUDGET, device="t4")
+        assert plan_of(inside).schedule == read_plan(tmp_path / "plan.json").schedule
+
+    def test_its_times_were_measured_where_it_was_exported(self, plan_file: Path) -> None:
+        assert read_plan(plan_file).time.source == "measured"
 
     def test_verify_reproduces_the_peak_of_the_executor(self, exported: Exported, plan_file: Path) -> None:
         module, args, path = exported

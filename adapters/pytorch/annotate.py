@@ -40,7 +40,7 @@ def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
     graph = replace(step.graph, fingerprint=fingerprint(step.graph))
     visible = workspaces(step, None)
     full = workspaces(step, meter.peak_without) if meter is not None else visible
-    works = [_work(op, *workspace) for op, workspace in zip(step.ops, full, strict=True)]
+    works = [_work(op, workspace, meter) for op, workspace in zip(step.ops, full, strict=True)]
     annotation = Annotation(
         graph, tuple(works), tuple(op.scope for op in step.ops), f"torch {torch.__version__}", device_of(step).type
     )
@@ -56,9 +56,10 @@ def device_of(step: TracedStep) -> torch.device:
     return sorted(devices, key=lambda device: (device.type == "cpu", str(device)))[0]
 
 
-def _work(op: StepOp, forward_workspace: int, backward_workspace: int, activation_workspace: int) -> OpWork:
+def _work(op: StepOp, workspace: Workspace, meter: WorkspaceMeter | None) -> OpWork:
+    nodes = [node for node in (*op.main, *op.sums) if isinstance(node, fx.Node)]
     forward = work_of(op.node) if op.node is not None else NodeWork(0, 0, 0, False)
-    backward = [work_of(node) for node in (*op.main, *op.sums) if isinstance(node, fx.Node)]
+    backward = [work_of(node) for node in nodes]
     backward += [NodeWork(0, 2 * node.nbytes, 1, False) for node in op.sums if isinstance(node, Copy)]
     return OpWork(
         forward.flops,
@@ -68,9 +69,9 @@ def _work(op: StepOp, forward_workspace: int, backward_workspace: int, activatio
         sum(work.traffic_nbytes for work in backward),
         sum(work.kernels for work in backward),
         forward.half or any(work.half for work in backward),
-        forward_workspace,
-        backward_workspace,
-        activation_workspace,
+        *workspace,
+        meter.time_ns(op.node) if meter is not None and op.node is not None else 0,
+        sum(meter.time_ns(node) for node in nodes) if meter is not None else 0,
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.annotations import dumps
 from ogc_plan.planner.errors import PlanMismatchError
@@ -18,7 +17,7 @@ from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.simulate import simulate
 from torch import nn
 
-from .annotate import Annotated, annotate, device_of
+from .annotate import Annotated, annotate
 from .bound_module import Executor, bound, executor_of
 from .capture import Joint, capture
 from .onnx_file import write_onnx
@@ -93,8 +92,8 @@ def within_budget(
 ) -> nn.Module:
     """Plan ``model`` within ``budget`` (``3GB``, ``60%``, ``min``) straight from its graph, and bind it.
 
-    ``device`` names the roofline the times come from; by default the one the module is on. The other
-    options are those of the command line. Raises InfeasibleBudgetError and what `capture` raises.
+    Times are measured, each distinct call alone, unless ``device`` names a roofline to take them from.
+    The other options are those of the command line. Raises InfeasibleBudgetError and what `capture` raises.
     """
     joint = capture(model, args, kwargs)
     step = TracedStep(joint)
@@ -102,7 +101,7 @@ def within_budget(
     prepared = from_annotation(
         annotated.annotation,
         name=type(model).__name__,
-        device=device or roofline_of(device_of(step)),
+        device=device,
         optimizer=optimizer,
         grad_accumulation=grad_accumulation,
     )
@@ -118,16 +117,6 @@ def within_budget(
         seed=seed,
     )
     return _bind(model, step, annotated, made)
-
-
-def roofline_of(device: torch.device) -> str:
-    """The planner's name for a device: the GPU's own where it is listed, else its default."""
-    if device.type != "cuda":
-        return "cpu"
-    from ogc_plan.planner.costs import DEVICES
-
-    name = torch.cuda.get_device_name(device).lower().replace(" ", "").replace("geforce", "")
-    return next((known for known in DEVICES if known in name), "h200")
 
 
 def plan_of(module: nn.Module) -> Plan:

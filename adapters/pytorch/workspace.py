@@ -1,4 +1,4 @@
-"""The memory inside one call, measured: each distinct call runs once, alone, under the allocator's record.
+"""The memory inside one call and its time, measured: each distinct call runs alone, under the allocator's record.
 
 A kernel may take memory and return it before the call ends. No trace shows that; the allocator does.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils import _pytree as pytree
 
 _MARK = "ogc-plan call "
+_TIMED_RUNS = 3
 
 
 class _Layout(NamedTuple):
@@ -69,6 +71,7 @@ class WorkspaceMeter:
         self._returned: dict[str, Any] = {}  # layouts of the outputs, in their tuple
         self._changes: dict[str, list[_Change]] = {}
         self._held: dict[str, list[int]] = {}
+        self._time_ns: dict[str, int] = {}
 
     def peak_without(self, node: fx.Node, places: frozenset[int] = frozenset()) -> int:
         """Bytes inside the call at its worst moment, without its outputs at ``places``; 0 where unknown.
@@ -90,6 +93,11 @@ class WorkspaceMeter:
         """
         self.measure([node])
         return self._held.get(self._signature[node], [])
+
+    def time_ns(self, node: fx.Node) -> int:
+        """Time of the call, the best of some runs; 0 where unknown."""
+        self.measure([node])
+        return self._time_ns.get(self._signature[node], 0)
 
     def measure(self, nodes: Iterable[fx.Node]) -> None:
         """Run the calls of ``nodes`` that are new, in order, under one record.
@@ -146,6 +154,7 @@ class WorkspaceMeter:
         mark = f"{_MARK}{len(self._changes)}"
         with record_function(mark):
             result = node.target(*args, **kwargs)
+        self._time_ns[signature] = min(self._timed(node, args, kwargs) for _ in range(_TIMED_RUNS))
         self._returned[signature] = pytree.tree_map_only(torch.Tensor, _layout, result)
         addresses, held = [], []
         for given, traced in zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta["val"]), strict=True):
@@ -155,6 +164,18 @@ class WorkspaceMeter:
                 held.append(storage.nbytes() if storage is not None else 0)
         self._held[signature] = held
         return _Run(signature, mark, addresses)
+
+    def _timed(self, node: fx.Node, args: Any, kwargs: Any) -> int:
+        """Nanoseconds of one run of a call, to the end of its kernels."""
+        self._synchronise()
+        start = time.perf_counter_ns()
+        node.target(*args, **kwargs)
+        self._synchronise()
+        return time.perf_counter_ns() - start
+
+    def _synchronise(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
     def _read(self, record: profile, runs: list[_Run]) -> None:
         events: list[_Event] = []
