@@ -19,6 +19,7 @@ from typing import Any
 
 from models.light import light_path
 from models.plan_benchmark import SHARES, row_of, table
+from models.readme_executor import alternatives, executor, predicted
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "models" / "results"
@@ -113,11 +114,16 @@ def blocks() -> dict[str, Callable[[], str]]:
     record = json.loads((RESULTS / "plans.json").read_text())
     networks = record["networks"]
     measured = json.loads((RESULTS / "fidelity.json").read_text())
+    trained = json.loads((RESULTS / "executor_fidelity.json").read_text())
+    compared = json.loads((RESULTS / "executor_benchmark.json").read_text())
     return {
         "headline": lambda: headline(networks),
         "fidelity": lambda: fidelity(measured),
         "benchmark": lambda: f"Measured on {record['machine']}.\n\n{table(networks).rstrip()}",
         "open": lambda: open_budgets(networks),
+        "executor": lambda: executor(trained),
+        "predicted": lambda: predicted(trained),
+        "alternatives": lambda: alternatives(compared),
     }
 
 
