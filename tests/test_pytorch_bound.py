@@ -206,7 +206,7 @@ class Ones(torch.autograd.Function):
 
 class TestRefusals:
     def test_another_shape(self, trained: nn.Module) -> None:
-        with pytest.raises(InputMismatchError, match=r"argument 0 is .*\(5, 6\).*the plan was bound for .*\(4, 6\)"):
+        with pytest.raises(InputMismatchError, match=r"argument 0 is float32\[5, 6\].*bound for float32\[4, 6\]"):
             trained(torch.randn(5, 6))
 
     def test_another_structure_of_arguments(self, trained: nn.Module, args: Any) -> None:
@@ -215,7 +215,7 @@ class TestRefusals:
 
     def test_a_submodule_that_changed_mode(self, trained: nn.Module, args: Any) -> None:
         trained.norm.eval()
-        with pytest.raises(InputMismatchError, match="changed between train"):
+        with pytest.raises(InputMismatchError, match="'norm' changed since the plan was bound: training is now False"):
             trained(*args)
 
     def test_a_submodule_that_was_replaced(self, trained: nn.Module, args: Any) -> None:
@@ -229,7 +229,7 @@ class TestRefusals:
             trained(*args)
 
     def test_autocast(self, trained: nn.Module, args: Any) -> None:
-        with torch.autocast("cpu"), pytest.raises(InputMismatchError, match="autocast is on"):
+        with torch.autocast("cpu"), pytest.raises(InputMismatchError, match="autocast on the CPU is True"):
             trained(*args)
 
     def test_a_module_in_evaluation_mode(self, plain: Net, args: Any) -> None:
@@ -255,7 +255,7 @@ class TestRefusals:
                 y = self.linear(x)
                 return y * 2 if y.sum() > 0 else y
 
-        with pytest.raises(UnsupportedModuleError, match=r"torch\.export cannot capture Branch"):
+        with pytest.raises(UnsupportedModuleError, match="Branch cannot be traced"):
             planned(Branch(), args)
 
     def test_an_argument_changed_in_place(self) -> None:

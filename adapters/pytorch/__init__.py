@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bound_module import InputMismatchError as InputMismatchError
+    from .attachment import InputMismatchError as InputMismatchError
     from .bound_module import original as original
     from .capture import UnsupportedModuleError as UnsupportedModuleError
     from .planning import Prediction as Prediction
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .planning import within_budget as within_budget
 
 _HOMES = {
-    "InputMismatchError": "bound_module",
+    "InputMismatchError": "attachment",
     "original": "bound_module",
     "UnsupportedModuleError": "capture",
     "Prediction": "planning",

@@ -92,6 +92,11 @@ class Blocks:
                 )
         made, found = [], []
         for place, tensor in values.items():
+            if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+                raise UnsupportedModuleError(
+                    f"{node.name} ({node.target}) makes something else than a dense tensor",
+                    remedy="use dense tensors and the default generator inside the module",
+                )
             key = torch_api.storage_key(tensor)
             if key not in self._block_of:
                 self._block_of[key] = len(self.blocks)

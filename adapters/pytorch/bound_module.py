@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import torch
@@ -12,111 +13,111 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from .annotate import visible_costs
+from .attachment import Attachment, InputMismatchError, settings_of
+from .capture import Meta, meta
 from .program import Program, generate
 from .step_workspace import Workspace
 from .traced_step import TracedStep
 from .training_function import Executable
 
 
-class InputMismatchError(AdapterError):
-    """The arguments, parameters or modes differ from those the plan was bound for."""
-
-
 class Executor:
-    """Runs the planned step of one architecture on whatever module holds the parameters.
+    """Runs the planned step of one architecture on whatever module is attached to it.
 
-    ``visible`` are the workspaces that a storage meter sees (annotate.py).
+    ``visible`` are the workspaces that a meter of tensors sees (annotate.py).
     """
 
     def __init__(self, module: nn.Module, step: TracedStep, plan: Plan, visible: tuple[Workspace, ...]) -> None:
-        joint = step.joint
         self.plan = plan
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program: Program = generate(step, plan.schedule)
         self._executable = Executable(step, self.program)
-        self._joint = joint
-        self._modes = tuple(child.training for child in module.modules())[1:]
-        self._metas = {
-            primal.name: _meta(_lookup(module, primal.name, joint.constants))
-            for primal in joint.primals
-            if primal.kind != "input"
-        }
-        self._inputs = [_meta(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in joint.arguments]
+        self._joint = step.joint
+        self._settings = settings_of(module)
+        self._switches = _switches()
+        own = [primal for primal in self._joint.primals if primal.kind != "input"]
+        self._metas = [meta(_tensor(module, primal.name)) for primal in own]
+        self._warned = False
+
+    def attach(self, module: nn.Module) -> Attachment:
+        """Find the tensors of a module of this architecture."""
+        return Attachment(module, self._joint, self._settings)
 
     @property
     def constants(self) -> tuple[torch.Tensor, ...]:
         """Tensors written in the module's code, which live as long as the executor does."""
         graph = self._joint.graph
-        lifted = [getattr(graph.owning_module, str(node.target)) for node in graph.find_nodes(op="get_attr")]
-        return (*self._joint.constants.values(), *lifted)
+        return tuple(getattr(graph.owning_module, str(node.target)) for node in graph.find_nodes(op="get_attr"))
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        if spec != self._joint.in_spec:
-            raise InputMismatchError(
-                f"{type(module).__name__} was bound for other arguments: {len(leaves)} leaves in another structure",
-                remedy="bind it again with arguments of this structure",
-            )
-        for place, (leaf, wanted) in enumerate(zip(leaves, self._inputs, strict=True)):
-            given = _meta(leaf) if isinstance(leaf, torch.Tensor) else leaf
-            if given != wanted:
-                raise InputMismatchError(
-                    f"argument {place} is {given}, the plan was bound for {wanted}",
-                    remedy="bind again for this input, or pad it to the planned shape",
-                )
-        modules = tuple(module.modules())[1:]
-        if modules != module.__dict__["_ogc_plan_submodules"]:
-            raise InputMismatchError(
-                "a submodule was added, removed or replaced since the plan was bound", remedy="bind again"
-            )
-        if tuple(child.training for child in modules) != self._modes:
-            raise InputMismatchError(
-                "a submodule has changed between train() and eval() since the plan was bound",
-                remedy="bind again in the new mode",
-            )
-        for device in {meta[2].type for meta in self._metas.values()}:
-            if torch.is_autocast_enabled(device):
-                raise InputMismatchError(
-                    f"autocast is on for {device}, the plan was bound without", remedy="leave autocast off"
-                )
-        outputs = iter(self._executable(self._primals(module, leaves)))
+        self._check_arguments(leaves, spec)
+        attachment.check()
+        switches = _switches()
+        if switches != self._switches:
+            now = next(f"{name} is {value}" for name, value in switches.items() if value != self._switches[name])
+            raise InputMismatchError(f"{now}, unlike when the plan was bound", remedy="train as the plan was bound")
+        primals = attachment.tensors(self._joint.primals, self._metas, leaves)
+        self._warn_of_gradients(primals)
+        outputs = iter(self._executable(primals))
         results = [next(outputs) if isinstance(value, torch.fx.Node) else value for value in self._joint.outputs]
         return pytree.tree_unflatten(results, self._joint.out_spec)
 
-    def _primals(self, module: nn.Module, leaves: list[Any]) -> list[torch.Tensor]:
-        primals = []
-        for primal in self._joint.primals:
-            if primal.kind == "input":
-                primals.append(leaves[primal.index])
-                continue
-            tensor = _lookup(module, primal.name, self._joint.constants)
-            if _meta(tensor) != self._metas[primal.name]:
+    def _check_arguments(self, leaves: list[Any], spec: pytree.TreeSpec) -> None:
+        if spec != self._joint.in_spec:
+            raise InputMismatchError(
+                f"the plan was bound for other arguments: {len(leaves)} leaves in another structure",
+                remedy="bind it again with arguments of this structure",
+            )
+        for place, (leaf, wanted) in enumerate(zip(leaves, self._joint.inputs, strict=True)):
+            given = meta(leaf)
+            if given != wanted:
                 raise InputMismatchError(
-                    f"{primal.kind} {primal.name!r} is {_meta(tensor)}, the plan was bound for "
-                    f"{self._metas[primal.name]}",
-                    remedy="bind again",
+                    f"argument {place} is {_shown(given)}; the plan was bound for {_shown(wanted)}",
+                    remedy="bind again for this input, or pad it to the planned shape",
                 )
-            primals.append(tensor)
-        return primals
+        differentiable = [id(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        if len(set(differentiable)) < len(differentiable):
+            raise InputMismatchError(
+                "one tensor that takes a gradient is passed for two arguments", remedy="pass a clone for one of them"
+            )
+
+    def _warn_of_gradients(self, primals: list[torch.Tensor]) -> None:
+        """Say once when gradients to accumulate into are there that a byte budget has no room for."""
+        plan = self.plan
+        if self._warned or plan.budget.scope != "total" or plan.budget.grad_accumulation:
+            return
+        full = sum(gradient.nbytes for gradient in plan.graph.gradients if gradient.parameter)
+        present = any(primal.is_leaf and primal.grad is not None for primal in primals)
+        if present and plan.peak.total_nbytes + full > plan.budget.nbytes:
+            self._warned = True
+            warnings.warn(
+                f"parameters have gradients already, {full:,} B that the budget of {plan.budget.nbytes:,} B does not "
+                "cover: plan with grad_accumulation=True, or clear them with zero_grad(set_to_none=True)",
+                stacklevel=2,
+            )
 
 
-Meta = tuple[tuple[int, ...], torch.dtype, torch.device, tuple[int, ...], bool]
+def _shown(given: Any) -> str:
+    return str(given) if isinstance(given, Meta) else " ".join(given)
 
 
-def _meta(tensor: torch.Tensor) -> Meta:
-    return tuple(tensor.shape), tensor.dtype, tensor.device, tensor.stride(), tensor.requires_grad
+def _switches() -> dict[str, bool]:
+    """Global settings that decide which kernels run."""
+    return {
+        "autocast on the CPU": torch.is_autocast_enabled("cpu"),
+        "autocast on CUDA": torch.is_autocast_enabled("cuda"),
+        "oneDNN": torch.backends.mkldnn.enabled,
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+    }
 
 
-def _lookup(module: nn.Module, name: str, constants: Any) -> torch.Tensor:
-    if name in constants:
-        constant: torch.Tensor = constants[name]
-        return constant
-    *path, last = name.split(".")
-    for part in path:
-        module = module._modules[part]
-    tensor: torch.Tensor | None = module._parameters.get(last)
-    return tensor if tensor is not None else module._buffers[last]
+def _tensor(module: nn.Module, name: str) -> torch.Tensor:
+    path, _, key = name.rpartition(".")
+    owner = module.get_submodule(path)
+    tensor = owner._parameters.get(key)
+    return tensor if tensor is not None else owner._buffers[key]
 
 
 class _Bound:
@@ -126,8 +127,9 @@ class _Bound:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The planned step in training mode with gradients on, otherwise the original forward."""
-        if self.training and torch.is_grad_enabled():  # type: ignore[attr-defined]
-            return self._ogc_plan_executor(self, args, kwargs)
+        executor = self.__dict__.get("_ogc_plan_executor")  # a slice of a Sequential has none
+        if executor is not None and self.training and torch.is_grad_enabled():  # type: ignore[attr-defined]
+            return executor(self.__dict__["_ogc_plan_attachment"], args, kwargs)
         return super().forward(*args, **kwargs)  # type: ignore[misc]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -143,10 +145,16 @@ class _Bound:
 def bound(module: nn.Module, executor: Executor) -> nn.Module:
     """A module of the same class that shares parameters, buffers, submodules and hooks with ``module``."""
     cls = type(module)
-    made: nn.Module = object.__new__(type(cls.__name__, (_Bound, cls), {"__module__": cls.__module__}))
+    try:
+        mixed = type(cls.__name__, (_Bound, cls), {"__module__": cls.__module__})
+    except TypeError as error:
+        raise AdapterError(
+            f"no class can be derived from {cls.__name__}: {error}", remedy="wrap the module in a plain one"
+        ) from error
+    made: nn.Module = object.__new__(mixed)
     made.__dict__.update(module.__dict__)
     made.__dict__["_ogc_plan_executor"] = executor
-    made.__dict__["_ogc_plan_submodules"] = tuple(made.modules())[1:]
+    made.__dict__["_ogc_plan_attachment"] = executor.attach(made)
     return made
 
 

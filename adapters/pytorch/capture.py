@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from ogc_plan.planner.errors import AdapterError
+from ogc_plan.planner.errors import AdapterError, OgcPlanError
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from . import torch_api
+from .scopes import recorded_scopes
 
 
 class UnsupportedModuleError(AdapterError):
@@ -35,106 +37,180 @@ class Primal:
 class Joint:
     """The captured graph and what its inputs and outputs mean.
 
-    ``outputs[i]`` is the node (or None) of the i-th output leaf, ``tangents[i]`` the gradient that comes
-    in for it (None where it takes none), ``gradients`` the gradient of each primal that gets one,
-    ``updates`` the new value of each buffer that the step overwrites. ``constants`` holds tensors that
-    export lifted out of the code, by name.
+    ``outputs[i]`` is the node of the i-th output leaf, or its value where it is no tensor, ``tangents[i]``
+    the gradient that comes in for it (None where it takes none), ``gradients`` the gradient of each primal
+    that gets one, ``updates`` the new value of each buffer that the step overwrites. ``inputs`` describes
+    the leaves of the arguments.
     """
 
     graph: fx.Graph
-    program: torch.export.ExportedProgram
     primals: tuple[Primal, ...]
-    outputs: tuple[fx.Node | None, ...]
+    outputs: tuple[Any, ...]
     tangents: tuple[fx.Node | None, ...]
     gradients: tuple[tuple[int, fx.Node], ...]
     updates: tuple[tuple[int, fx.Node], ...]
-    constants: Mapping[str, torch.Tensor]
-    arguments: tuple[Any, ...]
+    inputs: tuple[Any, ...]
     in_spec: pytree.TreeSpec
     out_spec: pytree.TreeSpec
+
+
+class Meta(NamedTuple):
+    """What a plan depends on of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    strides: tuple[int, ...]
+    requires_grad: bool
+
+    def __str__(self) -> str:
+        gradient = ", takes a gradient" if self.requires_grad else ""
+        kind = str(self.dtype).removeprefix("torch.")
+        return f"{kind}{list(self.shape)} with strides {list(self.strides)} on {self.device}{gradient}"
+
+
+def meta(value: Any) -> Any:
+    """The `Meta` of a tensor; type and value of anything else."""
+    if isinstance(value, torch.Tensor):
+        return Meta(tuple(value.shape), value.dtype, value.device, value.stride(), value.requires_grad)
+    return type(value).__name__, repr(value)
 
 
 def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Joint:
     """Trace one training step of ``module`` on ``args``; nothing is computed and the module is not changed.
 
     Raises UnsupportedModuleError where the module cannot be traced, takes no gradient, changes its
-    arguments in place or returns tensors that share memory.
+    arguments in place, or returns tensors that share memory.
     """
     named = dict(kwargs or {})
+    check_module(module, args)
+    leaves, in_spec = pytree.tree_flatten((args, named))
+    described = tuple(meta(leaf) for leaf in leaves)
+    leaves = _apart(leaves, module)
+    args, named = pytree.tree_unflatten(leaves, in_spec)
+    half = any(t.dtype in (torch.float16, torch.bfloat16) for t in _tensors(leaves, module))
+    try:
+        with warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")
+            bare = _without_own_hooks(module)
+            with _restored(module), recorded_scopes(bare):
+                traced = torch_api.joint_graph(bare, args, named, eager_dropout=half)
+    except OgcPlanError:
+        raise
+    except Exception as error:
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} cannot be traced: {first_line(error)}",
+            remedy="keep shapes static and control flow independent of values, or move what fails out of the module",
+        ) from error
+    if any(traced.shares_memory):
+        raise _shared_outputs(module)
+    return _describe(module, traced, described, in_spec)
+
+
+def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
+    """Refuse what is no module in training, and modules of which tracing would miss something."""
+    if not isinstance(module, nn.Module):
+        raise AdapterError(f"{module!r} is no torch.nn.Module", remedy="wrap it in a module")
+    if not isinstance(args, tuple):
+        raise AdapterError(f"args is a {type(args).__name__}, not a tuple", remedy="write (x,) for one argument")
     if not module.training:
         raise AdapterError(
             f"{type(module).__name__} is in evaluation mode", remedy="call .train() on it before planning its training"
         )
-    for device in {tensor.device.type for tensor in module.parameters()} | {"cpu"}:
+    devices = {tensor.device.type for tensor in _tensors(pytree.tree_leaves(args), module)}
+    if "meta" in devices:
+        raise AdapterError(f"{type(module).__name__} is on the meta device", remedy="move it to where it will train")
+    for device in devices:
         if torch.is_autocast_enabled(device):
             raise AdapterError(
                 f"autocast is on for {device}", remedy="capture and train outside autocast; autocast is not supported"
             )
-    _refuse_inner_hooks(module)
-    leaves, in_spec = pytree.tree_flatten((args, named))
-    program = _export(_without_own_hooks(module), args, named)
-    exported = program.module(check_guards=False)
-    try:
-        with torch.enable_grad():
-            graph = torch_api.joint_graph(exported, args, named)
-    except AdapterError:
-        raise
-    except Exception as error:
+    for path, child in module.named_modules():
+        _refuse_submodule(path, child)
+
+
+def _refuse_submodule(path: str, child: nn.Module) -> None:
+    where = f"submodule {path!r}" if path else type(child).__name__
+    if "_ogc_plan_executor" in child.__dict__:
         raise UnsupportedModuleError(
-            f"{type(module).__name__} has no backward graph: {_first_line(error)}",
-            remedy="move what fails out of the module, or detach it",
-        ) from error
-    return _describe(module, program, exported, graph, leaves, in_spec)
+            f"{where} is bound to a plan already", remedy="bind the original, or the whole, but not both"
+        )
+    if "forward" in child.__dict__:
+        raise UnsupportedModuleError(
+            f"{where} has a forward of its own instance, which a plan would pass by",
+            remedy="define forward in the class, or bind before torch.compile and patches",
+        )
+    hooks = [hook for name in HOOKS for hook in child.__dict__[name].values()]
+    # A norm of torch.nn.utils is traced as ops where it sits inside; the module's own hooks run around the step.
+    homes = [getattr(hook, "__module__", None) or type(hook).__module__ for hook in hooks]
+    norms = [home.startswith("torch.nn.utils") for home in homes]
+    if (path and not all(norms)) or (not path and any(norms)):
+        raise UnsupportedModuleError(
+            f"{where} has a hook, which a planned step would not run as it should",
+            remedy="remove it, bind the submodules that have none, or use torch.nn.utils.parametrizations for norms",
+        )
 
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+@contextmanager
+def _restored(module: nn.Module) -> Iterator[None]:
+    """Undo what tracing does to a module: tensors swapped for traced ones, attributes that its forward sets."""
+    states = [
+        (child, dict(child.__dict__), dict(child._parameters), dict(child._buffers)) for child in module.modules()
+    ]
+    try:
+        yield
+    finally:
+        for child, own, parameters, buffers in states:
+            child.__dict__.clear()
+            child.__dict__.update(own)
+            for tensors, kept in ((child._parameters, parameters), (child._buffers, buffers)):
+                tensors.clear()
+                tensors.update(kept)
+
+
+def _tensors(leaves: list[Any], module: nn.Module) -> list[torch.Tensor]:
+    arguments = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return [*arguments, *module.parameters(), *module.buffers()]
+
+
+def _apart(leaves: list[Any], module: nn.Module) -> list[Any]:
+    """The leaves, those that share memory with another or with the module replaced by copies.
+
+    Tracing would take two arguments for one where the examples are the same tensor.
+    """
+    seen = {torch_api.storage_key(t) for t in (*module.parameters(), *module.buffers()) if t.layout is torch.strided}
+    apart = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+            key = torch_api.storage_key(leaf)
+            if key in seen:
+                copied = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+                leaf = copied.copy_(leaf.detach()).requires_grad_(leaf.requires_grad)
+            seen.add(key)
+        apart.append(leaf)
+    return apart
+
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Where a module keeps its hooks."""
 
 
 def _without_own_hooks(module: nn.Module) -> nn.Module:
     """The module without its own hooks, which run around the planned step and must not run inside it too."""
     bare: nn.Module = object.__new__(type(module))
     bare.__dict__.update(module.__dict__)
-    bare.__dict__.update({name: type(module.__dict__[name])() for name in _HOOKS})
+    bare.__dict__.update({name: type(module.__dict__[name])() for name in HOOKS})
     return bare
 
 
-def _refuse_inner_hooks(module: nn.Module) -> None:
-    """A hook on a submodule would run once, while tracing, and never again; weight norms are traced as ops."""
-    for path, child in module.named_modules():
-        for hook in (hook for name in _HOOKS for hook in child.__dict__[name].values()) if path else ():
-            home = getattr(hook, "__module__", None) or type(hook).__module__
-            if not home.startswith("torch.nn.utils"):
-                raise UnsupportedModuleError(
-                    f"submodule {path!r} has a hook, which a planned step would not run",
-                    remedy="remove it, or bind the submodules that have none",
-                )
-
-
-def _export(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
-    try:
-        with warnings.catch_warnings(), torch.enable_grad():
-            warnings.simplefilter("ignore")
-            return torch.export.export(module, args, kwargs, strict=False)
-    except Exception as error:
-        raise UnsupportedModuleError(
-            f"torch.export cannot capture {type(module).__name__}: {_first_line(error)}",
-            remedy="see what fails with: torch.export.export(module, args, strict=False)",
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """An error of torch in one line."""
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}".rstrip(": ")
 
 
-def _describe(
-    module: nn.Module,
-    program: torch.export.ExportedProgram,
-    exported: nn.Module,
-    graph: fx.Graph,
-    leaves: list[Any],
-    in_spec: pytree.TreeSpec,
-) -> Joint:
+def _describe(module: nn.Module, traced: torch_api.Traced, inputs: tuple[Any, ...], in_spec: pytree.TreeSpec) -> Joint:
+    graph = traced.graph
     primals: list[Primal] = []
     tangent_of: dict[int, fx.Node] = {}
     for node in graph.find_nodes(op="placeholder"):
@@ -150,12 +226,15 @@ def _describe(
         elif isinstance(meaning, torch_api.PlainAOTInput):
             primals.append(Primal(node, "input", f"argument {meaning.idx}", meaning.idx))
         else:
-            raise UnsupportedModuleError(f"the graph has an input of an unknown kind: {meaning}")
+            raise UnsupportedModuleError(
+                f"{type(module).__name__} needs an input of another kind: {type(meaning).__name__}",
+                remedy="leave out calls with side effects, such as checks inside torch.linalg",
+            )
     position = {primal.node: i for i, primal in enumerate(primals)}
     by_meaning = {node.meta["desc"]: i for node, i in position.items()}
 
     (output,) = graph.find_nodes(op="output")
-    outputs: dict[int, fx.Node | None] = {}
+    outputs: dict[int, Any] = {}
     gradients: list[tuple[int, fx.Node]] = []
     updates: list[tuple[int, fx.Node]] = []
     for value, meaning in zip(output.args[0], output.meta["desc"], strict=True):
@@ -179,24 +258,16 @@ def _describe(
             f"no output of {type(module).__name__} needs a gradient", remedy="leave some parameter unfrozen"
         )
     count = max(outputs, default=-1) + 1
-    own = {name for name, _ in module.named_buffers(remove_duplicate=False)}
-    constants = {
-        primal.name: exported.get_buffer(primal.name)
-        for primal in primals
-        if primal.kind == "buffer" and primal.name not in own
-    }
     return Joint(
         graph,
-        program,
         tuple(primals),
         tuple(outputs.get(i) for i in range(count)),
         tuple(tangent_of.get(i) for i in range(count)),
         tuple(gradients),
         tuple(updates),
-        constants,
-        tuple(leaves),
+        inputs,
         in_spec,
-        program.call_spec.out_spec,
+        traced.out_spec,
     )
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ogc_plan.planner import pipeline
-from ogc_plan.planner.annotations import dumps
-from ogc_plan.planner.errors import PlanMismatchError
+from ogc_plan.planner.annotations import dumps, fingerprint
+from ogc_plan.planner.errors import BudgetSyntaxError, OgcPlanError, PlanMismatchError
 from ogc_plan.planner.model import from_annotation
 from ogc_plan.planner.plan_reader import read_plan
 from ogc_plan.planner.plan_record import Plan
@@ -18,8 +18,9 @@ from ogc_plan.planner.simulate import simulate
 from torch import nn
 
 from .annotate import Annotated, annotate
-from .bound_module import Executor, bound, executor_of
-from .capture import Joint, capture
+from .bound_module import Executor, bound, executor_of, original
+from .capture import UnsupportedModuleError, capture, first_line
+from .exported_nodes import exported, ops_of_nodes
 from .onnx_file import write_onnx
 from .traced_step import TracedStep
 
@@ -44,10 +45,10 @@ def export(
     ``ogc-plan FILE --budget ...`` plans from it; `bind` runs the plan. Each distinct aten call of the step
     is run once, alone, to measure its workspace.
     """
-    joint = capture(model, args, kwargs)
-    step = TracedStep(joint)
+    step = _traced(model, args, kwargs)
     annotation = annotate(step).annotation
-    write_onnx(joint.program, path, training_graph=dumps(annotation), op_of_node=_op_of_node(step))
+    program = exported(model, args, dict(kwargs or {}))
+    write_onnx(program, path, training_graph=dumps(annotation), op_of_node=ops_of_nodes(program, step, args, kwargs))
 
 
 def bind(
@@ -63,11 +64,10 @@ def bind(
     for a bare ONNX file; and whatever `pipeline.check` finds.
     """
     made = plan if isinstance(plan, Plan) else read_plan(plan)
-    joint = capture(model, args, kwargs)
-    step = TracedStep(joint)
+    step = _traced(model, args, kwargs)
     annotated = annotate(step, measure=False)
     if made.model.annotations is not None and made.model.fingerprint != annotated.annotation.graph.fingerprint:
-        step = TracedStep(joint)  # some kernels return more memory than tracing tells; a measurement does
+        step = TracedStep(step.joint)  # some kernels return more memory than tracing tells; a measurement does
         annotated = annotate(step)
     _refuse_other_graphs(made, annotated, model)
     return _bind(model, step, annotated, made)
@@ -77,7 +77,7 @@ def within_budget(
     model: nn.Module,
     args: tuple[Any, ...],
     *,
-    budget: str,
+    budget: str | int,
     kwargs: Mapping[str, Any] | None = None,
     scope: Scope | None = None,
     strategy: str = "optimal",
@@ -90,13 +90,13 @@ def within_budget(
     time_limit_s: float | None = None,
     seed: int = 0,
 ) -> nn.Module:
-    """Plan ``model`` within ``budget`` (``3GB``, ``60%``, ``min``) straight from its graph, and bind it.
+    """Plan ``model`` within ``budget`` straight from its graph, and bind it.
 
+    ``budget`` is ``3GB``, ``60%``, ``min`` or a number of bytes.
     Times are measured, each distinct call alone, unless ``device`` names a roofline to take them from.
     The other options are those of the command line. Raises InfeasibleBudgetError and what `capture` raises.
     """
-    joint = capture(model, args, kwargs)
-    step = TracedStep(joint)
+    step = _traced(model, args, kwargs)
     annotated = annotate(step)
     prepared = from_annotation(
         annotated.annotation,
@@ -107,7 +107,7 @@ def within_budget(
     )
     made = pipeline.plan(
         prepared,
-        budget,
+        _budget_text(budget),
         scope=scope,
         strategy=strategy,
         headroom=headroom,
@@ -142,6 +142,8 @@ def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_prese
 
 def _bind(model: nn.Module, step: TracedStep, annotated: Annotated, made: Plan) -> nn.Module:
     pipeline.check(made.graph, made.costs, made)
+    if "_ogc_plan_executor" in model.__dict__:
+        model = original(model)
     return bound(model, Executor(model, step, made, annotated.visible))
 
 
@@ -158,7 +160,7 @@ def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> 
             f"the plan was made for {theirs.framework} on {theirs.device}, this is {mine.framework} on {mine.device}",
             remedy="export and plan again here",
         )
-    if made.model.fingerprint != mine.graph.fingerprint:
+    if fingerprint(made.graph) != mine.graph.fingerprint:
         raise PlanMismatchError(
             f"the plan was made for graph {made.model.fingerprint[:12]}, {type(model).__name__} with these arguments "
             f"has {mine.graph.fingerprint[:12]}",
@@ -166,13 +168,25 @@ def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> 
         )
 
 
-def _op_of_node(step: TracedStep) -> dict[str, tuple[str, ...]]:
-    """For each node of the exported program the ops of the training graph that come from it."""
-    found: dict[str, list[str]] = {}
-    for op in step.ops:
-        for source in (op.node.meta.get("from_node") or []) if op.node is not None else []:
-            found.setdefault(source.name, []).append(op.name)
-    return {name: tuple(ops) for name, ops in found.items()}
+def _traced(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> TracedStep:
+    """Capture and analyse; whatever torch or the analysis stumbles over is an error in one line."""
+    if "_ogc_plan_executor" in getattr(model, "__dict__", {}):
+        model = original(model)
+    joint = capture(model, args, kwargs)
+    try:
+        return TracedStep(joint)
+    except OgcPlanError:
+        raise
+    except Exception as error:
+        raise UnsupportedModuleError(
+            f"the graph of {type(model).__name__} cannot be planned: {first_line(error)}",
+            remedy="report this with the module",
+        ) from error
 
 
-__all__ = ["Joint", "Prediction", "bind", "executor_of", "export", "plan_of", "predict", "within_budget"]
+def _budget_text(budget: str | int) -> str:
+    if isinstance(budget, str):
+        return budget
+    if type(budget) is int:
+        return f"{budget}B"
+    raise BudgetSyntaxError(f"budget {budget!r} is no text and no whole number", remedy='write "3GB", "60%" or bytes')

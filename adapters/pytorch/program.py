@@ -55,6 +55,14 @@ class _Writer:
         self.looking_at: dict[int, list[fx.Node]] = {}  # block -> names that keep it alive
         self.asked: dict[fx.Node, None] = {}  # names that must exist before the first line
         self.available: set[fx.Node] = set()  # names that may be asked for
+        self.available_of: dict[int, list[fx.Node]] = {}  # the same, by block
+
+    def offer(self, nodes: set[fx.Node]) -> None:
+        """Names that may be asked for: they exist before the first line if they are."""
+        self.available |= nodes
+        for node in nodes:
+            for block in self.step.blocks.of[node]:
+                self.available_of.setdefault(block, []).append(node)
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -130,7 +138,7 @@ class _Writer:
         """Delete every name that looks at one of the blocks; what was there before the first line is gone too."""
         for block in sorted(blocks):
             self.delete(self.looking_at.pop(block, []))
-        self.available = {n for n in self.available if not blocks.intersection(self.step.blocks.of[n])}
+            self.available.difference_update(self.available_of.pop(block, ()))
 
     def source(self, head: str, first: list[str], last: str) -> str:
         body = [*first, *self.lines, last]
@@ -144,6 +152,9 @@ class _Generator:
         self.constants: dict[str, Any] = {}
         self.rerun = {s.index for s in schedule if s.kind is StepKind.RECOMPUTE}
         self.takers = self._count_takers()
+        self.blocks_of: dict[int, set[int]] = {}
+        for block, gradient in step.gradient_of.items():
+            self.blocks_of.setdefault(gradient, set()).add(block)
         self.live: set[int] = set()  # blocks of forward values
 
     def _count_takers(self) -> Counter[int]:
@@ -170,7 +181,7 @@ class _Generator:
 
         backward = _Writer(self.step, self.constants)
         at_start = {node for node in forward.alive if self._is_saved(node)}
-        backward.available = set(at_start)
+        backward.offer(at_start)
         for step in steps[split:]:
             if step.kind is StepKind.BACKWARD:
                 self._backward(backward, self.step.ops[step.index], step.index)
@@ -263,12 +274,10 @@ class _Generator:
         return is_backward(maker) and maker.op == "call_function" and block not in self.step.gradient_of
 
     def _take(self, to: _Writer, gradients: tuple[int, ...]) -> None:
-        done = set()
         for gradient in gradients:
             self.takers[gradient] -= 1
             if not self.takers[gradient]:
-                done.add(gradient)
-        to.release({block for block, gradient in self.step.gradient_of.items() if gradient in done})
+                to.release(self.blocks_of.get(gradient, set()))
 
     def _result(self, to: _Writer, place: int) -> str:
         primal, node = self.step.joint.gradients[place]

@@ -1,4 +1,4 @@
-"""The one door to PyTorch's private names. Everything else of the adapter uses public API.
+"""The one door to PyTorch's private modules. What tracing leaves on graph nodes is read where it is used.
 
 A torch version that lacks one of them fails here, at import, with one clear error.
 """
@@ -6,11 +6,14 @@ A torch version that lacks one of them fails here, at import, with one clear err
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from ogc_plan.planner.errors import AdapterError
 from torch import fx
+from torch.utils import _pytree as pytree
 
 OLDEST = (2, 11)
 
@@ -33,6 +36,7 @@ try:
         PlainAOTOutput,
         TangentAOTInput,
     )
+    from torch._functorch._aot_autograd.schemas import OutputType
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 except ImportError as error:
     raise TorchVersionError(
@@ -53,23 +57,71 @@ __all__ = [
     "PlainAOTOutput",
     "TangentAOTInput",
     "TorchVersionError",
+    "Traced",
     "direct",
     "joint_graph",
     "keeps_graph",
+    "profiler_runs",
     "storage_key",
 ]
 
 
-def joint_graph(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Graph:
-    """The forward and backward of ``module`` as one aten graph, without decompositions.
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A joint graph, the structure of its outputs, and per output whether it shares memory and takes a gradient."""
 
-    With them the last bit of gradients differs from eager training.
+    graph: fx.Graph
+    out_spec: pytree.TreeSpec
+    shares_memory: tuple[bool, ...]
+
+
+def joint_graph(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, eager_dropout: bool
+) -> Traced:
+    """The forward and backward of ``module`` as one aten graph of the calls that eager training makes.
+
+    ``eager_dropout``: dropout as eager composes it, not the fused call of tracing, which rounds 16-bit
+    gradients otherwise and holds less.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_without_python_kernels((*_REWRITTEN, "dropout") if eager_dropout else _REWRITTEN))
         captured = aot_export_joint_with_descriptors(stack, module, args, kwargs)
         graph: fx.Graph = captured.graph_module.graph
         graph.owning_module = captured.graph_module
-        return graph
+        infos = captured._aot_state.fw_metadata.output_info
+        alone = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
+        shares = tuple(info.output_type not in alone and info.requires_grad for info in infos)
+        return Traced(graph, captured.out_spec, shares)
+
+
+_REWRITTEN = (
+    *(f"upsample_{kind}" for kind in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")),
+    *(f"_upsample_{kind}2d_aa" for kind in ("bilinear", "bicubic", "lanczos")),
+    "rnn_tanh", "rnn_relu", "lstm", "gru",
+)  # fmt: skip
+"""Operators that tracing composes in Python of other calls than the kernels eager runs, so that bits differ."""
+
+
+@contextlib.contextmanager
+def _without_python_kernels(names: tuple[str, ...]) -> Iterator[None]:
+    keys = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
+    packets = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
+    overloads = [getattr(packet, overload) for packet in packets for overload in packet.overloads()]
+    taken = [(op, key, op.py_kernels.pop(key)) for op in overloads for key in keys if key in op.py_kernels]
+    try:
+        for op in overloads:
+            op._dispatch_cache.clear()
+        yield
+    finally:
+        for op, key, kernel in taken:
+            op.py_kernels[key] = kernel
+        for op in overloads:
+            op._dispatch_cache.clear()
+
+
+def profiler_runs() -> bool:
+    """Whether a profiler of the caller's is recording."""
+    return bool(torch.autograd.profiler._is_profiler_enabled)
 
 
 def direct(target: Any) -> Any:

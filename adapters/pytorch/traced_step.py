@@ -21,6 +21,7 @@ from torch import fx
 from .blocks import Blocks, target_name, tensors
 from .capture import Joint, UnsupportedModuleError
 from .running_statistics import drop_ignored_statistics, ignores_statistics
+from .scopes import scope_of
 from .segments import Segment, cut, is_backward
 
 
@@ -98,7 +99,7 @@ class TracedStep:
             allocates = self.blocks.allocates(node)
             if not allocates and node not in owned:
                 continue
-            op = StepOp(node.name, target_name(node), node if allocates else None, _scope(node))
+            op = StepOp(node.name, target_name(node), node if allocates else None, scope_of(node))
             if allocates:
                 old = self.blocks.reads(node) & updated
                 reader.update(dict.fromkeys(old, len(ops)))
@@ -286,16 +287,18 @@ def generator_state_nbytes(node: fx.Node) -> int:
 
 def _refuse_untraceable(graph: fx.Graph) -> None:
     for node in graph.nodes:
-        if node.op == "call_function" and target_name(node) == "mkldnn_rnn_layer":
+        if node.op != "call_function":
+            continue
+        if target_name(node) == "native_dropout" and node.args[1] == 1:
+            raise UnsupportedModuleError(
+                f"{node.name} drops everything; eager training draws no random numbers for it, tracing does",
+                remedy="use a dropout rate below 1",
+            )
+        if target_name(node) == "mkldnn_rnn_layer":
             raise UnsupportedModuleError(
                 f"{node.name}: an LSTM on the CPU is one oneDNN call that returns less than tracing says",
                 remedy="plan and train inside torch.backends.mkldnn.flags(enabled=False)",
             )
-
-
-def _scope(node: fx.Node) -> str:
-    entries = list((node.meta.get("nn_module_stack") or {}).values())
-    return str(entries[-1][0]) if entries else ""
 
 
 def _takes_over(given: torch.Tensor, wanted: torch.Tensor) -> bool:

@@ -32,6 +32,7 @@ class Executable:
         self.differentiable = tuple(
             joint.tangents[i] is not None for i, node in enumerate(joint.outputs) if isinstance(node, fx.Node)
         )
+        self.needed_tangents = _needed_tangents(step)
         self.gradient_places = tuple(primal for primal, _ in joint.gradients)
         self.primal_count = len(joint.primals)
         self.tangent_metas = tuple(tensors(node)[0] for node in joint.tangents if node is not None)
@@ -110,6 +111,7 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
             )
         _check_versions(ctx, executable)
         tangents, ctx.handover.tangents = ctx.handover.tangents, None
+        absent = {place for place, tangent in enumerate(tangents) if tangent is None}
         executable.complete(tangents)
         saved = ctx.saved
         if torch_api.keeps_graph():
@@ -118,9 +120,24 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
             ctx.saved = None
         gradients = executable.program.backward(list(ctx.primals), saved, tangents)
         placed: list[torch.Tensor | None] = [None] * (2 + executable.primal_count)
-        for place, gradient in zip(executable.gradient_places, gradients, strict=True):
-            placed[2 + place] = gradient
+        for place, gradient, needed in zip(
+            executable.gradient_places, gradients, executable.needed_tangents, strict=True
+        ):
+            if not needed <= absent:  # what only unused outputs depend on gets no gradient at all
+                placed[2 + place] = gradient
         return tuple(placed)
+
+
+def _needed_tangents(step: TracedStep) -> tuple[set[int], ...]:
+    """For each gradient the places of the tangents it depends on."""
+    tangents = [node for node in step.joint.tangents if node is not None]
+    needed: dict[fx.Node, set[int]] = {node: {place} for place, node in enumerate(tangents)}
+    for node in step.joint.graph.nodes:
+        if node.op == "call_function":
+            found = [needed[argument] for argument in node.all_input_nodes if argument in needed]
+            if found:
+                needed[node] = set().union(*found)
+    return tuple(needed.get(node, set(range(len(tangents)))) for _, node in step.joint.gradients)
 
 
 def _check_versions(ctx: Any, executable: Executable) -> None:

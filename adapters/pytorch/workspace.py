@@ -20,6 +20,8 @@ from torch import fx
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils import _pytree as pytree
 
+from . import torch_api
+
 _MARK = "ogc-plan call "
 _TIMED_RUNS = 3
 
@@ -108,7 +110,7 @@ class WorkspaceMeter:
         waiting = [node for node in nodes if node not in self._signature]
         if not waiting:
             return
-        if torch.autograd.profiler._is_profiler_enabled:
+        if torch_api.profiler_runs():
             raise AdapterError("a profiler is running", remedy="plan before it starts or after it has stopped")
         runs: list[_Run] = []
         generators = [self._device] if self._device.type == "cuda" else []

@@ -1,0 +1,41 @@
+"""Which submodule each traced call comes from: its path is left on the node, under ``meta["custom"]``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from torch import fx, nn
+from torch.fx.traceback import annotate
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+_KEY = "ogc_plan_scope"
+
+
+@contextmanager
+def recorded_scopes(module: nn.Module) -> Iterator[None]:
+    """Note the submodule of every call traced inside; ``module`` itself is the empty path."""
+    paths = {id(child): path for path, child in module.named_modules()}
+    entered: list[AbstractContextManager[None]] = []
+
+    def enter(child: nn.Module, _: Any) -> None:
+        if id(child) in paths:
+            entered.append(annotate({_KEY: paths[id(child)]}))
+            entered[-1].__enter__()
+
+    def leave(child: nn.Module, _: Any, __: Any) -> None:
+        if id(child) in paths and entered:
+            entered.pop().__exit__(None, None, None)
+
+    before, after = register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)
+    try:
+        yield
+    finally:
+        before.remove()
+        after.remove()
+
+
+def scope_of(node: fx.Node) -> str:
+    """The path of the submodule that made the call; empty where it is the module itself or unknown."""
+    return str((node.meta.get("custom") or {}).get(_KEY, ""))
