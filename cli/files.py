@@ -69,10 +69,12 @@ def refuse_plan(path: str, shown: str) -> None:
         raise UsageError(f"{shown!r} is not an ONNX model but JSON", remedy="look at a plan with: ogc-plan show PLAN")
 
 
-def check_target(path: str) -> None:
-    """Refuse, before any work, a path a plan cannot be written to."""
+def check_target(path: str, model: str = STDIO) -> None:
+    """Refuse, before any work, a path a plan cannot be written to, and one that is the model itself."""
     if path == STDIO:
         return
+    if model != STDIO and os.path.exists(path) and os.path.exists(model) and os.path.samefile(path, model):
+        raise UsageError(f"-o {path!r} would overwrite the model", remedy="write -o plan.json")
     target = Path(path)
     try:
         mode = target.stat().st_mode if os.path.lexists(target) and target.exists() else None

@@ -127,7 +127,7 @@ def plan(model: str, **options: Any) -> None:
     parse_budget(budget)
     check_headroom(options["headroom"])
     if target is not None:
-        check_target(target)
+        check_target(target, model)
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
         from ogc_plan.planner import pipeline

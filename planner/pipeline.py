@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from .annotations import Source
+from .annotations import Source, fingerprint
 from .backward_rules import RULES_VERSION
 from .errors import (
     BudgetSyntaxError,
@@ -248,6 +248,8 @@ def check(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Timeli
         )
     if [op.name for op in graph.ops] != [op.name for op in made.graph.ops]:
         raise PlanMismatchError("the plan's ops are not this graph's ops", remedy=remedy)
+    if made.model.annotations is not None and fingerprint(made.graph) != made.model.fingerprint:
+        raise PlanMismatchError("the graph in the plan is not the one its fingerprint names", remedy=remedy)
     timeline = simulate(graph, costs, made.schedule)
     reference = store_all_timeline(graph, costs)[1]
     floors = [build_problem(graph, costs, scope).floor_nbytes for scope in (Scope.TOTAL, Scope.ACTIVATIONS)]

@@ -403,6 +403,10 @@ def on_terminal(*words: Any, **environment: str) -> str:
     return shown.decode()
 
 
+def test_a_plan_never_overwrites_the_model(run: Call, model: Path) -> None:
+    assert run(model, *GREEDY, "-o", model).err.startswith(f"error: -o {str(model)!r} would overwrite the model")
+
+
 class TestTerminal:
     COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -68,7 +68,7 @@ class TestThroughTheFile:
     def test_the_command_line_plans_it(self, exported: Exported, plan_file: Path) -> None:
         assert json.loads(plan_file.read_text())["model"]["annotations"] == {
             "framework": f"torch {torch.__version__}",
-            "device": "cpu",
+            "device": f"cpu, {torch.get_num_threads()} threads",
         }
 
     def test_the_command_line_says_whose_graph_it_plans(self, exported: Exported) -> None:
@@ -131,7 +131,7 @@ class TestRefusals:
     def test_another_version_of_torch(self, exported: Exported, plan_file: Path, tmp_path: Path) -> None:
         text = plan_file.read_text().replace(f'"torch {torch.__version__}"', '"torch 2.0.0"')
         (tmp_path / "plan.json").write_text(text)
-        with pytest.raises(PlanMismatchError, match=r"made for torch 2\.0\.0 on cpu, this is torch"):
+        with pytest.raises(PlanMismatchError, match=r"made for torch 2\.0\.0 on cpu, \d+ threads, this is torch"):
             bind(exported[0], tmp_path / "plan.json", exported[1])
 
     def test_a_budget_below_the_floor(self, exported: Exported) -> None:

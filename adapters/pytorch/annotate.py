@@ -42,12 +42,20 @@ def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
     full = workspaces(step, meter.peak_without) if meter is not None else visible
     works = [_work(op, workspace, meter) for op, workspace in zip(step.ops, full, strict=True)]
     annotation = Annotation(
-        graph, tuple(works), tuple(op.scope for op in step.ops), f"torch {torch.__version__}", device_of(step).type
+        graph, tuple(works), tuple(op.scope for op in step.ops), f"torch {torch.__version__}", device_text(step)
     )
     if meter is not None and meter.unmeasured:
         names = ", ".join(sorted(meter.unmeasured))
         warnings.warn(f"the workspace of {names} is unknown and not charged to the budget", stacklevel=3)
     return Annotated(annotation, visible)
+
+
+def device_text(step: TracedStep) -> str:
+    """What workspace and times hold for: ``"cpu, 2 threads"``, or the name of the GPU."""
+    device = device_of(step)
+    if device.type == "cuda":
+        return f"cuda, {torch.cuda.get_device_name(device)}"
+    return f"{device.type}, {torch.get_num_threads()} threads"
 
 
 def device_of(step: TracedStep) -> torch.device:

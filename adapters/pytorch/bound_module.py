@@ -37,7 +37,9 @@ class Executor:
         self._switches = _switches()
         own = [primal for primal in self._joint.primals if primal.kind != "input"]
         self._metas = [meta(_tensor(module, primal.name)) for primal in own]
-        self._warned = False
+        self._warned = self._warned_of_threads = False
+        source = plan.model.annotations
+        self._threads = source.device.partition(", ")[2].removesuffix(" threads") if source is not None else ""
 
     def attach(self, module: nn.Module) -> Attachment:
         """Find the tensors of a module of this architecture."""
@@ -60,6 +62,7 @@ class Executor:
             raise InputMismatchError(f"{now}, unlike when the plan was bound", remedy="train as the plan was bound")
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
         self._warn_of_gradients(primals)
+        self._warn_of_threads()
         outputs = iter(self._executable(primals))
         results = [next(outputs) if isinstance(value, torch.fx.Node) else value for value in self._joint.outputs]
         return pytree.tree_unflatten(results, self._joint.out_spec)
@@ -95,6 +98,16 @@ class Executor:
             warnings.warn(
                 f"parameters have gradients already, {full:,} B that the budget of {plan.budget.nbytes:,} B does not "
                 "cover: plan with grad_accumulation=True, or clear them with zero_grad(set_to_none=True)",
+                stacklevel=2,
+            )
+
+    def _warn_of_threads(self) -> None:
+        """Say once that kernels run in more or fewer threads than their workspace was measured with."""
+        if not self._warned_of_threads and self._threads.isdigit() and torch.get_num_threads() != int(self._threads):
+            self._warned_of_threads = True
+            warnings.warn(
+                f"the plan's workspace was measured with {self._threads} threads, this step runs with "
+                f"{torch.get_num_threads()}: its peak may lie above or below the prediction; plan again",
                 stacklevel=2,
             )
 

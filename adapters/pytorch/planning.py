@@ -155,7 +155,8 @@ def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> 
             remedy="write the file with ogc_plan.adapters.pytorch.export and plan again",
         )
     theirs = made.model.annotations
-    if (theirs.framework, theirs.device) != (mine.framework, mine.device):
+    kinds = [source.device.split(",")[0] for source in (theirs, mine)]
+    if theirs.framework != mine.framework or kinds[0] != kinds[1]:
         raise PlanMismatchError(
             f"the plan was made for {theirs.framework} on {theirs.device}, this is {mine.framework} on {mine.device}",
             remedy="export and plan again here",
