@@ -29,7 +29,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs
 
 import torch
 from ogc_plan.adapters.pytorch import bind, export, plan_of, predict, within_budget
-from ogc_plan.planner.errors import InfeasibleBudgetError
+from ogc_plan.planner.errors import InfeasibleBudgetError, OgcPlanError
 from torch import Tensor, nn
 
 from .result_record import write
@@ -218,6 +218,10 @@ def bound_in_memory(case: Case, module: Supervised, budget: str, device: str) ->
     return within_budget(module, case.arguments(0, device), budget=text, strategy=strategy)
 
 
+class PlanCommandError(Exception):
+    """The command line made no plan, for another reason than the budget."""
+
+
 class PlanFiles:
     """The way through files: each case is exported once, planned by the command line, and bound."""
 
@@ -228,7 +232,7 @@ class PlanFiles:
         """The module bound to the command line's plan.
 
         Raises InfeasibleBudgetError where the command line says so (its floor is in its message only) and
-        RuntimeError where it fails otherwise.
+        PlanCommandError where it fails otherwise.
         """
         model, plan = self.folder / f"{case.name}.onnx", self.folder / f"{case.name}.plan.json"
         arguments = case.arguments(0, device)
@@ -241,7 +245,7 @@ class PlanFiles:
         if done.returncode == INFEASIBLE_EXIT_CODE:
             raise InfeasibleBudgetError(done.stderr.strip(), proven="proven infeasible" in done.stderr)
         if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
+            raise PlanCommandError(f"ogc-plan ended with {done.returncode}: {' '.join(done.stderr.split())}")
         return bind(module, plan, arguments)
 
 
@@ -283,6 +287,8 @@ def examine(
     except InfeasibleBudgetError as error:
         found = Infeasible(error.proven, error.lower_bound_nbytes, error.smallest_known_nbytes)
         return Row(case.name, budget, via, time.perf_counter() - started, found)
+    except (OgcPlanError, PlanCommandError) as error:
+        return Row(case.name, budget, via, time.perf_counter() - started, failures=(str(error),))
     plan_s = time.perf_counter() - started
     plan = plan_of(bound)
     measured = measure(case, bound, device)
@@ -328,84 +334,89 @@ def examine_both(
     return rows
 
 
-def _signed(pair: Pair | None) -> str:
-    return "-" if pair is None else f"{pair.difference_nbytes:+,}"
-
-
-def _verdict(row: Row) -> str:
-    return "; ".join(row.failures) or "ok"
+def _differences(first: Peaks, accumulating: Peaks) -> str:
+    pairs = (first.activations, first.total, accumulating.total)
+    return " / ".join("-" if pair is None else f"{pair.difference_nbytes:+,}" for pair in pairs)
 
 
 def memory_table(rows: Sequence[Row], eager: dict[str, Eager], device: str) -> str:
-    """Predicted and measured peaks; differences are measured minus predicted, in bytes."""
-    header = ["case", "budget", "via", "budget MB"]
-    header += ["predicted MB", "measured MB", "eager MB", "allocator: activations", "total", "total, .grad present"]
-    header += ["storage meter: activations", "total", "total, .grad present"]
-    if device != "cpu":
+    """Predicted and measured peaks of the rows that have a plan."""
+    header = ["case", "budget", "via", "budget MB", "predicted MB", "measured MB", "eager MB"]
+    header += ["allocator, B", "storage meter, B"]
+    if device == "cuda":
         header += ["allocated MB", "reserved MB"]
     lines = []
     for row in rows:
-        cells = [row.case, row.budget, row.via]
-        if row.measured is None:
-            assert row.infeasible is not None
-            lines.append([*cells, _infeasible(row.infeasible), *[""] * (len(header) - len(cells) - 1)])
-            continue
         found = row.measured
-        of_allocator, of_storages = found.allocator, found.storages
-        shown = of_allocator.activations or of_storages.activations
+        if found is None:
+            continue
         reference = eager[row.case].allocator
-        reference = reference if isinstance(reference, StepPeak) else eager[row.case].storages
+        shown, of_eager = found.allocator.activations, reference
+        if shown is None or not isinstance(of_eager, StepPeak):  # the CUDA allocator cannot tell them
+            shown, of_eager = found.storages.activations, eager[row.case].storages
         assert shown is not None
+        cells = [row.case, row.budget, row.via]
         cells += ["-" if row.budget_nbytes is None else megabytes(row.budget_nbytes)]
-        cells += [megabytes(n) for n in (shown.predicted_nbytes, shown.measured_nbytes, reference.activation_nbytes)]
-        cells += [_signed(pair) for pair in (of_allocator.activations, of_allocator.total)]
-        cells += [_signed(found.allocator_accumulating.total)]
-        cells += [_signed(pair) for pair in (of_storages.activations, of_storages.total)]
-        cells += [_signed(found.storages_accumulating.total)]
+        sizes = (shown.predicted_nbytes, shown.measured_nbytes, of_eager.activation_nbytes)
+        cells += [megabytes(nbytes) for nbytes in sizes]
+        cells += [_differences(found.allocator, found.allocator_accumulating)]
+        cells += [_differences(found.storages, found.storages_accumulating)]
         if found.cuda is not None:
             cells += [megabytes(found.cuda.allocated_nbytes), megabytes(found.cuda.reserved_nbytes)]
         lines.append(cells)
     return table(header, lines)
 
 
-def _infeasible(found: Infeasible) -> str:
-    said = "proven infeasible" if found.proven else "no plan found"
-    if found.smallest_nbytes is None:
+def _verdict(row: Row) -> str:
+    if row.failures:
+        return "; ".join(row.failures)
+    if row.infeasible is None:
+        return "ok"
+    said = "proven infeasible" if row.infeasible.proven else "no plan found"
+    if row.infeasible.smallest_nbytes is None:
         return said
-    return f"{said}: floor {megabytes(found.floor_nbytes)}, smallest found {megabytes(found.smallest_nbytes)}"
+    floor, smallest = megabytes(row.infeasible.floor_nbytes), megabytes(row.infeasible.smallest_nbytes)
+    return f"{said}: floor {floor} MB, smallest found {smallest} MB"
 
 
 def training_table(rows: Sequence[Row]) -> str:
     """Equality with eager training, times, and the verdict on each row."""
-    header = ["case", "budget", "via", "bitwise equal to eager after", "re-run ops", "recomputation predicted"]
-    header += ["step time, eager = 1", "planned in s", "verdict"]
+    header = [
+        "case",
+        "budget",
+        "via",
+        "equal to eager after",
+        "re-run ops",
+        "predicted",
+        "step time",
+        "planned",
+        "verdict",
+    ]
     lines = []
     for row in rows:
+        cells = [row.case, row.budget, row.via]
         if row.measured is None:
-            lines.append([row.case, row.budget, row.via, *["-"] * 4, f"{row.plan_s:.1f}", _verdict(row)])
-            continue
-        equal = ", ".join(when for when, found in row.equal.items() if found.everything) or "nothing"
-        ratio = "-" if row.time_ratio is None else f"{row.time_ratio:.3f}"
-        cells = [row.case, row.budget, row.via, equal, str(row.recomputed_ops), f"{100 * row.overhead:.1f}%"]
-        lines.append([*cells, ratio, f"{row.plan_s:.1f}", _verdict(row)])
+            cells += ["-"] * 4
+        else:
+            cells.append(", ".join(when for when, found in row.equal.items() if found.everything) or "nothing")
+            cells += [str(row.recomputed_ops), f"+{100 * row.overhead:.1f}%"]
+            cells.append("-" if row.time_ratio is None else f"{row.time_ratio:.2f}")
+        lines.append([*cells, f"{row.plan_s:.0f} s", _verdict(row)])
     return table(header, lines)
 
 
 def report(rows: Sequence[Row], eager: dict[str, Eager], device: str) -> str:
     """Both tables, with what they show, as Markdown."""
-    sizes = "\n".join(f"- {name}: {CASES[name].sizes}" for name in eager if name in CASES)
-    return "\n\n".join(
-        part
-        for part in (
-            sizes,
-            "Peaks: predicted, measured and eager MB (10^6 bytes) are activations; the other columns are measured "
-            "minus predicted, in bytes.",
-            memory_table(rows, eager, device),
-            "Training: loss, input gradients, parameter gradients, buffers, parameters and generator states.",
-            training_table(rows),
-        )
-        if part
+    sizes = "\n".join(f"- {name}: {CASES[name].sizes}" for name in eager)
+    memory = (
+        "Memory of one step. MB (10^6 bytes) are activation peaks; B is measured minus predicted, in bytes, of\n"
+        "activations / total / total with `.grad` present."
     )
+    training = (
+        "Training. Equal in every bit: losses, gradients of inputs and parameters, buffers, parameters, generator\n"
+        "states. Step time is that of eager = 1, beside the recomputation predicted."
+    )
+    return "\n\n".join((sizes, memory, memory_table(rows, eager, device), training, training_table(rows)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ import torch
 from ogc_plan.adapters.pytorch import bind, export, plan_of, predict, within_budget
 from ogc_plan.cli.main import main
 from ogc_plan.planner import load_model, plan, read_plan, write_plan
+from ogc_plan.planner.annotations import NODE_KEY
 from ogc_plan.planner.errors import InfeasibleBudgetError, PlanMismatchError
 from torch import Tensor, nn
 
@@ -64,6 +65,12 @@ def plan_file(exported: Exported) -> Path:
 class TestThroughTheFile:
     def test_the_checker_accepts_the_file(self, exported: Exported) -> None:
         assert onnx.checker.check_model(str(exported[2]), full_check=True) is None
+
+    def test_its_nodes_name_the_ops_they_belong_to(self, exported: Exported) -> None:
+        ops = {op.name for op in load_model(exported[2]).training.ops}
+        nodes = onnx.load(exported[2]).graph.node
+        named = [entry.value for node in nodes for entry in node.metadata_props if entry.key == NODE_KEY]
+        assert (len(named) > 0.5 * len(nodes), set(named) <= ops) == (True, True)
 
     def test_the_command_line_plans_it(self, exported: Exported, plan_file: Path) -> None:
         assert json.loads(plan_file.read_text())["model"]["annotations"] == {
