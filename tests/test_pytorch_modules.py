@@ -10,8 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError, bind, plan_of, within_budget
+from ogc_plan.adapters.pytorch.capture import capture
+from ogc_plan.adapters.pytorch.program import generate
+from ogc_plan.adapters.pytorch.traced_step import TracedStep
 from ogc_plan.planner import read_plan, write_plan
 from ogc_plan.planner.errors import BudgetSyntaxError, OgcPlanError, PlanMismatchError
+from ogc_plan.planner.schedule import lower
+from ogc_plan.planner.solution import Decisions
 from torch import Tensor, nn
 
 from tests.torch_modules import ODD
@@ -258,3 +263,22 @@ def test_a_plan_whose_graph_was_changed_is_refused(tmp_path: Any) -> None:
     (tmp_path / "plan.json").write_text(text.replace('"once": true', '"once": false'))
     with pytest.raises(PlanMismatchError):
         bind(module, read_plan(tmp_path / "plan.json"), args)
+
+
+def test_a_plan_that_draws_random_numbers_in_another_order_is_refused() -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (F.dropout(x * self.weight, 0.5) + F.dropout(x.sin() * self.weight, 0.5)).sum()
+
+    module, args = Branches(), (torch.randn(4, 6),)
+    step = TracedStep(capture(module, args))
+    first, second = (i for i, op in enumerate(step.graph.ops) if op.op_type == "native_dropout")
+    order = [i for i in range(len(step.graph.ops)) if i != first]
+    order.insert(order.index(second) + 1, first)
+    backward = [~i for i in step.graph.backward_order]
+    with pytest.raises(PlanMismatchError, match="random ops in another order"):
+        generate(step, lower(step.graph, Decisions((*order, *backward))))

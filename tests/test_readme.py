@@ -71,7 +71,7 @@ def test_the_pytorch_example_runs_as_written() -> None:
     assert re.fullmatch(r"[\d,]+ bytes of activations, \d+\.\d% more time\n", run(example("AdamW")))
 
 
-def test_the_three_lines_on_top_run_as_written() -> None:
+def test_the_lines_on_top_run_as_written() -> None:
     ready = "import torch\nx = y = torch.ones(2, 2)\nmodel = torch.nn.Bilinear(2, 2, 2)\n"
     assert run(ready + example('"3GB")  # same class')) == ""
 

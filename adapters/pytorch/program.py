@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from ogc_plan.planner.errors import PlanMismatchError
 from ogc_plan.planner.schedule import Schedule, Step, StepKind
 from torch import fx
 
@@ -169,6 +170,11 @@ class _Generator:
 
     def program(self) -> Program:
         steps = list(self.schedule)
+        drawing = [s.index for s in steps if s.kind is StepKind.FORWARD and self.step.ops[s.index].random]
+        if drawing != sorted(drawing):
+            raise PlanMismatchError(
+                "the plan runs random ops in another order than the module", remedy="make the plan again"
+            )
         split = max(i for i, step in enumerate(steps) if step.kind is StepKind.FORWARD) + 1
         while split < len(steps) and steps[split].kind is StepKind.FREE:
             split += 1
