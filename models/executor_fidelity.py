@@ -469,7 +469,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             eager=measured,
             rows=[asdict(row) for row in rows],
         )
-    return 0
+    return int(any(row.failures for row in rows))
 
 
 def repeatable(device: str) -> None:

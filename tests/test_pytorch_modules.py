@@ -148,6 +148,13 @@ def test_outputs_that_share_memory_are_refused(outputs: Callable[..., Any]) -> N
         planned(module, (torch.randn(4, 6, requires_grad=True),))
 
 
+def test_a_weight_with_two_names_gets_one_gradient() -> None:
+    build, arguments = ODD["tied weight"]
+    module = build()
+    step = TracedStep(capture(module, arguments()))
+    assert sum(gradient.parameter for gradient in step.graph.gradients) == len(list(module.parameters()))
+
+
 class TestSurroundings:
     def net(self) -> tuple[nn.Sequential, tuple[Tensor, ...]]:
         return nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, 6)), (torch.randn(4, 6),)

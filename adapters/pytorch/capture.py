@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from . import torch_api
 from .scopes import recorded_scopes
+from .tied import merge_tied
 
 
 class UnsupportedModuleError(AdapterError):
@@ -235,14 +236,14 @@ def _describe(module: nn.Module, traced: torch_api.Traced, inputs: tuple[Any, ..
 
     (output,) = graph.find_nodes(op="output")
     outputs: dict[int, Any] = {}
-    gradients: list[tuple[int, fx.Node]] = []
+    gradients: dict[int, fx.Node] = {}
     updates: list[tuple[int, fx.Node]] = []
     for value, meaning in zip(output.args[0], output.meta["desc"], strict=True):
         if isinstance(meaning, torch_api.PlainAOTOutput):
             outputs[meaning.idx] = value
         elif isinstance(meaning, torch_api.GradAOTOutput):
             if value is not None:
-                gradients.append((by_meaning[meaning.grad_of], value))
+                gradients[by_meaning[meaning.grad_of]] = value
         elif isinstance(meaning, torch_api.InputMutationAOTOutput):
             primal = primals[by_meaning[meaning.mutated_input]]
             if primal.kind != "buffer":
@@ -257,13 +258,15 @@ def _describe(module: nn.Module, traced: torch_api.Traced, inputs: tuple[Any, ..
         raise UnsupportedModuleError(
             f"no output of {type(module).__name__} needs a gradient", remedy="leave some parameter unfrozen"
         )
+    named = [(i, p.name, p.node) for i, p in enumerate(primals) if p.kind == "parameter"]
+    merge_tied(graph, named, gradients, module)
     count = max(outputs, default=-1) + 1
     return Joint(
         graph,
         tuple(primals),
         tuple(outputs.get(i) for i in range(count)),
         tuple(tangent_of.get(i) for i in range(count)),
-        tuple(gradients),
+        tuple(sorted(gradients.items())),
         tuple(updates),
         inputs,
         in_spec,
