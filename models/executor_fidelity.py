@@ -321,13 +321,13 @@ def examine_both(
 ) -> list[Row]:
     """The rows of one budget: planned in memory, through files, or both ways.
 
-    With both, the way through files is taken for the sizes and percentages that have a plan; it trains for
-    one step only and is not timed.
+    With both, the way through files is taken where there is a plan; it trains for one step only and is not
+    timed.
     """
     if via == "file":
         return [examine(case, budget, "file", eager, files, steps=steps, rounds=rounds, device=device)]
     rows = [examine(case, budget, "memory", eager, files, steps=steps, rounds=rounds, device=device)]
-    if via == "both" and budget.endswith(("%", "B")) and rows[0].infeasible is None:
+    if via == "both" and rows[0].infeasible is None:
         rows.append(examine(case, budget, "file", eager, files, steps=1, rounds=0, device=device))
         if rows[1].infeasible is not None:
             rows[1] = replace(rows[1], failures=("infeasible through files only",))
