@@ -34,7 +34,10 @@ def executor(record: dict[str, Any]) -> str:
         "30%",
         "smallest found",
     ]
-    lines = ["| " + " | ".join([*header, "measured - predicted", "bits"]) + " |", "|---|" + "---|" * 8]
+    lines = [
+        "| " + " | ".join([*header, "most that measured differs from predicted", "bits"]) + " |",
+        "|---|" + "---|" * 8,
+    ]
     for case in record["eager"]:
         rows = _planned(record, case)
         cells = [NAMES[case], f"{record['eager'][case]['allocator']['activation_nbytes'] / 1e6:.1f}"]
@@ -47,8 +50,8 @@ def executor(record: dict[str, Any]) -> str:
                 peak = row["measured"]["allocator"]["activations"]["measured_nbytes"]
                 cells.append(f"{peak / 1e6:.1f} ({row['time_ratio']:.2f})")
         done = [row for row in rows.values() if row["measured"] is not None]
-        worst = max((abs(difference) for row in done for difference in _differences(row)), default=0)
-        cells += [f"{worst} B", "equal" if all(map(_bits, done)) else "UNEQUAL"]
+        worst = max((difference for row in done for difference in _differences(row)), key=abs, default=0)
+        cells += [f"{worst:+,} B" if worst else "0 B", "equal" if all(map(_bits, done)) else "UNEQUAL"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
