@@ -329,7 +329,7 @@ def _work(value: object, where: str) -> OpWork:
 
 def _check_sums(graph: TrainingGraph, works: Sequence[OpWork]) -> None:
     # An optimizer and accumulation keep up to three more copies of the parameters' gradients.
-    options = 3 * sum(gradient.nbytes for gradient in graph.gradients if gradient.parameter)
+    options = 3 * graph.parameter_gradient_nbytes
     for what, amounts in (
         ("sizes", [graph.sizes_nbytes, options]),
         (

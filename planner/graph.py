@@ -34,15 +34,12 @@ class Storage:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A value. ``storage`` indexes Graph.storages; ``shape`` is static; ``dtype`` is a key of ITEM_BITS."""
+class Sized:
+    """What a shape and a data type tell of a tensor."""
 
-    name: str
+    __slots__ = ()
     shape: tuple[int, ...]
     dtype: str
-    storage: int
-    role: Role
 
     @property
     def numel(self) -> int:
@@ -58,6 +55,17 @@ class Tensor:
     def is_float(self) -> bool:
         """Whether the tensor can have a gradient."""
         return self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor(Sized):
+    """A value. ``storage`` indexes Graph.storages; ``shape`` is static; ``dtype`` is a key of ITEM_BITS."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    storage: int
+    role: Role
 
 
 class View(Enum):

@@ -195,7 +195,7 @@ def from_annotation(
     if not graph.ops or not len(graph.ops) == len(annotation.works) == len(annotation.scopes):
         raise ValueError("an annotation needs ops, and a work and a scope for each of them")
     graph.validate()
-    trained = sum(gradient.nbytes for gradient in graph.gradients if gradient.parameter)
+    trained = graph.parameter_gradient_nbytes
     training = replace(
         graph,
         stationary=with_options(graph.stationary, trained, optimizer, grad_accumulation),

@@ -128,6 +128,11 @@ class TrainingGraph:
     assumed: tuple[str, ...] = ()
 
     @property
+    def parameter_gradient_nbytes(self) -> int:
+        """Bytes of one full set of parameter gradients."""
+        return sum(gradient.nbytes for gradient in self.gradients if gradient.parameter)
+
+    @property
     def producer(self) -> tuple[int, ...]:
         """For each storage the op that writes it."""
         made = [-1] * len(self.storages)

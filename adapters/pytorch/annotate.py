@@ -55,7 +55,12 @@ def device_text(step: TracedStep) -> str:
     device = device_of(step)
     if device.type == "cuda":
         return f"cuda, {torch.cuda.get_device_name(device)}"
-    return f"{device.type}, {torch.get_num_threads()} threads"
+    return cpu_text()
+
+
+def cpu_text() -> str:
+    """The CPU as it computes now: ``"cpu, 2 threads"``."""
+    return f"cpu, {torch.get_num_threads()} threads"
 
 
 def device_of(step: TracedStep) -> torch.device:

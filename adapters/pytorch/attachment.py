@@ -70,6 +70,10 @@ class Attachment:
                 where = f"submodule {setting.path!r}" if setting.path else "the module"
                 raise InputMismatchError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
 
+    def own_tensors(self) -> list[torch.Tensor]:
+        """The tensors of the module itself, in the order of the primals that are no arguments."""
+        return [tensors[key] for tensors, key in self._places]
+
     def tensors(self, primals: tuple[Primal, ...], expected: list[Meta], leaves: list[Any]) -> list[torch.Tensor]:
         """The tensors of all primals in order, arguments from ``leaves``. Raises InputMismatchError."""
         own = iter(zip(self._places, expected, strict=True))

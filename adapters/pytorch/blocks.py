@@ -36,19 +36,19 @@ def elements(node: fx.Node) -> dict[int, torch.Tensor]:
 
     Tracing leaves tensors even at the places that an ``output_mask`` switches off; no kernel makes those.
     """
+    mask = _output_mask(node)
+    return {place: leaf for place, leaf in _traced(node).items() if place >= len(mask) or mask[place]}
+
+
+def _traced(node: fx.Node) -> dict[int, torch.Tensor]:
     value = node.meta.get("val")
     results = value if isinstance(value, (tuple, list)) else [value]
-    found = {place: leaf for place, leaf in enumerate(results) if isinstance(leaf, torch.Tensor)}
-    mask = _output_mask(node)
-    return {place: leaf for place, leaf in found.items() if place >= len(mask) or mask[place]}
+    return {place: leaf for place, leaf in enumerate(results) if isinstance(leaf, torch.Tensor)}
 
 
 def ranks(node: fx.Node, places: set[int]) -> frozenset[int]:
     """The tensors at ``places`` of a node's result, counted among the tensors that tracing left there."""
-    value = node.meta.get("val")
-    results = value if isinstance(value, (tuple, list)) else [value]
-    traced = [place for place, leaf in enumerate(results) if isinstance(leaf, torch.Tensor)]
-    return frozenset(rank for rank, place in enumerate(traced) if place in places)
+    return frozenset(rank for rank, place in enumerate(_traced(node)) if place in places)
 
 
 def _output_mask(node: fx.Node) -> list[bool]:
@@ -114,10 +114,7 @@ class Blocks:
 
         ``held_nbytes`` are of the tensors that tracing left on the node, in order.
         """
-        value = node.meta.get("val")
-        results = value if isinstance(value, (tuple, list)) else [value]
-        traced = [place for place, leaf in enumerate(results) if isinstance(leaf, torch.Tensor)]
-        held = dict(zip(traced, held_nbytes, strict=False))
+        held = dict(zip(_traced(node), held_nbytes, strict=False))
         for place, block in zip(elements(node), self.of[node], strict=True):
             if held.get(place, 0) > self.blocks[block].nbytes:
                 self.blocks[block] = replace(self.blocks[block], nbytes=held[place])

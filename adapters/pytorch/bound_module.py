@@ -12,7 +12,7 @@ from ogc_plan.planner.plan_record import Plan
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from .annotate import visible_costs
+from .annotate import cpu_text, visible_costs
 from .attachment import Attachment, InputMismatchError, settings_of
 from .capture import Meta, meta
 from .program import Program, generate
@@ -35,11 +35,10 @@ class Executor:
         self._joint = step.joint
         self._settings = settings_of(module)
         self._switches = _switches()
-        own = [primal for primal in self._joint.primals if primal.kind != "input"]
-        self._metas = [meta(_tensor(module, primal.name)) for primal in own]
-        self._warned = self._warned_of_threads = False
-        source = plan.model.annotations
-        self._threads = source.device.partition(", ")[2].removesuffix(" threads") if source is not None else ""
+        self._metas = [meta(tensor) for tensor in self.attach(module).own_tensors()]
+        self._warned_of_gradients = self._warned_of_threads = False
+        self._uncovered_nbytes = _uncovered_nbytes(plan)
+        self._measured_on = plan.model.annotations.device if plan.model.annotations is not None else ""
 
     def attach(self, module: nn.Module) -> Attachment:
         """Find the tensors of a module of this architecture."""
@@ -88,28 +87,35 @@ class Executor:
 
     def _warn_of_gradients(self, primals: list[torch.Tensor]) -> None:
         """Say once when gradients to accumulate into are there that a byte budget has no room for."""
-        plan = self.plan
-        if self._warned or plan.budget.scope != "total" or plan.budget.grad_accumulation:
+        if not self._uncovered_nbytes or self._warned_of_gradients:
             return
-        full = sum(gradient.nbytes for gradient in plan.graph.gradients if gradient.parameter)
-        present = any(primal.is_leaf and primal.grad is not None for primal in primals)
-        if present and plan.peak.total_nbytes + full > plan.budget.nbytes:
-            self._warned = True
+        if any(primal.is_leaf and primal.grad is not None for primal in primals):
+            self._warned_of_gradients = True
             warnings.warn(
-                f"parameters have gradients already, {full:,} B that the budget of {plan.budget.nbytes:,} B does not "
-                "cover: plan with grad_accumulation=True, or clear them with zero_grad(set_to_none=True)",
+                f"parameters have gradients already, {self._uncovered_nbytes:,} B that the budget of "
+                f"{self.plan.budget.nbytes:,} B does not cover: plan with grad_accumulation=True, or clear them "
+                "with zero_grad(set_to_none=True)",
                 stacklevel=2,
             )
 
     def _warn_of_threads(self) -> None:
         """Say once that kernels run in more or fewer threads than their workspace was measured with."""
-        if not self._warned_of_threads and self._threads.isdigit() and torch.get_num_threads() != int(self._threads):
-            self._warned_of_threads = True
-            warnings.warn(
-                f"the plan's workspace was measured with {self._threads} threads, this step runs with "
-                f"{torch.get_num_threads()}: its peak may lie above or below the prediction; plan again",
-                stacklevel=2,
-            )
+        if self._warned_of_threads or not self._measured_on.startswith("cpu") or self._measured_on == cpu_text():
+            return
+        self._warned_of_threads = True
+        warnings.warn(
+            f"the plan's workspace was measured on {self._measured_on}, this step runs on {cpu_text()}: "
+            "its peak may lie above or below the prediction; plan again",
+            stacklevel=2,
+        )
+
+
+def _uncovered_nbytes(plan: Plan) -> int:
+    """Bytes of present gradients for which a budget on everything has no room; 0 where it has, or bounds less."""
+    full = plan.graph.parameter_gradient_nbytes
+    if plan.budget.scope != "total" or plan.budget.grad_accumulation:
+        return 0
+    return full if plan.peak.total_nbytes + full > plan.budget.nbytes else 0
 
 
 def _shown(given: Any) -> str:
@@ -124,13 +130,6 @@ def _switches() -> dict[str, bool]:
         "oneDNN": torch.backends.mkldnn.enabled,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }
-
-
-def _tensor(module: nn.Module, name: str) -> torch.Tensor:
-    path, _, key = name.rpartition(".")
-    owner = module.get_submodule(path)
-    tensor = owner._parameters.get(key)
-    return tensor if tensor is not None else owner._buffers[key]
 
 
 class _Bound:
@@ -172,7 +171,9 @@ def bound(module: nn.Module, executor: Executor) -> nn.Module:
 
 
 def original(module: nn.Module) -> nn.Module:
-    """The unplanned module behind a bound one; the same parameters."""
+    """The unplanned module behind a bound one, with the same parameters; any other module as it is."""
+    if not isinstance(module, _Bound):
+        return module
     cls = next(base for base in type(module).__mro__ if not issubclass(base, _Bound))
     made: nn.Module = object.__new__(cls)
     made.__dict__.update({k: v for k, v in module.__dict__.items() if not k.startswith("_ogc_plan_")})

@@ -13,6 +13,11 @@ def generator_of(node: fx.Node) -> torch.device:
     return tensors(node)[0].device
 
 
+def state_nbytes(device: torch.device) -> int:
+    """Bytes of the state of the generator of ``device``."""
+    return int(_current(device).numel())
+
+
 def _current(device: torch.device) -> torch.Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ogc_plan.planner import pipeline
-from ogc_plan.planner.annotations import dumps, fingerprint
+from ogc_plan.planner.annotations import dumps
 from ogc_plan.planner.errors import BudgetSyntaxError, OgcPlanError, PlanMismatchError
 from ogc_plan.planner.model import from_annotation
 from ogc_plan.planner.plan_reader import read_plan
@@ -45,6 +45,7 @@ def export(
     ``ogc-plan FILE --budget ...`` plans from it; `bind` runs the plan. Each distinct aten call of the step
     is run once, alone, to measure its workspace.
     """
+    model = original(model)
     step = _traced(model, args, kwargs)
     annotation = annotate(step).annotation
     program = exported(model, args, dict(kwargs or {}))
@@ -64,13 +65,15 @@ def bind(
     for a bare ONNX file; and whatever `pipeline.check` finds.
     """
     made = plan if isinstance(plan, Plan) else read_plan(plan)
+    model = original(model)
     step = _traced(model, args, kwargs)
     annotated = annotate(step, measure=False)
     if made.model.annotations is not None and made.model.fingerprint != annotated.annotation.graph.fingerprint:
         step = TracedStep(step.joint)  # some kernels return more memory than tracing tells; a measurement does
         annotated = annotate(step)
     _refuse_other_graphs(made, annotated, model)
-    return _bind(model, step, annotated, made)
+    pipeline.check(made.graph, made.costs, made)
+    return bound(model, Executor(model, step, made, annotated.visible))
 
 
 def within_budget(
@@ -96,6 +99,7 @@ def within_budget(
     Times are measured, each distinct call alone, unless ``device`` names a roofline to take them from.
     The other options are those of the command line. Raises InfeasibleBudgetError and what `capture` raises.
     """
+    model = original(model)
     step = _traced(model, args, kwargs)
     annotated = annotate(step)
     prepared = from_annotation(
@@ -116,7 +120,7 @@ def within_budget(
         time_limit_s=time_limit_s,
         seed=seed,
     )
-    return _bind(model, step, annotated, made)
+    return bound(model, Executor(model, step, made, annotated.visible))
 
 
 def plan_of(module: nn.Module) -> Plan:
@@ -133,18 +137,11 @@ def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_prese
     """
     executor = executor_of(module)
     made = executor.plan
-    full = sum(gradient.nbytes for gradient in made.graph.gradients if gradient.parameter)
-    stationary = replace(made.graph.stationary, accumulated_gradient_nbytes=full if gradients_present else 0)
+    full = made.graph.parameter_gradient_nbytes if gradients_present else 0
+    stationary = replace(made.graph.stationary, accumulated_gradient_nbytes=full)
     costs = made.costs if kernel_workspace else executor.visible_costs
     timeline = simulate(replace(made.graph, stationary=stationary), costs, made.schedule)
     return Prediction(timeline.peak_total_nbytes, timeline.peak_activation_nbytes)
-
-
-def _bind(model: nn.Module, step: TracedStep, annotated: Annotated, made: Plan) -> nn.Module:
-    pipeline.check(made.graph, made.costs, made)
-    if "_ogc_plan_executor" in model.__dict__:
-        model = original(model)
-    return bound(model, Executor(model, step, made, annotated.visible))
 
 
 def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> None:
@@ -161,7 +158,7 @@ def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> 
             f"the plan was made for {theirs.framework} on {theirs.device}, this is {mine.framework} on {mine.device}",
             remedy="export and plan again here",
         )
-    if fingerprint(made.graph) != mine.graph.fingerprint:
+    if made.model.fingerprint != mine.graph.fingerprint:
         raise PlanMismatchError(
             f"the plan was made for graph {made.model.fingerprint[:12]}, {type(model).__name__} with these arguments "
             f"has {mine.graph.fingerprint[:12]}",
@@ -171,8 +168,6 @@ def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> 
 
 def _traced(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> TracedStep:
     """Capture and analyse; whatever torch or the analysis stumbles over is an error in one line."""
-    if "_ogc_plan_executor" in getattr(model, "__dict__", {}):
-        model = original(model)
     joint = capture(model, args, kwargs)
     try:
         return TracedStep(joint)

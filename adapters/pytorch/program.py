@@ -109,15 +109,19 @@ class _Writer:
 
     # -- lines -----------------------------------------------------------------------------------
 
+    def expression(self, node: fx.Node) -> str:
+        """The call of a node's operator."""
+        words = [self.argument(value) for value in node.args]
+        words += [f"{key}={self.argument(value)}" for key, value in node.kwargs.items()]
+        return f"{self.function(node.target)}({', '.join(words)})"
+
     def call(self, node: fx.Node) -> None:
         """Run a node and name its result; of a tuple, name every element that has a node."""
         if node.target is operator.getitem:
             source, place = node.args
             self.lines.append(f"{node.name} = {self.argument(source)}[{place!r}]")
         else:
-            words = [self.argument(value) for value in node.args]
-            words += [f"{key}={self.argument(value)}" for key, value in node.kwargs.items()]
-            self.lines.append(f"{node.name} = {self.function(node.target)}({', '.join(words)})")
+            self.lines.append(f"{node.name} = {self.expression(node)}")
         self.born(node)
 
     def elements(self, node: fx.Node) -> None:
@@ -243,9 +247,7 @@ class _Generator:
 
     def _rerun_beside(self, to: _Writer, node: fx.Node) -> None:
         """Run a node of whose blocks some are still alive: bind the missing ones, drop the duplicates."""
-        words = [to.argument(value) for value in node.args]
-        words += [f"{key}={to.argument(value)}" for key, value in node.kwargs.items()]
-        to.lines.append(f"__again = {to.function(node.target)}({', '.join(words)})")
+        to.lines.append(f"__again = {to.expression(node)}")
         for user in node.users:
             if user.target is operator.getitem and not self.live.intersection(self.step.blocks.of[user]):
                 to.lines.append(f"{user.name} = __again[{user.args[1]!r}]")

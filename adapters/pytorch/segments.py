@@ -7,6 +7,7 @@ those carry a stale number and belong to the segment that made the later operand
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import torch
@@ -30,6 +31,17 @@ def is_backward(node: fx.Node) -> bool:
     return node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward")
 
 
+def tangents_needed(joint: Joint) -> dict[fx.Node, frozenset[int]]:
+    """For each node that depends on tangents the places of those tangents, among the ones there are."""
+    tangents = [node for node in joint.tangents if node is not None]
+    needed = {node: frozenset([place]) for place, node in enumerate(tangents)}
+    for node in joint.graph.nodes:
+        found = [needed[argument] for argument in node.all_input_nodes if argument in needed]
+        if found:
+            needed[node] = frozenset().union(*found)
+    return needed
+
+
 def needed_backward(joint: Joint, blocks: Blocks) -> list[fx.Node]:
     """The allocating backward nodes that some gradient depends on, in order."""
     needed: set[fx.Node] = set()
@@ -50,7 +62,7 @@ def cut(joint: Joint, blocks: Blocks) -> list[Segment]:
     """
     place = {node: i for i, node in enumerate(joint.graph.nodes)}
     owners = _owners(joint, blocks)
-    tangent_dependent = _tangent_dependent(joint)
+    tangent_dependent = tangents_needed(joint).keys()
     segments: list[Segment] = []
     running: int | None = None  # sequence number of the segment being filled
     for node in needed_backward(joint, blocks):
@@ -108,15 +120,7 @@ def _last_forward(joint: Joint, blocks: Blocks) -> fx.Node:
     return forward[-1]
 
 
-def _tangent_dependent(joint: Joint) -> set[fx.Node]:
-    dependent = {node for node in joint.tangents if node is not None}
-    for node in joint.graph.nodes:
-        if any(argument in dependent for argument in node.all_input_nodes):
-            dependent.add(node)
-    return dependent
-
-
-def _accumulates(node: fx.Node, tangent_dependent: set[fx.Node]) -> bool:
+def _accumulates(node: fx.Node, tangent_dependent: Collection[fx.Node]) -> bool:
     operands = node.args[:2]
     return (
         node.target is torch.ops.aten.add.Tensor

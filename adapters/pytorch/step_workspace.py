@@ -8,7 +8,8 @@ from typing import NamedTuple
 from torch import fx
 
 from .blocks import Blocks, elements, ranks
-from .traced_step import StepOp, TracedStep, generator_state_nbytes
+from .generator_state import generator_of, state_nbytes
+from .traced_step import StepOp, TracedStep
 
 KernelPeak = Callable[[fx.Node, frozenset[int]], int]
 """Bytes inside a node's call at its worst moment, without some of its outputs (blocks.ranks)."""
@@ -37,7 +38,7 @@ def workspaces(step: TracedStep, kernel_peak: KernelPeak | None) -> tuple[Worksp
         if op.node is not None and kernel_peak is not None:
             outputs = sum(step.blocks.blocks[block].nbytes for block in step.blocks.made[op.node])
             forward = max(0, kernel_peak(op.node, frozenset()) - outputs)
-            forward += generator_state_nbytes(op.node) if op.random else 0
+            forward += state_nbytes(generator_of(op.node)) if op.random else 0
         backward = _backward(op, step.blocks, lasting, kernel_peak, frozenset())
         found.append(Workspace(forward, backward, _backward(op, step.blocks, lasting, kernel_peak, parameter)))
     return tuple(found)

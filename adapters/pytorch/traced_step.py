@@ -20,6 +20,7 @@ from torch import fx
 
 from .blocks import Blocks, target_name, tensors
 from .capture import Joint, UnsupportedModuleError
+from .generator_state import generator_of, state_nbytes
 from .running_statistics import drop_ignored_statistics, ignores_statistics
 from .scopes import scope_of
 from .segments import Segment, cut, is_backward
@@ -67,7 +68,7 @@ class TracedStep:
     """Ops in forward order, and how storages and gradients of `graph` map to blocks of the joint graph.
 
     ``storage_of`` maps the blocks that forward ops allocate, ``gradient_of`` the backward blocks that
-    outlive their segment (tangents included), ``copy_of`` the gradients that are `Copy` results.
+    outlive their segment (tangents included).
     """
 
     def __init__(self, joint: Joint) -> None:
@@ -79,7 +80,6 @@ class TracedStep:
         self.ops = self._make_ops(segments)
         self.storage_of: dict[int, int] = {}
         self.gradient_of: dict[int, int] = {}
-        self.copy_of: dict[int, int] = {}
         self._gradients: list[Gradient] = []
         self._place_copies()
         for op in self.ops:
@@ -184,7 +184,7 @@ class TracedStep:
                     self._storages(reads),
                     tuple(self.storage_of[block] for block in writes),
                     backwards.get(index),
-                    generator_state_nbytes(node) if node is not None and op.random else 0,
+                    state_nbytes(generator_of(node)) if node is not None and op.random else 0,
                     once=op.once,
                 )
             )
@@ -252,9 +252,8 @@ class TracedStep:
     def _result(self, node: fx.Node | Copy) -> int:
         if isinstance(node, Copy):
             primal = self.joint.primals[node.primal]
-            self.copy_of[node.primal] = len(self._gradients)
             self._gradients.append(Gradient(f"{node.source.name}_copy", node.nbytes, primal.kind != "input"))
-            return self.copy_of[node.primal]
+            return len(self._gradients) - 1
         (block,) = self.blocks.made[node]
         return self._gradient(block)
 
@@ -277,12 +276,6 @@ class TracedStep:
         forward = [op.node for op in self.ops if op.node is not None]
         backward = [node for op in self.ops for node in (*op.main, *op.sums) if isinstance(node, fx.Node)]
         return forward + backward
-
-
-def generator_state_nbytes(node: fx.Node) -> int:
-    """Bytes of the state of the generator that a random node draws from."""
-    (device, *_) = {tensor.device.type for tensor in tensors(node)}
-    return 16 if device == "cuda" else int(torch.get_rng_state().numel())
 
 
 def _refuse_untraceable(graph: fx.Graph) -> None:

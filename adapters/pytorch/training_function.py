@@ -10,6 +10,7 @@ from torch import fx
 from . import torch_api
 from .blocks import tensors
 from .program import Program
+from .segments import tangents_needed
 from .traced_step import TracedStep
 
 
@@ -32,7 +33,8 @@ class Executable:
         self.differentiable = tuple(
             joint.tangents[i] is not None for i, node in enumerate(joint.outputs) if isinstance(node, fx.Node)
         )
-        self.needed_tangents = _needed_tangents(step)
+        needed, every = tangents_needed(joint), frozenset(range(sum(t is not None for t in joint.tangents)))
+        self.needed_tangents = tuple(needed.get(node, every) for _, node in joint.gradients)
         self.gradient_places = tuple(primal for primal, _ in joint.gradients)
         self.primal_count = len(joint.primals)
         self.tangent_metas = tuple(tensors(node)[0] for node in joint.tangents if node is not None)
@@ -126,18 +128,6 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
             if not needed <= absent:  # what only unused outputs depend on gets no gradient at all
                 placed[2 + place] = gradient
         return tuple(placed)
-
-
-def _needed_tangents(step: TracedStep) -> tuple[set[int], ...]:
-    """For each gradient the places of the tangents it depends on."""
-    tangents = [node for node in step.joint.tangents if node is not None]
-    needed: dict[fx.Node, set[int]] = {node: {place} for place, node in enumerate(tangents)}
-    for node in step.joint.graph.nodes:
-        if node.op == "call_function":
-            found = [needed[argument] for argument in node.all_input_nodes if argument in needed]
-            if found:
-                needed[node] = set().union(*found)
-    return tuple(needed.get(node, set(range(len(tangents)))) for _, node in step.joint.gradients)
 
 
 def _check_versions(ctx: Any, executable: Executable) -> None:

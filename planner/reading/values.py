@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..graph import ITEM_BITS, View
+from ..graph import Sized, View
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +23,7 @@ def row_major(shape: Iterable[int]) -> tuple[int, ...]:
 
 
 @dataclass(slots=True, eq=False)
-class Value:
+class Value(Sized):
     """One value of the file. ``strides`` are in elements; ``view_of`` is the value that owns the memory."""
 
     name: str
@@ -49,21 +48,6 @@ class Value:
     def owner(self) -> Value:
         """The value in whose memory this one lives."""
         return self if self.view_of is None else self.view_of
-
-    @property
-    def numel(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Dense size in bytes."""
-        return (self.numel * ITEM_BITS[self.dtype] + 7) // 8
-
-    @property
-    def is_float(self) -> bool:
-        """Whether the value can have a gradient."""
-        return self.dtype.startswith(("float", "bfloat", "complex"))
 
 
 @dataclass(slots=True, eq=False)
