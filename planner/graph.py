@@ -89,6 +89,7 @@ class Op:
     view: View = View.NONE
     deterministic: bool = True
     scope: str = ""  # module path, where the producer recorded one
+    copied: tuple[tuple[int, int], ...] = ()  # (input, bytes) of those that the op copies into a dense layout first
 
     def attribute(self, name: str, default: object = None) -> object:
         """The value of one attribute, or the default."""
@@ -99,7 +100,8 @@ class Op:
 class Graph:
     """Operators in topological order over tensors; shapes are static.
 
-    ``assumed`` lists, in sentences, what the reader had to assume about the file.
+    ``assumed`` lists, in sentences, what the reader had to assume about the file. ``recorded`` names the
+    leaves of which the producer of the file recorded whether they are parameters.
     """
 
     name: str
@@ -112,6 +114,7 @@ class Graph:
     producer: str = ""
     dims: tuple[tuple[str, int], ...] = ()
     assumed: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -122,6 +125,6 @@ class Graph:
         for op in self.ops:
             attributes = [[key, repr(value)] for key, value in sorted(op.attributes)]
             fields = [op.op_type, op.domain, op.inputs, op.outputs, attributes, op.view.value]
-            digest.update(json.dumps(fields).encode())
+            digest.update(json.dumps([*fields, op.copied] if op.copied else fields).encode())
         digest.update(json.dumps([self.inputs, self.outputs, self.opset]).encode())
         return digest.hexdigest()

@@ -7,7 +7,6 @@ a file is read.
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,21 +16,22 @@ from typing import TYPE_CHECKING
 
 from .annotations import MODEL_KEY, NODE_KEY, Annotation, loads
 from .annotations import REMEDY as ANNOTATION_REMEDY
-from .errors import InvalidModelError, StorageError, UnsupportedOpError
+from .errors import InvalidModelError, UnsupportedOpError
 from .graph import Graph
+from .reading.data_shapes import DataShapes, check_names
+from .reading.declared import DeclaredTypes
 from .reading.input_shapes import BoundInputs, DeclaredInput, bind_inputs
-from .reading.node_order import REMEDY, node_names, reaching_outputs, topological_order
+from .reading.model_file import parse_model, read_file
+from .reading.node_order import REMEDY, NodeOrder
 from .reading.onnx_functions import check_functions
 from .reading.roles import assemble
+from .reading.subgraphs import all_nodes, constant_names
 from .reading.values import Value
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, ValueInfoProto
 
-MAX_NODES = 2**20
-MAX_FILE_NBYTES = 2**31 - 1  # the limit of protobuf
-_KEPT_TENSOR_NBYTES = 2**20  # longer tensors are let go as soon as the file is parsed
-_RECORDED_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+    from .reading.value_table import ValueTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,10 @@ def read_onnx(
     dims: Mapping[str, int] | None = None,
     inputs: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
+    charge_unknown: bool = False,
 ) -> Graph:
     """Read an ONNX file into a forward graph with static shapes: `open_model`, then `forward_graph`."""
-    return forward_graph(open_model(path), path, dims=dims, inputs=inputs, batch=batch)
+    return forward_graph(open_model(path), path, dims=dims, inputs=inputs, batch=batch, charge_unknown=charge_unknown)
 
 
 def open_model(path: str | os.PathLike[str]) -> ModelProto:
@@ -93,46 +94,65 @@ def forward_graph(
     dims: Mapping[str, int] | None = None,
     inputs: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
+    charge_unknown: bool = False,
 ) -> Graph:
     """The forward graph of a parsed file with static shapes; ``path`` only names a graph without a name.
 
-    ``dims`` binds symbolic dimensions, ``inputs`` replaces whole input shapes, ``batch`` replaces the
-    leading dimension of the inputs that carry the batch. Raises InvalidModelError, UnsupportedOpError or
-    UnboundDimensionError when it cannot be planned, and UsageError when an argument does not fit the model.
+    ``dims`` binds symbolic dimensions, ``inputs`` replaces whole input shapes and gives a shape to tensors inside
+    whose shape depends on data, ``batch`` replaces the leading dimension of the inputs that carry the batch.
+    ``charge_unknown`` reads ops that the onnx library does not know, or that have no training semantics here, by
+    what the file declares of their outputs, and charges them with all inputs and outputs.
+    Raises InvalidModelError, UnsupportedOpError or UnboundDimensionError when it cannot be planned, and UsageError
+    when an argument does not fit the model.
     """
+    from .reading.composites import Composites
+    from .reading.leaves import enter_leaves
     from .reading.onnx_walk import Walk
     from .reading.retarget import Rebatch
     from .reading.shapes import ShapeRules
+    from .reading.value_table import ValueTable
 
+    inputs = inputs or {}
     model = inline_functions(model)
     graph, opsets = model.graph, opset_versions(model)
     if not graph.output:
         raise InvalidModelError(f"the graph {quoted(graph.name)} has no outputs", remedy=REMEDY)
-    constants = _constants(graph)
-    nodes = list(graph.node)
-    names = node_names(nodes)
-    live = reaching_outputs(graph, nodes, topological_order(graph, nodes, constants))
-    bound = bind_inputs(_declared(graph, constants), dims or {}, inputs or {}, batch)
-    values = _input_values(graph, constants, bound)
-    _enter_leaves(graph, values)
+    constants, order = constant_names(graph), NodeOrder(graph)
+    table = ValueTable(order.used, order.made)
+    declared = _read_inputs(graph, constants, table)
+    left_out = tuple(table.refused)
+    names = [entry.name for entry in declared]
+    if inputs:
+        check_names(inputs, _tensor_names(graph), names)
+    of_inputs = {name: shape for name, shape in inputs.items() if name in names}
+    data_shapes = DataShapes({name: shape for name, shape in inputs.items() if name not in names})
+    bound = bind_inputs(declared, dims or {}, of_inputs, batch)
+    for entry in declared:
+        shape = bound.shapes[entry.name]
+        table.values[entry.name] = Value(entry.name, entry.dtype, shape, from_input=True, is_input=True)
+    enter_leaves(table, graph, {})
+    types = DeclaredTypes(dict(bound.dims), bound.rebatch)
+    types.add(graph, {})
 
-    used = frozenset(name for index in live for name in nodes[index].input) | {output.name for output in graph.output}
     rebatch = Rebatch(bound.rebatch)
-    walk = Walk(ShapeRules(opsets), values, used, opsets[""], rebatch)
-    for index in live:
-        walk.visit(nodes[index], names[index])
-    for output in graph.output:
-        if output.name not in values:
-            raise UnsupportedOpError(
-                f"output {quoted(output.name)} is a sequence of tensors", remedy="return tensors from the model"
-            )
-    leaves = [value for value in values.values() if value.is_leaf]
-    parts = assemble(
-        leaves,
-        walk.calls,
-        [value for value in values.values() if value.is_input],
-        [values[output.name] for output in graph.output],
-    )
+    rules = ShapeRules(opsets)
+    walk = Walk(rules, table, types, data_shapes, rebatch, opsets[""], charge_unknown=charge_unknown)
+    for name in order.names:
+        table.call_name(name)
+    composites = Composites(order.nodes, order.live, [output.name for output in graph.output])
+    for index in order.live:
+        walk.visit(order.nodes[index], order.names[index], speculative=index in order.speculative)
+        composites.visited(index, table.calls)
+    outputs = [
+        value for output in graph.output for value in table.tensors(output.name, f"output {quoted(output.name)}")
+    ]
+    data_shapes.check(table.values, names)
+    leaves = [value for value in dict.fromkeys(table.values.values()) if value.is_leaf]
+    parts = assemble(leaves, table.calls, [table.values[name] for name in names], outputs)
+    dropped = len(order.nodes) - len(order.live) + parts.dropped
+    gone = {call.name for call in table.calls}.difference(op.name for op in parts.ops)
+    in_inference_form = Counter(call.op_type for call in walk.inference_form if call.name not in gone)
+    charged = Counter((call.op_type, call.domain) for call in walk.charged if call.name not in gone)
     return Graph(
         name=graph.name or Path(path).stem,
         storages=parts.storages,
@@ -143,82 +163,15 @@ def forward_graph(
         opset=opsets[""],
         producer=_producer(model),
         dims=bound.dims,
-        assumed=tuple(_assumed(bound, walk.inference_form, len(nodes) - len(live) + parts.dropped, rebatch.count)),
+        recorded=tuple(value.name for value in leaves if value.declared),
+        assumed=(
+            *_assumed(bound, dict(sorted(in_inference_form.items())), dropped, rebatch.count),
+            *data_shapes.assumed(),
+            *composites.notes(),
+            *(_charged(op_type, domain, count) for (op_type, domain), count in sorted(charged.items())),
+            *(f"input {quoted(name)} reaches no output and is left out" for name in left_out),
+        ),
     )
-
-
-def read_file(path: Path) -> bytes:
-    """The bytes of a regular file; StorageError when there is none to be read, and no other file is opened."""
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise StorageError(f"{quoted(str(path))} is {what}", remedy="pass the path of an .onnx file")
-        if status.st_size > MAX_FILE_NBYTES:
-            raise InvalidModelError(
-                f"{quoted(str(path))} has {status.st_size} bytes, more than an ONNX file can have",
-                remedy="save the weights as external data",
-            )
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise StorageError(
-            f"{quoted(str(path))} cannot be read: {reason}", remedy="check the path and its permissions"
-        ) from None
-
-
-def parse_model(data: bytes) -> ModelProto:
-    """Parse a serialized model and let its large tensors go. Raises InvalidModelError."""
-    from onnx import ModelProto
-
-    if not data:
-        raise InvalidModelError("the file is empty", remedy=REMEDY)
-    if data.startswith(b"version https://git-lfs"):
-        raise InvalidModelError("the file is a git-lfs pointer, not the model", remedy="run: git lfs pull")
-    model = ModelProto()
-    try:
-        model.ParseFromString(data)
-    except Exception as error:
-        reason = str(error).split("\n")[0][:200]
-        raise InvalidModelError(f"the file is not an ONNX model, or is cut short: {reason}", remedy=REMEDY) from None
-    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise InvalidModelError("the file holds no graph: it is not an ONNX model", remedy=REMEDY)
-    if len(model.graph.node) > MAX_NODES:
-        raise UnsupportedOpError(
-            f"the graph has {len(model.graph.node)} nodes; at most {MAX_NODES} can be planned",
-            remedy="export a smaller model",
-        )
-    if any(isinstance(text, bytes) for text in _texts(model)):
-        raise InvalidModelError("the file holds names that are not UTF-8 text: it is damaged", remedy=REMEDY)
-    tensors: list[TensorProto] = list(model.graph.initializer)
-    tensors += [attribute.t for node in model.graph.node if node.op_type == "Constant" for attribute in node.attribute]
-    for tensor in tensors:
-        if len(tensor.raw_data) > _KEPT_TENSOR_NBYTES:
-            tensor.ClearField("raw_data")
-    return model
-
-
-def _texts(model: ModelProto) -> Iterable[object]:
-    """Every name in the file; the parser hands out bytes for one that is not UTF-8."""
-    graph = model.graph
-    yield from (graph.name, model.producer_name, model.producer_version)
-    yield from (entry.domain for entry in model.opset_import)
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (sparse.values.name for sparse in graph.sparse_initializer)
-    for entry in (*graph.input, *graph.output, *graph.value_info):
-        yield entry.name
-        yield from (dim.dim_param for dim in entry.type.tensor_type.shape.dim)
-    nodes = list(graph.node)
-    for function in model.functions:
-        yield from (function.domain, function.name, function.overload, *function.input, *function.output)
-        yield from (entry.domain for entry in function.opset_import)
-        yield from function.attribute
-        nodes.extend(function.node)
-    for entry in (model, *graph.value_info, *graph.initializer, *nodes):
-        yield from (text for pair in entry.metadata_props for text in (pair.key, pair.value))
-    for node in nodes:
-        yield from (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output)
-        yield from (text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name))
 
 
 def opset_versions(model: ModelProto) -> dict[str, int]:
@@ -252,30 +205,39 @@ def inline_functions(model: ModelProto) -> ModelProto:
     check_functions(model)
     from onnx import inliner
 
+    from .reading.function_opsets import aligned
+
+    model, convert = aligned(model)
     try:
-        return inliner.inline_local_functions(model)
+        inlined = inliner.inline_local_functions(model, convert_version=convert)
     except Exception as error:
         reason = str(error).split("\n")[0][:200]
         raise InvalidModelError(f"the functions of the model cannot be inlined: {reason}", remedy=REMEDY) from None
+    kept = {(function.domain, function.name) for function in inlined.functions}
+    for node in all_nodes(inlined.graph.node):
+        if (node.domain, node.op_type) in kept:
+            where = f"node {quoted(node.name or node.op_type)}"
+            raise UnsupportedOpError(
+                f"{where} calls function {quoted(node.op_type)}, which cannot be inlined",
+                remedy="export the model and its functions with one opset",
+            )
+    return inlined
 
 
-def _constants(graph: GraphProto) -> frozenset[str]:
-    """Names of the initializers."""
-    names = [tensor.name for tensor in graph.initializer]
-    names += [tensor.values.name for tensor in graph.sparse_initializer]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise InvalidModelError(f"there are two initializers {quoted(twice[0])}", remedy=REMEDY)
-    return frozenset(names)
+def _read_inputs(graph: GraphProto, constants: frozenset[str], table: ValueTable) -> list[DeclaredInput]:
+    """The real inputs: files of IR version 3 list their initializers among the inputs too.
 
-
-def _declared(graph: GraphProto, constants: frozenset[str]) -> list[DeclaredInput]:
-    """The real inputs: files of IR version 3 list their initializers among the inputs too."""
-    return [
-        DeclaredInput(entry.name, _input_dtype(entry).startswith(("float", "bfloat")), _dims(entry))
-        for entry in graph.input
-        if entry.name not in constants
-    ]
+    One that is no tensor of numbers is refused where it is read.
+    """
+    declared: list[DeclaredInput] = []
+    for entry in graph.input:
+        if entry.name in constants:
+            continue
+        try:
+            declared.append(DeclaredInput(entry.name, _input_dtype(entry), _dims(entry)))
+        except UnsupportedOpError as error:
+            table.refused[entry.name] = error
+    return declared
 
 
 def _input_dtype(entry: ValueInfoProto) -> str:
@@ -291,45 +253,21 @@ def _input_dtype(entry: ValueInfoProto) -> str:
 
 
 def _dims(entry: ValueInfoProto) -> tuple[int | str | None, ...] | None:
-    """The declared dimensions; exporters write 0 and -1 for a size they do not know."""
+    """The declared dimensions; exporters write 0, -1 and, for any number of them, "?" for a size they do not know."""
     if not entry.type.tensor_type.HasField("shape"):
         return None
     return tuple(
-        dim.dim_param or None
+        (None if dim.dim_param in ("", "?") else dim.dim_param)
         if dim.WhichOneof("value") != "dim_value"
         else (dim.dim_value if dim.dim_value > 0 else None)
         for dim in entry.type.tensor_type.shape.dim
     )
 
 
-def _input_values(graph: GraphProto, constants: frozenset[str], bound: BoundInputs) -> dict[str, Value]:
-    return {
-        entry.name: Value(entry.name, _input_dtype(entry), bound.shapes[entry.name], from_input=True, is_input=True)
-        for entry in graph.input
-        if entry.name not in constants
-    }
-
-
-def _enter_leaves(graph: GraphProto, values: dict[str, Value]) -> None:
-    """The initializers, with what torch's exporter recorded about each."""
-    from .reading.onnx_walk import leaf
-
-    recorded = {
-        entry.name: property.value
-        for entry in (*graph.value_info, *graph.initializer)
-        for property in entry.metadata_props
-        if property.key == _RECORDED_KIND
-    }
-    for tensor in graph.initializer:
-        value = leaf(values, tensor.name, tensor, f"initializer {quoted(tensor.name)}")
-        kind = recorded.get(tensor.name, "")
-        value.declared = kind if kind in ("PARAMETER", "BUFFER") else ("BUFFER" if kind else "")
-    for sparse in graph.sparse_initializer:
-        from .reading.shapes import dtype_name
-
-        name = sparse.values.name
-        dtype = dtype_name(sparse.values.data_type, f"initializer {quoted(name)}")
-        values[name] = Value(name, dtype, tuple(sparse.dims), from_file=True, is_leaf=True)
+def _tensor_names(graph: GraphProto) -> frozenset[str]:
+    """Every value that the graph and the graphs inside it name."""
+    names = {name for node in all_nodes(graph.node) for name in (*node.input, *node.output)}
+    return frozenset(names | {entry.name for entry in graph.input} | constant_names(graph))
 
 
 def _assumed(bound: BoundInputs, inference_form: Mapping[str, int], dropped: int, retargeted: int) -> Iterable[str]:
@@ -340,7 +278,14 @@ def _assumed(bound: BoundInputs, inference_form: Mapping[str, int], dropped: int
         old, new = bound.rebatch
         yield f"{retargeted} constant Reshape or Expand targets are changed from batch {old} to {new}"
     for op_type, count in inference_form.items():
-        if count:
-            yield f"{count} {op_type} in inference form are charged as in training"
+        yield f"{count} {op_type} in inference form are charged as in training"
     if dropped:
         yield f"{dropped} nodes that reach no output are dropped"
+
+
+def _charged(op_type: str, domain: str, count: int) -> str:
+    origin = f" of {domain}" if domain else ""
+    return (
+        f"{count} {op_type}{origin} are charged as asked: all inputs and outputs held, shapes as the file declares "
+        "them, workspace and hidden buffers unknown"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json import dumps as quoted
+from shlex import quote
 
 from ..errors import UnboundDimensionError, UsageError
 
@@ -16,7 +17,7 @@ class DeclaredInput:
     """An input as the file declares it; ``dims`` is None when the file gives no shape."""
 
     name: str
-    is_float: bool
+    dtype: str
     dims: tuple[Dimension, ...] | None
 
 
@@ -59,6 +60,7 @@ def bind_inputs(
         if main is None:
             raise UsageError("the model has no input whose batch could be changed", remedy="leave --batch out")
         _rebatch(main, batch, current, bound, shapes)
+    _check_bound(current, bound, main)
     resolved = {name: _resolve(name, entry, bound) for name, entry in current.items()}
     used = tuple((symbol, bound[symbol]) for symbol in symbols if symbol in bound)
     rebatch = None
@@ -71,7 +73,11 @@ def bind_inputs(
 def _main_input(declared: Sequence[DeclaredInput]) -> DeclaredInput | None:
     """The input that carries the batch: the first float input of rank two or more, else the first of all."""
     ranked = [entry for entry in declared if entry.dims]
-    floats = [entry for entry in ranked if entry.is_float and entry.dims is not None and len(entry.dims) >= 2]
+    floats = [
+        entry
+        for entry in ranked
+        if entry.dtype.startswith(("float", "bfloat")) and entry.dims is not None and len(entry.dims) >= 2
+    ]
     return next(iter(floats or ranked), None)
 
 
@@ -82,7 +88,8 @@ def _replace(
         raise UsageError(f"the model has no input {quoted(name)}", remedy=_choices("inputs", current))
     declared = current[name]
     for size in shape:
-        _positive(size, f"a dimension of input {quoted(name)}")
+        if size != 0:  # an empty tensor is a strange wish, but a clear one
+            _positive(size, f"a dimension of input {quoted(name)}")
     if declared is None:
         return tuple(shape)
     if len(declared) != len(shape):
@@ -128,28 +135,39 @@ def _bind(symbol: str, size: int, bound: dict[str, int], by: str) -> None:
         )
 
 
+def _check_bound(
+    current: Mapping[str, tuple[Dimension, ...] | None], bound: Mapping[str, int], main: DeclaredInput | None
+) -> None:
+    """Raise UnboundDimensionError for the first symbol without a value; the remedy gives an option for each."""
+    batch = main.dims[0] if main is not None and main.dims else None
+    owner: dict[str, str] = {}
+    for name, dims in current.items():
+        for dim in dims or ():
+            if isinstance(dim, str) and dim not in bound and None not in (dims or ()):
+                owner.setdefault(dim, name)
+    for dim, name in owner.items():
+        options = (f"--dim {quote(f'{other}={8 if other == batch else 512}')}" for other in owner)
+        raise UnboundDimensionError(
+            f"dimension {quoted(dim)} of input {quoted(name)} is not bound", remedy=f"pass {' '.join(options)}"
+        )
+
+
 def _resolve(name: str, dims: tuple[Dimension, ...] | None, bound: Mapping[str, int]) -> tuple[int, ...]:
     if dims is None:
         raise UnboundDimensionError(
             f"input {quoted(name)} has no shape", remedy=f"pass --input {name}=AxBxC with its sizes"
         )
-    shape: list[int] = []
-    for position, dim in enumerate(dims):
-        if isinstance(dim, str):
-            if dim not in bound:
-                raise UnboundDimensionError(
-                    f"dimension {quoted(dim)} of input {quoted(name)} is not bound", remedy=f"pass --dim {dim}=512"
-                )
-            shape.append(bound[dim])
-        elif dim is None:
-            sizes = "x".join("?" if other is None else str(other) for other in dims)
-            raise UnboundDimensionError(
-                f"dimension {position} of input {quoted(name)} ({sizes}) has neither a size nor a name",
-                remedy=f"pass --input {name}={'x'.join(str(other or 64) for other in dims)} with your sizes",
-            )
-        else:
-            shape.append(dim)
-    return tuple(shape)
+    if None in dims:
+        sizes = "x".join("?" if other is None else str(other) for other in dims)
+        raise UnboundDimensionError(
+            f"dimension {dims.index(None)} of input {quoted(name)} ({sizes}) has neither a size nor a name",
+            remedy=f"pass --input {name}={'x'.join(_example(other, bound) for other in dims)} with your sizes",
+        )
+    return tuple(bound[dim] if isinstance(dim, str) else dim for dim in dims if dim is not None)
+
+
+def _example(dim: Dimension, bound: Mapping[str, int]) -> str:
+    return str(bound.get(dim, 64) if isinstance(dim, str) else dim or 64)
 
 
 def _positive(size: int, what: str) -> None:

@@ -7,6 +7,7 @@ from json import dumps as quoted
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidModelError, UnsupportedOpError
+from .subgraphs import all_nodes
 
 if TYPE_CHECKING:
     from .shapes import ModelProto, NodeProto
@@ -18,11 +19,21 @@ FunctionKey = tuple[str, str, str]
 
 def check_functions(model: ModelProto) -> None:
     """Raise where functions call themselves, or inlining them would make more than MAX_INLINED_NODES nodes."""
+    signatures = {(function.domain, function.name, function.overload): function for function in model.functions}
     bodies = {(function.domain, function.name, function.overload): function.node for function in model.functions}
     sizes: dict[FunctionKey, int] = {}
     for key in bodies:
         _count(key, bodies, sizes)
-    total = sum(sizes.get((node.domain, node.op_type, node.overload), 1) for node in _all_nodes(model.graph.node))
+    for node in calls_of(model):
+        function = signatures.get((node.domain, node.op_type, node.overload))
+        if function is not None and (len(node.input) > len(function.input) or len(node.output) > len(function.output)):
+            raise InvalidModelError(
+                f"node {quoted(node.name or node.op_type)} calls function {quoted(function.name)} with "
+                f"{len(node.input)} inputs and {len(node.output)} outputs; it has {len(function.input)} and "
+                f"{len(function.output)}",
+                remedy="export the model again",
+            )
+    total = sum(sizes.get((node.domain, node.op_type, node.overload), 1) for node in all_nodes(model.graph.node))
     if total > MAX_INLINED_NODES:
         raise UnsupportedOpError(
             f"the functions of the model expand to {total} nodes; at most {MAX_INLINED_NODES} can be planned",
@@ -40,7 +51,7 @@ def _count(
         if key in sizes:
             stack.pop()
             continue
-        callees = [(node.domain, node.op_type, node.overload) for node in _all_nodes(bodies[key])]
+        callees = [(node.domain, node.op_type, node.overload) for node in all_nodes(bodies[key])]
         waiting = [callee for callee in dict.fromkeys(callees) if callee in bodies and callee not in sizes]
         if not waiting:
             sizes[key] = sum(sizes.get(callee, 1) for callee in callees)
@@ -52,12 +63,8 @@ def _count(
         stack.extend(waiting)
 
 
-def _all_nodes(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
-    """The nodes and those of their subgraphs."""
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        yield node
-        for attribute in node.attribute:
-            for graph in (*attribute.graphs, *((attribute.g,) if attribute.HasField("g") else ())):
-                stack.extend(graph.node)
+def calls_of(model: ModelProto) -> Iterable[NodeProto]:
+    """Every node of the model and of its functions, those inside nodes included."""
+    yield from all_nodes(model.graph.node)
+    for function in model.functions:
+        yield from all_nodes(function.node)

@@ -2,73 +2,178 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from json import dumps as quoted
 
-from ..errors import InvalidModelError, UnsupportedOpError
-from .consistency import REMEDY, check_call, shape_text
+from ..errors import InvalidModelError, OgcPlanError, UnsupportedOpError
+from .consistency import REMEDY
+from .data_shapes import DataShapes
+from .declared import DeclaredTypes, missing_type
+from .exclusions import exclusion
+from .leaves import enter_leaves, leaf
+from .node_order import NodeOrder
 from .retarget import Rebatch
-from .shapes import (
-    MAX_NBYTES,
-    Array,
-    Inferred,
-    NodeProto,
-    ShapeRules,
-    TensorProto,
-    attributes_of,
-    constant_tensor,
-    contents,
-    dtype_name,
-    keeps_contents,
-)
-from .values import Call, Value
-from .views import mark_view
+from .scopes import scope_of
+from .sequences import Sequences
+from .shapes import Array, GraphProto, Inferred, NodeProto, ShapeRules, attributes_of, constant_tensor, dtype_name
+from .subgraphs import constant_names, renamed, subgraphs
+from .value_table import ValueTable
+from .values import Call, Value, inputs_behind
 
-_CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
 
 
 class Walk:
-    """Visits nodes in topological order; ``values`` grows from inputs and leaves to every value of the file."""
+    """Visits nodes in topological order; ``table`` grows from inputs and leaves to every value of the file."""
 
     def __init__(
-        self, rules: ShapeRules, values: dict[str, Value], used: frozenset[str], opset: int, rebatch: Rebatch
+        self,
+        rules: ShapeRules,
+        table: ValueTable,
+        declared: DeclaredTypes,
+        data_shapes: DataShapes,
+        rebatch: Rebatch,
+        opset: int,
+        *,
+        charge_unknown: bool,
     ) -> None:
-        self.values = values
-        self.calls: list[Call] = []
-        self.inference_form: dict[str, int] = {"BatchNormalization": 0, "Dropout": 0}
-        self._pieces: dict[str, list[Value]] = {}  # the parts of a SplitToSequence
-        self._unnamed: set[int] = set()  # parts that no SequenceAt has named yet
+        self.inference_form: list[Call] = []
+        self.charged: list[Call] = []
+        self._table = table
+        self._sequences = Sequences(table)
         self._rules = rules
-        self._used = used
-        self._opset = opset
+        self._declared = declared
+        self._data_shapes = data_shapes
         self._rebatch = rebatch
+        self._opset = opset
+        self._charge_unknown = charge_unknown
+        self._absent: set[str] = set()  # names given to outputs that the file leaves out
 
-    def visit(self, node: NodeProto, name: str) -> None:
-        """Read one node whose inputs have all been made."""
+    def visit(self, node: NodeProto, name: str, *, speculative: bool) -> None:
+        """Read one node whose inputs have all been made.
+
+        What refuses a ``speculative`` node is raised only when another node reads what it makes.
+        """
+        try:
+            self._visit(node, name, speculative)
+        except OgcPlanError as error:
+            if not speculative:
+                raise
+            self._table.refused.update(dict.fromkeys(node.output, error))
+
+    def _visit(self, node: NodeProto, name: str, speculative: bool) -> None:
         if node.domain == "ai.onnx":
             copy = type(node)()
             copy.CopyFrom(node)
             copy.domain, node = "", copy
         where = f"node {quoted(name)} ({quoted(node.op_type)[1:-1]})"
-        if node.op_type in _CONTROL_FLOW or any(a.HasField("g") or a.graphs for a in node.attribute):
-            raise UnsupportedOpError(f"{where} is control flow", remedy="export the model with its loops unrolled")
-        self._rules.check_arity(node, where)
+        if node.op_type == "If" and not node.domain:
+            self._if(node, name, where, speculative)
+            return
+        excluded = exclusion(node.domain, node.op_type)
+        if excluded is not None and not (self._charge_unknown and excluded.chargeable):
+            raise UnsupportedOpError(f"{where} {excluded.reason}", remedy=excluded.remedy)
+        if subgraphs(node):
+            raise UnsupportedOpError(
+                f"{where} carries a graph of its own, which runs as the op pleases",
+                remedy="export the model without it",
+            )
+        if self._charge_unknown and (excluded is not None or self._rules.find_schema(node) is None):
+            self._charge(node, name, where)
+            return
+        self._rules.check_node(node, where)
         if node.op_type == "Constant" and not node.domain:
-            self._constant(node, where)
-        elif node.op_type == "SplitToSequence":
-            self._split_to_sequence(node, name, where)
-        elif node.op_type == "SequenceAt":
-            self._sequence_at(node, name, where)
-        else:
+            leaf(self._table, node.output[0], constant_tensor(node, where), where)
+        elif not self._sequences.read(node, name, where):
             self._tensor_node(node, name, where)
+
+    # --- If ---------------------------------------------------------------------------------------
+
+    def _if(self, node: NodeProto, name: str, where: str, speculative: bool) -> None:
+        """Read the nodes of the branch that is taken in place of the If."""
+        graph = self._taken_branch(node, where)
+        order = NodeOrder(graph, self._table)
+        outputs = list(zip((output.name for output in graph.output), node.output, strict=True))
+        names: dict[str, str] = {}
+        for inner, outer in outputs:
+            if order.made.get(inner, -1) >= 0 and outer:
+                names.setdefault(inner, outer)
+        made = [value for value, maker in order.made.items() if maker >= 0]
+        for value in (*made, *sorted(constant_names(graph))):
+            if value not in names:
+                names[value] = self._table.fresh(value)
+        self._table.used.update(names.get(value, value) for value in order.used)
+        enter_leaves(self._table, graph, names)
+        self._declared.add(graph, names)
+        for index, inner_node in zip(order.live, renamed((order.nodes[i] for i in order.live), names), strict=True):
+            inner_name = self._table.call_name(order.names[index], name)
+            self.visit(inner_node, inner_name, speculative=speculative or index in order.speculative)
+        for inner, outer in outputs:
+            if outer and names.get(inner, inner) != outer:
+                self._pass_on(names.get(inner, inner), outer, where)
+
+    def _taken_branch(self, node: NodeProto, where: str) -> GraphProto:
+        if len(node.input) != 1 or not node.input[0]:
+            raise InvalidModelError(f"{where} has {len(node.input)} inputs; one condition is needed", remedy=REMEDY)
+        condition = self._table.get(node.input[0], where)
+        if condition.known is None or condition.known.size != 1:
+            behind = " and ".join(f"input {quoted(name)}" for name in inputs_behind(condition)[:2])
+            kind = "is an input of the model" if condition.is_input else f"depends on {behind or 'data'}"
+            raise UnsupportedOpError(
+                f"{where}: its condition {quoted(node.input[0])} {kind}", remedy="export the model for one branch only"
+            )
+        wanted = "then_branch" if condition.known.ravel()[0] else "else_branch"
+        graphs = [attribute.g for attribute in node.attribute if attribute.name == wanted and attribute.HasField("g")]
+        if len(graphs) != 1 or graphs[0].input or len(graphs[0].output) != len(node.output):
+            raise InvalidModelError(f"{where} has no {wanted} that makes its outputs", remedy=REMEDY)
+        return graphs[0]
+
+    def _pass_on(self, inner: str, outer: str, where: str) -> None:
+        """A branch that hands out a value of its surroundings, or one value twice."""
+        self._table.raise_refusal(inner)
+        if inner in self._table.sequences:
+            self._table.sequences[outer] = self._table.sequences[inner]
+            return
+        source = self._table.get(inner, where)
+        output = self._table.make(outer, source.dtype, source.shape, where)
+        output.known = source.known
+        self._table.derive("Identity", [source], output, where)
+
+    # --- ops that the library does not know ---------------------------------------------------------
+
+    def _charge(self, node: NodeProto, name: str, where: str) -> None:
+        """Read an op by what the file declares of its outputs; its backward is charged with everything."""
+        node = self._with_named_outputs(node)
+        call = Call(name, node.op_type, node.domain, self._table.inputs(node.input, where), scope=scope_of(node))
+        call.attributes = attributes_of(node)
+        call.deterministic, call.charged = False, True
+        batched = any(value is not None and value.from_input for value in call.inputs)
+        schema = self._rules.find_schema(node)
+        inferred: Mapping[str, Inferred] = {}
+        if schema is not None and schema.has_type_and_shape_inference_function:
+            inferred = self._rules.infer(node, call, {}, where)
+        outputs: dict[str, Inferred] = {}
+        for output in node.output:
+            if output in self._absent:
+                outputs[output] = Inferred("float32", None)
+            elif output in inferred and inferred[output].shape is not None:
+                outputs[output] = inferred[output]
+            elif not self._declared.element_type(output):
+                raise missing_type(output, where)
+            else:
+                dtype = dtype_name(self._declared.element_type(output), f"{where}, output {quoted(output)},")
+                dims = None if self._data_shapes.given(output) else self._declared.dims(output, batched=batched)
+                outputs[output] = Inferred(dtype, dims)
+        self.charged.append(call)
+        self._finish(node, call, outputs, where)
+
+    # --- every other node -----------------------------------------------------------------------------
 
     def _tensor_node(self, node: NodeProto, name: str, where: str) -> None:
         node = self._normalised(node, where)
-        call = Call(name, node.op_type, node.domain, self._inputs(node, where), scope=scope_of(node))
+        call = Call(name, node.op_type, node.domain, self._table.inputs(node.input, where), scope=scope_of(node))
         call.attributes = attributes_of(node)
         call.deterministic = bool(node.domain) or node.op_type not in (_RANDOM | {"Dropout"})
         if node.op_type == "Dropout" and not node.domain:
@@ -78,43 +183,42 @@ class Walk:
             and not node.domain
             and _is_inference_batch_norm(node, call, self._opset)
         ):
-            self.inference_form["BatchNormalization"] += 1
+            self.inference_form.append(call)
         node, known = self._rebatch.apply(node, call)
         inferred = self._rules.infer(node, call, known, where)
         self._finish(node, call, inferred, where)
 
-    def _inputs(self, node: NodeProto, where: str) -> tuple[Value | None, ...]:
-        for name in node.input:
-            if name in self._pieces:
-                raise UnsupportedOpError(
-                    f"{where} takes a sequence of tensors",
-                    remedy="only a sequence made by SplitToSequence and read at constant positions can be planned",
-                )
-        return tuple(self.values[name] if name else None for name in node.input)
-
     def _normalised(self, node: NodeProto, where: str) -> NodeProto:
         """A copy to work on: CastLike becomes Cast, and every output has a name."""
-        copy = type(node)()
-        copy.CopyFrom(node)
+        copy = self._with_named_outputs(node)
         if node.op_type == "CastLike" and not node.domain:
-            like = self._inputs(node, where)[1]
-            assert like is not None
+            like = self._table.inputs(node.input, where)[1]
+            if like is None:
+                raise InvalidModelError(f"{where} leaves out the input whose type it takes", remedy=REMEDY)
             copy.op_type = "Cast"
             del copy.input[1:]
             copy.attribute.append(self._rules.integer_attribute("to", self._rules.number(like.dtype)))
         if node.op_type == "BatchNormalization" and self._opset >= 14:
             missing = 3 - len(node.output) if attributes_of(node).get("training_mode", 0) else 0
-            copy.output.extend([""] * missing)
+            copy.output.extend(self._table.fresh(f"{node.output[0]}#{3 - missing + i}") for i in range(missing))
+        return copy
+
+    def _with_named_outputs(self, node: NodeProto) -> NodeProto:
+        copy = type(node)()
+        copy.CopyFrom(node)
         for position, output in enumerate(copy.output):
             if not output:
-                copy.output[position] = self._fresh(f"{node.output[0] or node.output[-1]}#{position}")
+                copy.output[position] = self._table.fresh(f"{node.output[0] or node.output[-1]}#{position}")
+                self._absent.add(copy.output[position])
         return copy
 
     def _used_outputs(self, node: NodeProto, where: str) -> int:
         """How many outputs remain without the unused optional ones at the end."""
-        optional = self._rules.optional_outputs(node, where)
         count = len(node.output)
-        while count > 1 and optional[min(count, len(optional)) - 1] and node.output[count - 1] not in self._used:
+        if self._rules.find_schema(node) is None:
+            return count
+        optional = self._rules.optional_outputs(node, where)
+        while count > 1 and optional[min(count, len(optional)) - 1] and node.output[count - 1] not in self._table.used:
             count -= 1
         return count
 
@@ -131,40 +235,37 @@ class Walk:
             return
         training = call.known(2)
         if self._opset >= 7 and (training is None or not training.any()):
-            self.inference_form["Dropout"] += 1
+            self.inference_form.append(call)
 
     def _finish(self, node: NodeProto, call: Call, inferred: Mapping[str, Inferred], where: str) -> None:
         """Make the outputs of a call: contents where they can be known, then layout, then the checks."""
         arrays = self._known_outputs(node, call, inferred, where)
-        inputs = call.data_inputs
-        from_file = call.deterministic and all(value.from_file for value in call.inputs if value is not None)
-        outputs = []
+        outputs: list[Value] = []
         for position, name in enumerate(node.output[: self._used_outputs(node, where)]):
-            dtype, shape = inferred[name]
             array = arrays[position] if arrays is not None else None
-            if shape is None and array is not None:
-                shape = array.shape
-            if shape is None and name not in self._used:
-                shape = (0,)  # an output that the file leaves out; it only holds its place
-            if shape is None:
-                raise UnsupportedOpError(
-                    f"{where}: the shape of its output {quoted(name)} depends on data",
-                    remedy="only models whose shapes follow from the shapes of their inputs can be planned",
-                )
-            value = self._value(name, dtype, shape, where)
-            if array is not None and array.shape == shape:
+            first = outputs[0].shape if outputs and not call.charged else (0,)
+            value = self._output(name, inferred[name], array, call, first, where)
+            if array is not None and array.shape == value.shape:
                 value.known = array
-            value.producer = call
-            value.from_input = any(value.from_input for value in inputs) or not call.deterministic
-            value.from_file = from_file
             outputs.append(value)
         call.outputs = tuple(outputs)
-        if call.op_type == "ConstantOfShape" and not call.domain and outputs[0].from_file:
-            outputs[0].is_leaf, outputs[0].producer = True, None
+        if call.op_type == "ConstantOfShape" and not call.domain and all(v.from_file for v in call.data_inputs):
+            outputs[0].is_leaf = outputs[0].from_file = True
             return
-        mark_view(call)
-        check_call(call, where)
-        self.calls.append(call)
+        self._table.add(call, where)
+
+    def _output(
+        self, name: str, inferred: Inferred, array: Array | None, call: Call, absent: tuple[int, ...], where: str
+    ) -> Value:
+        shape = inferred.shape
+        if shape is None and array is not None:
+            shape = array.shape
+        if shape is None and name in self._absent:
+            shape = absent  # the file leaves this output out, so nobody can bind it
+        if shape is None:
+            reason = "is not declared by the file" if call.charged else "depends on data"
+            shape = self._data_shapes.bind(name, inferred.dims, where, reason)
+        return self._table.make(name, inferred.dtype, shape, where)
 
     def _known_outputs(
         self, node: NodeProto, call: Call, inferred: Mapping[str, Inferred], where: str
@@ -173,126 +274,8 @@ class Walk:
             return [self._rules.measured(call)]
         return self._rules.compute(node, call, inferred, where) if call.deterministic else None
 
-    def _value(self, name: str, dtype: str, shape: tuple[int, ...], where: str) -> Value:
-        if any(size < 0 for size in shape):
-            raise InvalidModelError(f"{where} makes {quoted(name)} of shape {shape_text(shape)}", remedy=REMEDY)
-        value = Value(name, dtype, shape)
-        if value.nbytes >= MAX_NBYTES:
-            raise InvalidModelError(f"{where} makes {quoted(name)} of {value.nbytes} bytes", remedy=REMEDY)
-        self.values[name] = value
-        return value
-
-    def _constant(self, node: NodeProto, where: str) -> None:
-        leaf(self.values, node.output[0], constant_tensor(node, where), where)
-
-    def _fresh(self, name: str) -> str:
-        while name in self.values or name in self._used:
-            name += "_"
-        return name
-
-    def _split_to_sequence(self, node: NodeProto, name: str, where: str) -> None:
-        """Becomes a Split: torch's exporter writes chunk and split as a sequence read at constant positions."""
-        call = Call(name, "Split", "", self._inputs(node, where), scope=scope_of(node))
-        data = call.inputs[0]
-        assert data is not None
-        attributes = attributes_of(node)
-        axis = attributes.get("axis", 0)
-        assert isinstance(axis, int)
-        if not -len(data.shape) <= axis < len(data.shape):
-            raise InvalidModelError(f"{where}: axis {axis} is outside {shape_text(data.shape)}", remedy=REMEDY)
-        axis %= len(data.shape)
-        squeeze = len(call.inputs) < 2 and attributes.get("keepdims", 1) == 0
-        sizes = self._part_sizes(call, data.shape[axis], where)
-        call.inputs, call.attributes = (data,), {"axis": axis}
-        parts = []
-        for index, size in enumerate(sizes):
-            shape = (*data.shape[:axis], size, *data.shape[axis + 1 :])
-            part = self._value(self._fresh(f"{node.output[0]}.{index}"), data.dtype, shape, where)
-            part.producer, part.from_input, part.from_file = call, data.from_input, data.from_file
-            parts.append(part)
-        call.outputs = tuple(parts)
-        mark_view(call)
-        self.calls.append(call)
-        pieces = [self._squeezed(part, axis, call) for part in parts] if squeeze else parts
-        self._unnamed.update(id(piece) for piece in pieces)
-        self._pieces[node.output[0]] = pieces
-
-    def _part_sizes(self, call: Call, length: int, where: str) -> list[int]:
-        if len(call.inputs) < 2:
-            sizes = [1] * min(length, 2**20)
-        else:
-            split = call.known(1)
-            if split is None:
-                raise UnsupportedOpError(f"{where}: its split is not constant", remedy="export with constant sizes")
-            sizes = [int(size) for size in split.ravel()]
-            if split.ndim == 0:
-                step = max(sizes[0], 1)
-                count = min(-(-length // step), 2**20)
-                sizes = [min(step, length - start * step) for start in range(count)]
-        if sum(sizes) != length or min(sizes, default=0) < 0:
-            raise InvalidModelError(f"{where}: parts {shape_text(sizes[:8])} do not add up to {length}", remedy=REMEDY)
-        return sizes
-
-    def _squeezed(self, part: Value, axis: int, split: Call) -> Value:
-        shape = part.shape[:axis] + part.shape[axis + 1 :]
-        value = self._value(self._fresh(f"{part.name}_squeezed"), part.dtype, shape, split.name)
-        call = Call(f"{split.name}_{part.name}", "Squeeze", "", (part,), (value,), {"axes": (axis,)})
-        value.producer, value.from_input, value.from_file = call, part.from_input, part.from_file
-        mark_view(call)
-        self.calls.append(call)
-        return value
-
-    def _sequence_at(self, node: NodeProto, name: str, where: str) -> None:
-        sequence, position = node.input
-        pieces, index = self._pieces.get(sequence), self.values[position].known if position in self.values else None
-        if pieces is None or index is None:
-            raise UnsupportedOpError(
-                f"{where} reads a sequence that is not a SplitToSequence at a constant position",
-                remedy="export the model without sequences of tensors",
-            )
-        at = int(index.ravel()[0])
-        if not -len(pieces) <= at < len(pieces):
-            raise InvalidModelError(f"{where} reads part {at} of {len(pieces)}", remedy=REMEDY)
-        piece = pieces[at]
-        if node.output[0] not in self.values:
-            if id(piece) in self._unnamed:
-                self._unnamed.discard(id(piece))
-                piece.name = node.output[0]
-            self.values[node.output[0]] = piece
-
-
-def leaf(values: dict[str, Value], name: str, tensor: TensorProto, where: str) -> Value:
-    """Enter an initializer or a Constant; its contents are decoded only when they are small and in the file."""
-    shape = tuple(tensor.dims)
-    if any(size < 0 for size in shape):
-        raise InvalidModelError(f"{where} has shape {shape_text(shape)}", remedy=REMEDY)
-    value = Value(name, dtype_name(tensor.data_type, where), shape, from_file=True, is_leaf=True)
-    if value.nbytes >= MAX_NBYTES:
-        raise InvalidModelError(f"{where} has {value.nbytes} bytes", remedy=REMEDY)
-    if tensor.data_location == 0 and keeps_contents(value.dtype, value.numel):
-        value.known = contents(tensor, where)
-    values[name] = value
-    return value
-
 
 def _is_inference_batch_norm(node: NodeProto, call: Call, opset: int) -> bool:
     if opset >= 14:
         return not call.attributes.get("training_mode", 0)
     return len(node.output) == 1 if opset >= 7 else bool(call.attributes.get("is_test", 0))
-
-
-def scope_of(node: NodeProto) -> str:
-    """The module path that torch's exporter recorded for a node, or nothing."""
-    recorded = {entry.key: entry.value for entry in node.metadata_props}
-    scopes: Iterable[object] = ()
-    text = recorded.get("pkg.torch.onnx.name_scopes", "")
-    if text and len(text) < 10_000:
-        try:
-            parsed = ast.literal_eval(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            parsed = ()
-        scopes = parsed if isinstance(parsed, list) else ()
-    elif "namespace" in recorded:
-        scopes = [part.split(":")[0].strip() for part in recorded["namespace"].split("/")]
-    modules = [scope for scope in scopes if isinstance(scope, str)][:-1]
-    return modules[-1] if modules else ""

@@ -50,6 +50,19 @@ class Value(Sized):
         return self if self.view_of is None else self.view_of
 
 
+def inputs_behind(value: Value) -> list[str]:
+    """Names of the graph inputs that the contents of a value depend on, nearest first."""
+    seen, found, queue = {id(value)}, list[str](), [value]
+    for current in queue:
+        if current.is_input:
+            found.append(current.name)
+        for source in () if current.producer is None else current.producer.data_inputs:
+            if id(source) not in seen:
+                seen.add(id(source))
+                queue.append(source)
+    return found
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One node with its values at hand; an absent optional input is None."""
@@ -63,6 +76,8 @@ class Call:
     view: View = View.NONE
     deterministic: bool = True
     scope: str = ""
+    charged: bool = False  # of an op that is not known; charged with all of its inputs and outputs
+    copied: tuple[tuple[int, int], ...] = ()  # (input, bytes) of those that the op copies into a dense layout first
 
     @property
     def data_inputs(self) -> tuple[Value, ...]:

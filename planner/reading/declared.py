@@ -1,0 +1,60 @@
+"""What a file declares about its own values; the only source for ops that the onnx library does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from json import dumps as quoted
+from typing import TYPE_CHECKING
+
+from ..errors import UnsupportedOpError
+from .data_shapes import Partial
+
+if TYPE_CHECKING:
+    from .shapes import GraphProto, ValueInfoProto
+
+
+class DeclaredTypes:
+    """Element types and shapes by name, with the symbolic dimensions that were bound put in.
+
+    ``rebatch`` is (old, new) where a static batch was changed.
+    """
+
+    def __init__(self, dims: Mapping[str, int], rebatch: tuple[int, int] | None) -> None:
+        self._dims = dict(dims)
+        self._rebatch = rebatch
+        self._types: dict[str, ValueInfoProto] = {}
+
+    def add(self, graph: GraphProto, names: Mapping[str, str]) -> None:
+        """Enter the declarations of a graph, whose values may have been renamed by ``names``."""
+        entries: Iterable[ValueInfoProto] = (*graph.value_info, *graph.output)
+        for entry in entries:
+            if entry.type.HasField("tensor_type"):
+                self._types.setdefault(names.get(entry.name, entry.name), entry)
+
+    def element_type(self, name: str) -> int:
+        """The ONNX element type of a value, 0 where the file does not declare it."""
+        entry = self._types.get(name)
+        return 0 if entry is None else int(entry.type.tensor_type.elem_type)
+
+    def dims(self, name: str, *, batched: bool) -> Partial:
+        """The declared shape; ``batched`` lets a leading old batch become the new one."""
+        entry = self._types.get(name)
+        if entry is None or not entry.type.tensor_type.HasField("shape"):
+            return None
+        sizes: list[int | None] = []
+        for dim in entry.type.tensor_type.shape.dim:
+            if dim.WhichOneof("value") == "dim_value":
+                sizes.append(dim.dim_value if dim.dim_value > 0 else None)
+            else:
+                sizes.append(self._dims.get(dim.dim_param))
+        if batched and self._rebatch is not None and sizes and sizes[0] == self._rebatch[0]:
+            sizes[0] = self._rebatch[1]
+        return tuple(sizes)
+
+
+def missing_type(name: str, where: str) -> UnsupportedOpError:
+    """The error for an output of an unknown op whose element type the file does not declare."""
+    return UnsupportedOpError(
+        f"{where} cannot be charged: the file does not declare the element type of its output {quoted(name)}",
+        remedy="save the model with the types of its values (value_info), as the tool that knows the op infers them",
+    )
