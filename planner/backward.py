@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from .backward_rules import is_differentiable, is_known, saved_for_backward, shares_gradient
+from .backward_rules import ESTIMATED, call_of, is_differentiable, is_known, saved_for_backward, shares_gradient
 from .errors import UsageError
 from .graph import Graph, Op, Role, Storage, View
+from .rules.on_cpu import saved_on_cpu
 from .training import BackwardOp, Gradient, GradientEdge, Stationary, TrainingGraph, TrainingOp
 
 CPU_GENERATOR_STATE_NBYTES = 5056  # torch.get_rng_state().numel()
@@ -81,18 +82,25 @@ def _needs_gradient(graph: Graph, trainable: frozenset[int]) -> list[bool]:
 
 
 def derive_backward(
-    graph: Graph, *, frozen: tuple[str, ...] = (), optimizer: str | None = None, grad_accumulation: bool = False
+    graph: Graph,
+    *,
+    frozen: tuple[str, ...] = (),
+    optimizer: str | None = None,
+    grad_accumulation: bool = False,
+    on_cpu: bool = False,
 ) -> TrainingGraph:
     """Apply the training rules to a forward graph.
 
     ``optimizer`` is a key of OPTIMIZER_STATES or None; its state counts per trainable parameter byte.
-    ``grad_accumulation`` keeps a second full set of parameter gradients alive all step.
+    ``grad_accumulation`` keeps a second full set of parameter gradients alive all step. ``on_cpu``
+    charges what torch keeps on a CPU where that differs from a GPU.
     """
     trainable = trainable_parameters(graph, frozen)
     needs = _needs_gradient(graph, trainable)
     slots = _Slots(graph)
     seeds = tuple(dict.fromkeys(slots.of(t) for t in graph.outputs if needs[t] and graph.tensors[t].is_float))
     differentiated = _ops_with_backward(graph, needs, slots, set(seeds))
+    handed_in = _shared_outputs(graph, needs, slots)
 
     storages: list[Storage] = []
     index: dict[int, int] = {}  # graph storage -> training storage
@@ -119,7 +127,9 @@ def derive_backward(
         backward: BackwardOp | None = None
         hidden: tuple[int, ...] = ()
         if position in differentiated:
-            backward, hidden = _backward_op(graph, op, needs, slots, moved, len(storages))
+            backward, hidden = _backward_op(graph, op, needs, slots, moved, len(storages), on_cpu)
+            more = tuple(seed for gradient in backward.takes for seed in handed_in.get(gradient, ()))
+            backward = replace(backward, takes=backward.takes + more)
         reads: tuple[int, ...] = ()
         writes: tuple[int, ...] = ()
         if op.view is View.NONE:
@@ -141,12 +151,32 @@ def derive_backward(
         tuple(storages),
         tuple(slots.gradients),
         outputs,
-        seeds,
+        seeds + tuple(seed for more in handed_in.values() for seed in more),
         _stationary(graph, trainable, optimizer, grad_accumulation),
         tuple(tuple(names) for names in aliases),
         graph.fingerprint,
         (*graph.assumed, *_assumed(graph, differentiated)),
     )
+
+
+def _shared_outputs(graph: Graph, needs: list[bool], slots: _Slots) -> dict[int, tuple[int, ...]]:
+    """Gradients that the caller hands in for outputs that are bijective views of one tensor: slot -> one for each.
+
+    The slot itself then holds their sum. All are charged from the start to the backward of the op that made
+    the tensor; torch adds them up as they arrive.
+    """
+    outputs: dict[int, list[str]] = {}
+    for tensor in dict.fromkeys(graph.outputs):
+        if needs[tensor] and graph.tensors[tensor].is_float:
+            outputs.setdefault(slots.of(tensor), []).append(graph.tensors[tensor].name)
+    handed_in: dict[int, tuple[int, ...]] = {}
+    for slot, names in outputs.items():
+        if len(names) > 1:
+            first = len(slots.gradients)
+            nbytes = slots.gradients[slot].nbytes
+            slots.gradients += [Gradient(f"gradient of output {name}", nbytes) for name in names]
+            handed_in[slot] = tuple(range(first, len(slots.gradients)))
+    return handed_in
 
 
 def _ops_with_backward(graph: Graph, needs: list[bool], slots: _Slots, arriving: set[int]) -> frozenset[int]:
@@ -164,11 +194,19 @@ def _ops_with_backward(graph: Graph, needs: list[bool], slots: _Slots, arriving:
 
 
 def _backward_op(
-    graph: Graph, op: Op, needs: list[bool], slots: _Slots, moved: Callable[[int], int | None], next_storage: int
+    graph: Graph,
+    op: Op,
+    needs: list[bool],
+    slots: _Slots,
+    moved: Callable[[int], int | None],
+    next_storage: int,
+    on_cpu: bool,
 ) -> tuple[BackwardOp, tuple[int, ...]]:
     """The backward of one op and the sizes of its hidden buffers, which get storages from ``next_storage`` on."""
     positions = frozenset(p for p, i in enumerate(op.inputs) if i is not None and needs[i])
     saved = saved_for_backward(op, graph, positions)
+    if on_cpu:
+        saved = saved_on_cpu(call_of(op, graph, positions)) or saved
     tensors = [op.inputs[p] for p in saved.inputs if p < len(op.inputs)] + [op.outputs[p] for p in saved.outputs]
     reads = tuple(dict.fromkeys(s for t in tensors if t is not None and (s := moved(t)) is not None))
     hidden = saved.hidden_nbytes
@@ -221,7 +259,6 @@ def _assumed(graph: Graph, differentiated: frozenset[int]) -> tuple[str, ...]:
         f"{name}: no rule, its backward is charged with all inputs and outputs, hidden buffers unknown"
         for name in unknown
     ]
-    roots = [graph.tensors[t].storage for t in graph.outputs if graph.tensors[t].role is Role.ACTIVATION]
-    if len(set(roots)) < len(roots):
-        notes.append("outputs that share memory: one output gradient is charged for all of them")
+    kinds = sorted({op.op_type for i, op in enumerate(graph.ops) if i in differentiated and is_known(op)})
+    notes += [f"{kind}: {ESTIMATED[kind]}" for kind in kinds if kind in ESTIMATED]
     return tuple(notes)

@@ -25,7 +25,7 @@ LEVELS: tuple[tuple[frozenset[str], ...], ...] = tuple(
         ("annotations",),
         (
             "onnx_reader reading",
-            "backward backward_rules costs",
+            "backward backward_rules rules contraction costs devices flops op_workspace",
         ),
         ("problem",),
         ("solution",),
@@ -34,6 +34,7 @@ LEVELS: tuple[tuple[frozenset[str], ...], ...] = tuple(
         ("simulate",),
         ("plan_record",),
         ("plan_writer", "plan_reader"),
+        ("assumptions",),
         ("model",),
         ("pipeline",),
         ("__init__",),

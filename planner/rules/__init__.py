@@ -1,0 +1,1 @@
+"""Training semantics by family of ops; backward_rules.py puts the tables together."""

@@ -1,0 +1,31 @@
+"""What torch keeps on a CPU and not on a GPU, where one fused kernel does it: masks of dropouts, RMS norms."""
+
+from __future__ import annotations
+
+from math import prod
+
+from .call import FLOAT_NBYTES, RuleCall, Saved, item_nbytes, statistic_nbytes
+
+
+def saved_on_cpu(call: RuleCall) -> Saved | None:
+    """What the backward of ``call`` reads on a CPU, None where it is the same as on a GPU."""
+    if call.op.domain:
+        return None
+    if call.op.op_type == "Dropout":  # noise in the data type of the input instead of one byte an element
+        return Saved(hidden_nbytes=(call.output.nbytes,))
+    if call.op.op_type == "RMSNormalization":
+        return _rms_norm(call)
+    return None
+
+
+def _rms_norm(call: RuleCall) -> Saved:
+    """x * rsqrt(mean(x^2) + epsilon) in float32 at least, kept for the weight's gradient, beside x and the rsqrt."""
+    shape = call.first.shape
+    rows = prod(shape[: call.integer("axis", -1) % len(shape)])
+    width = max(item_nbytes(call.first), FLOAT_NBYTES)
+    hidden = [rows * statistic_nbytes(call.first)]
+    if call.needed(1):
+        hidden.append(call.first.numel * width)
+    if item_nbytes(call.first) == width:
+        return Saved(call.present((0, 1)), (), tuple(hidden))
+    return Saved(call.present((1,)), (), (call.first.numel * width, *hidden))
