@@ -31,7 +31,8 @@ class Row:
     """One strategy at one budget. Peaks and times are None where it has no plan within the budget.
 
     ``optimal_ns`` is the recomputation time of `optimal` within this row's own activation peak;
-    ``bounded`` says that the strategy proves a bound.
+    ``bounded`` says that the strategy proves a bound, ``infeasible`` that the budget lies below the proven
+    floor, so that no strategy has a plan.
     """
 
     strategy: str
@@ -43,6 +44,7 @@ class Row:
     bounded: bool = False
     seconds: float = 0.0
     optimal_ns: int | None = None
+    infeasible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def _run(
     solve = strategy_named(name)
     started = time.perf_counter()
     solution = solve(problem, limit, time_limit_s=time_limit_s, seed=seed, **options)
-    row = Row(name, budget, seconds=time.perf_counter() - started)
+    below = limit is not None and limit < problem.floor_nbytes
+    row = Row(name, budget, seconds=time.perf_counter() - started, infeasible=below)
     if solution.decisions is None:
         return row
     _, timeline = replay(problem, solution)
@@ -146,7 +149,7 @@ def print_rows(out: Console, comparison: Comparison) -> None:
             table.add_section()
             previous = row.budget
         if row.activation_nbytes is None or row.recompute_ns is None:
-            cells = ["no plan found", "", "", "", "", f"{row.seconds:.1f}", ""]
+            cells = ["infeasible" if row.infeasible else "no plan found", "", "", "", "", f"{row.seconds:.1f}", ""]
         else:
             cells = [
                 format_nbytes(row.activation_nbytes),
@@ -172,5 +175,5 @@ def print_rows(out: Console, comparison: Comparison) -> None:
         out,
         "",
         "peak: of activations, of all: of store-all's; overhead, bound, gap: of a store-all step; "
-        "optimal: its overhead within the peak of this row",
+        "optimal: its overhead within the peak of this row; infeasible: proven, the budget lies below the floor",
     )

@@ -1,4 +1,4 @@
-"""The command line. `ogc-plan MODEL --budget 3GB` is the default command; show, compare and verify are named.
+"""The command line. `ogc-plan MODEL --budget 3GB` is the default command; all others are named.
 
 Everything heavy is imported inside a command, so that ``--help`` answers at once.
 """
@@ -154,14 +154,17 @@ def plan(model: str, **options: Any) -> None:
         if target is not None:
             spinner.now(f"writing {target}")
             write_to(made, target)
+    from .glob_effects import without_effect
     from .report import print_plan, summary
 
+    idle = without_effect(made, options["keep"], options["recompute"])
     if data and target != STDIO:
-        _print_json(summary(made, target))
+        _print_json({**summary(made, target), "without_effect": idle})
     if not options["quiet"]:
         people = sys.stderr if data or target == STDIO else sys.stdout
         place = {None: "nowhere: pass -o plan.json to keep the plan", STDIO: "to standard output"}
-        print_plan(console(people), made, verbose=options["verbose"], written=place.get(target) or str(target))
+        written = place.get(target) or str(target)
+        print_plan(console(people), made, verbose=options["verbose"], written=written, notes=idle)
 
 
 @cli.command(add_help_option=False)
@@ -266,6 +269,18 @@ def verify(plan_file: str, model: str | None, **options: Any) -> None:
         _print_json(verdict.data())
     elif not options["quiet"]:
         verdict.print(console(sys.stdout))
+
+
+@cli.command(add_help_option=False)
+@output_options()
+def devices(**options: Any) -> None:
+    """The devices that --device knows, and how to describe another."""
+    from . import device_report
+
+    if options["format"] == "json":
+        _print_json(device_report.describe())
+    else:
+        device_report.print_devices(console(sys.stdout), verbose=options["verbose"])
 
 
 def _print_json(value: Any) -> None:

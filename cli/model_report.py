@@ -13,6 +13,7 @@ from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.units import format_both, format_nbytes, format_ns
 from rich.text import Text
 
+from .explanation import explain, parameters_data, print_explanation
 from .report import field, listed, name_of, percent, plain_table, source_line, timed_by
 from .terminal import one_line
 
@@ -115,6 +116,8 @@ def describe(model: Model, *, everything: bool) -> dict[str, Any]:
         "time_source": model.time_source,
         "largest_storages": _largest(model, None if everything else LARGEST),
         "assumed": list(training.assumed),
+        "explanation": explain(model),
+        "parameters": parameters_data(model),
     }
     if everything:
         data["tensors"] = (
@@ -155,8 +158,8 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
     _print_memory(out, data)
     _print_largest(out, data)
     field(out, "step time", f"{format_ns(data['store_all']['step_ns'])} store-all ({timed_by(data['time_source'])})")
-    if data["assumed"]:
-        field(out, "assumed", listed(data["assumed"], verbose))
+    out.print()
+    print_explanation(out, data["explanation"], verbose=verbose)
     if verbose:
         out.print()
         _print_tensors(out, model)

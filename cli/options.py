@@ -14,6 +14,7 @@ import click
 from ogc_plan.planner.errors import UsageError
 
 if TYPE_CHECKING:
+    from ogc_plan.planner.devices import Device
     from ogc_plan.planner.model import Model
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -113,10 +114,12 @@ class ModelOptions:
     input: tuple[str, ...]
     batch: int | None
     device: str | None
+    device_spec: str | None
     frozen: tuple[str, ...]
     optimizer: str | None
     grad_accumulation: bool
     ignore_annotations: bool
+    charge_unknown: bool
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> ModelOptions:
@@ -125,14 +128,19 @@ class ModelOptions:
 
     def given(self) -> list[str]:
         """The options that differ from their defaults, as written."""
-        plain = {"dim": (), "input": (), "batch": None, "device": None, "frozen": (), "optimizer": None}
-        changed = [name for name, value in plain.items() if getattr(self, name) != value]
-        changed += [name for name in ("grad_accumulation", "ignore_annotations") if getattr(self, name)]
+        changed = [field.name for field in fields(self) if getattr(self, field.name) not in ((), None, False)]
         return ["--" + name.replace("_", "-") for name in changed]
 
     def load(self, path: str) -> Model:
         """Read the model file with these options."""
         dims, inputs = parse_dims(self.dim), parse_inputs(self.input)
+        device: str | Device | None = self.device
+        if self.device_spec is not None:
+            if device is not None:
+                raise UsageError("--device and --device-spec both name a device", remedy="pass one of them")
+            from ogc_plan.planner.devices import read_device
+
+            device = read_device(self.device_spec)
         from ogc_plan.planner.model import load_model
 
         return load_model(
@@ -143,8 +151,9 @@ class ModelOptions:
             frozen=self.frozen,
             optimizer=self.optimizer,
             grad_accumulation=self.grad_accumulation,
-            device=self.device,
+            device=device,
             ignore_annotations=self.ignore_annotations,
+            charge_unknown=self.charge_unknown,
         )
 
 
@@ -162,15 +171,27 @@ def model_options() -> Callable[[Command], Command]:
     return _stacked(
         [
             click.option("--dim", multiple=True, metavar="NAME=N", help="Value of a symbolic dimension, e.g. seq=512."),
-            click.option("--input", multiple=True, metavar="NAME=SHAPE", help="Shape of an input: data=64x3x224x224."),
+            click.option(
+                "--input",
+                "--shape",
+                multiple=True,
+                metavar="NAME=SHAPE",
+                help="Shape of an input, data=64x3x224x224, or of a tensor whose shape depends on data.",
+            ),
             click.option("--batch", callback=_whole(1), metavar="N", help="Size of the batch dimension."),
             click.option(
-                "--device", metavar="NAME", help="Device to time ops for (h200; where times were measured: measured)."
+                "--device",
+                metavar="NAME",
+                help="Device to time ops for (h200; where times were measured: measured). See: ogc-plan devices.",
             ),
+            click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
             click.option("--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient."),
             click.option("--optimizer", metavar="NAME", help="Count its states: sgd, momentum, adam, adamw."),
             click.option("--grad-accumulation", is_flag=True, help="Keep a second set of parameter gradients."),
             click.option("--ignore-annotations", is_flag=True, help="Plan the bare ONNX graph of an annotated file."),
+            click.option(
+                "--charge-unknown", is_flag=True, help="Plan unknown ops too, with all inputs and outputs charged."
+            ),
         ]
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ogc_plan.planner.annotations import Source
@@ -12,6 +13,7 @@ from ogc_plan.planner.plan_writer import to_json
 from ogc_plan.planner.problem import Scope, build_problem
 from ogc_plan.planner.schedule import Schedule
 from ogc_plan.planner.simulate import Timeline
+from ogc_plan.planner.training import TrainingGraph
 from ogc_plan.planner.units import format_both, format_nbytes, format_ns
 from rich import box
 from rich.table import Table
@@ -38,7 +40,9 @@ def percent(share: float) -> str:
 
 
 def name_of(text: str, limit: int = 60) -> Text:
-    """A name from a file, safe to print."""
+    """A name from a file, safe to print; a long one loses its middle, for its end tells it from its neighbours."""
+    if len(text) > limit:
+        text = f"{text[: limit // 3]}...{text[len(text) - (limit - limit // 3 - 3) :]}"
     return Text(one_line(text, limit), no_wrap=True, overflow="ellipsis")
 
 
@@ -68,13 +72,12 @@ def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
     }
 
 
-def not_covered(plan: Plan) -> list[str]:
-    """What a training step may hold beyond the plan's bytes."""
+def not_covered(graph: TrainingGraph, optimizer: str | None) -> list[str]:
+    """What a training step may hold beyond the planned bytes."""
     missing = []
-    graph = plan.graph
     if any(graph.gradients[seed].nbytes > 8 for seed in graph.seeds):
         missing.append("a loss computed outside the model")
-    if plan.budget.optimizer is None:
+    if optimizer is None:
         missing.append("optimizer states (no --optimizer given)")
     missing.append("temporaries of optimizer.step()")
     return missing
@@ -191,8 +194,8 @@ def plain_table(*headings: str, left: tuple[int, ...] = (0,), gap: int = 3) -> T
     return table
 
 
-def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str) -> None:
-    """The whole report; ``written`` says where the plan is."""
+def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str, notes: Iterable[str] = ()) -> None:
+    """The whole report; ``written`` says where the plan is, ``notes`` are added to the plan's own."""
     schedule, store_all = store_all_timeline(plan.graph, plan.costs)
     model = plan.model
     shaped = [f"{name}={value}" for name, value in model.dims]
@@ -212,10 +215,10 @@ def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str) -> None
     field(out, "proof", proof_line(plan))
     field(out, "floor set by", _binding(plan))
     field(out, "timed by", timed_by(plan.time.source))
-    field(out, "not covered", "; ".join(not_covered(plan)))
+    field(out, "not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer)))
     if model.assumed:
         field(out, "assumed", listed(list(model.assumed), verbose))
-    for note in plan.certificate.notes:
+    for note in (*plan.certificate.notes, *notes):
         field(out, "note", one_line(note, 300))
     if verbose:
         _print_details(out, plan)
@@ -243,7 +246,7 @@ def summary(plan: Plan, written: str | None) -> dict[str, Any]:
         "ops": len(plan.graph.ops),
         "steps": len(plan.schedule),
         "kept": len(plan.kept),
-        "not_covered": not_covered(plan),
+        "not_covered": not_covered(plan.graph, plan.budget.optimizer),
         "written": written,
     }
     return head

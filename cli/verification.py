@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ogc_plan.planner.devices import DEVICES, MEASURED
 from ogc_plan.planner.errors import ModelError, PlanMismatchError, UsageError
 from ogc_plan.planner.model import Model, load_model
 from ogc_plan.planner.plan_record import Plan
@@ -13,6 +14,7 @@ from ogc_plan.planner.units import format_both, format_ns
 from rich.text import Text
 
 from .report import SCOPES, field, name_of, percent, plain_table, source_line
+from .terminal import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,11 +23,13 @@ if TYPE_CHECKING:
 def rebuild(plan: Plan, path: str, shown: str) -> Model:
     """The model as the plan's options shape it.
 
+    Times for a device that only a --device-spec file describes are those of the plan; its bytes are derived
+    afresh. Unknown ops are charged where the file has them: without --charge-unknown there is no plan of it.
     Raises PlanMismatchError where these options do not fit the file: then it is another model.
     """
     record, budget = plan.model, plan.budget
     try:
-        return load_model(
+        model = load_model(
             path,
             dims=dict(record.dims),
             inputs=dict(record.inputs),
@@ -33,8 +37,9 @@ def rebuild(plan: Plan, path: str, shown: str) -> Model:
             frozen=budget.frozen,
             optimizer=budget.optimizer,
             grad_accumulation=budget.grad_accumulation,
-            device=budget.device,
+            device=None if _is_described(plan) else budget.device,
             ignore_annotations=record.annotations is None,
+            charge_unknown=True,
         )
     except (UsageError, ModelError) as error:
         if error.exit_code != UsageError.exit_code:
@@ -43,6 +48,23 @@ def rebuild(plan: Plan, path: str, shown: str) -> Model:
             f"{shown!r} does not take the options of the plan, which was made for {record.file!r}: {error}",
             remedy="verify with the model the plan was made for",
         ) from error
+    return _timed_as(plan, model) if _is_described(plan) else model
+
+
+def _is_described(plan: Plan) -> bool:
+    """Whether the plan's device is not built in: a file for --device-spec described it."""
+    return plan.budget.device != MEASURED and plan.budget.device not in DEVICES
+
+
+def _timed_as(plan: Plan, model: Model) -> Model:
+    """The model with the plan's times; unchanged where it has other ops, which `pipeline.verify` tells."""
+    if len(plan.costs) != len(model.costs):
+        return model
+    costs = tuple(
+        replace(mine, forward_ns=theirs.forward_ns, backward_ns=theirs.backward_ns)
+        for mine, theirs in zip(model.costs, plan.costs, strict=True)
+    )
+    return replace(model, costs=costs, device=plan.budget.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +95,10 @@ class Verdict:
             return "the graph derived afresh from the same file"
         return "the graph derived afresh; the file differs from the planned one in what does not matter, e.g. weights"
 
+    def _taken(self) -> bool:
+        """Whether the times are the plan's own, and none to compare them with."""
+        return self.model is None or _is_described(self.plan)
+
     def data(self) -> dict[str, Any]:
         """For programs; bytes and ns."""
         return {
@@ -83,6 +109,7 @@ class Verdict:
                 {"what": what, "promised": promised, "replayed": replayed, "unit": "ns" if i > 1 else "bytes"}
                 for i, (what, promised, replayed) in enumerate(self._pairs())
             ],
+            "times": "of the plan" if self._taken() else "derived",
             "budget": {"nbytes": self.plan.budget.nbytes, "scope": self.plan.budget.scope},
         }
 
@@ -96,6 +123,9 @@ class Verdict:
         bounded = peak.total_nbytes if budget.scope == "total" else peak.activation_nbytes
         field(out, "plan", f"made for {name_of(self.plan.model.file)}, {len(self.plan.schedule):,} steps")
         field(out, "replayed on", self._graph())
+        if self.model is not None and self._taken():
+            device = one_line(self.plan.budget.device, 60)
+            field(out, "times", f"those of the plan: the device {device!r} is not built in, a file described it")
         out.print()
         out.print(table)
         out.print()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .annotations import Annotation as Annotation
     from .annotations import OpWork as OpWork
+    from .devices import Device as Device
+    from .devices import read_device as read_device
     from .model import Model as Model
     from .model import from_annotation as from_annotation
     from .model import load_model as load_model
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Annotation": "annotations",
+    "Device": "devices",
+    "read_device": "devices",
     "OpWork": "annotations",
     "Model": "model",
     "check": "pipeline",

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from .annotations import Annotation, Source, fingerprint
+from .assumptions import nothing_to_train
 from .backward import derive_backward, with_options
-from .costs import DEVICES, MEASURED, device_named, roofline, work_costs
-from .errors import StorageError, UsageError
+from .costs import roofline, work_costs
+from .devices import DEVICES, MEASURED, Device, device_named
+from .errors import InvalidModelError, StorageError, UsageError
 from .graph import Graph
 from .problem import Problem, Scope, build_problem
 from .schedule import Schedule, lower
@@ -107,15 +109,19 @@ def load_model(
     frozen: Iterable[str] = (),
     optimizer: str | None = None,
     grad_accumulation: bool = False,
-    device: str | None = None,
+    device: str | Device | None = None,
     ignore_annotations: bool = False,
+    charge_unknown: bool = False,
 ) -> Model:
     """Read an ONNX file and derive what a training step of it computes, holds and costs.
 
     A file with annotations is planned from them, unless they are to be ignored. They hold for the
     shapes and trainable parameters of the export, so ``dims``, ``inputs``, ``batch`` and ``frozen``
-    are then refused with a UsageError. ``device`` is the one whose roofline gives the times: by
-    default the h200, or the times measured where annotations have them (``"measured"``).
+    are then refused with a UsageError. ``device`` is the one whose roofline gives the times, by name or with
+    its own figures: by default the h200, or the times measured where annotations have them (``"measured"``).
+    ``inputs`` may also name a tensor inside the graph whose shape depends on data. ``charge_unknown`` plans
+    ops without training semantics, whose inputs and outputs are then all charged; they are refused otherwise.
+    Raises UsageError where no parameter is left to train.
     """
     from .onnx_reader import annotated_part, forward_graph, open_model
 
@@ -142,13 +148,22 @@ def load_model(
         )
     if device == MEASURED:
         raise UsageError(f"{str(path)!r} has no measured times", remedy=f"choose one of {', '.join(DEVICES)}")
-    chosen = device_named(device or DEFAULT_DEVICE)
-    graph = forward_graph(proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch)
-    training = derive_backward(graph, frozen=frozen, optimizer=optimizer, grad_accumulation=grad_accumulation)
+    chosen = device if isinstance(device, Device) else device_named(device or DEFAULT_DEVICE)
+    graph = forward_graph(proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch, charge_unknown=charge_unknown)
+    training = derive_backward(
+        graph,
+        frozen=frozen,
+        optimizer=optimizer,
+        grad_accumulation=grad_accumulation,
+        on_cpu=chosen.name == "cpu",
+    )
     if not training.ops:
-        raise UsageError(
-            f"{str(path)!r} computes nothing from its inputs", remedy="check the file with: ogc-plan show MODEL"
+        raise InvalidModelError(
+            f"{str(path)!r} computes nothing: its outputs do not depend on what it is given",
+            remedy="export the model with inputs",
         )
+    if not any(op.backward is not None for op in training.ops):
+        raise nothing_to_train(graph, str(path), frozen)
     return Model(
         str(path),
         _sha256(path),
@@ -173,7 +188,7 @@ def from_annotation(
     *,
     name: str,
     sha256: str = "",
-    device: str | None = None,
+    device: str | Device | None = None,
     optimizer: str | None = None,
     grad_accumulation: bool = False,
     producer: str | None = None,
@@ -191,7 +206,7 @@ def from_annotation(
         device = MEASURED if annotation.timed else DEFAULT_DEVICE
     if device == MEASURED and not annotation.timed:
         raise UsageError(f"{name!r} has no measured times", remedy=f"choose one of {', '.join(DEVICES)}")
-    chosen = None if device == MEASURED else device_named(device)
+    chosen = device if isinstance(device, Device) else None if device == MEASURED else device_named(device)
     if not graph.ops or not len(graph.ops) == len(annotation.works) == len(annotation.scopes):
         raise ValueError("an annotation needs ops, and a work and a scope for each of them")
     graph.validate()
@@ -210,7 +225,7 @@ def from_annotation(
         training,
         work_costs(annotation.works, chosen),
         annotation.scopes,
-        device,
+        MEASURED if chosen is None else chosen.name,
         optimizer,
         grad_accumulation,
         annotations=Source(annotation.framework, annotation.device),

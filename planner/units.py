@@ -56,14 +56,6 @@ def parse_budget(text: str) -> BudgetText:
     return BudgetText(nbytes=nbytes)
 
 
-def parse_size(text: str) -> int:
-    """A plain size in bytes, as ``parse_budget`` reads it, without percentages."""
-    budget = parse_budget(text)
-    if budget.nbytes is None:
-        raise BudgetSyntaxError(f"{text!r} is not a size in bytes", remedy="write a size such as 500MB")
-    return budget.nbytes
-
-
 def format_nbytes(nbytes: int) -> str:
     """Decimal units with two decimals: ``1.23 GB``; plain bytes below 1 KB."""
     value, sign = float(abs(nbytes)), "-" if nbytes < 0 else ""

@@ -644,7 +644,7 @@ class TestCompare:
         assert [n for n in ("optimal", "greedy", "segments:4", "overhead", "gap") if n not in out] == []
 
     def test_a_budget_without_a_plan_is_a_row(self, run: Call, model: Path) -> None:
-        assert "no plan found" in run("compare", model, "--dim", "batch=1024", "--budget", "1%").out
+        assert "infeasible" in run("compare", model, "--dim", "batch=1024", "--budget", "1%").out
 
     def test_the_table_fits_80_columns(self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("COLUMNS", "80")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ogc_plan.planner.errors import BudgetSyntaxError
-from ogc_plan.planner.units import BudgetText, format_both, format_nbytes, format_ns, parse_budget, parse_size
+from ogc_plan.planner.units import BudgetText, format_both, format_nbytes, format_ns, parse_budget
 
 
 @pytest.mark.parametrize(
@@ -123,17 +123,7 @@ def test_any_text_is_read_or_refused_with_a_budget_error(text: str) -> None:
 
 @given(st.integers(1, 2**62 - 1))
 def test_a_number_of_bytes_reads_back(nbytes: int) -> None:
-    assert parse_size(str(nbytes)) == parse_size(f"{nbytes}B") == nbytes
-
-
-def test_a_plain_size_is_read_like_a_budget() -> None:
-    assert parse_size("1.5GiB") == 3 * 2**29
-
-
-@pytest.mark.parametrize("text", ["60%", "min"])
-def test_a_plain_size_is_no_share(text: str) -> None:
-    with pytest.raises(BudgetSyntaxError, match="is not a size in bytes"):
-        parse_size(text)
+    assert parse_budget(str(nbytes)) == parse_budget(f"{nbytes}B") == BudgetText(nbytes=nbytes)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,166 @@
+"""What `ogc-plan show MODEL` took for granted: in groups, as sentences for people and as data for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ogc_plan.planner import backward_rules
+from ogc_plan.planner.assumptions import Leaf, Parameters, parameters_of
+from ogc_plan.planner.graph import Graph
+from ogc_plan.planner.model import Model
+from ogc_plan.planner.op_workspace import ESTIMATED
+from ogc_plan.planner.training import TrainingGraph
+from ogc_plan.planner.units import format_nbytes
+
+from .report import field, listed, not_covered
+from .terminal import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MARKS = {
+    "training": ("in inference form",),
+    "shapes": ("is bound to", "are changed from batch"),
+    "charged": ("no rule", "are charged as asked"),
+    "estimates": tuple(f"{kind}: {how}" for kind, how in backward_rules.ESTIMATED.items()),
+}
+"""Words by which a sentence of `Graph.assumed` belongs to a group; all others are about the file."""
+
+_LABELS = {
+    "training": "in training",
+    "parameters": "parameters",
+    "not_trained": "not trained",
+    "frozen": "frozen",
+    "gradients": "gradients",
+    "charged": "charged",
+    "estimates": "estimates",
+    "shapes": "shapes",
+    "file": "file",
+    "not_counted": "not counted",
+}
+
+
+def explain(model: Model) -> dict[str, list[str]]:
+    """Sentences by group; a group without any is left out."""
+    groups: dict[str, list[str]] = {group: [] for group in _LABELS}
+    for sentence in model.training.assumed:
+        found = [group for group, marks in _MARKS.items() if any(mark in sentence for mark in marks)]
+        groups[found[0] if found else "file"].append(sentence)
+    if model.graph is not None:
+        told = parameters_of(model.graph, model.training, model.frozen)
+        groups["training"] += _random(model)
+        groups["parameters"] += _told_apart(told)
+        groups["not_trained"] += _not_trained(told.others)
+        groups["frozen"] += [
+            f"{frozen.glob}: {_counted(frozen.parameters, 'parameter')}, {format_nbytes(frozen.nbytes)}"
+            for frozen in told.frozen
+        ]
+        groups["gradients"] += _ends(told) + _integer_outputs(model.graph)
+        groups["estimates"] += _estimates(model, model.graph)
+    groups["not_counted"] += outside(model.training, model.optimizer)
+    return {group: sentences for group, sentences in groups.items() if sentences}
+
+
+def parameters_data(model: Model) -> dict[str, Any] | None:
+    """How parameters were told from other constants, for programs; None for annotations, which record it."""
+    if model.graph is None:
+        return None
+    return asdict(parameters_of(model.graph, model.training, model.frozen))
+
+
+def outside(training: TrainingGraph, optimizer: str | None) -> list[str]:
+    """What a step holds beyond what is planned."""
+    return [
+        *not_covered(training, optimizer),
+        "the framework's own context and libraries, such as a CUDA context or cuBLAS workspaces",
+        "memory that the allocator rounds up or cannot use",
+    ]
+
+
+def print_explanation(out: Console, groups: dict[str, list[str]], *, verbose: bool) -> None:
+    """One paragraph per group; long ones are cut unless ``verbose``."""
+    for group, sentences in groups.items():
+        field(out, _LABELS[group], listed(sentences, verbose or group == "not_counted"))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def _random(model: Model) -> list[str]:
+    """Ops that draw random numbers: each saves the generator's state where it is run again."""
+    state = max((op.random_state_nbytes for op in model.training.ops), default=0)
+    drawn: Counter[tuple[str, bool]] = Counter()
+    for op in model.training.ops:
+        if op.random_state_nbytes:
+            drawn[op.op_type, model.graph is None or backward_rules.is_known(model.graph.ops[op.forward])] += 1
+    return [
+        f"{count:,} {one_line(op_type, 60)} {'at random' if known else 'that may be random'}; "
+        f"one that is recomputed saves {state:,} B of generator state"
+        for (op_type, known), count in drawn.items()
+    ]
+
+
+def _told_apart(told: Parameters) -> list[str]:
+    slots = told.count - told.recorded
+    ways = [f"{told.recorded:,} recorded as such in the file"] * bool(told.recorded)
+    ways += [f"{slots:,} floating constants where their ops take weights"] * bool(slots)
+    trained = f" ({told.trained_elements:,} trained)" if told.trained_elements < told.elements else ""
+    return [f"{_counted(told.count, 'tensor')}, {told.elements:,} elements{trained}: " + ", ".join(ways)]
+
+
+def _not_trained(leaves: tuple[Leaf, ...]) -> list[str]:
+    """Floating constants by the reason why they are no parameters, with the largest of each."""
+    reasons: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        reasons.setdefault(leaf.reason, []).append(leaf)
+    sentences = []
+    for reason, found in reasons.items():
+        first = found[0]
+        largest = f"{one_line(first.name, 60)} {first.dtype}[{'x'.join(map(str, first.shape))}]"
+        one = f"{largest} {one_line(reason, 120)}"
+        more = f" (so are {len(found) - 1:,} more; all {format_nbytes(sum(leaf.nbytes for leaf in found))})"
+        sentences.append(one + more * (len(found) > 1))
+    return sentences
+
+
+def _ends(told: Parameters) -> list[str]:
+    """Where gradients stop, and the parameters that are left without one."""
+    sentences = [
+        f"none goes through {stop.count:,} {one_line(stop.op_type, 60)}, e.g. {one_line(stop.example, 60)!r}"
+        for stop in told.stops
+    ]
+    left = told.without_gradient
+    if left:
+        sentences.insert(0, f"none reaches {_counted(len(left), 'parameter')}: {_some(left)}")
+    return sentences
+
+
+def _integer_outputs(graph: Graph) -> list[str]:
+    names = [graph.tensors[index].name for index in graph.outputs if not graph.tensors[index].is_float]
+    return [f"none starts at {_counted(len(names), 'integer output')}: {_some(names)}"] if names else []
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first three names, and how many there are beside them."""
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return ", ".join(one_line(name, 60) for name in names[:3]) + more
+
+
+def _estimates(model: Model, graph: Graph) -> list[str]:
+    """Workspace and hidden buffers that depend on a library's choice."""
+    kinds: dict[str, list[int]] = {}
+    for planned, cost in zip(model.training.ops, model.costs, strict=True):
+        op = graph.ops[planned.forward]
+        nbytes = max(cost.forward_workspace_nbytes, cost.backward_workspace_nbytes)
+        if nbytes and not op.domain:
+            kinds.setdefault(op.op_type, []).append(nbytes)
+    sentences = [
+        f"{'workspace' if kind in ESTIMATED else 'temporaries'} of {len(sizes):,} {one_line(kind, 60)}, at most "
+        f"{format_nbytes(max(sizes))} each"
+        for kind, sizes in sorted(kinds.items(), key=lambda pair: (pair[0] not in ESTIMATED, -max(pair[1])))
+    ]
+    return [*sentences, f"times: a roofline of the device {one_line(model.device, 60)!r}"]

@@ -1,0 +1,30 @@
+"""Whether the globs of --keep and --recompute made a difference that the plan shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from ogc_plan.planner.plan_record import Plan
+
+
+def without_effect(plan: Plan, keep: Iterable[str], recompute: Iterable[str]) -> list[str]:
+    """A sentence for every glob of which the plan keeps, or recomputes, nothing."""
+    graph = plan.graph
+    kept, runs = set(plan.kept), plan.recomputed
+    again = {storage for op in graph.ops if op.name in runs for storage in op.writes}
+    idle = []
+    for glob in keep:
+        if not any(graph.storages[storage].name in kept for storage in _matched(plan, glob)):
+            idle.append(f"--keep {glob!r} has no effect: no backward waits for what it matches")
+    for glob in recompute:
+        if not again.intersection(_matched(plan, glob)):
+            idle.append(f"--recompute {glob!r} has no effect: nothing that it matches is needed a second time")
+    return idle
+
+
+def _matched(plan: Plan, glob: str) -> list[int]:
+    """The storages in which a tensor of such a name lives."""
+    return [
+        storage for storage, names in enumerate(plan.graph.aliases) if any(fnmatchcase(name, glob) for name in names)
+    ]

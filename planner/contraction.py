@@ -1,0 +1,54 @@
+"""What an Einsum computes: its equation read, and its operands contracted in pairs from the left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+
+
+def _labels(term: str, rank: int) -> list[str] | None:
+    """One label for each dimension; those of an ellipsis are numbered from the right. None if they do not fit."""
+    before, dots, after = term.partition("...")
+    hidden = rank - len(before) - len(after) if dots else 0
+    labels = [*before, *(f".{hidden - position}" for position in range(hidden)), *after]
+    return labels if len(labels) == rank else None
+
+
+def contractions(equation: str, shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, int, int]]:
+    """(right operand, floating-point operations, elements of the result) of every product of a pair.
+
+    The left operand is the first one or the result so far. A dimension that nothing later needs is summed
+    in the product, or before it where only one side has it. No pairs for an equation that does not fit.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(shapes):
+        return []
+    operands: list[list[str]] = []
+    sizes: dict[str, int] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        labels = _labels(term, len(shape))
+        if labels is None:
+            return []
+        operands.append(labels)
+        for label, size in zip(labels, shape, strict=True):
+            sizes[label] = size if sizes.get(label, 1) == 1 else sizes[label]
+    hidden = {label for label in sizes if label.startswith(".")}
+    if arrow:
+        before, dots, after = right.partition("...")
+        kept = {*before, *after} | (hidden if dots else set())
+    else:
+        counts = Counter(label for labels in operands for label in labels)
+        kept = {label for label, count in counts.items() if count == 1} | hidden
+    pairs = []
+    current = set(operands[0])
+    for position in range(1, len(operands)):
+        other = set(operands[position])
+        later = kept.union(*operands[position + 1 :])
+        shared = (current & other) - later
+        current, other = current & (other | later), other & (current | later)
+        flops = (2 if shared else 1) * prod(sizes[label] for label in current | other)
+        current = (current | other) & later
+        pairs.append((position, flops, prod(sizes[label] for label in current)))
+    return pairs
