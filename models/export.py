@@ -61,7 +61,10 @@ def export_module(module: nn.Module, inputs: tuple[Tensor, ...], *, opset: int =
         )
         offset += tensor.nbytes
     for node in model.graph.all_nodes():
-        node.metadata_props.pop("pkg.torch.onnx.stack_trace", None)  # file names of the exporting machine
+        trace = node.metadata_props.pop("pkg.torch.onnx.stack_trace", "").strip()  # file names of the exporting machine
+        line = trace.splitlines()[-1].strip() if trace else ""
+        if line and not line.startswith("File "):
+            node.metadata_props["pkg.torch.onnx.stack_trace"] = line  # tells a dropout of nothing from a copy
     return onnx_ir.serde.serialize_model(model)
 
 
