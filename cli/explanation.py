@@ -15,7 +15,7 @@ from ogc_plan.planner.op_workspace import ESTIMATED
 from ogc_plan.planner.training import TrainingGraph
 from ogc_plan.planner.units import format_nbytes
 
-from .report import field, listed, not_covered
+from .report import counted, field, listed, not_covered
 from .terminal import one_line
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MARKS = {
     "training": ("in inference form",),
     "shapes": ("is bound to", "are changed from batch"),
-    "charged": ("no rule", "are charged as asked"),
+    "charged": ("no rule", "are charged as asked", "does not declare are taken as"),
     "estimates": tuple(f"{kind}: {how}" for kind, how in backward_rules.ESTIMATED.items()),
 }
 """Words by which a sentence of `Graph.assumed` belongs to a group; all others are about the file."""
@@ -55,7 +55,7 @@ def explain(model: Model) -> dict[str, list[str]]:
         groups["parameters"] += _told_apart(told)
         groups["not_trained"] += _not_trained(told.others)
         groups["frozen"] += [
-            f"{frozen.glob}: {_counted(frozen.parameters, 'parameter')}, {format_nbytes(frozen.nbytes)}"
+            f"{frozen.glob}: {counted(frozen.parameters, 'parameter')}, {format_nbytes(frozen.nbytes)}"
             for frozen in told.frozen
         ]
         groups["gradients"] += _ends(told) + _integer_outputs(model.graph)
@@ -86,10 +86,6 @@ def print_explanation(out: Console, groups: dict[str, list[str]], *, verbose: bo
         field(out, _LABELS[group], listed(sentences, verbose or group == "not_counted"))
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
-
-
 def _random(model: Model) -> list[str]:
     """Ops that draw random numbers: each saves the generator's state where it is run again."""
     state = max((op.random_state_nbytes for op in model.training.ops), default=0)
@@ -107,9 +103,9 @@ def _random(model: Model) -> list[str]:
 def _told_apart(told: Parameters) -> list[str]:
     slots = told.count - told.recorded
     ways = [f"{told.recorded:,} recorded as such in the file"] * bool(told.recorded)
-    ways += [f"{slots:,} floating constants where their ops take weights"] * bool(slots)
+    ways += [f"{counted(slots, 'floating constant')} where their ops take weights"] * bool(slots)
     trained = f" ({told.trained_elements:,} trained)" if told.trained_elements < told.elements else ""
-    return [f"{_counted(told.count, 'tensor')}, {told.elements:,} elements{trained}: " + ", ".join(ways)]
+    return [f"{counted(told.count, 'tensor')}, {told.elements:,} elements{trained}: " + ", ".join(ways)]
 
 
 def _not_trained(leaves: tuple[Leaf, ...]) -> list[str]:
@@ -135,13 +131,13 @@ def _ends(told: Parameters) -> list[str]:
     ]
     left = told.without_gradient
     if left:
-        sentences.insert(0, f"none reaches {_counted(len(left), 'parameter')}: {_some(left)}")
+        sentences.insert(0, f"none reaches {counted(len(left), 'parameter')}: {_some(left)}")
     return sentences
 
 
 def _integer_outputs(graph: Graph) -> list[str]:
     names = [graph.tensors[index].name for index in graph.outputs if not graph.tensors[index].is_float]
-    return [f"none starts at {_counted(len(names), 'integer output')}: {_some(names)}"] if names else []
+    return [f"none starts at {counted(len(names), 'integer output')}: {_some(names)}"] if names else []
 
 
 def _some(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from ogc_plan.planner.units import format_both, format_nbytes, format_ns
 from rich.text import Text
 
 from .explanation import explain, parameters_data, print_explanation
-from .report import field, listed, name_of, percent, plain_table, source_line, timed_by
+from .report import counted, field, listed, name_of, path_of, percent, plain_table, source_line, timed_by
 from .terminal import one_line
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
     """For people."""
     data = describe(model, everything=verbose)
     counts = data["counts"]
-    field(out, "model", ", ".join([name_of(model.path, 80).plain, one_line(data["producer"], 40) or "unknown producer",
+    field(out, "model", ", ".join([path_of(model.path, out), one_line(data["producer"], 40) or "unknown producer",
                                    f"opset {data['opset']}"]))  # fmt: skip
     if model.annotations is not None:
         field(out, "annotations", source_line(model.annotations))
@@ -148,11 +148,15 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
     types = [f"{name} {count:,}" for name, count in data["op_types"].items()]
     shown = types if verbose else types[:12]
     rest = f", and {len(types) - len(shown)} more types (-v)" if len(types) > len(shown) else ""
-    field(out, "ops", f"{counts['ops']:,}: " + ", ".join(one_line(text, 60) for text in shown) + rest)
-    tensors = f"{counts['activation_storages']:,} activation storages"
+    planned = len(model.training.ops)
+    inside = "" if planned == counts["ops"] else f" ({planned:,} planned, the others only view memory or are constant)"
+    field(out, "ops", f"{counts['ops']:,}{inside}: " + ", ".join(one_line(text, 60) for text in shown) + rest)
+    tensors = f"{counted(counts['activation_storages'], 'activation storage')}"
     if model.graph is not None:
         tensors = f"{counts['tensors']:,} in all, {tensors}, "
-        tensors += f"{counts['parameters']:,} parameters with {counts['parameter_elements']:,} elements"
+        tensors += (
+            f"{counted(counts['parameters'], 'parameter')} with {counted(counts['parameter_elements'], 'element')}"
+        )
     field(out, "tensors", tensors)
     out.print()
     _print_memory(out, data)

@@ -92,17 +92,17 @@ def parse_dims(texts: tuple[str, ...]) -> dict[str, int]:
 
 
 def parse_inputs(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """``data=64x3x224x224`` -> {"data": (64, 3, 224, 224)}. Raises UsageError."""
+    """``data=64x3x224x224`` -> {"data": (64, 3, 224, 224)}; --input is another spelling. Raises UsageError."""
     inputs: dict[str, tuple[int, ...]] = {}
     for text in texts:
-        name, value = _split("--input", text, "data=64x3x224x224")
+        name, value = _split("--shape", text, "data=64x3x224x224")
         if not _SHAPE.fullmatch(value):
             raise UsageError(
-                f"--input {text!r}: {value!r} is not a shape", remedy="write for example --input data=64x3x224x224"
+                f"--shape {text!r}: {value!r} is not a shape", remedy="write for example --shape data=64x3x224x224"
             )
-        shape = tuple(_extent("--input", text, part) for part in re.split("[x,]", value))
+        shape = tuple(_extent("--shape", text, part) for part in re.split("[x,]", value))
         if inputs.setdefault(name, shape) != shape:
-            raise UsageError(f"--input {name!r} is given two shapes", remedy="give it once")
+            raise UsageError(f"--shape {name!r} is given two shapes", remedy="give it once")
     return inputs
 
 
@@ -172,8 +172,9 @@ def model_options() -> Callable[[Command], Command]:
         [
             click.option("--dim", multiple=True, metavar="NAME=N", help="Value of a symbolic dimension, e.g. seq=512."),
             click.option(
-                "--input",
                 "--shape",
+                "--input",
+                "input",
                 multiple=True,
                 metavar="NAME=SHAPE",
                 help="Shape of an input, data=64x3x224x224, or of a tensor whose shape depends on data.",

@@ -46,6 +46,16 @@ def name_of(text: str, limit: int = 60) -> Text:
     return Text(one_line(text, limit), no_wrap=True, overflow="ellipsis")
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things, in the plural unless it is one."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def path_of(text: str, out: Console) -> str:
+    """The name of a file, cut in its middle where it would not fit on the line behind a label."""
+    return name_of(text, max(20, out.width - LABEL - 1)).plain
+
+
 def source_line(source: Source) -> str:
     """The framework and device that annotations hold for."""
     return f"{one_line(source.framework, 60)} on {one_line(source.device, 60)}"
@@ -201,7 +211,7 @@ def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str, notes: 
     shaped = [f"{name}={value}" for name, value in model.dims]
     shaped += [f"{name}={'x'.join(map(str, shape))}" for name, shape in model.inputs]
     shaped += [f"batch={model.batch}"] if model.batch is not None else []
-    field(out, "model", ", ".join([one_line(model.file, 80), f"{len(plan.graph.ops):,} ops", *map(one_line, shaped)]))
+    field(out, "model", ", ".join([path_of(model.file, out), f"{len(plan.graph.ops):,} ops", *map(one_line, shaped)]))
     if model.annotations is not None:
         field(out, "annotations", source_line(model.annotations))
     field(out, "budget", budget_line(plan))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ogc_plan.planner.devices import DEVICES, MEASURED
-from ogc_plan.planner.errors import ModelError, PlanMismatchError, UsageError
+from ogc_plan.planner.errors import ModelError, PlanMismatchError, UnsupportedOpError, UsageError
 from ogc_plan.planner.model import Model, load_model
 from ogc_plan.planner.plan_record import Plan
 from ogc_plan.planner.simulate import Timeline
@@ -42,13 +44,19 @@ def rebuild(plan: Plan, path: str, shown: str) -> Model:
             charge_unknown=True,
         )
     except (UsageError, ModelError) as error:
-        if error.exit_code != UsageError.exit_code:
+        unsupported = isinstance(error, UnsupportedOpError) and not _is_file_of(plan, path)
+        if error.exit_code != UsageError.exit_code and not unsupported:
             raise
         raise PlanMismatchError(
             f"{shown!r} does not take the options of the plan, which was made for {record.file!r}: {error}",
             remedy="verify with the model the plan was made for",
         ) from error
     return _timed_as(plan, model) if _is_described(plan) else model
+
+
+def _is_file_of(plan: Plan, path: str) -> bool:
+    """Whether the plan was made for this very file."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() == plan.model.sha256
 
 
 def _is_described(plan: Plan) -> bool:

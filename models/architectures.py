@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib
 import logging
 import os
 import sys
@@ -32,6 +31,7 @@ from ogc_plan.planner.pipeline import plan
 
 from . import result_record, result_table
 from .architectures_full import FULL_SIZE
+from .architectures_half import HALF, SUFFIX
 from .architectures_notes import NOTES
 from .architectures_zoo import ARCHITECTURES, Architecture
 from .export import OPSET, export_module
@@ -39,7 +39,6 @@ from .fidelity import Pair, simulated_peaks
 from .storage_meter import measure_step
 
 BUDGETS = ("60%", "40%")
-OLDER_OPSET = 20  # the exporter's default
 OTHER_OPSETS = (18, 25)
 
 
@@ -120,18 +119,10 @@ def read(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], opset: int, 
     return model
 
 
-def read_at_some_opset(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], row: Row, folder: Path) -> Model:
-    """The file at OPSET, or where that cannot be written or read, at the exporter's default, saying why."""
-    try:
-        return read(module, inputs, OPSET, row, folder)
-    except Exception as error:
-        row.other_opsets[str(OPSET)] = one_line(error)
-        return read(module, inputs, OLDER_OPSET, row, folder)
-
-
 def examine(entry: Architecture, *, full_size: bool, opsets: Sequence[int] = OTHER_OPSETS) -> Row:
     """Everything about one network; a failure is entered into its row with the reason."""
-    row = Row(entry.name, entry.library, entry.size, note=NOTES.get(entry.name, ""))
+    same_in_float32 = NOTES.get(entry.name.removesuffix(SUFFIX), "")
+    row = Row(entry.name, entry.library, entry.size, note=NOTES.get(entry.name, same_in_float32))
     try:
         with tempfile.TemporaryDirectory() as folder:
             _examine(entry, row, Path(folder), full_size=full_size, opsets=opsets)
@@ -144,14 +135,14 @@ def examine(entry: Architecture, *, full_size: bool, opsets: Sequence[int] = OTH
 def _examine(entry: Architecture, row: Row, folder: Path, *, full_size: bool, opsets: Sequence[int]) -> None:
     torch.manual_seed(0)
     with torch.device("meta" if full_size else "cpu"):
-        module, inputs = entry.build(importlib.import_module(entry.library)).train(), entry.inputs()
+        module, inputs = entry.make()
     if not full_size:
         started = time.perf_counter()
         measured = measure_step(module, inputs).activations
         row.seconds["training step"] = round(time.perf_counter() - started, 2)
         module.zero_grad(set_to_none=True)
         row.measured_at = measured.operator
-    model = read_at_some_opset(module, inputs, row, folder)
+    model = read(module, inputs, OPSET, row, folder)
     simulated, row.with_workspace_nbytes = simulated_peaks(model)
     if not full_size:
         row.storages = Pair(measured.nbytes, simulated)
@@ -202,7 +193,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Examine the networks asked for (all by default), print the table and write the results."""
-    known = {**ARCHITECTURES, **FULL_SIZE}
+    known = {**ARCHITECTURES, **HALF, **FULL_SIZE}
     parser = argparse.ArgumentParser(prog="python -m models.architectures", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"networks (default: all): {', '.join(known)}")
     parser.add_argument("-o", "--output", type=Path, help="JSON file to write; the table goes beside it")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -32,13 +33,26 @@ class Taking(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """One network: how to build it, what to feed it, and the shape of what it is fed in words."""
+    """One network: how to build it, what to feed it, and the shape of what it is fed in words.
+
+    ``half`` makes its parameters and floating-point inputs bfloat16.
+    """
 
     name: str
     library: str
     build: Callable[[Any], nn.Module]
     inputs: Callable[[], tuple[Tensor, ...]]
     size: str
+    half: bool = False
+
+    def make(self) -> tuple[nn.Module, tuple[Tensor, ...]]:
+        """The network in training mode, with its inputs."""
+        module, inputs = self.build(import_module(self.library)).train(), self.inputs()
+        if not self.half:
+            return module, inputs
+        return module.to(torch.bfloat16), tuple(
+            entry.to(torch.bfloat16) if entry.is_floating_point() else entry for entry in inputs
+        )
 
 
 def tokens(batch: int = TOKENS[0], length: int = TOKENS[1], vocabulary: int = 1000) -> Tensor:

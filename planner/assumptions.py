@@ -11,7 +11,7 @@ from .backward import trainable_parameters
 from .backward_rules import is_differentiable
 from .errors import ModelError, OgcPlanError, UsageError
 from .graph import Graph, Op, Role, Tensor
-from .reading.roles import WEIGHT_SLOTS
+from .reading.weights import INPUT_SCALING, weight_slots
 from .training import TrainingGraph
 
 _QUANTISED = frozenset(
@@ -103,8 +103,7 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
     trainable = trainable_parameters(graph, frozen)
     if parameters and not trainable:
         return UsageError(
-            f"--frozen {' '.join(map(quoted, frozen))} leaves none of the {len(parameters)} parameters of {path!r} to "
-            "train",
+            f"--frozen {' '.join(map(quoted, frozen))} leaves {_none_of(len(parameters))} of {path!r} to train",
             remedy="freeze fewer of them; list them with: ogc-plan show MODEL -v",
         )
     if parameters:
@@ -113,21 +112,27 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
         remedy = "export the model with the floating-point result before that node as its output"
         if any(stop.op_type in _QUANTISED for stop in stops):
             remedy = "plan the floating-point model that this one was quantised from"
-        return ModelError(
-            f"no gradient reaches any of the {len(trainable)} parameters of {path!r}{where}", remedy=remedy
-        )
+        return ModelError(f"no gradient reaches {_any_of(len(trainable))} of {path!r}{where}", remedy=remedy)
     found = next(_untrained(graph, sorted((t for t in leaves if t.is_float), key=lambda t: -t.nbytes)), None)
     if found is not None:
         shape = "x".join(map(str, found.shape)) or "a scalar"
         why = f"the largest of its floating constants, {found.name!r} ({found.dtype}, {shape}), {found.reason}"
         remedy = "export the model with its weights as initializers that its ops take directly"
     elif leaves:
-        why = f"all of its {len(leaves)} constants are integers, which have no gradient"
+        why = f"it holds no constants but integers ({len(leaves)}), which have no gradient"
         remedy = "plan the floating-point model that this one was quantised from"
     else:
         why = "it holds no constants; inputs are data and are not trained"
         remedy = "export the model with its weights as initializers"
     return ModelError(f"{path!r} has no parameter to train: {why}", remedy=remedy)
+
+
+def _any_of(parameters: int) -> str:
+    return "the only parameter" if parameters == 1 else f"any of the {parameters} parameters"
+
+
+def _none_of(parameters: int) -> str:
+    return "not even the only parameter" if parameters == 1 else f"none of the {parameters} parameters"
 
 
 def _leaves(graph: Graph) -> Iterator[tuple[int, Tensor]]:
@@ -152,12 +157,14 @@ def _untrained(graph: Graph, tensors: list[Tensor]) -> Iterator[Leaf]:
         name, use = graph.storages[tensor.storage].name, used.get(tensor.storage)
         if name in graph.recorded:
             reason = "is recorded as a buffer by the program that wrote the file"
-        elif not tensor.shape:
-            reason = "is a scalar"
+        elif tensor.numel == 1:
+            reason = "is a single number, taken for one of a formula" if tensor.shape else "is a scalar"
         elif use is None:
             reason = "is read by no op of the step"
-        elif use[1] in WEIGHT_SLOTS.get(use[0].op_type, ()):
-            reason = f"is computed from other constants before {use[0].op_type} takes it"
+        elif use[0].op_type in INPUT_SCALING and use[1] < 2:
+            reason = f"is input {use[1]} of {use[0].op_type} before any weight, as mean and deviation of the data are"
+        elif use[1] in weight_slots(use[0].op_type):
+            reason = f"is computed from constants that are not trained before {use[0].op_type} takes it"
         else:
             reason = _STATISTICS.get((use[0].op_type, use[1])) or (
                 f"is input {use[1]} of {use[0].op_type}, which is no place for a weight"

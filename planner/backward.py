@@ -7,11 +7,21 @@ stationary; dead branches and frozen parameters have no backward.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from .backward_rules import ESTIMATED, call_of, is_differentiable, is_known, saved_for_backward, shares_gradient
+from .backward_rules import (
+    ESTIMATED,
+    call_of,
+    is_differentiable,
+    is_known,
+    is_read_densely,
+    makers_of,
+    saved_for_backward,
+    shares_gradient,
+)
 from .errors import UsageError
 from .graph import Graph, Op, Role, Storage, View
 from .rules.on_cpu import saved_on_cpu
@@ -101,6 +111,7 @@ def derive_backward(
     seeds = tuple(dict.fromkeys(slots.of(t) for t in graph.outputs if needs[t] and graph.tensors[t].is_float))
     differentiated = _ops_with_backward(graph, needs, slots, set(seeds))
     handed_in = _shared_outputs(graph, needs, slots)
+    densely = _densely_read(graph, needs, slots, differentiated, seeds)
 
     storages: list[Storage] = []
     index: dict[int, int] = {}  # graph storage -> training storage
@@ -127,7 +138,7 @@ def derive_backward(
         backward: BackwardOp | None = None
         hidden: tuple[int, ...] = ()
         if position in differentiated:
-            backward, hidden = _backward_op(graph, op, needs, slots, moved, len(storages), on_cpu)
+            backward, hidden = _backward_op(graph, op, needs, slots, densely, moved, len(storages), on_cpu)
             more = tuple(seed for gradient in backward.takes for seed in handed_in.get(gradient, ()))
             backward = replace(backward, takes=backward.takes + more)
         reads: tuple[int, ...] = ()
@@ -193,11 +204,27 @@ def _ops_with_backward(graph: Graph, needs: list[bool], slots: _Slots, arriving:
     return frozenset(reached)
 
 
+def _densely_read(
+    graph: Graph, needs: list[bool], slots: _Slots, differentiated: frozenset[int], seeds: tuple[int, ...]
+) -> frozenset[int]:
+    """The operands of a ReduceSum whose gradient, an expanded view, is copied further down the backward."""
+    given = Counter(seeds)
+    for position in differentiated:
+        given.update(slots.of(i) for i in graph.ops[position].inputs if i is not None and needs[i])
+    makers = makers_of(graph)
+    sums = (graph.ops[position] for position in differentiated if graph.ops[position].op_type == "ReduceSum")
+    operands = {i for op in sums for i in op.inputs[:1] if i is not None and needs[i]}
+    return frozenset(
+        i for i in operands if is_read_densely(graph, i, makers, lambda t: not needs[t] or given[slots.of(t)] > 1)
+    )
+
+
 def _backward_op(
     graph: Graph,
     op: Op,
     needs: list[bool],
     slots: _Slots,
+    densely: frozenset[int],
     moved: Callable[[int], int | None],
     next_storage: int,
     on_cpu: bool,
@@ -219,6 +246,8 @@ def _backward_op(
         assert tensor is not None
         slot = slots.of(tensor)
         shared = shares_gradient(op, graph, position) and not slots.gradients[slot].parameter
+        if tensor in densely and op.op_type == "ReduceSum":
+            shared = False  # the dense copy is charged here instead of where it is made
         gives.append(GradientEdge(slot, takes[0] if shared else None, position))
     hidden_reads = tuple(range(next_storage, next_storage + len(hidden)))
     return BackwardOp(reads + hidden_reads, takes, tuple(gives)), hidden

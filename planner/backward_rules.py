@@ -8,13 +8,15 @@ charged conservatively: it reads all of its inputs and outputs, and the plan nam
 
 from __future__ import annotations
 
-from .graph import Graph, Op
+from collections.abc import Callable, Mapping
+
+from .graph import Graph, Op, View
 from .rules import attention, elementwise, normalisation, products, recorded, recurrent, reductions, shaping, spectral
 from .rules.call import Rule, RuleCall, Saved
 
 __all__ = [
     "ESTIMATED", "NON_DIFFERENTIABLE", "RULES", "RULES_VERSION", "Saved", "is_differentiable", "is_known",
-    "saved_for_backward", "shares_gradient",
+    "is_read_densely", "makers_of", "saved_for_backward", "shares_gradient",
 ]  # fmt: skip
 
 RULES_VERSION = 2
@@ -105,4 +107,36 @@ def shares_gradient(op: Op, graph: Graph, position: int) -> bool:
     if op.op_type == "Einsum" and len(op.inputs) == 1:
         labels = str(op.attribute("equation", "")).partition("->")[0].replace(" ", "").replace(".", "")
         return len(set(labels)) == len(labels)
-    return op.op_type in ("Concat", "ReduceSum") or (op.op_type == "Expand" and same)
+    return (op.op_type in ("Concat", "ReduceSum") and tensor.dtype == output.dtype) or (op.op_type == "Expand" and same)
+
+
+def makers_of(graph: Graph) -> dict[int, Op]:
+    """The op that makes each tensor of the graph that is no leaf."""
+    return {output: op for op in graph.ops for output in op.outputs}
+
+
+def is_read_densely(graph: Graph, tensor: int, makers: Mapping[int, Op], ends_at: Callable[[int], bool]) -> bool:
+    """Whether a backward copies the gradient of ``tensor`` into a dense layout where that is an expanded view.
+
+    So products, convolutions and norms read it, behind views and sums that pass the gradient on; elementwise
+    ops read it as it lies. An op that is not known to do that is taken to copy. ``ends_at`` tells of a tensor
+    whether its gradient is a sum, which is dense anyway.
+    """
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        current = waiting.pop()
+        op = makers.get(current)
+        if op is None or ends_at(current):
+            continue
+        if op.view is View.NONE and op.op_type in elementwise.RULES and not op.domain:
+            passed = [p for p in range(len(op.inputs)) if shares_gradient(op, graph, p)]
+        elif op.view is View.WHOLE:
+            passed = [0]
+        elif op.op_type in ("ReduceSum", "Concat"):
+            passed = list(range(len(op.inputs)))
+        else:
+            return True
+        fresh = [i for p in passed if (i := op.inputs[p]) is not None and i not in seen]
+        seen.update(fresh)
+        waiting.extend(fresh)
+    return False

@@ -1,6 +1,6 @@
 """model.onnx -> Graph. Weights are never needed and never read from external files.
 
-This module and shapes.py are the only ones that know the onnx library; both are imported only when
+This module, shapes.py and constants.py are the only ones that know the onnx library; both are imported only when
 a file is read.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from json import dumps as quoted
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,18 +21,17 @@ from .errors import InvalidModelError, UnsupportedOpError
 from .graph import Graph
 from .reading.data_shapes import DataShapes, check_names
 from .reading.declared import DeclaredTypes
-from .reading.input_shapes import BoundInputs, DeclaredInput, bind_inputs
+from .reading.element_types import cast_operands, taken_as_they_are
+from .reading.input_shapes import BoundInputs, bind_inputs
 from .reading.model_file import parse_model, read_file
 from .reading.node_order import REMEDY, NodeOrder
 from .reading.onnx_functions import check_functions
 from .reading.roles import assemble
 from .reading.subgraphs import all_nodes, constant_names
-from .reading.values import Value
+from .reading.values import Call, Value
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, ValueInfoProto
-
-    from .reading.value_table import ValueTable
+    from onnx import ModelProto
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,10 @@ def forward_graph(
     when an argument does not fit the model.
     """
     from .reading.composites import Composites
+    from .reading.graph_inputs import read_inputs, tensor_names
     from .reading.leaves import enter_leaves
     from .reading.onnx_walk import Walk
-    from .reading.retarget import Rebatch
+    from .reading.retarget import Rebatch, check_batch_axis
     from .reading.shapes import ShapeRules
     from .reading.value_table import ValueTable
 
@@ -119,11 +120,11 @@ def forward_graph(
         raise InvalidModelError(f"the graph {quoted(graph.name)} has no outputs", remedy=REMEDY)
     constants, order = constant_names(graph), NodeOrder(graph)
     table = ValueTable(order.used, order.made)
-    declared = _read_inputs(graph, constants, table)
+    declared = read_inputs(graph, constants, table)
     left_out = tuple(table.refused)
     names = [entry.name for entry in declared]
     if inputs:
-        check_names(inputs, _tensor_names(graph), names)
+        check_names(inputs, tensor_names(graph), names)
     of_inputs = {name: shape for name, shape in inputs.items() if name in names}
     data_shapes = DataShapes({name: shape for name, shape in inputs.items() if name not in names})
     bound = bind_inputs(declared, dims or {}, of_inputs, batch)
@@ -147,8 +148,10 @@ def forward_graph(
         value for output in graph.output for value in table.tensors(output.name, f"output {quoted(output.name)}")
     ]
     data_shapes.check(table.values, names)
+    if batch is not None:
+        check_batch_axis(table.calls, {entry.name: entry.dims for entry in declared}, batch)
     leaves = [value for value in dict.fromkeys(table.values.values()) if value.is_leaf]
-    parts = assemble(leaves, table.calls, [table.values[name] for name in names], outputs)
+    parts = assemble(leaves, table.calls, [table.values[name] for name in names], outputs, model.producer_name)
     dropped = len(order.nodes) - len(order.live) + parts.dropped
     gone = {call.name for call in table.calls}.difference(op.name for op in parts.ops)
     in_inference_form = Counter(call.op_type for call in walk.inference_form if call.name not in gone)
@@ -165,10 +168,13 @@ def forward_graph(
         dims=bound.dims,
         recorded=tuple(value.name for value in leaves if value.declared),
         assumed=(
-            *_assumed(bound, dict(sorted(in_inference_form.items())), dropped, rebatch.count),
+            *_assumed(bound, dict(sorted(in_inference_form.items())), dropped),
+            *rebatch.assumed(),
             *data_shapes.assumed(),
             *composites.notes(),
+            *_element_types(rules.off_schema, walk.cast_operands, gone, opsets[""]),
             *(_charged(op_type, domain, count) for (op_type, domain), count in sorted(charged.items())),
+            *types.assumed(),
             *(f"input {quoted(name)} reaches no output and is left out" for name in left_out),
         ),
     )
@@ -224,63 +230,24 @@ def inline_functions(model: ModelProto) -> ModelProto:
     return inlined
 
 
-def _read_inputs(graph: GraphProto, constants: frozenset[str], table: ValueTable) -> list[DeclaredInput]:
-    """The real inputs: files of IR version 3 list their initializers among the inputs too.
-
-    One that is no tensor of numbers is refused where it is read.
-    """
-    declared: list[DeclaredInput] = []
-    for entry in graph.input:
-        if entry.name in constants:
-            continue
-        try:
-            declared.append(DeclaredInput(entry.name, _input_dtype(entry), _dims(entry)))
-        except UnsupportedOpError as error:
-            table.refused[entry.name] = error
-    return declared
-
-
-def _input_dtype(entry: ValueInfoProto) -> str:
-    from .reading.shapes import dtype_name
-
-    where = f"input {quoted(entry.name)}"
-    kind = entry.type.WhichOneof("value")
-    if kind is None or (kind == "tensor_type" and not entry.type.tensor_type.elem_type):
-        raise InvalidModelError(f"{where} has no type", remedy=REMEDY)
-    if kind != "tensor_type":
-        raise UnsupportedOpError(f"{where} is a {kind.removesuffix('_type')}", remedy="only tensors can be planned")
-    return dtype_name(entry.type.tensor_type.elem_type, where)
-
-
-def _dims(entry: ValueInfoProto) -> tuple[int | str | None, ...] | None:
-    """The declared dimensions; exporters write 0, -1 and, for any number of them, "?" for a size they do not know."""
-    if not entry.type.tensor_type.HasField("shape"):
-        return None
-    return tuple(
-        (None if dim.dim_param in ("", "?") else dim.dim_param)
-        if dim.WhichOneof("value") != "dim_value"
-        else (dim.dim_value if dim.dim_value > 0 else None)
-        for dim in entry.type.tensor_type.shape.dim
-    )
-
-
-def _tensor_names(graph: GraphProto) -> frozenset[str]:
-    """Every value that the graph and the graphs inside it name."""
-    names = {name for node in all_nodes(graph.node) for name in (*node.input, *node.output)}
-    return frozenset(names | {entry.name for entry in graph.input} | constant_names(graph))
-
-
-def _assumed(bound: BoundInputs, inference_form: Mapping[str, int], dropped: int, retargeted: int) -> Iterable[str]:
+def _assumed(bound: BoundInputs, inference_form: Mapping[str, int], dropped: int) -> Iterable[str]:
     """One sentence for everything that the file does not say itself."""
     for symbol, size in bound.dims:
         yield f"dimension {quoted(symbol)} is bound to {size}"
-    if bound.rebatch is not None and retargeted:
-        old, new = bound.rebatch
-        yield f"{retargeted} constant Reshape or Expand targets are changed from batch {old} to {new}"
     for op_type, count in inference_form.items():
         yield f"{count} {op_type} in inference form are charged as in training"
     if dropped:
         yield f"{dropped} nodes that reach no output are dropped"
+
+
+def _element_types(
+    off_schema: Iterable[tuple[Call, str]], cast: Iterable[tuple[Call, str]], gone: Collection[str], opset: int
+) -> Iterable[str]:
+    """One sentence for every op type with an element type that its definition does not allow."""
+    for found, sentence in ((off_schema, partial(taken_as_they_are, opset=opset)), (cast, cast_operands)):
+        counts = Counter((call.op_type, dtype) for call, dtype in found if call.name not in gone)
+        for (op_type, dtype), count in sorted(counts.items()):
+            yield sentence(count, op_type, dtype)
 
 
 def _charged(op_type: str, domain: str, count: int) -> str:

@@ -6,6 +6,8 @@ from math import prod
 
 from .backward_rules import RULES, call_of, saved_for_backward
 from .graph import ITEM_BITS, Graph, Op, Tensor
+from .rules import recorded
+from .rules.on_cpu import temporaries_on_cpu
 from .rules.temporaries import BACKWARD_MULTIPLES, temporaries_nbytes
 
 CONVOLUTION_WORKSPACE_NBYTES = 9 * 2**20
@@ -25,10 +27,12 @@ def backward_temporaries(op_type: str) -> int:
     return BACKWARD_MULTIPLES.get(op_type, 0)
 
 
-def workspace_nbytes(op: Op, graph: Graph, needs: frozenset[int]) -> tuple[int, int]:
+def workspace_nbytes(op: Op, graph: Graph, needs: frozenset[int], *, on_cpu: bool = False) -> tuple[int, int]:
     """(forward, backward) workspace in bytes of an op whose input positions in ``needs`` need a gradient."""
     inputs = [graph.tensors[i] for i in op.inputs if i is not None]
     output = graph.tensors[op.outputs[0]]
+    if op.domain == recorded.DOMAIN:
+        return recorded.temporaries_nbytes(call_of(op, graph, needs))
     if op.domain not in ("", "ai.onnx"):
         return 0, 0
     if op.op_type in ("Conv", "ConvTranspose"):
@@ -42,11 +46,11 @@ def workspace_nbytes(op: Op, graph: Graph, needs: frozenset[int]) -> tuple[int, 
         return gates, gates
     if op.op_type not in RULES:
         return 0, 0
+    call = call_of(op, graph, needs)
+    temporaries = (temporaries_on_cpu(call) if on_cpu else None) or temporaries_nbytes(call)
     forward, backward = (
         between + times * max(inputs[0].nbytes if inputs else 0, output.nbytes)
-        for between, times in zip(
-            temporaries_nbytes(call_of(op, graph, needs)), _SCRATCH_MULTIPLES.get(op.op_type, (0, 0)), strict=True
-        )
+        for between, times in zip(temporaries, _SCRATCH_MULTIPLES.get(op.op_type, (0, 0)), strict=True)
     )
     if not needs:  # what would be hidden is let go at once
         forward += sum(saved_for_backward(op, graph, frozenset(range(len(op.inputs)))).hidden_nbytes)

@@ -157,3 +157,56 @@ MODULES: dict[str, Build] = {
     ),
     "roll": images(lambda module, value: module.second(torch.roll(module.first(value), (2, 2), (2, 3)))),
 }
+
+
+def _in_half(forward: Callable[[nn.Module, Tensor], Tensor], **parts: nn.Module) -> Build:
+    """Something in bfloat16 between two linear layers."""
+    return lambda: (
+        Given(forward, first=linear(), second=linear(), **parts).to(torch.bfloat16),
+        tokens().to(torch.bfloat16),
+    )
+
+
+def _between(function: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Tensor], Tensor]:
+    return lambda module, value: module.second(function(module.first(value)))
+
+
+def _of_two(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Build:
+    """A function of an input and two linear layers of it."""
+    return lambda: (
+        Given(lambda m, value: function(value, m.first(value), m.second(value)), first=linear(), second=linear()),
+        tokens(),
+    )
+
+
+WITH_TEMPORARIES: dict[str, Build] = {
+    "a softmax in float32 of bfloat16": _in_half(
+        _between(lambda value: value.softmax(-1, dtype=torch.float32).to(torch.bfloat16))
+    ),
+    "a log-softmax in float32 of bfloat16": _in_half(
+        _between(lambda value: value.log_softmax(-1, dtype=torch.float32).to(torch.bfloat16))
+    ),
+    "a mean in float32 of bfloat16": _in_half(
+        _between(lambda value: value * value.mean(-1, keepdim=True, dtype=torch.float32).to(torch.bfloat16))
+    ),
+    "an RMS norm": lambda: (nn.Sequential(linear(), nn.RMSNorm(WIDTH), linear()), tokens()),
+    "an RMS norm in bfloat16": _in_half(
+        lambda module, value: module.second(module.norm(module.first(value))), norm=nn.RMSNorm(WIDTH)
+    ),
+    "rsqrt": lambda: (
+        Given(_between(lambda value: torch.rsqrt(value.exp())), first=linear(), second=linear()),
+        tokens(),
+    ),
+    "atan2": _of_two(lambda _, left, right: torch.atan2(left, right).sin()),
+    "addcmul": _of_two(lambda value, left, right: torch.addcmul(value, left, right, value=0.5).sin()),
+    "baddbmm": _of_two(
+        lambda value, left, right: torch.baddbmm(value[..., :LENGTH], left, right.transpose(1, 2), alpha=0.125).softmax(
+            -1
+        )
+    ),
+    "a sum of what a linear layer makes": lambda: (
+        Given(lambda module, value: module.second(module.first(value).tanh()).sum(1), first=linear(), second=linear()),
+        tokens(),
+    ),
+}
+"""Modules whose peak is reached between the kernels of one op."""

@@ -44,7 +44,7 @@ LEVELS: tuple[tuple[frozenset[str], ...], ...] = tuple(
 # Third-party packages and the only files that may import them; a folder ends with a slash.
 DOORS = {
     "ortools": ("planner/strategies/linear_program.py",),
-    "onnx": ("planner/onnx_reader.py", "planner/reading/shapes.py"),
+    "onnx": ("planner/onnx_reader.py", "planner/reading/shapes.py", "planner/reading/constants.py"),
     "numba": ("planner/strategies/kernels.py",),
     "torch": ("adapters/pytorch/",),
     "onnxruntime": ("adapters/onnxruntime/",),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +14,26 @@ from torch import nn
 
 from models.architectures import Row, examine, table
 from models.architectures_full import FULL_SIZE
-from models.architectures_notes import NOTES
+from models.architectures_half import HALF
+from models.architectures_notes import BEYOND_TEN_PERCENT, NOTES
 from models.architectures_zoo import ARCHITECTURES, Architecture
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+
+
+RESULTS = Path(__file__).resolve().parent.parent / "models" / "results"
+
+
+def recorded() -> list[dict[str, Any]]:
+    """The rows of the committed results that have a measured step."""
+    rows: list[dict[str, Any]] = json.loads((RESULTS / "architectures.json").read_text())["rows"]
+    return [row for row in rows if row["name"] not in FULL_SIZE]
+
+
+def distance(row: dict[str, Any]) -> float:
+    """How far the simulated peak is from the measured one in percent; infinite where there is none."""
+    difference = row["difference_percent"]
+    return float("inf") if difference is None else abs(difference)
 
 
 def perceptron(library: Any) -> nn.Module:
@@ -70,7 +89,34 @@ def test_a_full_size_network_is_planned_without_weights() -> None:
 
 
 def test_every_note_is_about_a_network() -> None:
-    assert NOTES.keys() <= ARCHITECTURES.keys() | FULL_SIZE.keys()
+    assert NOTES.keys() <= ARCHITECTURES.keys() | HALF.keys() | FULL_SIZE.keys()
+
+
+class TestCommittedResults:
+    @pytest.mark.parametrize(("library", "least"), [("transformers", 10), ("diffusers", 2)])
+    def test_enough_networks_of_each_library_are_within_ten_percent(self, library: str, least: int) -> None:
+        close = [row for row in recorded() if row["library"] == library and distance(row) < 10]
+        assert len(close) >= least
+
+    def test_every_network_beyond_ten_percent_is_listed(self) -> None:
+        beyond = {row["name"] for row in recorded() if distance(row) >= 10}
+        assert beyond - BEYOND_TEN_PERCENT == set()
+
+    def test_every_listed_network_has_its_cause(self) -> None:
+        assert BEYOND_TEN_PERCENT - NOTES.keys() == set()
+
+    def test_every_network_is_planned_or_proven_infeasible_at_both_budgets(self) -> None:
+        open_ends = [
+            (row["name"], outcome["budget"])
+            for row in recorded()
+            for outcome in row["outcomes"]
+            if outcome["overhead"] is None and outcome["status"] != "proven infeasible"
+        ]
+        assert (open_ends, [row["name"] for row in recorded() if len(row["outcomes"]) != 2]) == ([], [])
+
+    @pytest.mark.parametrize("name", ["architectures.json", "architectures.md"])
+    def test_no_path_of_a_machine_is_in_them(self, name: str) -> None:
+        assert re.findall(r"/(?:tmp|home|root|work|mnt|opt|usr|var|Users)/\S*", (RESULTS / name).read_text()) == []
 
 
 @pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed (the models extra)")

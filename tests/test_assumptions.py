@@ -41,11 +41,11 @@ class TestNothingToTrain:
             load([node("Relu", "x", "y")])
 
     def test_a_model_of_integer_constants(self, load: Load) -> None:
-        with pytest.raises(ModelError, match="all of its 1 constants are integers"):
+        with pytest.raises(ModelError, match=r"it holds no constants but integers \(1\)"):
             load([node("Gather", "x i", "y")], constants={"i": [0, 1, 1]})
 
     def test_a_floating_constant_that_is_no_weight_is_named_with_the_reason(self, load: Load) -> None:
-        with pytest.raises(ModelError, match=r"'d' \(float32, 8\), is input 1 of Div, which is no place for a weight"):
+        with pytest.raises(ModelError, match=r"'d' \(float32, 8\), is input 1 of Div before any weight"):
             load([node("Div", "x d", "y")], weights={"d": (8,)})
 
     def test_a_scalar_is_no_weight(self, load: Load) -> None:
@@ -53,11 +53,11 @@ class TestNothingToTrain:
             load([node("Mul", "x d", "y")], weights={"d": ()})
 
     def test_a_gradient_that_stops_before_every_parameter_is_traced(self, load: Load) -> None:
-        with pytest.raises(ModelError, match=r"reaches any of the 1 parameters of .* it stops at Equal 'end'"):
+        with pytest.raises(ModelError, match=r"reaches the only parameter of .* it stops at Equal 'end'"):
             load([node("MatMul", "x w", "h"), node("Equal", "h x", "y", node_name="end")], weights={"w": (8, 8)})
 
     def test_freezing_everything_is_an_option_that_cannot_be_used(self, load: Load) -> None:
-        with pytest.raises(UsageError, match=r'--frozen "w\*" leaves none of the 1 parameters'):
+        with pytest.raises(UsageError, match=r'--frozen "w\*" leaves not even the only parameter'):
             load([node("MatMul", "x w", "y")], weights={"w": (8, 8)}, frozen=["w*"])
 
     def test_the_command_line_says_so_in_one_line_with_code_3(

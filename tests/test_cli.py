@@ -836,7 +836,7 @@ class TestOptionTexts:
 
     @pytest.mark.parametrize("text", ["x", "x=", "x=3x", "x=x3", "x=3xx4", "x=-3", "x=0", "x=3x0", "x=(3,4)"])
     def test_what_is_no_shape(self, text: str) -> None:
-        with pytest.raises(UsageError, match="--input"):
+        with pytest.raises(UsageError, match="--shape"):
             parse_inputs((text,))
 
     @pytest.mark.parametrize("read", [lambda t: parse_dims((t,)), lambda t: parse_inputs((t,)), parse_duration])

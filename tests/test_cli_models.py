@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from ogc_plan.cli.main import main
 from ogc_plan.planner.devices import DEVICES, SPEC_EXAMPLE
@@ -171,3 +172,35 @@ class TestReports:
     def test_json_lists_the_globs_without_effect(self, run: Run, perceptron: Path) -> None:
         data = json.loads(run(perceptron, *GREEDY, "--format", "json")[1])
         assert data["without_effect"] == []
+
+
+class TestWhatReportsSay:
+    def test_a_plan_of_another_model_is_told_before_an_op_that_cannot_be_read(
+        self, run: Run, perceptron: Path, tmp_path: Path
+    ) -> None:
+        run(perceptron, *GREEDY, "-q", "-o", tmp_path / "p.json")
+        nodes = [node("Greater", "x zero", "c"), node("NonZero", "c", "i"), node("Cast", "i", "y", to=1)]
+        other = save(model(nodes, {"x": ["batch", 4]}, constants={"zero": np.float32(0)}), tmp_path)
+        code, _, err = run("verify", tmp_path / "p.json", other)
+        assert (code, "help: verify with the model the plan was made for" in err) == (7, True)
+
+    def test_a_long_path_stays_on_its_line(self, run: Run, tmp_path: Path) -> None:
+        folder = tmp_path / ("deep_" * 20)
+        folder.mkdir()
+        out = run("show", "--dim", "batch=64", write_perceptron(folder / "the_one_with_a_name.onnx"))[1]
+        first = out.splitlines()[0]
+        assert first.endswith("the_one_with_a_name.onnx,")
+
+    def test_one_parameter_is_not_many(self, run: Run, tmp_path: Path) -> None:
+        path = save(model([node("MatMul", "x w", "y")], {"x": [2, 4]}, weights={"w": (4, 4)}), tmp_path)
+        assert "1 parameter with 16 elements" in run("show", path)[1]
+
+    def test_ops_that_only_view_memory_are_told_from_planned_ones(self, run: Run, tmp_path: Path) -> None:
+        nodes = [node("MatMul", "x w", "m"), node("Transpose", "m", "y", perm=[1, 0])]
+        path = save(model(nodes, {"x": [2, 4]}, weights={"w": (4, 4)}), tmp_path)
+        told = " ".join(run("show", path)[1].split())
+        assert "ops 2 (1 planned, the others only view memory or are constant): MatMul 1, Transpose 1" in told
+
+    def test_a_batch_that_is_too_large_is_told_the_limit(self, run: Run, perceptron: Path) -> None:
+        code, _, err = run("show", perceptron, "--batch", "99999999999999")
+        assert (code, "give a whole number from 1 to 1099511627775" in err) == (2, True)

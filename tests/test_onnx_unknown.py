@@ -232,9 +232,21 @@ def test_a_declared_shape_can_be_replaced(tmp_path: Path) -> None:
     assert tensor(charged(contrib([9, 3]), tmp_path, inputs={"h": (2, 3)}), "h").shape == (2, 3)
 
 
-def test_an_element_type_that_is_not_declared_is_named(tmp_path: Path) -> None:
+def test_an_element_type_that_is_not_declared_is_that_of_the_widest_floating_input(tmp_path: Path) -> None:
+    assert tensor(charged(contrib(declared=False), tmp_path, inputs={"h": (2, 3)}), "h").dtype == "float32"
+
+
+def test_an_element_type_that_was_taken_from_an_input_is_assumed(tmp_path: Path) -> None:
+    told = charged(contrib(declared=False), tmp_path, inputs={"h": (2, 3)}).assumed
+    assert [sentence for sentence in told if "does not declare" in sentence] == [
+        "1 outputs of FusedMatMul that the file does not declare are taken as float32, as its inputs are"
+    ]
+
+
+def test_an_undeclared_output_of_an_op_without_floating_inputs_is_named(tmp_path: Path) -> None:
+    nodes = [node("Cast", "x", "i", to=TensorProto.INT64), node("Own", "i", "h", domain="own"), node("Relu", "h", "y")]
     with pytest.raises(UnsupportedOpError, match='does not declare the element type of its output "h"'):
-        charged(contrib(declared=False), tmp_path, inputs={"h": (2, 3)})
+        charged(model(nodes, X), tmp_path, dims={}, inputs={"h": (2, 3)})
 
 
 def test_a_new_batch_changes_a_declared_shape(tmp_path: Path) -> None:

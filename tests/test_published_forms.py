@@ -60,7 +60,7 @@ def test_a_computed_table_is_no_parameter(tmp_path: Path) -> None:
     assert parameters(graph_of(tmp_path, [table, layer])) == set()
 
 
-def test_an_operand_put_together_from_slices_is_no_parameter(tmp_path: Path) -> None:
+def test_an_addend_put_together_from_slices_is_a_parameter_when_in_doubt(tmp_path: Path) -> None:
     crossed = helper.make_node("MatMul", ["x", "w"], ["scores"], name="crossed")
     masked = helper.make_node("Add", ["scores", "mask"], ["y"], name="masked")
     pieces = [
@@ -68,7 +68,7 @@ def test_an_operand_put_together_from_slices_is_no_parameter(tmp_path: Path) -> 
         helper.make_node("Concat", ["piece"] * 4, ["rows"], name="rows", axis=0),
         helper.make_node("Cast", ["rows"], ["mask"], name="mask", to=TensorProto.FLOAT),
     ]
-    assert parameters(graph_of(tmp_path, [*pieces, crossed, masked])) == {"w"}
+    assert parameters(graph_of(tmp_path, [*pieces, crossed, masked])) == {"w", "half"}
 
 
 def test_a_dimension_called_with_a_question_mark_has_no_name(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_remedy_for_a_nameless_dimension_can_be_typed(tmp_path: Path) -> Non
     layer = helper.make_node("MatMul", ["x", "w"], ["y"], name="layer")
     with pytest.raises(UnboundDimensionError) as caught:
         graph_of(tmp_path, [layer], ["?", "n"])
-    assert "--input x=64x64 " in caught.value.remedy
+    assert "--shape x=64x64 " in caught.value.remedy
 
 
 def test_the_remedy_for_symbols_binds_all_of_them_at_once(tmp_path: Path) -> None:

@@ -15,33 +15,13 @@ from typing import TYPE_CHECKING
 
 from ..graph import View
 from .copies import copied_inputs, is_dense
+from .folds import SOFTMAX, drops, fold, safe_softmax, scaled_product
 from .recorded_calls import RecordedCall, recorded_call
 from .values import Call, Value, row_major
 from .views import mark_view
 
 if TYPE_CHECKING:
     from .shapes import NodeProto
-
-_ONE_OPERAND = {
-    "silu": ("Swish", "Sigmoid Mul"),
-    "gelu": ("Gelu", "Mul Add Div Erf Tanh Pow Sqrt"),
-    "softplus": ("Softplus", "Softplus Mul Div Greater Where"),
-    "mish": ("Mish", "Tanh Softplus Mul"),
-    "hardswish": ("HardSwish", "Mul Add Clip Div HardSigmoid"),
-    "hardsigmoid": ("HardSigmoid", "Clip Add Div Mul HardSigmoid"),
-    "rsqrt": ("rsqrt", "Sqrt Reciprocal"),
-    "glu": ("glu", "Sigmoid Split Mul"),
-    "log_sigmoid_forward": ("log_sigmoid", "Log Sigmoid"),
-    "log_sigmoid": ("log_sigmoid", "Log Sigmoid"),
-    "roll": ("roll", "Concat Slice Reshape"),
-}
-"""Name of a call of one operand -> (op it is read as, nodes that may stand for it, of which the first has to)."""
-
-_GROUP_NORM = "InstanceNormalization Reshape Mul Add"
-_ATTENTION = "Softmax Transpose Reshape Mul MatMul Add Where Unsqueeze Expand IsNaN"
-ATEN_DOMAIN = "aten"
-"""Domain of calls for which ONNX has no op."""
-_ATEN_ONLY = frozenset({"rsqrt", "glu", "log_sigmoid", "roll"})
 
 
 @dataclass(slots=True)
@@ -62,24 +42,30 @@ class Composites:
         self._folded: Counter[tuple[str, str]] = Counter()  # (call, op it is read as) -> how many
         self._no_copies = 0
         self._lost_dropouts = 0
+        self._widened = 0
+        self._nodes = nodes
         self._groups: dict[int, _Group] = {}
         self._readers: dict[str, set[int]] = {name: {-1} for name in outputs}
         self._open: _Group | None = None
         self._calls_before = 0
-        found: dict[str, _Group] = {}
+        group: _Group | None = None  # nodes of one call stand together; the same record elsewhere is another call
         for index in live:
             for name in nodes[index].input:
                 self._readers.setdefault(name, set()).add(index)
             recorded = recorded_call(nodes[index])
             if recorded is None:
+                group = group if nodes[index].op_type == "Constant" else None
                 continue
-            group = found.setdefault(recorded.text, _Group(recorded))
+            if group is None or group.recorded.text != recorded.text:
+                group = _Group(recorded)
             group.nodes.append(index)
             self._groups[index] = group
 
     def visited(self, index: int, calls: list[Call]) -> None:
         """Note that one node has been read; ``calls`` are all calls so far, the group's are replaced by one."""
         group = self._groups.get(index)
+        if group is None and self._nodes[index].op_type == "Cast" and len(calls) > self._calls_before:
+            self._widen(calls)
         if group is not self._open and self._open is not None and len(calls) > self._calls_before:
             self._open.whole = False
         if group is not None:
@@ -99,6 +85,11 @@ class Composites:
                 for (name, op_type), count in sorted(self._folded.items())
             )
             yield f"calls that the exporter recorded and wrote as several nodes are read as one op each: {listed}"
+        if self._widened:
+            yield (
+                f"{self._widened} softmaxes of a half type with a cast behind are charged as torch computes them "
+                "where it writes that: cast first, with the wide result kept"
+            )
         if self._lost_dropouts:
             yield (
                 f"{self._lost_dropouts} attentions were traced with a dropout that the file has lost, and are charged "
@@ -126,11 +117,13 @@ class Composites:
             if id(value) not in produced
         ]
         types = {call.op_type for call in made if any(value.from_input for value in call.outputs)}
-        folded = _fold(group.recorded, types, operands, made)
+        folded = fold(group.recorded, types, operands, made)
         if folded is None:
+            if name == "baddbmm" and types == {"MatMul", "Mul", "Add"}:
+                calls[group.start :] = scaled_product(made)
             if name == "scaled_dot_product_attention":
-                calls[group.start :] = _safe_softmax(made)
-                self._lost_dropouts += _drops(group.recorded) and all(call.op_type != "Dropout" for call in made)
+                calls[group.start :] = safe_softmax(made)
+                self._lost_dropouts += drops(group.recorded) and all(call.op_type != "Dropout" for call in made)
             return
         folded.outputs = (results[0],)
         results[0].producer, results[0].view_of, results[0].strides = folded, None, row_major(results[0].shape)
@@ -156,6 +149,34 @@ class Composites:
             return
         _copy(call)
 
+    def _widen(self, calls: list[Call]) -> None:
+        """Without a record, a softmax and the cast of its result are one softmax that makes the wide result.
+
+        Torch's exporters write them so for a softmax that was given a type, which casts first. Where not only
+        casts read the result, the narrow one is charged beside it: then the file may mean what it says.
+        """
+        cast = calls[-1]
+        narrow = cast.inputs[0] if cast.op_type == "Cast" and not cast.domain else None
+        softmax = None if narrow is None else narrow.producer
+        if narrow is None or softmax is None or softmax.domain or softmax.op_type not in SOFTMAX.values():
+            return
+        result = cast.outputs[0]
+        if not result.is_float or result.nbytes <= narrow.nbytes or len(self._readers.get(narrow.name, ())) != 1:
+            return
+        position = next((i for i in range(len(calls) - 2, -1, -1) if calls[i] is softmax), None)
+        if position is None:
+            return
+        readers = self._readers.get(result.name, set())
+        attributes = dict(softmax.attributes)
+        if any(reader < 0 or self._nodes[reader].op_type != "Cast" for reader in readers):
+            attributes["narrow_nbytes"] = narrow.nbytes
+        calls[position] = Call(
+            cast.name, softmax.op_type, "", softmax.inputs[:1], (result,), attributes, scope=softmax.scope
+        )
+        result.producer = calls[position]
+        calls.pop()
+        self._widened += 1
+
     def _leaves(self, value: Value, group: _Group) -> bool:
         """Whether something outside the group reads a value."""
         return not self._readers.get(value.name, set()) <= set(group.nodes)
@@ -166,68 +187,3 @@ def _copy(call: Call) -> None:
     call.view = View.NONE
     for output in call.outputs:
         output.view_of, output.strides = None, row_major(output.shape)
-
-
-def _fold(recorded: RecordedCall, types: set[str], operands: list[Value], made: list[Call]) -> Call | None:
-    """The one call that a group stands for, without its outputs; None where the nodes are not the expected ones."""
-    last = made[-1]
-    moving = [value for value in operands if value.from_input]
-    if recorded.name in _ONE_OPERAND and len(moving) == 1:
-        op_type, expected = _ONE_OPERAND[recorded.name]
-        if _is(types, expected):
-            domain = ATEN_DOMAIN if op_type in _ATEN_ONLY else ""
-            return Call(last.name, op_type, domain, (moving[0],), scope=last.scope)
-    if recorded.name in ("group_norm", "native_group_norm") and len(moving) == 1 and _is(types, _GROUP_NORM):
-        groups = recorded.integer(1 if recorded.name == "group_norm" else 5)
-        weights = [value for value in operands if value.is_leaf and value.is_float and value.declared == "PARAMETER"]
-        if groups is not None and len(weights) == 2:
-            inputs = (moving[0], *weights)
-            return Call(last.name, "GroupNormalization", "", inputs, (), {"num_groups": groups}, scope=last.scope)
-    if recorded.name == "scaled_dot_product_attention" and _is(types, _ATTENTION):
-        return _attention(recorded, operands, last)
-    return None
-
-
-def _is(types: set[str], expected: str) -> bool:
-    """Whether the nodes are of the expected types, the first of which has to be there."""
-    return types <= set(expected.split()) and expected.split()[0] in types
-
-
-def _drops(recorded: RecordedCall) -> bool:
-    """Whether a recorded scaled_dot_product_attention drops some of its weights."""
-    return recorded.drops(4, "dropout_p")
-
-
-def _attention(recorded: RecordedCall, operands: list[Value], last: Call) -> Call | None:
-    """Attention without dropout; with it torch composes the call of others on the CPU, as the file does."""
-    named = {value.name: value for value in operands}
-    positions = [named.get(name) for name in recorded.tensors(4)]
-    query, key, value, mask = positions
-    if _drops(recorded):
-        return None
-    if query is None or key is None or value is None or any(len(v.shape) != 4 for v in (query, key, value)):
-        return None
-    if (recorded.tensors(4)[3] and mask is None) or (mask is not None and len(mask.shape) not in (2, 4)):
-        return None
-    grouped = recorded.truth(7, "enable_gqa") and query.shape[1] % max(key.shape[1], 1) == 0
-    same_heads = query.shape[1] == key.shape[1] or grouped
-    if query.shape[0] != key.shape[0] or key.shape[:3] != value.shape[:3] or not same_heads:
-        return None  # torch repeats keys and values and composes the call of others
-    if query.shape[3] != value.shape[3]:
-        return None
-    attributes: dict[str, object] = {"is_causal": 1} if recorded.truth(5, "is_causal") else {}
-    inputs = (query, key, value) if mask is None else (query, key, value, mask)
-    return Call(last.name, "Attention", "", inputs, (), attributes, scope=last.scope)
-
-
-def _safe_softmax(made: list[Call]) -> list[Call]:
-    """Where(IsNaN(p), 0, p) of probabilities p, which torch computes in place of them, is the softmax itself."""
-    for softmax, is_nan, where in zip(made, made[1:], made[2:], strict=False):
-        if (softmax.op_type, is_nan.op_type, where.op_type) != ("Softmax", "IsNaN", "Where"):
-            continue
-        probabilities = softmax.outputs[0]
-        readers = [call for call in made if probabilities in call.inputs]
-        if readers == [is_nan, where] and is_nan.outputs[0] is where.inputs[0]:
-            where.outputs[0].producer, softmax.outputs = softmax, where.outputs
-            return [call for call in made if call is not is_nan and call is not where]
-    return made

@@ -11,7 +11,7 @@ from math import prod
 from ..errors import InvalidModelError
 from .values import Call, Value
 
-REMEDY = "check the file, and that --batch and --input fit the shapes that it fixes"
+REMEDY = "check the file, and that --batch and --shape fit the shapes that it fixes"
 
 Shape = tuple[int, ...]
 

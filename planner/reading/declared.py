@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from json import dumps as quoted
 from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedOpError
+from ..graph import ITEM_BITS
 from .data_shapes import Partial
+from .values import Call
 
 if TYPE_CHECKING:
     from .shapes import GraphProto, ValueInfoProto
@@ -23,6 +26,7 @@ class DeclaredTypes:
         self._dims = dict(dims)
         self._rebatch = rebatch
         self._types: dict[str, ValueInfoProto] = {}
+        self._guessed: Counter[tuple[str, str]] = Counter()
 
     def add(self, graph: GraphProto, names: Mapping[str, str]) -> None:
         """Enter the declarations of a graph, whose values may have been renamed by ``names``."""
@@ -51,10 +55,23 @@ class DeclaredTypes:
             sizes[0] = self._rebatch[1]
         return tuple(sizes)
 
+    def guess(self, name: str, call: Call, where: str) -> str:
+        """The widest floating type among the inputs of an unknown op, for an output that the file does not declare.
 
-def missing_type(name: str, where: str) -> UnsupportedOpError:
-    """The error for an output of an unknown op whose element type the file does not declare."""
-    return UnsupportedOpError(
-        f"{where} cannot be charged: the file does not declare the element type of its output {quoted(name)}",
-        remedy="save the model with the types of its values (value_info), as the tool that knows the op infers them",
-    )
+        Raises UnsupportedOpError where the op takes none.
+        """
+        floats = [value.dtype for value in call.inputs if value is not None and value.is_float]
+        if not floats:
+            raise UnsupportedOpError(
+                f"{where} cannot be charged: the file does not declare the element type of its output "
+                f"{quoted(name)}, and none of its inputs is floating-point",
+                remedy="save the model with the types of its values (value_info), as a tool that knows the op does",
+            )
+        dtype = max(floats, key=lambda each: ITEM_BITS[each])
+        self._guessed[call.op_type, dtype] += 1
+        return dtype
+
+    def assumed(self) -> Iterable[str]:
+        """A sentence for the outputs whose element type was taken from an input."""
+        for (op_type, dtype), count in sorted(self._guessed.items()):
+            yield f"{count} outputs of {op_type} that the file does not declare are taken as {dtype}, as its inputs are"

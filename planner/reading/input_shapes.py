@@ -117,7 +117,7 @@ def _rebatch(
     if main.name in replaced and replaced[main.name][0] != batch:
         raise UsageError(
             f"the batch {batch} contradicts the shape given for input {quoted(main.name)}",
-            remedy="give the batch once, with --batch or with --input",
+            remedy="give the batch once, with --batch or with --shape",
         )
     if isinstance(old, str):
         _bind(old, batch, bound, "the batch")
@@ -155,13 +155,13 @@ def _check_bound(
 def _resolve(name: str, dims: tuple[Dimension, ...] | None, bound: Mapping[str, int]) -> tuple[int, ...]:
     if dims is None:
         raise UnboundDimensionError(
-            f"input {quoted(name)} has no shape", remedy=f"pass --input {name}=AxBxC with its sizes"
+            f"input {quoted(name)} has no shape", remedy=f"pass --shape {quote(name)}=8x64 with as many sizes as it has"
         )
     if None in dims:
         sizes = "x".join("?" if other is None else str(other) for other in dims)
         raise UnboundDimensionError(
             f"dimension {dims.index(None)} of input {quoted(name)} ({sizes}) has neither a size nor a name",
-            remedy=f"pass --input {name}={'x'.join(_example(other, bound) for other in dims)} with your sizes",
+            remedy=f"pass --shape {quote(name)}={'x'.join(_example(other, bound) for other in dims)} with your sizes",
         )
     return tuple(bound[dim] if isinstance(dim, str) else dim for dim in dims if dim is not None)
 
@@ -172,7 +172,7 @@ def _example(dim: Dimension, bound: Mapping[str, int]) -> str:
 
 def _positive(size: int, what: str) -> None:
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**40:
-        raise UsageError(f"{what} is {size!r}", remedy="give a whole number of 1 or more")
+        raise UsageError(f"{what} is {size!r}", remedy=f"give a whole number from 1 to {2**40 - 1}")
 
 
 def _choices(what: str, names: Iterable[str]) -> str:

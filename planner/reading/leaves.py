@@ -7,7 +7,8 @@ from json import dumps as quoted
 
 from ..errors import InvalidModelError, UnsupportedOpError
 from .consistency import shape_text
-from .shapes import MAX_NBYTES, GraphProto, TensorProto, contents, dtype_name, keeps_contents
+from .constants import contents, keeps_contents
+from .shapes import MAX_NBYTES, GraphProto, TensorProto, dtype_name
 from .value_table import ValueTable
 from .values import Value
 
@@ -32,6 +33,7 @@ def enter_leaves(table: ValueTable, graph: GraphProto, names: Mapping[str, str])
         except UnsupportedOpError as error:
             table.refused[name] = error
             continue
+        value.is_initializer = True
         kind = recorded.get(tensor.name, "")
         value.declared = kind if kind in ("PARAMETER", "BUFFER") else ("BUFFER" if kind else "")
     for sparse in graph.sparse_initializer:

@@ -7,15 +7,17 @@ from json import dumps as quoted
 
 from ..errors import InvalidModelError, OgcPlanError, UnsupportedOpError
 from .consistency import REMEDY
-from .data_shapes import DataShapes
-from .declared import DeclaredTypes, missing_type
+from .constants import Array, attributes_of, compute, constant_tensor, measured
+from .data_shapes import DataShapes, Inferred
+from .declared import DeclaredTypes
+from .element_types import bool_operand
 from .exclusions import exclusion
 from .leaves import enter_leaves, leaf
 from .node_order import NodeOrder
 from .retarget import Rebatch
 from .scopes import scope_of
 from .sequences import Sequences
-from .shapes import Array, GraphProto, Inferred, NodeProto, ShapeRules, attributes_of, constant_tensor, dtype_name
+from .shapes import GraphProto, NodeProto, ShapeRules, dtype_name
 from .subgraphs import constant_names, renamed, subgraphs
 from .value_table import ValueTable
 from .values import Call, Value, inputs_behind
@@ -41,6 +43,7 @@ class Walk:
     ) -> None:
         self.inference_form: list[Call] = []
         self.charged: list[Call] = []
+        self.cast_operands: list[tuple[Call, str]] = []
         self._table = table
         self._sequences = Sequences(table)
         self._rules = rules
@@ -160,10 +163,12 @@ class Walk:
                 outputs[output] = Inferred("float32", None)
             elif output in inferred and inferred[output].shape is not None:
                 outputs[output] = inferred[output]
-            elif not self._declared.element_type(output):
-                raise missing_type(output, where)
             else:
-                dtype = dtype_name(self._declared.element_type(output), f"{where}, output {quoted(output)},")
+                number = self._declared.element_type(output)
+                if number:
+                    dtype = dtype_name(number, f"{where}, output {quoted(output)},")
+                else:
+                    dtype = self._declared.guess(output, call, where)
                 dims = None if self._data_shapes.given(output) else self._declared.dims(output, batched=batched)
                 outputs[output] = Inferred(dtype, dims)
         self.charged.append(call)
@@ -175,6 +180,7 @@ class Walk:
         node = self._normalised(node, where)
         call = Call(name, node.op_type, node.domain, self._table.inputs(node.input, where), scope=scope_of(node))
         call.attributes = attributes_of(node)
+        self._cast_bool(node, call, where)
         call.deterministic = bool(node.domain) or node.op_type not in (_RANDOM | {"Dropout"})
         if node.op_type == "Dropout" and not node.domain:
             self._dropout(node, call, where)
@@ -187,6 +193,20 @@ class Walk:
         node, known = self._rebatch.apply(node, call)
         inferred = self._rules.infer(node, call, known, where)
         self._finish(node, call, inferred, where)
+
+    def _cast_bool(self, node: NodeProto, call: Call, where: str) -> None:
+        """Put the Cast in that an exporter forgot before arithmetic on a bool."""
+        found = bool_operand(call)
+        if found is None:
+            return
+        position, dtype = found
+        mask = call.inputs[position]
+        assert mask is not None
+        floats = self._table.make(self._table.fresh(f"{mask.name} as {dtype}"), dtype, mask.shape, where)
+        self._table.derive("Cast", [mask], floats, where, to=self._rules.number(dtype))
+        call.inputs = tuple(floats if at == position else value for at, value in enumerate(call.inputs))
+        node.input[position] = floats.name
+        self.cast_operands.append((call, dtype))
 
     def _normalised(self, node: NodeProto, where: str) -> NodeProto:
         """A copy to work on: CastLike becomes Cast, and every output has a name."""
@@ -271,8 +291,8 @@ class Walk:
         self, node: NodeProto, call: Call, inferred: Mapping[str, Inferred], where: str
     ) -> list[Array] | None:
         if not call.domain and call.op_type in ("Shape", "Size"):
-            return [self._rules.measured(call)]
-        return self._rules.compute(node, call, inferred, where) if call.deterministic else None
+            return [measured(call)]
+        return compute(node, call, inferred, self._rules.opsets, where) if call.deterministic else None
 
 
 def _is_inference_batch_norm(node: NodeProto, call: Call, opset: int) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from json import dumps as quoted
 from math import prod
+from shlex import quote
 
 import numpy as np
 
-from .shapes import Array, NodeProto
+from ..errors import UsageError
+from .consistency import shape_text
+from .constants import Array
+from .shapes import NodeProto
 from .values import Call, Value
 
 
@@ -16,7 +21,7 @@ class Rebatch:
 
     def __init__(self, change: tuple[int, int] | None) -> None:
         self.change = change
-        self.count = 0
+        self._changed: list[str] = []
 
     def apply(self, node: NodeProto, call: Call) -> tuple[NodeProto, Mapping[int, Array]]:
         """The node to infer, and by position the inputs whose contents change."""
@@ -49,8 +54,7 @@ class Rebatch:
         old, new = self.change
         if not target or old == 1 or target[0] != old:
             return None
-        self.count += 1
-        return [new, *target[1:]]
+        return self._noted(target, [new, *target[1:]])
 
     def _reshape(self, target: Sequence[int], data: Value, *, zero_copies: bool) -> list[int] | None:
         """The new target, or None when the old one holds.
@@ -73,8 +77,55 @@ class Rebatch:
             leads = bool(changed) and data.shape[0] in (new, changed[0])
             if unchanged or -1 in target or not leads or not _fits(changed, data.shape, zero_copies):
                 return None
-        self.count += 1
+        return self._noted(target, changed)
+
+    def _noted(self, target: Sequence[int], changed: list[int]) -> list[int]:
+        self._changed.append(f"{shape_text(list(target))} to {shape_text(changed)}")
         return changed
+
+    def assumed(self) -> Iterable[str]:
+        """A sentence for the targets that were changed."""
+        if self.change is not None and self._changed:
+            old, new = self.change
+            yield (
+                f"{len(self._changed)} constant Reshape or Expand targets are changed from batch {old} to {new}, "
+                f"e.g. {self._changed[0]}"
+            )
+
+
+def check_batch_axis(
+    calls: Iterable[Call], declared: Mapping[str, tuple[int | str | None, ...] | None], batch: int
+) -> None:
+    """Refuse a batch that was put where a recurrent layer of default layout reads time.
+
+    ``declared`` are the sizes of the inputs as the file has them, before ``batch`` replaced the leading one.
+    """
+    for call in calls:
+        data = call.inputs[0] if call.inputs else None
+        if call.domain or call.op_type not in ("LSTM", "GRU", "RNN") or call.attributes.get("layout", 0):
+            continue
+        if data is None or not data.is_input or data.shape[0] != batch:
+            continue
+        before = (declared[data.name] or (None,))[0]
+        if before != batch:
+            raise UsageError(
+                f"--batch {batch} changes the leading dimension of input {quoted(data.name)}, which node "
+                f"{quoted(call.name)} ({call.op_type}) reads as time",
+                remedy=_with_the_batch_second(call, data, before if isinstance(before, int) else 64, batch),
+            )
+
+
+def _with_the_batch_second(call: Call, data: Value, length: int, batch: int) -> str:
+    """What to type so that the batch changes: the input's shape, and those of the states that are inputs too."""
+    shapes = [(data, (length, batch, *data.shape[2:]))]
+    for state in call.inputs[5:7]:
+        if state is None or len(state.shape) != 3 or state.shape[1] == batch:
+            continue
+        if not state.is_input:
+            return f"export the model at batch {batch}: its initial state {quoted(state.name)} fixes {state.shape[1]}"
+        shapes.append((state, (state.shape[0], batch, state.shape[2])))
+    options = (f"--shape {quote(value.name)}={'x'.join(map(str, shape))}" for value, shape in shapes)
+    return f"pass {' '.join(options)} in place of --batch"
 
 
 def _fits(target: Sequence[int], shape: Sequence[int], zero_copies: bool) -> bool:

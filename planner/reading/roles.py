@@ -7,18 +7,7 @@ from dataclasses import dataclass
 
 from ..graph import Op, Role, Storage, Tensor, View
 from .values import Call, Value
-
-WEIGHT_SLOTS: dict[str, tuple[int, ...]] = {
-    "Conv": (1, 2), "ConvTranspose": (1, 2), "DeformConv": (1, 3), "Gemm": (0, 1, 2), "MatMul": (0, 1), "Gather": (0,),
-    "BatchNormalization": (1, 2), "LayerNormalization": (1, 2), "GroupNormalization": (1, 2),
-    "InstanceNormalization": (1, 2), "RMSNormalization": (1,), "PRelu": (1,),
-    "LSTM": (1, 2, 3, 7), "GRU": (1, 2, 3), "RNN": (1, 2, 3), "Mul": (0, 1), "Add": (0, 1),
-    "Einsum": (0, 1, 2, 3), "CausalConvWithState": (1, 2),
-}  # fmt: skip
-_RESHAPES = frozenset({
-    "Cast", "Concat", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
-})  # fmt: skip
-_OPERANDS = frozenset({"Add", "Mul", "Gather"})  # their constants are as often masks and tables as weights
+from .weights import find_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,47 +22,18 @@ class Assembly:
     dropped: int
 
 
-def find_parameters(values: Sequence[Value], calls: Sequence[Call]) -> frozenset[int]:
-    """Identities of the leaves that are trained.
-
-    A floating leaf of rank one or more in a weight slot, itself, through views, or, where a layer reads it,
-    put together by nodes that only move or cast numbers; unless the producer of the file recorded what it is.
-    """
-    found = {id(value) for value in values if value.is_leaf and value.declared == "PARAMETER" and value.is_float}
-    for call in calls:
-        slots: Sequence[int] = WEIGHT_SLOTS.get(call.op_type, ()) if not call.domain else ()
-        for slot in range(len(call.inputs)) if call.charged else slots:
-            value = call.inputs[slot] if slot < len(call.inputs) else None
-            if value is not None:
-                sources = _leaves_of(value) if call.op_type not in _OPERANDS else [value.owner]
-                found.update(id(s) for s in sources if s.is_leaf and s.is_float and s.shape and not s.declared)
-    return frozenset(found)
-
-
-def _leaves_of(value: Value) -> list[Value]:
-    """The leaves whose numbers a value of the file consists of; nothing where any of it is computed."""
-    leaves: list[Value] = []
-    waiting, seen = [value.owner], {id(value.owner)}
-    while waiting:
-        owner = waiting.pop()
-        if owner.is_leaf:
-            leaves.append(owner)
-            continue
-        call = owner.producer
-        if call is None or not owner.from_file or call.domain or call.op_type not in _RESHAPES:
-            return []
-        sources = call.data_inputs if call.op_type == "Concat" else call.data_inputs[:1]
-        fresh = {id(source.owner): source.owner for source in sources if id(source.owner) not in seen}
-        seen.update(fresh)
-        waiting.extend(fresh.values())
-    return leaves
-
-
 def assemble(
-    leaves: Sequence[Value], calls: Sequence[Call], inputs: Sequence[Value], outputs: Sequence[Value]
+    leaves: Sequence[Value],
+    calls: Sequence[Call],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    producer: str = "",
 ) -> Assembly:
-    """Settle the roles, drop calls on constants and bijective views of leaves, and number what is left."""
-    parameters = find_parameters(leaves, calls)
+    """Settle the roles, drop calls on constants and bijective views of leaves, and number what is left.
+
+    ``producer`` is the name of the program that wrote the file.
+    """
+    parameters = find_parameters(leaves, calls, producer)
     for value in leaves:
         value.constant = id(value) not in parameters
     remaining = _remaining(calls)

@@ -13,8 +13,9 @@ import numpy as np
 
 from ..errors import InvalidModelError, UnsupportedOpError
 from .consistency import REMEDY, shape_text
+from .constants import attributes_of
 from .scopes import scope_of
-from .shapes import NodeProto, attributes_of
+from .shapes import NodeProto
 from .value_table import ValueTable
 from .values import Call, Value
 

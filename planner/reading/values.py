@@ -36,6 +36,7 @@ class Value(Sized):
     from_file: bool = False  # its contents depend on nothing but constants of the file
     is_input: bool = False
     is_leaf: bool = False  # an initializer, a Constant or a constant ConstantOfShape
+    is_initializer: bool = False
     declared: str = ""  # "PARAMETER" or "BUFFER" where the producer recorded which
     producer: Call | None = None
     constant: bool = False  # held all step and never trained; settled by roles.settle

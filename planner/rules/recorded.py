@@ -12,4 +12,30 @@ def _log_sigmoid(call: RuleCall) -> Saved:
     return Saved((0,), (), (call.first.nbytes,))
 
 
-RULES = table({nothing: "roll", first_output: "rsqrt", first_input: "glu", _log_sigmoid: "log_sigmoid"})
+def _arc_tangent(call: RuleCall) -> Saved:
+    return Saved(inputs=(0, 1))
+
+
+def _scaled_product_sum(call: RuleCall) -> Saved:
+    """torch.addcmul: each factor for the gradient of the other."""
+    return Saved(inputs=tuple(mine for mine, other in ((1, 2), (2, 1)) if call.needed(other)))
+
+
+RULES = table(
+    {
+        nothing: "roll",
+        first_output: "rsqrt",
+        first_input: "glu",
+        _log_sigmoid: "log_sigmoid",
+        _arc_tangent: "atan2",
+        _scaled_product_sum: "addcmul",
+    }
+)
+_BACKWARD_MULTIPLES = {"rsqrt": 2, "atan2": 5, "addcmul": 1}
+
+
+def temporaries_nbytes(call: RuleCall) -> tuple[int, int]:
+    """(forward, backward) bytes between the kernels of a call, as in temporaries.py."""
+    size = call.output.nbytes
+    smaller = [p for p in call.needs if call.op.op_type in ("atan2", "addcmul") and call.required(p).nbytes < size]
+    return 0, (_BACKWARD_MULTIPLES.get(call.op.op_type, 0) + len(smaller)) * size

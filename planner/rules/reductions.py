@@ -9,7 +9,6 @@ from .call import (
     RuleCall,
     Saved,
     first_input,
-    first_output,
     input_and_output,
     item_nbytes,
     nothing,
@@ -17,6 +16,12 @@ from .call import (
 )
 
 _INT32_NBYTES = 4
+
+
+def _softmax(call: RuleCall) -> Saved:
+    """The result, which may be wider than the input; where the reader says so, the one of the input's type too."""
+    narrow = call.integer("narrow_nbytes", 0)
+    return Saved((), (0,), (narrow,) if narrow else ())
 
 
 def _log_of_sum(call: RuleCall) -> Saved:
@@ -111,7 +116,7 @@ RULES = table(
     {
         nothing: "ReduceMean ReduceSum GlobalAveragePool",
         first_input: "AveragePool ReduceSumSquare",
-        first_output: "Softmax LogSoftmax",
+        _softmax: "Softmax LogSoftmax",
         input_and_output: "ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceLogSumExp GlobalLpPool",
         _product: "ReduceProd",
         _log_of_sum: "ReduceLogSum",

@@ -172,6 +172,18 @@ def _causal_convolution(call: RuleCall) -> tuple[int, int]:
     return activated, activated + (joined if call.needed(0, 3) else 0)
 
 
+def _softmax(call: RuleCall) -> tuple[int, int]:
+    """The input cast to a wider type, and its gradient in that type, which is gone before the next is made."""
+    wider = call.output.nbytes if call.output.nbytes > call.first.nbytes else 0
+    return wider, max(wider - call.first.nbytes, 0)
+
+
+def _widening_mean(call: RuleCall) -> tuple[int, int]:
+    """A mean in a wider type than the input's: its gradient in that type."""
+    item = item_nbytes(call.output)
+    return 0, call.first.numel * item if item > item_nbytes(call.first) else 0
+
+
 def _dequantize(call: RuleCall) -> tuple[int, int]:
     return call.output.nbytes, call.output.nbytes if call.needed(1) else 0
 
@@ -184,7 +196,10 @@ def _gemm(call: RuleCall) -> tuple[int, int]:
 
 
 def _matrix_product(call: RuleCall) -> tuple[int, int]:
-    """Operands that are repeated over the batch: a copy forward where none is kept, a gradient before its sum."""
+    """Operands that are repeated over the batch: a copy forward where none is kept, a gradient before its sum.
+
+    A product that is scaled, as torch.baddbmm with alpha, scales each gradient into another one.
+    """
     first, second = call.first, call.required(1)
     if len(first.shape) < 3 <= len(second.shape):
         return second.nbytes + call.output.nbytes, call.output.nbytes
@@ -195,7 +210,8 @@ def _matrix_product(call: RuleCall) -> tuple[int, int]:
         full = prod(batch) * prod(tensor.shape[-2:]) * item_nbytes(tensor)
         if position in call.needs and len(second.shape) >= 3 and full > tensor.nbytes:
             backward += full
-    return forward, backward
+    scaled = call.number("alpha", 1.0) != 1
+    return forward, backward + scaled * max((call.required(p).nbytes for p in call.needs), default=0)
 
 
 def _einsum(call: RuleCall) -> tuple[int, int]:
@@ -241,6 +257,7 @@ def _linear_attention(call: RuleCall) -> tuple[int, int]:
 _COMPOSED: dict[str, Callable[[RuleCall], tuple[int, int]]] = {
     "Mul": _product, "Sub": _difference, "Div": _quotient, "Pow": _power, "Mod": _modulo, "Where": _where,
     "Max": _extremum, "Min": _extremum, "Clip": _clip, "Sum": _several, "Mean": _several, "PRelu": _slopes,
+    "Softmax": _softmax, "LogSoftmax": _softmax, "ReduceMean": _widening_mean, "ReduceSum": _widening_mean,
     "Gather": _gather, "SwiGLU": _swiglu, "DFT": _fourier,
     "ScatterElements": _scatter, "ScatterND": _scatter, "Scatter": _scatter, "Shrink": _shrink, "Swish": _swish,
     "GroupNormalization": _group_norm, "InstanceNormalization": _instance_norm, "Pad": _pad, "Resize": _resize,

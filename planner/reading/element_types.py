@@ -1,0 +1,136 @@
+"""Element types that an op's definition does not allow at the opset of a file, but that exporters write all the same.
+
+torch's exporters write a Conv of bfloat16 below opset 22, and the Add of a bool mask to floating-point scores.
+Shapes do not depend on any of that: they are inferred with types that are allowed, and bytes counted with the
+file's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .values import Call
+
+_FLOATS = ("float32", "float64", "float16")  # what stands for another floating type, best first
+_ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div"})
+_TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "RandomNormalLike": "dtype", "RandomUniformLike": "dtype",
+                    "RandomNormal": "dtype", "RandomUniform": "dtype", "Bernoulli": "dtype"}  # fmt: skip
+_ONNX_NAMES = {"float": "float32", "double": "float64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Formals:
+    """The types that an op takes and makes: a type variable, or a type's name, by position, and what each allows."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    repeated: bool  # the last input stands for all that follow
+    allowed: Mapping[str, frozenset[str]]
+
+    def input(self, position: int) -> str:
+        """The type variable of an input, "" where it has none."""
+        if position >= len(self.inputs) and self.repeated:
+            return self.inputs[-1]
+        return self.inputs[position] if position < len(self.inputs) else ""
+
+    def takes(self, variable: str, dtype: str) -> bool:
+        """Whether a dtype may stand there."""
+        return dtype in self.allowed.get(variable, frozenset({dtype}))
+
+
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """What to infer a node with: by position the type of an input in place of its own, and an output's real one.
+
+    ``attribute`` is the name and the dtype to put into an attribute that names a type. ``dtype`` is the type
+    that the op does not allow.
+    """
+
+    dtype: str
+    inputs: Mapping[int, str]
+    outputs: Mapping[int, str]
+    attribute: tuple[str, str] | None = None
+
+
+def formals(
+    inputs: Sequence[str], outputs: Sequence[str], constraints: Mapping[str, Sequence[str]], *, repeated: bool
+) -> Formals:
+    """From the type texts of an op's definition, such as ``T`` or ``tensor(int64)``, and what each variable allows."""
+    plain = {text: [text] for text in (*inputs, *outputs) if text not in constraints}
+    allowed = {text: _dtypes(texts) for text, texts in {**plain, **constraints}.items()}
+    return Formals(tuple(inputs), tuple(outputs), repeated, allowed)
+
+
+def _dtypes(texts: Iterable[str]) -> frozenset[str]:
+    """The dtypes of ``tensor(...)`` types; sequences and the like have none."""
+    inner = (text.removeprefix("tensor(").removesuffix(")") for text in texts if text.startswith("tensor("))
+    return frozenset(_ONNX_NAMES.get(name, name) for name in inner)
+
+
+def stand_ins(op: Formals, call: Call, attribute_dtype: str) -> StandIns | None:
+    """What to infer with where a floating type is not allowed; None where nothing needs it or nothing can stand in.
+
+    ``attribute_dtype`` is the type that an attribute of the node asks for, "" where none does.
+    """
+    types = {position: value.dtype for position, value in enumerate(call.inputs) if value is not None}
+    inputs: dict[int, str] = {}
+    replaced: dict[str, str] = {}
+    for position, dtype in types.items():
+        variable = op.input(position)
+        other = _other_float(op, variable, dtype)
+        if other:
+            inputs[position] = other
+            replaced.setdefault(variable, dtype)
+    attribute = None
+    named = _TYPE_ATTRIBUTES.get(call.op_type) if attribute_dtype else None
+    if named is not None and op.outputs[0] not in op.inputs:
+        other = _other_float(op, op.outputs[0], attribute_dtype)
+        if other:
+            attribute, replaced[op.outputs[0]] = (named, other), attribute_dtype
+    if not replaced:
+        return None
+    outputs = {position: replaced[variable] for position, variable in enumerate(op.outputs) if variable in replaced}
+    return StandIns(next(iter(replaced.values())), inputs, outputs, attribute)
+
+
+def _other_float(op: Formals, variable: str, dtype: str) -> str:
+    if not dtype.startswith(("float", "bfloat")) or op.takes(variable, dtype):
+        return ""
+    return next((other for other in _FLOATS if op.takes(variable, other)), "")
+
+
+def attribute_of_type(call: Call) -> int:
+    """The number of the element type that an attribute of the call asks for, 0 where none does."""
+    number = call.attributes.get(_TYPE_ATTRIBUTES.get(call.op_type, ""), 0)
+    return number if isinstance(number, int) else 0
+
+
+def not_taken(op: Formals, call: Call) -> int | None:
+    """The first input of a type that the op does not take."""
+    for position, value in enumerate(call.inputs):
+        if value is not None and not op.takes(op.input(position), value.dtype):
+            return position
+    return None
+
+
+def bool_operand(call: Call) -> tuple[int, str] | None:
+    """Which of two operands is a bool that a floating-point op would cast, and to what."""
+    if call.domain or call.op_type not in _ARITHMETIC or len(call.inputs) != 2:
+        return None
+    types = [None if value is None else value.dtype for value in call.inputs]
+    for position, dtype in enumerate(types):
+        other = types[1 - position]
+        if dtype == "bool" and other is not None and other.startswith(("float", "bfloat")):
+            return position, other
+    return None
+
+
+def taken_as_they_are(count: int, op_type: str, dtype: str, opset: int) -> str:
+    """The sentence on ops whose element type their definition does not allow."""
+    return f"{count} {op_type} of {dtype}, which opset {opset} does not allow there, are read as they stand"
+
+
+def cast_operands(count: int, op_type: str, dtype: str) -> str:
+    """The sentence on ops of a floating-point and a bool operand."""
+    return f"{count} {op_type} of {dtype} and bool, which ONNX does not allow, are read with the bool cast to {dtype}"
