@@ -20,6 +20,7 @@ from typing import Any
 from models.light import light_path
 from models.plan_benchmark import SHARES, row_of, table
 from models.readme_executor import alternatives, executor, predicted
+from models.readme_files import architectures, published
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "models" / "results"
@@ -95,16 +96,18 @@ def fidelity(record: dict[str, Any]) -> str:
 FIRST = r"^activation peak|^step time|^proof"
 
 
-def _console(*runs: tuple[str, list[str]], only: str = "") -> str:
+def _console(*runs: tuple[str, list[str]], only: str = "", start: str = "") -> str:
     """A console block: each shown command line with what its arguments really print, both streams.
 
-    ``only`` keeps the lines that match it.
+    ``only`` keeps the lines that match it, ``start`` those from the first that begins with it.
     """
     program = Path(sys.executable).parent / "ogc-plan"
     parts = []
     for shown, arguments in runs:
         done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        lines = [line for line in done.stdout.rstrip().splitlines() if re.search(only, line)]
+        lines = done.stdout.rstrip().splitlines()
+        first = next(number for number, line in enumerate(lines) if line.startswith(start))
+        lines = [line for line in lines[first:] if re.search(only, line)]
         parts.append("\n".join([f"$ {shown}", *lines]))
     return "```console\n" + "\n".join(parts) + "\n```"
 
@@ -116,6 +119,8 @@ def blocks() -> dict[str, Callable[[], str]]:
     measured = json.loads((RESULTS / "fidelity.json").read_text())
     trained = json.loads((RESULTS / "executor_fidelity.json").read_text())
     compared = json.loads((RESULTS / "executor_benchmark.json").read_text())
+    zoo = json.loads((RESULTS / "architectures.json").read_text())
+    found = json.loads((RESULTS / "published_files.json").read_text())
     return {
         "headline": lambda: headline(networks),
         "fidelity": lambda: fidelity(measured),
@@ -124,6 +129,8 @@ def blocks() -> dict[str, Callable[[], str]]:
         "executor": lambda: executor(trained),
         "predicted": lambda: predicted(trained),
         "alternatives": lambda: alternatives(compared),
+        "architectures": lambda: architectures(zoo),
+        "published": lambda: published(found),
     }
 
 
@@ -144,6 +151,13 @@ def outputs(folder: Path) -> dict[str, Callable[[], str]]:
             (shown, [resnet, *options]),
             ("ogc-plan verify plan.json light_resnet50.onnx", ["verify", plan, resnet]),
         ).replace(f"{folder}/", ""),
+        "shown": lambda: _console(
+            (
+                "ogc-plan show light_resnet50.onnx --batch 64 --frozen 'gpu_0/conv1*' | sed -n '/^in training/,$p'",
+                ["show", resnet, "--batch", "64", "--frozen", "gpu_0/conv1*"],
+            ),
+            start="in training",
+        ),
         "infeasible": lambda: _console(
             ("ogc-plan light_vgg19.onnx --batch 32 --budget 40%", [vgg, "--batch", "32", "--budget", "40%"])
         ),

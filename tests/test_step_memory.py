@@ -63,3 +63,8 @@ def test_a_step_is_simulated_at_or_just_above_what_torch_reaches(name: str, tmp_
     graph = read_onnx(path)
     most = 1.5 if name in ABOVE else 1.1
     assert measured <= simulated(graph, derive_backward(graph)) <= most * measured
+
+
+def test_the_readme_counts_the_modules() -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    assert f"{len(BETWEEN) + len(ON_IMAGES)} small modules to whole steps" in readme.replace("\n", " ")
