@@ -7,7 +7,7 @@ its gradient, and what the other operand of its op keeps for that gradient.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from .values import Call, Value
 
@@ -128,37 +128,40 @@ def _reads_data(call: Call) -> bool:
 
 def _moved_leaves(value: Value) -> list[Value]:
     """The leaves whose numbers a value of the file consists of; nothing where any of it is computed."""
-    leaves: list[Value] = []
-    waiting, seen = [value.owner], {id(value.owner)}
-    while waiting:
-        owner = waiting.pop()
-        if owner.is_leaf:
-            leaves.append(owner)
-            continue
-        call = owner.producer
-        if call is None or not owner.from_file or call.domain or call.op_type not in _MOVES:
-            return []
-        sources = call.data_inputs if call.op_type == "Concat" else call.data_inputs[:1]
-        fresh = {id(source.owner): source.owner for source in sources if id(source.owner) not in seen}
-        seen.update(fresh)
-        waiting.extend(fresh.values())
-    return leaves
+
+    def sources(call: Call) -> Sequence[Value] | None:
+        if call.domain or call.op_type not in _MOVES:
+            return None
+        return call.data_inputs if call.op_type == "Concat" else call.data_inputs[:1]
+
+    found = list(_origins(value, sources))
+    return [leaf for leaf in found if leaf is not None] if None not in found else []
 
 
 def computed_from(value: Value) -> list[Value]:
     """The floating leaves to which a gradient of a value of the file goes back. Sines are taken to be fixed."""
-    leaves: list[Value] = []
+
+    def sources(call: Call) -> Sequence[Value] | None:
+        if call.op_type in _STOPS:
+            return None
+        read = call.data_inputs[:1] if call.op_type in _FIRST_ONLY else call.data_inputs
+        return [source for source in read if source.is_float]
+
+    return [leaf for leaf in _origins(value, sources) if leaf is not None]
+
+
+def _origins(value: Value, sources: Callable[[Call], Sequence[Value] | None]) -> Iterator[Value | None]:
+    """The leaves that a value goes back to by the ``sources`` of each call; None for a call without any."""
     waiting, seen = [value.owner], {id(value.owner)}
     while waiting:
         owner = waiting.pop()
         if owner.is_leaf:
-            leaves.append(owner)
+            yield owner
             continue
-        call = owner.producer
-        if call is None or not owner.from_file or call.op_type in _STOPS:
+        found = sources(owner.producer) if owner.producer is not None and owner.from_file else None
+        if found is None:
+            yield None
             continue
-        sources = call.data_inputs[:1] if call.op_type in _FIRST_ONLY else call.data_inputs
-        fresh = {id(s.owner): s.owner for s in sources if s.is_float and id(s.owner) not in seen}
+        fresh = {id(source.owner): source.owner for source in found if id(source.owner) not in seen}
         seen.update(fresh)
         waiting.extend(fresh.values())
-    return leaves
