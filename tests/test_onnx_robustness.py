@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from ogc_plan.planner.backward import derive_backward
@@ -55,6 +56,17 @@ NOT_FITTING = {
     "a split into another number of parts": (node("Split", "x", "y z", num_outputs=3), "2 outputs and num_outputs 3"),
     "a first input left out": (node("Relu", "_", "y"), 'leaves out its input "X"'),
     "a cast like nothing": (node("CastLike", "x _", "y"), "leaves out the input whose type it takes"),
+    "a sequence reversed along its batch": (
+        node("ReverseSequence", "x lengths", "y", batch_axis=1, time_axis=1),
+        "with batch axis 1 and time axis 1",
+    ),
+    "attention without heads": (node("Attention", "r r r", "y", q_num_heads=0, kv_num_heads=0), "q_num_heads"),
+    "attention to a flat past": (node("Attention", "q q q _ x x", "y p v"), "past"),
+}
+CONSTANTS = {
+    "lengths": np.array([2, 4], np.int64),
+    "r": np.zeros((2, 4, 8), np.float32),
+    "q": np.zeros((2, 4, 4, 8), np.float32),
 }
 
 
@@ -63,7 +75,13 @@ def test_a_node_that_does_not_fit_its_op(tmp_path: Path, what: str) -> None:
     """The onnx library trusts a node, and a split into parts that do not exist ends the whole process."""
     damaged, message = NOT_FITTING[what]
     with pytest.raises(InvalidModelError, match=message):
-        read(model([damaged], X), tmp_path)
+        read(model([damaged], X, constants=CONSTANTS, opset=23), tmp_path)
+
+
+def test_a_bound_shape_does_not_let_attention_of_mixed_ranks_pass(tmp_path: Path) -> None:
+    mixed = model([node("Mul", "q x", "m"), node("Attention", "m r r", "y")], {"x": [1]}, constants=CONSTANTS, opset=23)
+    with pytest.raises(InvalidModelError, match="all need three dimensions or all four"):
+        read(mixed, tmp_path, inputs={"y": (2, 4, 4, 8)})
 
 
 def test_odd_names_are_quoted_on_one_line(tmp_path: Path) -> None:

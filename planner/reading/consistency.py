@@ -84,10 +84,29 @@ def _initial_state(call: Call) -> str:
 
 
 def _attention(call: Call) -> str:
-    shapes = [shape for shape in (_shape(call, position) for position in range(3)) if shape]
-    if len({shape[0] for shape in shapes}) < 2:
+    shapes = [shape for shape in (_shape(call, position) for position in range(3)) if shape is not None]
+    if {len(shape) for shape in shapes} not in ({3}, {4}):
+        shown = ", ".join(shape_text(shape) for shape in shapes)
+        return f"takes query, key and value of shapes {shown}; all need three dimensions or all four"
+    if len({shape[0] for shape in shapes}) > 1:
+        return "takes query, key and value of different batches: " + ", ".join(shape_text(shape) for shape in shapes)
+    for position in (4, 5):
+        past = _shape(call, position)
+        if past is not None and len(past) != 4:
+            return f"takes past keys or values of shape {shape_text(past)}, which need four dimensions"
+    for heads in ("q_num_heads", "kv_num_heads"):
+        count = call.attributes.get(heads, 1)
+        if not isinstance(count, int) or count < 1:
+            return f"has {heads} = {count!r}"
+    return ""
+
+
+def _reverse_sequence(call: Call) -> str:
+    data = _shape(call, 0)
+    axes = [call.attributes.get(name, default) for name, default in (("batch_axis", 1), ("time_axis", 0))]
+    if data is None or (len(data) >= 2 and sorted(axes, key=str) == [0, 1]):
         return ""
-    return "takes query, key and value of different batches: " + ", ".join(shape_text(shape) for shape in shapes)
+    return f"takes {shape_text(data)} with batch axis {axes[0]} and time axis {axes[1]}, which have to be 0 and 1"
 
 
 def _einsum(call: Call) -> str:
@@ -113,5 +132,6 @@ _RULES: dict[str, Callable[[Call], str]] = {
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _layer_scale),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _initial_state),
     "Attention": _attention,
+    "ReverseSequence": _reverse_sequence,
     "Einsum": _einsum,
 }
