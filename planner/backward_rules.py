@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .graph import Graph, Op, View
+from .graph import ATEN_DOMAIN, Graph, Op, View
 from .rules import attention, elementwise, normalisation, products, recorded, recurrent, reductions, shaping, spectral
 from .rules.call import Rule, RuleCall, Saved
 
@@ -53,7 +53,7 @@ gradient straight through, is not what is planned; assumptions.py reports where 
 
 def is_known(op: Op) -> bool:
     """Whether the op's training semantics are in the table."""
-    if op.domain == recorded.DOMAIN:
+    if op.domain == ATEN_DOMAIN:
         return op.op_type in recorded.RULES
     return op.domain in ("", "ai.onnx") and (op.op_type in RULES or op.op_type in NON_DIFFERENTIABLE)
 
@@ -69,7 +69,7 @@ def saved_for_backward(op: Op, graph: Graph, needs: frozenset[int]) -> Saved:
     An op outside the table reads every input and output. Of an input that the op copies first, the copy is kept.
     """
     call = call_of(op, graph, needs)
-    rules = recorded.RULES if op.domain == recorded.DOMAIN else RULES
+    rules = recorded.RULES if op.domain == ATEN_DOMAIN else RULES
     if op.op_type not in rules or not is_known(op):
         return Saved(call.present(range(len(call.inputs))), tuple(range(len(call.outputs))))
     saved = rules[op.op_type](call)

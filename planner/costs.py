@@ -86,7 +86,7 @@ def _op_cost(graph: Graph, training: TrainingGraph, planned: TrainingOp, device:
     traffic = _forward_traffic(op, graph, training, planned, kernels[0])
     forward_ns = _time_ns(work.forward, traffic, rate, device, kernels[0] + len(op.copied) + steps)
     needs = frozenset(edge.position for edge in backward.gives) if backward else frozenset[int]()
-    forward_workspace, backward_workspace = workspace_nbytes(op, graph, needs, on_cpu=device.name == "cpu")
+    forward_workspace, backward_workspace = workspace_nbytes(op, graph, needs, on_cpu=device.is_cpu)
     if backward is None:
         return OpCost(forward_ns, 0, forward_workspace)
     backward_ns = 0

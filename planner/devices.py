@@ -39,6 +39,11 @@ class Device:
     memory_nbytes: int = 0
     source: str = ""
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether torch runs its CPU kernels there, some of which keep more than a GPU's."""
+        return self.name == "cpu"
+
 
 DEVICES = {
     device.name: device

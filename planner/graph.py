@@ -17,6 +17,10 @@ ITEM_BITS = {
 }  # fmt: skip
 
 
+ATEN_DOMAIN = "aten"
+"""Domain of ops that the reader makes of recorded calls of aten for which ONNX has no op."""
+
+
 class Role(Enum):
     """What a tensor is to a training step."""
 

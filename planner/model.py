@@ -155,7 +155,7 @@ def load_model(
         frozen=frozen,
         optimizer=optimizer,
         grad_accumulation=grad_accumulation,
-        on_cpu=chosen.name == "cpu",
+        on_cpu=chosen.is_cpu,
     )
     if not training.ops:
         raise InvalidModelError(

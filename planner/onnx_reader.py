@@ -1,6 +1,6 @@
 """model.onnx -> Graph. Weights are never needed and never read from external files.
 
-This module, shapes.py and constants.py are the only ones that know the onnx library; both are imported only when
+This module, shapes.py and constants.py are the only ones that know the onnx library, which is imported only when
 a file is read.
 """
 

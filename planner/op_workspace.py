@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from .backward_rules import RULES, call_of, saved_for_backward
-from .graph import ITEM_BITS, Graph, Op, Tensor
+from .graph import ATEN_DOMAIN, ITEM_BITS, Graph, Op, Tensor
 from .rules import recorded
 from .rules.on_cpu import temporaries_on_cpu
 from .rules.temporaries import BACKWARD_MULTIPLES, temporaries_nbytes
@@ -31,7 +31,7 @@ def workspace_nbytes(op: Op, graph: Graph, needs: frozenset[int], *, on_cpu: boo
     """(forward, backward) workspace in bytes of an op whose input positions in ``needs`` need a gradient."""
     inputs = [graph.tensors[i] for i in op.inputs if i is not None]
     output = graph.tensors[op.outputs[0]]
-    if op.domain == recorded.DOMAIN:
+    if op.domain == ATEN_DOMAIN:
         return recorded.temporaries_nbytes(call_of(op, graph, needs))
     if op.domain not in ("", "ai.onnx"):
         return 0, 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..graph import ITEM_BITS
+from ..graph import ATEN_DOMAIN, ITEM_BITS
 from .recorded_calls import RecordedCall
 from .values import Call, Value
 
@@ -23,8 +23,6 @@ _ONE_OPERAND = {
 
 _GROUP_NORM = "InstanceNormalization Reshape Mul Add"
 _ATTENTION = "Softmax Transpose Reshape Mul MatMul Add Where Unsqueeze Expand IsNaN"
-ATEN_DOMAIN = "aten"
-"""Domain of calls for which ONNX has no op."""
 _ATEN_ONLY = frozenset({"rsqrt", "glu", "log_sigmoid", "roll"})
 _REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum"}
 SOFTMAX = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .call import RuleCall, Saved, first_input, first_output, nothing, table
 
-DOMAIN = "aten"
-
 
 def _log_sigmoid(call: RuleCall) -> Saved:
     """The input; the buffer for exp(-|x|) is kept by torch on the CPU, and empty on a GPU."""
