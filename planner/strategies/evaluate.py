@@ -101,10 +101,10 @@ def arrays_of(problem: Problem) -> Arrays:
     )
 
 
-def scratch_of(arrays: Arrays) -> Scratch:
-    """Working memory large enough for any labelling of the problem."""
+def scratch_of(arrays: Arrays, events: int = 0) -> Scratch:
+    """Working memory large enough for any labelling of the problem, and for ``events`` computations."""
     ops, storages, backwards = len(arrays.forward_ns), len(arrays.nbytes), len(arrays.order)
-    limit = 3 * ops + backwards + 1  # an op runs in the forward and at most twice more
+    limit = max(events, 3 * ops + backwards) + 1  # a labelling runs an op in the forward and at most twice more
     return Scratch(
         np.zeros(limit, dtype=np.int64),
         np.zeros(limit + 1, dtype=np.int64),
@@ -174,8 +174,19 @@ def events_of(a: Arrays, labels: Labels, w: Scratch) -> tuple[int, int]:
 @compiled
 def evaluate(a: Arrays, labels: Labels, w: Scratch) -> tuple[int, int, int, int]:
     """(peak_nbytes, recompute_ns, peak_event, peak_position) of a labelling."""
-    ops = len(a.forward_ns)
     count, recompute = events_of(a, labels, w)
+    peak, peak_event, peak_position = peak_of_events(a, count, w)
+    return peak, recompute, peak_event, peak_position
+
+
+@compiled
+def peak_of_events(a: Arrays, count: int, w: Scratch) -> tuple[int, int, int]:
+    """(peak_nbytes, peak_event, peak_position) of the first ``count`` computations of ``w.events``.
+
+    Any legal order: re-runs may stand between first runs. Afterwards the running sum of ``w.memory`` is what
+    storages hold during each computation.
+    """
+    ops = len(a.forward_ns)
     for event in range(count + 1):
         w.memory[event] = 0
     for storage in range(len(a.nbytes)):
@@ -183,14 +194,15 @@ def evaluate(a: Arrays, labels: Labels, w: Scratch) -> tuple[int, int, int, int]
     for op in range(ops):
         w.first_run[op] = -1
         w.last_run[op] = -1
-    position = 0
+    position, seeded = 0, 0  # the caller hands in its gradients after the last first run
     for event in range(count):
         entry = w.events[event]
         if entry >= 0:
-            if event >= ops:
+            if w.first_run[entry] >= 0:
                 w.last_run[entry] = event
             else:
                 w.first_run[entry] = event
+                seeded = event + 1
             for q in range(a.reads_start[entry], a.reads_start[entry + 1]):
                 w.last[a.reads[q]] = event
             for q in range(a.writes_start[entry], a.writes_start[entry + 1]):
@@ -224,16 +236,16 @@ def evaluate(a: Arrays, labels: Labels, w: Scratch) -> tuple[int, int, int, int]
         entry = w.events[event]
         if entry < 0:
             held = running + a.during[position]
-        elif event < ops:
+        elif event < seeded:
             held = running + a.base + a.workspace[entry]
         else:
             held = running + a.between[position] + a.workspace[entry]
         if held > peak:
             peak, peak_event = held, event
-            peak_position = position if event >= ops else -1
+            peak_position = position if event >= seeded else -1
         if entry < 0:
             position += 1
-    return peak, recompute, peak_event, peak_position
+    return peak, peak_event, peak_position
 
 
 class Evaluator:
@@ -247,6 +259,16 @@ class Evaluator:
     def evaluate(self, labels: Labels) -> Evaluation:
         """Peak and recomputation time of a labelling."""
         return Evaluation(*(int(value) for value in evaluate(self.arrays, labels, self.scratch)))
+
+    def evaluate_sequence(self, sequence: Array) -> Evaluation:
+        """Peak and recomputation time of a legal order of computations (as in Decisions)."""
+        if len(sequence) >= len(self.scratch.events):
+            self.scratch = scratch_of(self.arrays, 2 * len(sequence))
+        self.scratch.events[: len(sequence)] = sequence
+        peak, event, position = (int(value) for value in peak_of_events(self.arrays, len(sequence), self.scratch))
+        runs = sequence[sequence >= 0]
+        recompute = int(self.arrays.forward_ns[runs].sum() - self.arrays.forward_ns.sum())
+        return Evaluation(peak, recompute, event, position)
 
     def labels(self, fill: int) -> Labels:
         """A labelling with one label everywhere, except where the user or the caller decided otherwise."""
