@@ -41,7 +41,7 @@ def test_it_is_no_worse_than_any_other_strategy_at_that_strategys_own_peak(strat
     for seed in range(25):
         problem = random_problem(seed, 5, 60)
         other = strategy_named(strategy)(problem)
-        ours = solve(problem, other.peak_nbytes, effort=0.1)
+        ours = solve(problem, other.peak_nbytes, effort="fast")
         if ours.decisions is None or ours.objective_ns > other.objective_ns:
             worse.append(seed)
     assert worse == []
@@ -51,8 +51,8 @@ def test_its_replayed_peak_is_the_one_it_claims_and_within_the_budget() -> None:
     wrong = []
     for seed in range(100, 140):
         problem = random_problem(seed, 5, 50)
-        smallest, whole = solve(problem, effort=0.1).peak_nbytes, strategy_named("keep-all")(problem).peak_nbytes
-        solution = solve(problem, (smallest + whole) // 2, effort=0.1)
+        smallest, whole = solve(problem, effort="fast").peak_nbytes, strategy_named("keep-all")(problem).peak_nbytes
+        solution = solve(problem, (smallest + whole) // 2, effort="fast")
         if not replayed_peak(problem, solution) == solution.peak_nbytes <= (smallest + whole) // 2:
             wrong.append(seed)
     assert wrong == []
@@ -65,7 +65,7 @@ def test_bound_and_plan_enclose_the_exact_optimum(first_seed: int) -> None:
         problem = random_problem(seed, 2, 8)
         budget = minimum_peak(problem) + Random(seed).randint(0, 40)
         exact = minimum_recompute_ns(problem, budget)
-        solution = solve(problem, budget, effort=0.1)
+        solution = solve(problem, budget, effort="fast")
         assert exact is not None
         beaten = solution.decisions is not None and solution.objective_ns < exact
         if beaten or solution.status is Status.INFEASIBLE or solution.bound_ns > exact:
@@ -91,10 +91,10 @@ def test_what_an_unreachable_budget_calls_the_smallest_peak_has_a_plan() -> None
     broken = []
     for seed in range(300, 330):
         problem = random_problem(seed, 8, 40)
-        unknown = solve(problem, problem.floor_nbytes, effort=0.1)
+        unknown = solve(problem, problem.floor_nbytes, effort="fast")
         if unknown.decisions is None:
             assert unknown.smallest_nbytes is not None
-            if solve(problem, unknown.smallest_nbytes, effort=0.1).decisions is None:
+            if solve(problem, unknown.smallest_nbytes, effort="fast").decisions is None:
                 broken.append(seed)
     assert broken == []
 

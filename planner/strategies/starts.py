@@ -1,0 +1,64 @@
+"""Where a search starts: roundings of the relaxation, the other strategies, grids of cuts."""
+
+from __future__ import annotations
+
+from . import greedy, layers, ogc, segments, speed, sqrt_n
+from .cuts import grids
+from .search import Search
+from .stage_lp import StageLP
+
+_MAX_STAGES = 14
+_STAGE_WORK = 5000
+"""Stages times ops of the largest LP, a second or two of simplex; two stages always remain, however long they take."""
+
+
+def stage_limit(search: Search) -> int:
+    """How many stages an LP of this problem may have."""
+    return max(2, min(_MAX_STAGES, _STAGE_WORK // max(1, search.problem.op_count)))
+
+
+def generate_rows(search: Search, relaxed: StageLP) -> None:
+    """Solve, round, replay, add the stages where the roundings peak; until they fit or show nothing new."""
+    while not search.out_of_time():
+        search.say(f"bounding with {len(search.stages)} stages")
+        relaxation = relaxed.solve(search.budget_nbytes, sorted(search.stages), search.remaining_s())
+        search.bound_ns = max(search.bound_ns, relaxation.bound_ns)
+        if not relaxation.solved:
+            return
+        fresh = sorted(search.round(relaxation) - search.stages)[:3]
+        if not fresh or len(search.stages) >= stage_limit(search):
+            return
+        search.stages.update(fresh)
+
+
+def repair(search: Search, relaxed: StageLP) -> None:
+    """Roundings of the LP under a smaller budget of its own, bisected towards the largest that fits."""
+    low, high = 0.5, 1.0
+    floor = search.problem.floor_nbytes
+    for _ in range(6 if search.problem.op_count <= _STAGE_WORK // 4 else 2):
+        if search.settled() or search.out_of_time():
+            return
+        middle = (low + high) / 2
+        inner = floor + int((search.budget_nbytes - floor) * middle)
+        relaxation = relaxed.solve(inner, sorted(search.stages), search.remaining_s())
+        if not relaxation.solved:
+            low = middle
+            continue
+        before = search.best_labels
+        search.round(relaxation)
+        if search.best_labels is not before:
+            low = middle
+        else:
+            high = middle
+
+
+def baselines(search: Search) -> None:
+    """Grids of cuts and the labels of the other strategies: the certified one is never worse than they are."""
+    for labels in grids(search.evaluator):
+        search.offer(labels)
+    for count in (2, 4, 8):
+        search.offer(segments.labels(search.evaluator, count))
+    for module in (speed, sqrt_n, ogc, greedy, layers):
+        if search.out_of_time():
+            return
+        search.offer(module.labels(search.evaluator, search.budget_nbytes))
