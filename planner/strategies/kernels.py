@@ -44,6 +44,6 @@ import numba  # noqa: E402  (it reads its cache folder when it is imported)
 
 
 def compiled(function: Function) -> Function:
-    """Compile with numba at the first call, or load what an earlier run compiled."""
-    made: Function = numba.njit(cache=True)(function)
+    """Compile with numba at the first call, or load what an earlier run compiled; it runs beside other threads."""
+    made: Function = numba.njit(cache=True, nogil=True)(function)
     return made

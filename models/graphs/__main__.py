@@ -1,0 +1,7 @@
+"""``python -m models.graphs NAME -o FILE`` writes one graph, ``--list`` names them all."""
+
+import sys
+
+from .families import main
+
+sys.exit(main())
