@@ -11,7 +11,9 @@ from ogc_plan.planner.annotations import Source
 from ogc_plan.planner.model import Model
 from ogc_plan.planner.pipeline import replay, resolve_budget
 from ogc_plan.planner.problem import Problem, Scope
-from ogc_plan.planner.strategies import strategy_named
+from ogc_plan.planner.solution import Status
+from ogc_plan.planner.solving import CERTIFIED, Solver
+from ogc_plan.planner.strategies import FIXED, STRATEGIES
 from ogc_plan.planner.units import format_nbytes, format_ns, parse_budget
 from rich.text import Text
 
@@ -19,11 +21,12 @@ from .report import field, percent, plain_table, source_line
 from .terminal import Activity, one_line
 
 if TYPE_CHECKING:
+    from ogc_plan.planner.strategies.prepared import Prepared
     from rich.console import Console
 
 DEFAULT_BUDGETS = ("80%", "60%", "40%")
-BUDGETED = ("optimal", "greedy", "layers")
-FIXED = ("keep-all", "speed", "segments:2", "segments:4", "sqrt", "ogc")
+BUDGETED = tuple(name for name in STRATEGIES if name not in FIXED)
+FIXED_PLANS = ("keep-all", "speed", "segments:2", "segments:4", "sqrt", "ogc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +62,15 @@ class Comparison:
     annotations: Source | None = None
 
 
-def _run(
-    problem: Problem, name: str, budget: str, limit: int | None, time_limit_s: float | None,
-    seed: int, spinner: Activity,
-) -> Row:  # fmt: skip
-    spinner.now(f"{name} {budget}".strip())
-    progress = spinner.progress(problem.store_all_ns, f"{name} {budget}: ") if name == "optimal" else None
-    options = {"progress": progress} if progress is not None else {}
-    solve = strategy_named(name)
+def _run(problem: Problem | Prepared, name: str, budget: str, limit: int | None, solver: Solver) -> Row:
+    plain = problem if isinstance(problem, Problem) else problem.problem
     started = time.perf_counter()
-    solution = solve(problem, limit, time_limit_s=time_limit_s, seed=seed, **options)
-    below = limit is not None and limit < problem.floor_nbytes
+    solution = solver.solve(problem, limit)
+    below = limit is not None and (limit < plain.floor_nbytes or solution.status is Status.INFEASIBLE)
     row = Row(name, budget, seconds=time.perf_counter() - started, infeasible=below)
     if solution.decisions is None:
         return row
-    _, timeline = replay(problem, solution)
+    _, timeline = replay(plain, solution)
     return replace(
         row,
         activation_nbytes=timeline.peak_activation_nbytes,
@@ -85,28 +82,36 @@ def _run(
 
 
 def compare_strategies(
-    model: Model, budgets: Sequence[str], *, scope: Scope | None, time_limit_s: float | None, seed: int,
+    model: Model, budgets: Sequence[str], *, scope: Scope | None, time_limit_s: float | None, seed: int, effort: str,
     spinner: Activity,
 ) -> Comparison:  # fmt: skip
     """Run every strategy; for each row also `optimal` within that row's activation peak."""
     store_all = model.store_all()
-    inner = model.problem(Scope.ACTIVATIONS)
+    problems: dict[Scope, Problem] = {}
+    prepared: dict[Scope, Problem | Prepared] = {}
 
-    def run(problem: Problem, name: str, budget: str, limit: int | None) -> Row:
-        return _run(problem, name, budget, limit, time_limit_s, seed, spinner)
+    def run(which: Scope, name: str, budget: str, limit: int | None) -> Row:
+        if which not in problems:
+            problems[which] = model.problem(which)
+            prepared[which] = Solver().prepared(problems[which])
+        spinner.now(f"{name} {budget}".strip())
+        if name != CERTIFIED:
+            return _run(problems[which], name, budget, limit, Solver(name, time_limit_s=time_limit_s, seed=seed))
+        progress = spinner.progress(problems[which].store_all_ns, f"{name} {budget}: ")
+        return _run(prepared[which], name, budget, limit, Solver(name, effort, time_limit_s, seed, progress))
 
+    inner = Scope.ACTIVATIONS
     run(inner, "keep-all", "", None)  # loads what is compiled, so that no row is charged for it
-    rows = [run(inner, name, "", None) for name in FIXED]
+    rows = [run(inner, name, "", None) for name in FIXED_PLANS]
     for text in dict.fromkeys(budgets):
         limit, chosen = resolve_budget(parse_budget(text), scope, store_all)
-        problem = inner if chosen is Scope.ACTIVATIONS else model.problem(chosen)
-        rows += [run(problem, name, text, limit) for name in BUDGETED]
+        rows += [run(chosen, name, text, limit) for name in BUDGETED]
     best: dict[int, int | None] = {}
     for row in rows:  # `optimal` itself at an activation peak it was already given needs no second run
-        if row.strategy == "optimal" or row.activation_nbytes is None or row.activation_nbytes in best:
+        if row.strategy == CERTIFIED or row.activation_nbytes is None or row.activation_nbytes in best:
             continue
         at = row.activation_nbytes
-        best[at] = 0 if row.recompute_ns == 0 else run(inner, "optimal", f"at {format_nbytes(at)}", at).recompute_ns
+        best[at] = 0 if row.recompute_ns == 0 else run(inner, CERTIFIED, f"at {format_nbytes(at)}", at).recompute_ns
     rows = [
         row if row.strategy == "optimal" or row.activation_nbytes is None
         else replace(row, optimal_ns=best[row.activation_nbytes])

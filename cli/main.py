@@ -9,12 +9,14 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import click
 from ogc_plan.planner.errors import PlanFormatError, UsageError
 
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, write_to
+from .interrupt import stoppable
 from .options import ModelOptions, check_headroom, model_options, output_options, parse_duration, search_options
 from .terminal import activity, console, report_failure, tolerate_any_text
 
@@ -27,7 +29,8 @@ _EXAMPLES = """\
 _EXIT_CODES = """\
   0 done            1 our defect         2 usage         3 invalid model
   4 unsupported op  5 budget infeasible  6 out of time   7 bad plan or mismatch
-  8 input, output or memory              130 interrupted
+  8 input, output or memory
+  130 interrupted: Ctrl-C; during a search the first one ends it with its plan
 """
 
 
@@ -132,25 +135,28 @@ def plan(model: str, **options: Any) -> None:
         spinner.now("starting")
         from ogc_plan.planner import pipeline
         from ogc_plan.planner.problem import Scope
-        from ogc_plan.planner.strategies import strategy_named
+        from ogc_plan.planner.solving import CERTIFIED, Solver
 
-        strategy_named(options["strategy"])
+        Solver(options["strategy"], options["effort"]).check()
         refuse_plan(path, model)
         spinner.now(f"reading {model}")
         ready = shape.load(path)
         spinner.now("planning")
-        made = pipeline.plan(
-            ready,
-            budget,
-            scope=Scope(options["scope"]) if options["scope"] else None,
-            strategy=options["strategy"],
-            headroom=options["headroom"],
-            keep=options["keep"],
-            recompute=options["recompute"],
-            time_limit_s=limit,
-            seed=options["seed"],
-            progress=spinner.progress(sum(cost.forward_ns + cost.backward_ns for cost in ready.costs)),
-        )
+        with stoppable() if options["strategy"] == CERTIFIED else nullcontext() as stop:
+            made = pipeline.plan(
+                ready,
+                budget,
+                scope=Scope(options["scope"]) if options["scope"] else None,
+                strategy=options["strategy"],
+                headroom=options["headroom"],
+                keep=options["keep"],
+                recompute=options["recompute"],
+                time_limit_s=limit,
+                seed=options["seed"],
+                effort=options["effort"],
+                progress=spinner.progress(sum(cost.forward_ns + cost.backward_ns for cost in ready.costs), stop=stop),
+                stop=stop,
+            )
         if target is not None:
             spinner.now(f"writing {target}")
             write_to(made, target)
@@ -229,12 +235,67 @@ def compare(model: str, **options: Any) -> None:
             scope=Scope(options["scope"]) if options["scope"] else None,
             time_limit_s=limit,
             seed=options["seed"],
+            effort=options["effort"],
             spinner=spinner,
         )
     if options["format"] == "json":
         _print_json(rows_as_data(result))
     else:
         print_rows(console(sys.stdout), result)
+
+
+@cli.command(add_help_option=False)
+@click.argument("model", metavar="MODEL")
+@click.option("--budgets", metavar="LIST", help="Sizes or percentages and min, separated by commas.")
+@click.option("-o", "--output", metavar="FOLDER", help="Write each plan there, plan-80%.json for 80%.")
+@model_options()
+@click.option("--keep", multiple=True, metavar="GLOB", help="Tensors to keep.")
+@click.option("--recompute", multiple=True, metavar="GLOB", help="Tensors to recompute.")
+@search_options("What the budgets bound.")
+@output_options()
+def frontier(model: str, **options: Any) -> None:
+    """Recomputation against memory: plans for several budgets at once."""
+    shape = ModelOptions.take(options)
+    limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
+    with activity(options["quiet"]) as spinner, readable(model) as path:
+        spinner.now("starting")
+        from ogc_plan.planner.plan_record import Plan
+        from ogc_plan.planner.problem import Scope
+        from ogc_plan.planner.tradeoff import frontier as plans_for
+
+        from .frontier import DEFAULT_BUDGETS, Frontier, plan_files, split_budgets
+
+        budgets = split_budgets(DEFAULT_BUDGETS if options["budgets"] is None else options["budgets"])
+        targets = [] if options["output"] is None else plan_files(options["output"], budgets)
+        for target in targets:
+            check_target(target, model)
+        refuse_plan(path, model)
+        spinner.now(f"reading {model}")
+        ready = shape.load(path)
+        with stoppable() as stop:
+            answers = plans_for(
+                ready,
+                budgets,
+                scope=Scope(options["scope"]) if options["scope"] else None,
+                keep=options["keep"],
+                recompute=options["recompute"],
+                time_limit_s=limit,
+                seed=options["seed"],
+                effort=options["effort"],
+                progress=spinner.progress(sum(cost.forward_ns + cost.backward_ns for cost in ready.costs), stop=stop),
+                stop=stop,
+            )
+        for target, answer in zip(targets, answers, strict=False):  # no targets without -o
+            if isinstance(answer, Plan):
+                write_to(answer, target)
+    found = Frontier(ready, budgets, answers)
+    refused = found.refused()
+    if refused is not None:
+        raise refused
+    if options["format"] == "json":
+        _print_json(found.data())
+    elif not options["quiet"]:
+        found.print(console(sys.stdout))
 
 
 @cli.command(add_help_option=False)

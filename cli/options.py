@@ -21,6 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})\s*(ms|s|m|min|h|)", re.ASCII)
 _SECONDS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+EFFORTS = ("fast", "default", "high")
 _SHAPE = re.compile(r"[0-9]+(?:[x,][0-9]+)*", re.ASCII)
 
 
@@ -202,7 +203,13 @@ def search_options(scope_help: str) -> Callable[[Command], Command]:
     return _stacked(
         [
             click.option("--scope", type=click.Choice(["total", "activations"]), help=scope_help),
-            click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m, 500ms."),
+            click.option(
+                "--effort",
+                type=click.Choice(EFFORTS),
+                default="default",
+                help="How hard optimal tries: work, not time, so plans repeat.",
+            ),
+            click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m; Ctrl-C ends one too."),
             click.option(
                 "--seed",
                 callback=_whole(0),

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ogc_plan.planner.annotations import Source
 from ogc_plan.planner.model import store_all_timeline
-from ogc_plan.planner.plan_record import Plan
+from ogc_plan.planner.plan_record import EFFORT_NOTE, STOPPED_NOTE, Certificate, Plan
 from ogc_plan.planner.plan_writer import to_json
 from ogc_plan.planner.problem import Scope, build_problem
 from ogc_plan.planner.schedule import Schedule
 from ogc_plan.planner.simulate import Timeline
+from ogc_plan.planner.solving import CERTIFIED, DEFAULT_EFFORT
 from ogc_plan.planner.training import TrainingGraph
 from ogc_plan.planner.units import format_both, format_nbytes, format_ns
 from rich import box
@@ -148,9 +149,20 @@ def proof_line(plan: Plan) -> str:
     if not certificate.bound_class:
         return f"strategy {certificate.strategy} proves nothing about other plans"
     gap = "proven optimal" if plan.gap <= 0 else f"gap {percent(plan.gap)} of a step"
-    early = "; stopped by the time limit" if certificate.stopped_early else ""
+    by = "on request" if certificate.stopped_on_request else "by the time limit"
+    early = f"; search stopped {by}" if certificate.stopped_early else ""
     bound = percent(certificate.bound_ns / whole)
     return f"at least +{bound} is needed, {gap}{early} (holds for {one_line(certificate.bound_class, 200)})"
+
+
+def search_line(certificate: Certificate) -> str:
+    """How the plan was looked for, and whether the search ended before its time."""
+    effort = f", effort {one_line(certificate.effort, 20)}" if certificate.strategy == CERTIFIED else ""
+    line = f"{one_line(certificate.strategy, 60)}{effort}, seed {certificate.seed}, {one_line(certificate.solver, 60)}"
+    if not certificate.stopped_early:
+        return line
+    by = "Ctrl-C" if certificate.stopped_on_request else "the time limit"
+    return f"{line}; {by} ended it early: another run may find a better plan"
 
 
 def _counts_line(plan: Plan) -> str:
@@ -228,8 +240,12 @@ def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str, notes: 
     field(out, "not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer)))
     if model.assumed:
         field(out, "assumed", listed(list(model.assumed), verbose))
+    told = plan.certificate.effort != DEFAULT_EFFORT or plan.certificate.stopped_early
+    if told and not verbose:
+        field(out, "search", search_line(plan.certificate))
     for note in (*plan.certificate.notes, *notes):
-        field(out, "note", one_line(note, 300))
+        if note != STOPPED_NOTE and not note.startswith(EFFORT_NOTE):  # the line above tells
+            field(out, "note", one_line(note, 300))
     if verbose:
         _print_details(out, plan)
     if written:
@@ -238,7 +254,7 @@ def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str, notes: 
 
 def _print_details(out: Console, plan: Plan) -> None:
     """Names: what is kept and what is re-run, and for which class of plans the bound holds."""
-    field(out, "search", f"{plan.certificate.strategy}, seed {plan.certificate.seed}, {plan.certificate.solver}")
+    field(out, "search", search_line(plan.certificate))
     field(out, "kept", ", ".join(one_line(name, 80) for name in plan.kept) or "nothing")
     runs = [one_line(name, 80) + (f" x{count}" if count > 1 else "") for name, count in plan.recomputed.items()]
     field(out, "recomputed", ", ".join(runs) or "nothing")
@@ -256,6 +272,7 @@ def summary(plan: Plan, written: str | None) -> dict[str, Any]:
         "ops": len(plan.graph.ops),
         "steps": len(plan.schedule),
         "kept": len(plan.kept),
+        "effort": plan.certificate.effort,
         "not_covered": not_covered(plan.graph, plan.budget.optimizer),
         "written": written,
     }

@@ -15,7 +15,7 @@ import click
 from ogc_plan.planner.errors import OgcPlanError
 
 if TYPE_CHECKING:
-    from ogc_plan.planner.pipeline import Progress
+    from ogc_plan.planner.solving import Progress, Stop
     from rich.console import Console
 
 MAX_LINE = 500
@@ -172,14 +172,15 @@ class Activity:
 
             self._spinner.update(text=Text(one_line(doing, MAX_WIDTH), no_wrap=True, overflow="ellipsis"))
 
-    def progress(self, store_all_ns: int, prefix: str = "") -> Progress | None:
-        """A callback for the solver that shows the best plan so far, the bound and the gap."""
+    def progress(self, store_all_ns: int, prefix: str = "", stop: Stop | None = None) -> Progress | None:
+        """A callback for the solver that shows the best plan so far, the bound and the gap, and that it ends."""
         if self._spinner is None:
             return None
 
         def show(doing: str, best_ns: int | None, bound_ns: int) -> None:
             whole = max(1, store_all_ns)
-            line = f"{prefix}{doing}"
+            stopping = "stopping, Ctrl-C again to give up: " if stop is not None and stop() else ""
+            line = f"{stopping}{prefix}{doing}"
             if best_ns is not None:
                 line += f", best +{best_ns / whole:.2%}"
             if bound_ns:

@@ -1,168 +1,100 @@
-"""Plan every network at five budgets with every strategy, on one simulator.
+"""Plan every graph at seven budgets with `optimal`, and with every other strategy beside it on one simulator.
 
-    python -m models.plan_benchmark -o models/results/plans.json
+    python -m models.plan_benchmark -o models/results/plans.json --jobs 2
 
-Each network is planned in a process of its own (peak RSS is that process's). Needs the nine networks of
-the onnx package and, for the four PyTorch exports, torch with onnxscript. The table goes to standard
-output and, as Markdown, beside the JSON.
+Each graph is planned in a process of its own, ``--jobs`` at a time. What is done is kept in a folder that
+belongs to the present state of the code, so a run that was ended goes on where it stopped. Needs torch with
+onnxscript for the four PyTorch exports. The tables go to standard output and, as Markdown, beside the JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from models.light import NAMES, light_path
+from models.plan_graphs import SOURCES, Source
+from models.plan_tables import report
 
-EXPORTS = ("resnet50", "gpt2", "vit_b16", "unet")
-SHARES = (80, 60, 50, 40, 30)
-BUDGETED = ("optimal", "greedy", "layers")
-FIXED = ("ogc", "sqrt", "speed", "segments:2", "segments:4", "keep-all")
-
-
-def measure(path: str, batch: int | None, device: str) -> dict[str, Any]:
-    """Plan one file at every budget with every strategy; seconds are wall time of the strategy alone."""
-    from ogc_plan.planner.model import load_model
-    from ogc_plan.planner.problem import Scope
-    from ogc_plan.planner.solution import Status
-    from ogc_plan.planner.strategies import strategy_named
-
-    started = time.perf_counter()
-    model = load_model(path, batch=batch, device=device)
-    read_s = time.perf_counter() - started
-    problem = model.problem(Scope.ACTIVATIONS)
-    strategy_named("keep-all")(problem)  # compiles or loads the kernels once, outside the timings
-    whole = model.store_all().peak_activation_nbytes
-    rows = []
-
-    def run(strategy: str, budget_nbytes: int | None, share: float | None) -> dict[str, Any]:
-        solution = strategy_named(strategy)(problem, budget_nbytes)
-        proven = solution.status is Status.INFEASIBLE
-        found = solution.decisions is not None
-        row = {
-            "strategy": strategy,
-            "share": share,
-            "budget_nbytes": budget_nbytes,
-            "status": "proven infeasible" if proven else solution.status.value,
-            "peak_nbytes": solution.peak_nbytes if found else None,
-            "overhead": solution.objective_ns / problem.store_all_ns if found else None,
-            "bound": solution.bound_ns / problem.store_all_ns if solution.bound_class else None,
-            "smallest_nbytes": solution.smallest_nbytes,
-            "seconds": round(solution.wall_s, 3),
-        }
-        rows.append(row)
-        return row
-
-    for share in SHARES:
-        for strategy in BUDGETED:
-            run(strategy, whole * share // 100, share / 100)
-    for strategy in FIXED:
-        own = run(strategy, None, None)
-        matched = run("optimal", own["peak_nbytes"], None)
-        matched["matches"] = strategy
-    return {
-        "ops": problem.op_count,
-        "read_s": round(read_s, 3),
-        "store_all_nbytes": whole,
-        "store_all_ms": problem.store_all_ns / 1e6,
-        "floor_nbytes": problem.floor_nbytes,
-        "floor_at": problem.floor.step,
-        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        "rows": rows,
-    }
+ROOT = Path(__file__).resolve().parent.parent
+CODE = ("planner/**/*.py", "models/plan_measure.py", "models/plan_extent.py", "models/graphs/*.py")
 
 
-def row_of(entry: dict[str, Any], strategy: str, share: float) -> dict[str, Any]:
-    """The row of a budgeted strategy at a share of the store-all peak."""
-    found: dict[str, Any] = next(r for r in entry["rows"] if r["strategy"] == strategy and r["share"] == share)
+def state(device: str, effort: str) -> str:
+    """A digest of everything that results depend on: options and code."""
+    digest = hashlib.sha256(f"{device} {effort}".encode())
+    for path in sorted({path for pattern in CODE for path in ROOT.glob(pattern) if path.is_file()}):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def planned(source: Source, parts: Path, device: str, effort: str) -> dict[str, Any]:
+    """The results of one graph: from ``parts`` where they are, else measured now and put there."""
+    part = parts / f"{source.name}.json"
+    if not part.exists():
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "models.plan_measure", str(source.file(Path(folder)))]
+            command += ["--device", device, "--effort", effort]
+            command += ["--batch", str(source.batch)] if source.batch is not None else []
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        spent = round(time.perf_counter() - started, 1)
+        entry = {"origin": source.origin, "benchmark_s": spent, **json.loads(done.stdout)}
+        unfinished = part.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(entry))
+        unfinished.replace(part)
+        print(f"planned {source.name} in {spent:.0f} s", file=sys.stderr, flush=True)
+    found: dict[str, Any] = json.loads(part.read_text())
     return found
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f}"
-
-
-def _cell(row: dict[str, Any]) -> str:
-    if row["status"] == "proven infeasible":
-        return "infeasible"
-    if row["overhead"] is None:
-        return "open"
-    gap = row["overhead"] - row["bound"] if row["bound"] is not None else None
-    return _percent(row["overhead"]) + (f" ({_percent(gap)})" if gap is not None else "")
-
-
-def table(results: dict[str, Any]) -> str:
-    """Markdown: overhead in % of a store-all step with the gap to the proven bound in brackets."""
-    header = ["network", "ops", "floor", *(f"{share}%" for share in SHARES), "greedy 50%", "layers 50%", "s", "RSS MB"]
-    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
-    for name, entry in results.items():
-        slowest = max(row_of(entry, "optimal", share / 100)["seconds"] for share in SHARES)
-        cells = [name, str(entry["ops"]), f"{100 * entry['floor_nbytes'] / entry['store_all_nbytes']:.0f}%"]
-        cells += [_cell(row_of(entry, "optimal", share / 100)) for share in SHARES]
-        cells += [_percent(row_of(entry, strategy, 0.5)["overhead"]) for strategy in ("greedy", "layers")]
-        cells += [f"{slowest:.1f}", f"{entry['peak_rss_mb']:.0f}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "Fixed strategies: their own peak and overhead, and `optimal` at that same peak.", ""]
-    lines += ["| network | " + " | ".join(FIXED[:-1]) + " |", "|---" * len(FIXED) + "|"]
-    for name, entry in results.items():
-        cells = []
-        for strategy in FIXED[:-1]:
-            own = next(row for row in entry["rows"] if row["strategy"] == strategy)
-            ours = next(row for row in entry["rows"] if row.get("matches") == strategy)
-            share = own["peak_nbytes"] / entry["store_all_nbytes"]
-            cells.append(f"{100 * share:.0f}%: {_percent(own['overhead'])} vs {_percent(ours['overhead'])}")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
-    """Run the whole benchmark, or one network in this process."""
+    """Run the whole benchmark, or a part of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--device", default="h200")
-    parser.add_argument("--batch", type=int, default=32, help="batch of the nine networks of the onnx package")
-    parser.add_argument("--only", nargs="*", help="names of networks, e.g. light-vgg19 gpt2")
-    parser.add_argument("--file", help=argparse.SUPPRESS)
+    parser.add_argument("--effort", default="default", help="fast, default or high")
+    parser.add_argument("--only", nargs="*", choices=[*SOURCES], metavar="NAME", help="graphs, e.g. light-vgg19 gpt96")
+    parser.add_argument("--jobs", type=int, default=1, help="graphs planned at a time")
+    parser.add_argument("--parts", type=Path, help="folder of what is done (default: one for this code, in /tmp)")
+    parser.add_argument("--list", action="store_true", help="list the graphs")
     options = parser.parse_args()
-    if options.file:
-        json.dump(measure(options.file, options.batch or None, options.device), sys.stdout)
+    if options.list:
+        for source in SOURCES.values():
+            print(f"{source.name:22} {source.origin}")
         return
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        jobs = [(f"light-{name}", str(light_path(name)), options.batch) for name in NAMES]
-        for name in EXPORTS:
-            jobs.append((name, os.path.join(folder, f"{name}.onnx"), 0))
-        for name, path, batch in jobs:
-            if options.only and name not in options.only:
-                continue
-            if not os.path.exists(path):
-                subprocess.run([sys.executable, "-m", "models.export", name, "-o", path], check=True)
-            command = [sys.executable, "-m", "models.plan_benchmark", "--file", path, "--batch", str(batch)]
-            done = subprocess.run([*command, "--device", options.device], check=True, stdout=subprocess.PIPE, text=True)
-            results[name] = json.loads(done.stdout)
-            print(f"planned {name}", file=sys.stderr, flush=True)
-    text = table(results)
+    kept = Path(tempfile.gettempdir()) / f"ogc-plan-benchmark-{state(options.device, options.effort)}"
+    parts = options.parts or kept
+    parts.mkdir(parents=True, exist_ok=True)
+    chosen = [source for name, source in SOURCES.items() if not options.only or name in options.only]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        largest_first = reversed(chosen)  # as the graphs are listed: no long one is left for the end
+        jobs = {s.name: pool.submit(planned, s, parts, options.device, options.effort) for s in largest_first}
+        results = {source.name: jobs[source.name].result() for source in chosen}
+    text = report(results)
     print(text)
     if options.output:
+        only = f" --only {' '.join(options.only)}" if options.only else ""
+        command = f"python -m models.plan_benchmark --device {options.device} --effort {options.effort}"
         record = {
-            "command": f"python -m models.plan_benchmark --device {options.device} --batch {options.batch}",
+            "command": f"{command} --jobs {options.jobs}{only}",
             "versions": {name: version(name) for name in ("ogc-plan", "ortools", "numba", "onnx")},
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
             "networks": results,
         }
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(record, indent=1) + "\n")
-        options.output.with_suffix(".md").write_text(f"`{record['command']}` on {record['machine']}\n\n{text}")
+        options.output.with_suffix(".md").write_text(f"`{record['command']}` on {record['machine']}\n\n{text}\n")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .plan_record import Plan as Plan
     from .plan_writer import write_plan as write_plan
     from .problem import Scope as Scope
+    from .tradeoff import frontier as frontier
 
 _HOMES = {
     "Annotation": "annotations",
@@ -31,6 +32,7 @@ _HOMES = {
     "Model": "model",
     "check": "pipeline",
     "from_annotation": "model",
+    "frontier": "tradeoff",
     "load_model": "model",
     "plan": "pipeline",
     "verify": "pipeline",

@@ -91,6 +91,12 @@ class NoPlanInTimeError(SolverError):
     exit_code = 6
 
 
+class SearchStoppedError(SolverError):
+    """The user ended the search before any plan was found."""
+
+    exit_code = 130
+
+
 class ScheduleMismatchError(SolverError):
     """The replay of a schedule disagrees with what the strategy claimed. A defect of this program."""
 

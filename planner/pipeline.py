@@ -6,7 +6,7 @@ budget passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,23 +15,19 @@ from .annotations import Source, fingerprint
 from .backward_rules import RULES_VERSION
 from .errors import (
     BudgetSyntaxError,
-    InfeasibleBudgetError,
-    NoPlanInTimeError,
-    OgcPlanError,
     PlanMismatchError,
     ScheduleMismatchError,
 )
 from .model import Model, store_all_timeline
-from .plan_record import BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
+from .plan_record import EFFORT_NOTE, STOPPED_NOTE, BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
 from .problem import Problem, Scope, build_problem
+from .refusal import Asked, refusal, unfinished
 from .schedule import Schedule, lower
 from .simulate import Timeline, simulate
 from .solution import Solution, Status
-from .strategies import strategy_named
+from .solving import CERTIFIED, DEFAULT_EFFORT, Progress, Solver, Stop
 from .training import OpCost, TrainingGraph
-from .units import BudgetText, format_both, parse_budget
-
-Progress = Callable[[str, "int | None", int], None]
+from .units import BudgetText, parse_budget
 
 
 def resolve_budget(budget: BudgetText, scope: Scope | None, store_all: Timeline) -> tuple[int | None, Scope]:
@@ -79,24 +75,44 @@ def plan(
     recompute: Iterable[str] = (),
     time_limit_s: float | None = None,
     seed: int = 0,
+    effort: str = DEFAULT_EFFORT,
     progress: Progress | None = None,
+    stop: Stop | None = None,
 ) -> Plan:
     """Plan one training step of ``model`` within ``budget`` (``3GB``, ``60%``, ``min``).
 
-    Raises BudgetSyntaxError, InfeasibleBudgetError (with the smallest peak found and the proven floor)
-    or NoPlanInTimeError. The returned plan has been replayed and lies within the budget.
+    ``effort`` and ``stop`` as in `Solver`. Raises UsageError, BudgetSyntaxError, InfeasibleBudgetError
+    (with the smallest peak found and the proven floor), NoPlanInTimeError or SearchStoppedError. The
+    returned plan has been replayed and lies within the budget.
     """
-    solve = strategy_named(strategy)
+    solver = Solver(strategy, effort, time_limit_s, seed, progress, stop)
+    solver.check()
     store_all = model.store_all()
-    asked, scope = resolve_budget(parse_budget(budget), scope, store_all)
+    nbytes, scope = resolve_budget(parse_budget(budget), scope, store_all)
     problem = model.problem(scope, keep, recompute)
-    reserve = _headroom(headroom, asked)
-    options = {"progress": progress} if strategy == "optimal" else {}
-    limit = None if asked is None else asked - reserve
-    solution = solve(problem, limit, time_limit_s=time_limit_s, seed=seed, **options)
+    reserve = _headroom(headroom, nbytes)
+    asked = Asked(budget, None if nbytes is None else nbytes - reserve, reserve)
+    prepared = solver.prepared(problem)
+    solution = solver.solve(prepared, asked.limit_nbytes)
     if solution.decisions is None:
-        smaller = "--batch" if model.annotations is None else "batch in the export"
-        raise _no_plan(problem, budget, limit or 0, reserve, solution, strategy, time_limit_s, seed, smaller)
+        if solution.stopped_early and solution.status is not Status.INFEASIBLE:
+            raise unfinished(asked, solver)
+        smallest = solution.smallest_nbytes  # `optimal` has looked for it unless the budget lies below the floor
+        if strategy != CERTIFIED or smallest is None:
+            smallest = solver.smallest_peak(prepared)
+        raise refusal(problem, asked, solution, solver, smallest, smaller=smaller_input(model))
+    return assembled(model, problem, store_all, asked, solution, solver)
+
+
+def smaller_input(model: Model) -> str:
+    """What a user would make smaller to need less memory, in words."""
+    return "--batch" if model.annotations is None else "batch in the export"
+
+
+def assembled(
+    model: Model, problem: Problem, store_all: Timeline, asked: Asked, solution: Solution, solver: Solver
+) -> Plan:
+    """The plan of a solution that has decisions, replayed and checked."""
     schedule, timeline = replay(problem, solution)
     result = Plan(
         ModelRecord(
@@ -113,10 +129,10 @@ def plan(
             model.annotations,
         ),
         BudgetRecord(
-            budget,
-            solution.peak_nbytes if limit is None else limit,
-            scope.value,
-            reserve,
+            asked.text,
+            solution.peak_nbytes if asked.limit_nbytes is None else asked.limit_nbytes,
+            problem.scope.value,
+            asked.reserve_nbytes,
             model.optimizer,
             model.grad_accumulation,
             model.frozen,
@@ -133,10 +149,10 @@ def plan(
             solution.bound_ns,
             solution.bound_class,
             solution.strategy,
-            seed,
+            solver.seed,
             solution.stopped_early,
             f"ortools {version('ortools')}",
-            solution.notes,
+            (*solution.notes, *_search_notes(solution, solver)),
         ),
         tuple(
             (model.training.storages[s].name, scope)
@@ -181,57 +197,10 @@ def _peaks(model: Model, timeline: Timeline, store_all: Timeline) -> Peaks:
     )
 
 
-def _no_plan(
-    problem: Problem,
-    budget: str,
-    limit: int,
-    reserve: int,
-    solution: Solution,
-    strategy: str,
-    time_limit_s: float | None,
-    seed: int,
-    smaller: str,
-) -> OgcPlanError:
-    """The error for a budget (``limit`` after ``reserve`` of headroom): what is proven, reachable, and binds it.
-
-    ``smaller`` names what a user would make smaller to need less.
-    """
-    from .strategies.optimal import smallest_peak
-
-    floor = problem.floor
-    scope = "peak" if problem.scope is Scope.TOTAL else "activation peak"
-    if solution.stopped_early and solution.status is not Status.INFEASIBLE:
-        return NoPlanInTimeError(
-            f"no plan within {budget} found before the time limit of {time_limit_s:g} s",
-            remedy="raise --time-limit, or ask for the smallest peak with --budget min",
-        )
-    smallest = solution.smallest_nbytes  # `optimal` has looked for it unless the budget lies below the floor
-    if strategy != "optimal" or smallest is None:
-        smallest = smallest_peak(problem, time_limit_s=time_limit_s, seed=seed)
-    proven = limit < floor.nbytes
-    fixed = strategy not in ("optimal", "greedy", "layers")
-    if fixed and not proven and solution.smallest_nbytes is not None:
-        fixed_peak = format_both(solution.smallest_nbytes)
-        message = f"strategy {strategy!r} has one fixed plan, its {scope} of {fixed_peak} lies above {budget}"
-        remedy = "use --strategy optimal, which plans for a budget"
-        return InfeasibleBudgetError(
-            message, remedy=remedy, smallest_known_nbytes=smallest, lower_bound_nbytes=floor.nbytes, proven=False
-        )
-    after = f" after {format_both(reserve)} of headroom" if reserve else ""
-    verdict = "is proven infeasible" if proven else "has no plan we could find (not proven infeasible)"
-    message = (
-        f"budget {budget} = {format_both(limit)}{after} {verdict}: smallest {scope} found {format_both(smallest)}, "
-        f"proven floor {format_both(floor.nbytes)} at {floor.describe()}"
-    )
-    # A headroom in percent grows with the budget, one in bytes does not: enough for either.
-    enough = max(smallest + reserve, -(-smallest * (limit + reserve) // max(1, limit)))
-    remedy = f"pass --budget {enough}B or more"
-    if problem.scope is Scope.ACTIVATIONS:
-        remedy += " with --scope activations"
-    remedy += f", or a smaller {smaller}"
-    return InfeasibleBudgetError(
-        message, remedy=remedy, smallest_known_nbytes=smallest, lower_bound_nbytes=floor.nbytes, proven=proven
-    )
+def _search_notes(solution: Solution, solver: Solver) -> tuple[str, ...]:
+    """What the plan file says of the search beyond its fields of their own."""
+    effort = (f"{EFFORT_NOTE}{solver.effort}",) if solver.effort != DEFAULT_EFFORT else ()
+    return (*effort, STOPPED_NOTE) if solution.stopped_early and solver.stopped() else effort
 
 
 def check(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Timeline:

@@ -17,6 +17,10 @@ from .training import OpCost, TrainingGraph
 FORMAT = "ogc-plan"
 VERSION = 1
 RANDOM_STATE_SUFFIX = "#random_state"
+EFFORT_NOTE = "effort "
+"""How a note of the certificate begins that names an effort other than the default one."""
+STOPPED_NOTE = "stopped on request"
+"""The note of a plan whose search the user ended early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,17 @@ class Certificate:
     stopped_early: bool
     solver: str
     notes: tuple[str, ...] = ()
+
+    @property
+    def effort(self) -> str:
+        """How hard the search tried: fast, default or high."""
+        named = [note.removeprefix(EFFORT_NOTE) for note in self.notes if note.startswith(EFFORT_NOTE)]
+        return named[0] if named else "default"
+
+    @property
+    def stopped_on_request(self) -> bool:
+        """Whether the user, not a time limit, ended the search early."""
+        return STOPPED_NOTE in self.notes
 
 
 @dataclass(frozen=True, slots=True)

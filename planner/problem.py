@@ -1,7 +1,7 @@
 """What a strategy sees: integer arrays of one training step under one memory scope.
 
-The backward order is fixed here, so the gradient bytes alive at each backward step are constants;
-`gradient_memory` derives them as lifetime intervals (the replay in simulate.py counts references
+The backward order is fixed here, by default to the default one, so the gradient bytes alive at each backward
+step are constants; `gradient_memory` derives them as lifetime intervals (the replay in simulate.py counts references
 instead and shares nothing with this file).
 """
 
@@ -14,6 +14,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from .dependences import backward_predecessors, is_forced, is_legal
+from .floor import Floor, StepNeeds, floor_of
+from .gradient_lives import GradientLives
 from .training import OpCost, TrainingGraph
 
 Ints = NDArray[np.int64]
@@ -24,21 +27,6 @@ class Scope(Enum):
 
     TOTAL = "total"
     ACTIVATIONS = "activations"
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """A proven lower bound on the peak, the step that sets it and the storages that step holds, largest first."""
-
-    nbytes: int
-    step: str
-    storages: tuple[str, ...]
-
-    def describe(self) -> str:
-        """The step and the tensors that bind the floor, in words."""
-        shown = ", ".join(repr(name) for name in self.storages[:3])
-        more = f" and {len(self.storages) - 3} more" if len(self.storages) > 3 else ""
-        return f"{self.step} (holds {shown}{more})" if shown else self.step
 
 
 @dataclass(frozen=True)
@@ -60,6 +48,7 @@ class Problem:
     between_nbytes: Ints
     keep: frozenset[int] = frozenset()  # storages the user wants kept, and those of ops that run once
     recompute: frozenset[int] = frozenset()  # storages the user wants recomputed
+    reorders: Problem | None = None  # the same step in default orders, where the ops of `graph` are permuted
 
     @cached_property
     def op_count(self) -> int:
@@ -99,44 +88,34 @@ class Problem:
 
     @cached_property
     def floor(self) -> Floor:
-        """A proven lower bound on the peak: the most any single forward or backward step must hold.
+        """A proven lower bound on the peak of every plan, in any legal orders (see dependences.py)."""
+        if self.reorders is not None:
+            return self.reorders.floor
+        order = self.graph.backward_order
+        if is_forced(order, backward_predecessors(self.graph)):
+            return self.floor_of_order
+        lives = GradientLives(self.graph, parameters=self.scope is Scope.TOTAL)
+        backward = [0] * self.op_count
+        for index in order:
+            workspace = backward_workspace_nbytes(self.costs[index], self.scope)
+            backward[index] = self.base_nbytes + lives.peak_nbytes(index, workspace)
+        ahead = [lives.after[index] | 1 << index for index in range(self.op_count)]
+        return self._floor(backward, ahead)
 
-        That is what the step itself uses, and what an op made that must run only once and a backward reads later.
-        """
-        graph, size = self.graph, [s.nbytes for s in self.graph.storages]
-        seeded = int(self.between_nbytes[0]) + self.pinned_nbytes if len(self.backward_order) else self.base_nbytes
-        best = Floor(seeded, "the start of the backward", tuple(sorted(graph.storages[s].name for s in self.pinned)))
+    @cached_property
+    def floor_of_order(self) -> Floor:
+        """A proven lower bound on the peak of every plan with this problem's backward order."""
+        backward, ahead, later = [0] * self.op_count, [0] * self.op_count, 0
+        for index, nbytes in zip(reversed(self.backward_order), reversed(self.during_nbytes.tolist()), strict=True):
+            later |= 1 << index
+            backward[index], ahead[index] = nbytes, later
+        return self._floor(backward, ahead)
 
-        def consider(nbytes: int, step: str, held: set[int]) -> Floor:
-            if nbytes <= best.nbytes:
-                return best
-            largest = sorted(held, key=lambda s: (-size[s], s))
-            return Floor(nbytes, step, tuple(graph.storages[s].name for s in largest))
-
-        lasting = self._lasting
-        for index, (op, cost) in enumerate(zip(graph.ops, self.costs, strict=True)):
-            held = set(op.reads) | set(op.writes) | {s for s, (made, _) in lasting.items() if made <= index}
-            nbytes = self.base_nbytes + sum(size[s] for s in held) + cost.forward_workspace_nbytes
-            best = consider(nbytes, f"the forward of {op.op_type} {op.name!r}", held)
-        for position, index in enumerate(self.backward_order):
-            backward = graph.ops[index].backward
-            assert backward is not None
-            held = set(backward.reads) | self.pinned | {s for s, (_, last) in lasting.items() if position <= last}
-            nbytes = sum(size[s] for s in held) + int(self.during_nbytes[position])
-            best = consider(nbytes, f"the backward of {graph.ops[index].op_type} {graph.ops[index].name!r}", held)
-        return best
-
-    @property
-    def _lasting(self) -> dict[int, tuple[int, int]]:
-        """What cannot be made again -> the op that makes it and the last backward position that reads it."""
-        lasting = {}
-        for position, index in enumerate(self.backward_order):
-            backward = self.graph.ops[index].backward
-            for storage in backward.reads if backward is not None else ():
-                made = int(self.producer[storage])
-                if self.graph.ops[made].once:
-                    lasting[storage] = (made, position)
-        return lasting
+    def _floor(self, backward: list[int], ahead: list[int]) -> Floor:
+        start = self.base_nbytes + sum(self.graph.gradients[seed].nbytes for seed in self.graph.seeds)
+        forward = [self.base_nbytes + cost.forward_workspace_nbytes for cost in self.costs]
+        start = start if self.backward_order else self.base_nbytes
+        return floor_of(self.graph, StepNeeds(forward, backward, start, ahead))
 
     @property
     def floor_nbytes(self) -> int:
@@ -239,14 +218,18 @@ def build_problem(
     *,
     keep: frozenset[int] = frozenset(),
     recompute: frozenset[int] = frozenset(),
+    backward_order: tuple[int, ...] | None = None,
 ) -> Problem:
-    """The problem of planning ``graph`` under the default backward order and one memory scope.
+    """The problem of planning ``graph`` under a backward order, by default the default one, and one memory scope.
 
-    Everything that an op writes which must run only once is kept, whatever the user asks for.
+    Everything that an op writes which must run only once is kept, whatever the user asks for. Raises
+    ValueError for an invalid graph and for a backward order that is not legal.
     """
     graph.validate()
     keep |= frozenset(storage for op in graph.ops if op.once for storage in op.writes)
     base = graph.stationary.total_nbytes if scope is Scope.TOTAL else 0
-    order = graph.backward_order
+    order = graph.backward_order if backward_order is None else backward_order
+    if backward_order is not None and not is_legal(order, backward_predecessors(graph), graph.backward_order):
+        raise ValueError("the backward order computes other gradients, or none, than the default one")
     during, between = gradient_memory(graph, costs, order, scope)
     return Problem(graph, costs, scope, base, order, during + base, between + base, keep, recompute)

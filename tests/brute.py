@@ -24,13 +24,13 @@ State = tuple[int, int, int]  # forwards done, backwards done, alive mask
 
 def minimum_recompute_ns(problem: Problem, budget_nbytes: int) -> int | None:
     """The least recomputation time in ns whose peak is within the budget, or None when there is no plan."""
-    found = _Search(problem).cheapest(budget_nbytes)
+    found = Search(problem).cheapest(budget_nbytes)
     return None if found is None else found[0]
 
 
 def best_decisions(problem: Problem, budget_nbytes: int) -> Decisions | None:
     """One order of computations that reaches `minimum_recompute_ns`."""
-    found = _Search(problem).cheapest(budget_nbytes)
+    found = Search(problem).cheapest(budget_nbytes)
     return None if found is None else Decisions(found[1])
 
 
@@ -39,7 +39,11 @@ def minimum_peak(problem: Problem) -> int:
 
     By bisection on the budget: a plan within M is a plan within any larger M.
     """
-    search = _Search(problem)
+    return smallest_within(Search(problem))
+
+
+def smallest_within(search: Search) -> int:
+    """The smallest budget in bytes within which a search finds a plan."""
     low, high = -1, search.keep_all_peak()
     while high - low > 1:  # low is out of reach, high is within
         middle = (low + high) // 2
@@ -50,13 +54,16 @@ def minimum_peak(problem: Problem) -> int:
     return high
 
 
-class _Search:
+class Search:
+    """Dijkstra over the memory states of one problem; `moves` says what can come next."""
+
     def __init__(self, problem: Problem) -> None:
         graph = problem.graph
         once = {storage for op in graph.ops if op.once for storage in op.writes}
         assert not problem.keep - once | problem.recompute, "wishes of the user are not searched"
         self.problem, self.graph = problem, graph
         self.ops = len(graph.ops)
+        self.goal = (self.ops, len(problem.backward_order))
         self.backwards = [graph.ops[i].backward for i in problem.backward_order]
         self.bit, self.sizes = _bundles(problem)
         self.state_bit = [0] * self.ops
@@ -176,14 +183,13 @@ class _Search:
 
     def cheapest(self, budget: int) -> tuple[int, tuple[int, ...]] | None:
         """Dijkstra: (recomputation ns, sequence), or None when the end cannot be reached within the budget."""
-        goal = (self.ops, len(self.backwards))
         came: list[tuple[int, int]] = [(-1, 0)]  # (predecessor, entry)
         queue: list[tuple[int, int, int, State]] = [(0, 0, 0, (0, 0, 0))]
         settled: dict[tuple[int, int], list[int]] = {}
         while queue:
             cost, _, node, state = heappop(queue)
             place = state[:2]
-            if place == goal:
+            if place == self.goal:
                 return cost, self._path(came, node)
             alive = state[2]
             front = settled.setdefault(place, [])

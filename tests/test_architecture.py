@@ -27,23 +27,28 @@ LEVELS: tuple[tuple[frozenset[str], ...], ...] = tuple(
             "onnx_reader reading",
             "backward backward_rules rules contraction costs devices flops op_workspace",
         ),
+        ("dependences",),
+        ("gradient_lives", "floor"),
         ("problem",),
         ("solution",),
         ("schedule",),
         ("strategies",),
+        ("solving",),
+        ("refusal",),
         ("simulate",),
         ("plan_record",),
         ("plan_writer", "plan_reader"),
         ("assumptions",),
         ("model",),
         ("pipeline",),
+        ("tradeoff",),
         ("__init__",),
     )
 )
 
 # Third-party packages and the only files that may import them; a folder ends with a slash.
 DOORS = {
-    "ortools": ("planner/strategies/linear_program.py",),
+    "ortools": ("planner/strategies/linear_program.py", "planner/strategies/max_flow.py"),
     "onnx": ("planner/onnx_reader.py", "planner/reading/shapes.py", "planner/reading/constants.py"),
     "numba": ("planner/strategies/kernels.py",),
     "torch": ("adapters/pytorch/",),

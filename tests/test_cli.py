@@ -24,7 +24,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ogc_plan.cli import terminal
+from ogc_plan.cli import options, terminal
 from ogc_plan.cli.files import check_target, is_plan
 from ogc_plan.cli.main import cli, main
 from ogc_plan.cli.options import parse_dims, parse_duration, parse_inputs
@@ -33,7 +33,8 @@ from ogc_plan.cli.timeline import BLOCKS, axis, bars, binned, phase_widths
 from ogc_plan.planner import model as model_module
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.errors import NoPlanInTimeError, StorageError, UnsupportedOpError, UsageError
-from ogc_plan.planner.strategies import search
+from ogc_plan.planner.strategies import STRATEGIES
+from ogc_plan.planner.strategies.effort import EFFORTS
 from onnx import TensorProto, helper
 
 from tests.annotated_files import residual_network, write_annotated
@@ -65,7 +66,8 @@ Call = Callable[..., Run]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    monkeypatch.setattr(search, "_ANNEALING_WORK", 50_000)
+    little = replace(EFFORTS["fast"], name="default", annealing=50_000, holds=50_000)
+    monkeypatch.setitem(EFFORTS, "default", little)
     monkeypatch.setenv("COLUMNS", "100")
 
     def call(*words: Any) -> Run:
@@ -126,7 +128,7 @@ class TestStart:
             [],
         )
 
-    @pytest.mark.parametrize("command", ["show", "compare", "verify"])
+    @pytest.mark.parametrize("command", [*cli.commands])
     def test_every_command_has_its_help(self, run: Call, command: str) -> None:
         assert f"ogc-plan {command}" in run(command, "--help").out
 
@@ -182,6 +184,8 @@ class TestExitCodes:
             (["--budget", "60%", "--dim", "batch=4096", "--frozen", "zzz*"], "'zzz*'"),
             (["--budget", "60%", "--dim", "batch=4096", "--keep", "zzz*"], "'zzz*'"),
             (["--budget", "60%", "--scope", "everything"], "--scope"),
+            (["--budget", "60%", "--effort", "heroic"], "--effort"),
+            (["--budget", "60%", "--effort", "high", "--strategy", "greedy"], "strategy 'greedy' has none"),
             (["--budget", "60%", "second.onnx"], "second.onnx"),
             (["--budget", "60%"], "batch"),
         ],
@@ -435,6 +439,18 @@ class TestTerminal:
         show("improving the plan", 50, 30)
         assert lines == ["improving the plan, best +5.00%, bound 3.00%, gap 2.00%"]
 
+    def test_progress_tells_that_the_search_is_being_stopped(self) -> None:
+        lines: list[str] = []
+
+        class Spinner:
+            def update(self, *, text: Any) -> None:
+                lines.append(str(text))
+
+        show = terminal.Activity(Spinner()).progress(1000, stop=lambda: True)
+        assert show is not None
+        show("improving the plan", None, 0)
+        assert lines == ["stopping, Ctrl-C again to give up: improving the plan"]
+
     def test_a_closed_stream_is_no_terminal(self) -> None:
         stream = io.StringIO()
         stream.close()
@@ -507,6 +523,33 @@ class TestReport:
     def test_the_summary_has_no_step_lists(self, run: Call, model: Path) -> None:
         data = json.loads(run(model, *GREEDY, "--format", "json").out)
         assert not {"schedule", "timeline", "storages", "ops"} & set(data) or isinstance(data["ops"], int)
+
+
+class TestEffort:
+    WORDS = ("--dim", "batch=4096", "--budget", "70%")
+
+    def test_the_names_are_those_of_the_search(self) -> None:
+        assert tuple(EFFORTS) == options.EFFORTS
+
+    @pytest.mark.parametrize("effort", ["fast", "default"])
+    def test_the_summary_names_it(self, run: Call, model: Path, effort: str) -> None:
+        data = json.loads(run(model, *self.WORDS, "--effort", effort, "--format", "json").out)
+        assert data["effort"] == effort
+
+    @pytest.mark.parametrize(("effort", "told"), [("fast", True), ("default", False)])
+    def test_the_report_tells_one_that_was_asked_for(self, run: Call, model: Path, effort: str, told: bool) -> None:
+        assert ("optimal, effort fast, seed 0" in run(model, *self.WORDS, "--effort", effort).out) is told
+
+    def test_verbose_always_tells_it(self, run: Call, model: Path) -> None:
+        assert "optimal, effort default, seed 0" in run(model, *self.WORDS, "-v").out
+
+    def test_a_plan_shown_from_its_file_names_it_too(self, run: Call, model: Path, tmp_path: Path) -> None:
+        run(model, *self.WORDS, "--effort", "fast", "-q", "-o", tmp_path / "p.json")
+        assert "optimal, effort fast" in run("show", tmp_path / "p.json").out
+
+    def test_a_search_that_the_time_limit_ended_says_so(self, run: Call, model: Path) -> None:
+        out = " ".join(run(model, *self.WORDS, "--time-limit", "1ms").out.split())
+        assert ("search stopped by the time limit" in out, "the time limit ended it early" in out) == (True, True)
 
 
 class TestTimeline:
@@ -628,9 +671,7 @@ class TestCompare:
         return rows
 
     def test_every_strategy_has_its_row(self, rows: list[dict[str, Any]]) -> None:
-        assert {row["strategy"].partition(":")[0] for row in rows} == {
-            "optimal", "greedy", "layers", "ogc", "sqrt", "speed", "segments", "keep-all",
-        }  # fmt: skip
+        assert {row["strategy"].partition(":")[0] for row in rows} == set(STRATEGIES)
 
     def test_optimal_is_no_worse_at_the_same_peak(self, rows: list[dict[str, Any]]) -> None:
         worse = [r["strategy"] for r in rows if r["optimal_ns"] is not None and r["optimal_ns"] > r["recompute_ns"]]

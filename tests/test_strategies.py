@@ -17,7 +17,9 @@ from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.schedule import lower
 from ogc_plan.planner.simulate import simulate
 from ogc_plan.planner.solution import Solution, Status
+from ogc_plan.planner.strategies import FIXED as FIXED_NAMES
 from ogc_plan.planner.strategies import (
+    STRATEGIES,
     greedy,
     keep_all,
     layers,
@@ -305,6 +307,24 @@ def test_ogc_places_checkpoints_inside_a_branch():
     edges: list[tuple[int, ...]] = [(), *((i,) for i in range(9)), (0, 9), (10,)]
     choice = ogc.search(net(edges).graph)
     assert choice.kept & set(range(1, 10))
+
+
+# with and without a budget
+
+
+@pytest.mark.parametrize("name", FIXED_NAMES)
+def test_a_strategy_without_a_budget_has_the_same_plan_for_every_budget(name):
+    problem = blocks(6)
+    own = strategy_named(name)(problem)
+    plans = [strategy_named(name)(problem, own.peak_nbytes * share // 100).decisions for share in (100, 150, 900)]
+    assert plans == [own.decisions] * 3
+
+
+@pytest.mark.parametrize("name", sorted(set(STRATEGIES) - set(FIXED_NAMES)))
+def test_a_strategy_with_a_budget_makes_use_of_it(name):
+    problem = blocks(6)
+    whole = keep_all.solve(problem).peak_nbytes
+    assert strategy_named(name)(problem, whole).objective_ns < strategy_named(name)(problem, whole // 2).objective_ns
 
 
 # greedy and layers

@@ -92,6 +92,7 @@ def within_budget(
     device: str | None = None,
     time_limit_s: float | None = None,
     seed: int = 0,
+    effort: str = "default",
 ) -> nn.Module:
     """Plan ``model`` within ``budget`` straight from its graph, and bind it.
 
@@ -119,6 +120,7 @@ def within_budget(
         recompute=recompute,
         time_limit_s=time_limit_s,
         seed=seed,
+        effort=effort,
     )
     return bound(model, Executor(model, step, made, annotated.visible))
 

@@ -81,6 +81,7 @@ class TracedStep:
         self.storage_of: dict[int, int] = {}
         self.gradient_of: dict[int, int] = {}
         self._gradients: list[Gradient] = []
+        self._follows: dict[int, int] = {}  # block of a gradient that autograd is handed -> who reads it waits for this
         self._place_copies()
         for op in self.ops:
             for block in self.blocks.made[op.node] if op.node is not None else ():
@@ -230,7 +231,7 @@ class TracedStep:
         given = [b for b in made if b in self.returned or used.get(b, set()) - {(index, False)}]
         read = {block for node in op.main for block in self._read(node)}
         takes = sorted(self.gradient_of[block] for block in read - set(made) if self._ends(block))
-        gives = tuple(GradientEdge(self._gradient(block)) for block in given)
+        gives = [GradientEdge(self._gradient(block)) for block in given]
         sums = []
         every = set(read)
         for node in op.sums:
@@ -238,7 +239,20 @@ class TracedStep:
             every |= reads
             operands = sorted(self.gradient_of[block] for block in reads if self._ends(block))
             sums.append(GradientSum(self._result(node), tuple(operands)))
-        return BackwardOp(self._storages(every), tuple(takes), gives, tuple(sums))
+        takes += sorted(self._follows[block] for block in every if block in self._follows)
+        own = {block for node in (*op.main, *op.sums) for block in self._made(node)}
+        gives += [GradientEdge(self._handed_on(b)) for b in sorted(own) if self._is_handed_on(b, index, used)]
+        return BackwardOp(self._storages(every), tuple(takes), tuple(gives), tuple(sums))
+
+    def _is_handed_on(self, block: int, index: int, used: dict[int, set[tuple[int, bool]]]) -> bool:
+        """Whether another op reads a gradient that autograd is handed, and that no op takes therefore."""
+        return block in self.returned and any(reader != index for reader, _ in used.get(block, ()))
+
+    def _handed_on(self, block: int) -> int:
+        """A gradient of no bytes that says who must wait for the maker of such a block."""
+        self._follows[block] = len(self._gradients)
+        self._gradients.append(Gradient(f"{self.blocks.blocks[block].name}_order", 0))
+        return self._follows[block]
 
     def _ends(self, block: int) -> bool:
         """Whether a gradient dies with its last use; ``loss.backward()`` itself holds that of a scalar loss."""

@@ -16,13 +16,19 @@ STRATEGIES: dict[str, str] = {
     "optimal": "optimal",
     "greedy": "greedy",
     "layers": "layers",
+    "knapsack": "knapsack",
+    "checkmate": "lp_rounding",
     "ogc": "ogc",
     "sqrt": "sqrt_n",
+    "rotor": "rotor",
     "speed": "speed",
     "segments": "segments",
     "keep-all": "keep_all",
 }
 """Strategy name -> module of this package that holds its `solve`."""
+
+FIXED = ("ogc", "sqrt", "speed", "segments", "keep-all")
+"""Strategies that take no budget: each has one plan, with a peak of its own."""
 
 
 def strategy_named(text: str) -> Callable[..., Solution]:

@@ -19,7 +19,7 @@ Array = NDArray[np.int64]
 
 
 @compiled
-def _random(state: NDArray[np.uint64]) -> float:
+def uniform(state: NDArray[np.uint64]) -> float:
     """The next number in [0, 1): xorshift64* (Marsaglia 2003, Vigna 2016)."""
     x = state[0]
     x ^= x >> np.uint64(12)
@@ -41,22 +41,22 @@ def _mutate(
 ) -> None:
     """One random move: flip, swap near neighbours, set or shift a window, set a range of one class, go temporary."""
     count = len(movable)
-    kind = _random(state)
-    at = int(_random(state) * count)
-    if levels > 1 and _random(state) < 0.25:
+    kind = uniform(state)
+    at = int(uniform(state) * count)
+    if levels > 1 and uniform(state) < 0.25:
         storage = movable[at]
         if labels[storage] == 2:
-            labels[storage] = int(_random(state) * 2)
-            if _random(state) < 0.5:  # move the second-level checkpoint instead of removing it
-                near = min(count - 1, max(0, at + int(_random(state) * 17) - 8))
+            labels[storage] = int(uniform(state) * 2)
+            if uniform(state) < 0.5:  # move the second-level checkpoint instead of removing it
+                near = min(count - 1, max(0, at + int(uniform(state) * 17) - 8))
                 labels[movable[near]] = 2
         else:
             labels[storage] = 2
     elif kind < 0.45:
         labels[movable[at]] = 0 if labels[movable[at]] == 1 else 1
     elif kind < 0.75:
-        width = 1 + int(_random(state) * 20)
-        near = min(count - 1, max(0, at + int(_random(state) * (2 * width + 1)) - width))
+        width = 1 + int(uniform(state) * 20)
+        near = min(count - 1, max(0, at + int(uniform(state) * (2 * width + 1)) - width))
         first, second = movable[at], movable[near]
         if labels[first] == labels[second]:
             labels[first] = 0 if labels[first] == 1 else 1
@@ -65,15 +65,15 @@ def _mutate(
     elif kind < 0.85:
         group = class_of[at]
         begin, end = class_start[group], class_start[group + 1]
-        start = begin + int(_random(state) * (end - begin))
-        length = 1 + int(_random(state) * 8)
-        value = 1 if _random(state) < 0.5 else 0
+        start = begin + int(uniform(state) * (end - begin))
+        length = 1 + int(uniform(state) * 8)
+        value = 1 if uniform(state) < 0.5 else 0
         for q in range(start, min(end, start + length)):
             labels[movable[members[q]]] = value
     elif kind < 0.95:
-        width = 2 + int(_random(state) * 12)
+        width = 2 + int(uniform(state) * 12)
         last = min(count, at + width)
-        how = int(_random(state) * 3)
+        how = int(uniform(state) * 3)
         if how < 2:
             for q in range(at, last):
                 labels[movable[q]] = how
@@ -82,7 +82,7 @@ def _mutate(
                 labels[movable[q]] = labels[movable[q + 1]]
     else:
         for _ in range(3):
-            storage = movable[int(_random(state) * count)]
+            storage = movable[int(uniform(state) * count)]
             labels[storage] = 0 if labels[storage] == 1 else 1
 
 
@@ -124,7 +124,7 @@ def _anneal(
         else:
             now = time / whole + penalty[0] * max(0.0, (peak - budget) / budget)
             new = found[1] / whole + penalty[0] * max(0.0, (found[0] - budget) / budget)
-        if new <= now or _random(state) < np.exp((now - new) / temperature):
+        if new <= now or uniform(state) < np.exp((now - new) / temperature):
             current[:] = candidate
             peak, time = found[0], found[1]
             if minimise_peak:

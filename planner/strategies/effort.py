@@ -11,23 +11,27 @@ from ..errors import UsageError
 class Effort:
     """Work of one solve.
 
-    ``annealing`` is iterations times ops of the label annealing, ``holds`` the same for hold matrices,
-    ``nodes`` the nodes of the branch and bound, ``rounds`` how often bound and plan learn from each other.
+    ``labels``: iterations times ops of the label annealing. ``holds``: iterations of the hold annealing.
+    ``programs``: linear programs of the branch and bound, for a program of one column. ``pairs``: pairs of
+    neighbouring stages that are looked for to raise the bound. ``rounds``: how often bound and plan learn
+    from each other. ``refinements``: how often the options of the chain are searched again around the budget.
     """
 
     name: str
-    annealing: int
+    labels: int
     holds: int
-    nodes: int
+    programs: int
+    pairs: int
     rounds: int
+    refinements: int
 
 
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("fast", 3_000_000, 2_000_000, 0, 1),
-        Effort("default", 18_000_000, 15_000_000, 60, 1),
-        Effort("high", 300_000_000, 300_000_000, 2_000, 3),
+        Effort("fast", 2_000_000, 20_000, 60_000, 0, 1, 0),
+        Effort("default", 9_000_000, 200_000, 600_000, 0, 1, 0),
+        Effort("high", 100_000_000, 2_000_000, 4_000_000, 2, 2, 2),
     )
 }
 

@@ -11,6 +11,9 @@ says the change really adds, chains of dropped producers included. Steps:
    checkpoints included, of the _NEAR storages made just before the peak, then every drop at the peak.
 3. Within the budget, keep again whatever still fits, most time saved first.
 
+With more than _FULL_WIDTH_GROUPS groups, greedy_batches.py descends first and keeps again at the end, because
+simulating every candidate takes minutes there; what it leaves above the budget goes through steps 1 and 2.
+
 Storages move in groups; here a group is one storage, in layers.py all storages of one class. Work is
 bounded by counts, never by the clock. No optimality is claimed, nor infeasibility when it gets stuck.
 """
@@ -25,6 +28,7 @@ import numpy as np
 from ..problem import Problem
 from ..solution import Solution
 from .evaluate import Array, Arrays, Evaluator, Labels, Scratch, evaluate
+from .greedy_batches import descend_in_batches, keep_in_strides
 from .kernels import compiled
 from .labels import Label
 from .separators import saved
@@ -36,6 +40,8 @@ _SWEEPS = 64
 """How often step 2 may be taken."""
 _FULL_WIDTH_GROUPS = 700
 """With more groups than this, fewer candidates are measured a time, in proportion."""
+_MEASURING_WORK = 10_000_000
+"""Measurements times ops of steps 1 and 2, a second or two; only graphs of thousands of tensors reach it."""
 _NEGLIGIBLE = 1000
 """Step 2 passes over groups smaller than the peak divided by this."""
 
@@ -95,8 +101,9 @@ def _descend(
     width: int,
     near: int,
     sweeps: int,
+    measurements: int,
 ) -> int:
-    """Steps 1 and 2 on ``labels`` in place; returns the peak reached."""
+    """Steps 1 and 2 on ``labels`` in place, in about this many ``measurements``; returns the peak reached."""
     groups = len(start) - 1
     added = np.zeros(groups, dtype=np.int64)
     for group in range(groups):
@@ -114,7 +121,7 @@ def _descend(
             size[group] += a.nbytes[members[q]]
             first_op[group] = min(first_op[group], a.producer[members[q]])
     peak, _, event, position = evaluate(a, labels, w)
-    while peak > budget:
+    while peak > budget and measurements > 0:
         found = 0
         for group in range(groups):
             score[group] = 0.0
@@ -126,6 +133,7 @@ def _descend(
             if score[group] > 0.0:
                 found += 1
         order = np.argsort(-score, kind="mergesort")
+        measurements -= 1 + min(found, width)
         best = _best_change(a, w, labels, start, members, added, 3 * order[: min(found, width)], budget)
         if best < 0 and sweeps > 0:
             sweeps -= 1
@@ -133,9 +141,12 @@ def _descend(
             worth = np.flatnonzero((size * _NEGLIGIBLE > peak) & (first_op <= current))
             last = worth[np.argsort(-first_op[worth], kind="mergesort")][:near]
             changes = np.concatenate((last * 3, last * 3 + 1, last * 3 + 2))
+            measurements -= len(changes)
             best = _best_change(a, w, labels, start, members, added, changes, budget)
             if best < 0:
                 sweeps -= 7  # a longer measurement, counted as such
+                found = min(found, max(0, measurements))
+                measurements -= found
                 best = _best_change(a, w, labels, start, members, added, 3 * order[:found], budget)
         if best < 0:
             break
@@ -194,8 +205,14 @@ def descend(evaluator: Evaluator, groups: Sequence[Sequence[int]], budget_nbytes
     budget = 0 if budget_nbytes is None else budget_nbytes
     share = min(1.0, _FULL_WIDTH_GROUPS / len(groups))
     width, near = max(4, int(_WIDTH * share)), max(8, int(_NEAR * share))
-    peak = _descend(arrays, scratch, labels, start, members, budget, width, near, _SWEEPS)
-    _keep_again(arrays, scratch, labels, start, members, max(peak, budget))
+    most = max(1, _MEASURING_WORK // len(arrays.forward_ns))
+    if share < 1.0:
+        descend_in_batches(arrays, scratch, labels, start, members, budget, -(-len(groups) // _FULL_WIDTH_GROUPS))
+    peak = _descend(arrays, scratch, labels, start, members, budget, width, near, _SWEEPS, most)
+    if share < 1.0:
+        keep_in_strides(arrays, scratch, labels, start, members, max(peak, budget), min(len(groups), most))
+    else:
+        _keep_again(arrays, scratch, labels, start, members, max(peak, budget))
     return labels
 
 

@@ -1,13 +1,14 @@
-"""Lower the cost of the best plan, or its peak, by annealing."""
+"""Lower the cost of the best plan by annealing: labels first, then holds."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .anneal import Annealer
-from .evaluate import Labels
-from .labels import Label
+from .anneal_holds import HoldAnnealer
+from .evaluate import Array, Labels
 from .search import Search
-from .stage_lp import StageLP
-from .starts import baselines
+from .stage_lp import Relaxation
 
 _ITERATIONS_PER_PAIR = 100
 """Iterations for every pair of storages at most, so that small graphs take milliseconds."""
@@ -15,44 +16,37 @@ _ITERATIONS_PER_PAIR = 100
 _RESTARTS = ((0.01, 2), (0.03, 1), (0.1, 2), (0.3, 1)) * 2
 """Starting temperature, in units of one forward pass, and levels of checkpoints of each restart."""
 
-_LADDER = (0.8, 0.5, 0.2)
-"""Budgets, between floor and reach, whose relaxation is rounded when the smallest peak is looked for."""
+_HOLD_HEATS = (7.0, 2.0, 7.0, 0.7)
+"""Starting temperatures of the hold annealing in turn, in units of one forward pass divided by the number of ops."""
+_HOTTEST = 0.2
+_PEAK_HEAT = 0.1
+HOLD_OPS = 1500
+"""Holds are as many as ops times backwards; beyond this many ops labels and the chain have to do."""
+
+_THRESHOLDS = (0.75, 0.5, 0.25)
 
 
-def _iterations(annealer: Annealer, work: int) -> int:
-    ops, movable = max(1, annealer.evaluator.problem.op_count), len(annealer.movable)
-    return min(max(2000, work // ops), _ITERATIONS_PER_PAIR * movable * movable)
+def iterations_of(movable: int, work: int) -> int:
+    """Iterations of an annealing that may do ``work`` of them over ``movable`` storages."""
+    return min(work, _ITERATIONS_PER_PAIR * movable * movable)
 
 
-def improve(search: Search) -> None:
-    """Anneal labels: down to the budget if nothing fits yet, then restarts of growing heat, then a cool finish.
+def improve_labels(search: Search, annealer: Annealer) -> None:
+    """Restarts from the best labelling over a spread of heats, in two levels of checkpoints and one; a cool finish.
 
-    The restarts alternate between two levels of checkpoints and one, over a spread of heats, because no
-    single heat serves every network of models/plan_benchmark.py.
+    No single heat serves every network of models/plan_benchmark.py.
     """
-    annealer = Annealer(search.evaluator, search.seed)
-    iterations = _iterations(annealer, search.effort.annealing)
-    cool = min(0.03, 1.5 / max(1, search.problem.op_count)) / 2
+    if search.best_labels is None:
+        return
+    ops = max(1, search.problem.op_count)
+    iterations = iterations_of(len(annealer.movable), max(2000, search.effort.labels // ops))
+    cool = min(0.03, 1.5 / ops) / 2
 
     def stop(labels: Labels) -> bool:
         search.offer(labels)
         search.say("improving the plan")
         return search.out_of_time() or search.settled()
 
-    def within(labels: Labels) -> bool:
-        return stop(labels) or search.best_labels is not None
-
-    for levels in (1, 2):
-        if search.best_labels is None and not search.stopped_early:
-            assert search.lowest_labels is not None
-            assert search.lowest_labels.labels is not None
-            labels, _ = annealer.run(
-                search.lowest_labels.labels, search.budget_nbytes, iterations // 2, heat=0.02, levels=levels,
-                minimise_peak=True, stop=within,
-            )  # fmt: skip
-            search.offer(labels)
-    if search.best_labels is None:
-        return
     origin = search.best_labels.labels
     restarts = [(origin, heat, levels, iterations // (2 * len(_RESTARTS))) for heat, levels in _RESTARTS]
     finish = [(None, cool / levels, levels, iterations // 4) for levels in (1, 2)]
@@ -65,34 +59,48 @@ def improve(search: Search) -> None:
         search.offer(labels)
 
 
-def lower_peak(search: Search) -> None:
-    """Look for the smallest peak. Depends on problem, seed and effort alone, so what it reaches can be promised."""
-    for fill in (Label.KEEP, Label.DROP):
-        search.offer(search.evaluator.labels(fill))
-    baselines(search)
-    annealer = Annealer(search.evaluator, search.seed)
-    floor = search.problem.floor_nbytes
-    if search.problem.backward_order:
-        relaxed = StageLP(search.problem)
-        assert search.lowest is not None
-        reach = search.lowest.found.peak_nbytes
-        for share in _LADDER:
-            if not search.out_of_time():
-                search.round(relaxed.solve(floor + int((reach - floor) * share), (0,), search.remaining_s()))
-
-    def stop(labels: Labels) -> bool:
-        found = search.offer(labels)
-        search.say("lowering the peak")
-        return found.peak_nbytes <= floor or search.out_of_time()
-
-    for heat, levels in ((0.02, 1), (0.02, 2), (0.1, 2), (0.01, 2)):
-        assert search.lowest_labels is not None
-        assert search.lowest_labels.labels is not None
-        lowest = search.lowest_labels.found.peak_nbytes
-        if lowest <= floor or search.stopped_early:
-            return
-        labels, _ = annealer.run(
-            search.lowest_labels.labels, lowest, _iterations(annealer, search.effort.annealing), heat=heat,
-            levels=levels, minimise_peak=True, stop=stop,
+def reach(search: Search, labels: Annealer, holds: HoldAnnealer | None) -> None:
+    """Lower the lowest peak until a plan fits the budget: with holds, or labels where the graph is too large."""
+    assert search.lowest is not None
+    if holds is not None:
+        iterations = iterations_of(len(holds.holds.movable), search.effort.holds // 2)
+        sequence, _ = holds.run(
+            search.lowest.sequence, search.budget_nbytes, iterations, heat=_PEAK_HEAT, minimise_peak=True,
+            stop=lambda found: search.offer_sequence(found).peak_nbytes <= search.budget_nbytes or search.out_of_time(),
         )  # fmt: skip
-        search.offer(labels)
+        search.offer_sequence(sequence)
+        return
+    assert search.lowest_labels is not None
+    assert search.lowest_labels.labels is not None
+    iterations = iterations_of(len(labels.movable), max(2000, search.effort.labels // search.problem.op_count))
+    found, _ = labels.run(
+        search.lowest_labels.labels, search.budget_nbytes, iterations, heat=0.02, levels=2, minimise_peak=True,
+        stop=lambda found: search.offer(found).peak_nbytes <= search.budget_nbytes or search.out_of_time(),
+    )  # fmt: skip
+    search.offer(found)
+
+
+def improve_holds(
+    search: Search, annealer: HoldAnnealer, points: Sequence[Relaxation] = (), *, share: float = 1.0
+) -> None:
+    """From the best plan of any kind; ``points`` are rounded first. ``share`` of the effort's work is done."""
+    iterations = iterations_of(len(annealer.holds.movable), int(share * search.effort.holds))
+
+    def stop(sequence: Array) -> bool:
+        search.offer_sequence(sequence)
+        search.say("improving the plan")
+        return search.out_of_time() or search.settled()
+
+    for point in points:
+        for threshold in _THRESHOLDS:
+            rounded = annealer.from_stages(point.stages, point.held, threshold)
+            if rounded is not None:
+                search.offer_sequence(rounded[0])
+    for heat in _HOLD_HEATS:
+        if search.best is None or search.stopped_early or search.settled():
+            return
+        warm = min(_HOTTEST, heat / max(1, search.problem.op_count))
+        sequence, _ = annealer.run(
+            search.best.sequence, search.budget_nbytes, iterations // len(_HOLD_HEATS), heat=warm, stop=stop
+        )
+        search.offer_sequence(sequence)

@@ -1,4 +1,4 @@
-"""The only door to OR-Tools: linear programs over [0, 1] variables, and bounds made exact afterwards.
+"""Linear programs over [0, 1] variables, solved by GLOP, and bounds made exact afterwards.
 
 GLOP works in floating point, so its objective is never reported. `certified_bound` recomputes a bound
 from the dual values in integer arithmetic; weak duality makes it valid whatever the duals are.
@@ -13,32 +13,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Box = NDArray[np.int8]
 _DUAL_BITS = 44
+_LIMB_BITS = 22
+_EXACT = float(1 << 62)
 
 
 @dataclass
 class LinearProgram:
-    """minimise cost . x subject to rows ``sum(coefficient * x) >= lower``, 0 <= x <= 1, all data integers."""
+    """minimise cost . x subject to rows ``sum(coefficient * x) >= lower``, 0 <= x <= 1, all data integers.
+
+    ``soft`` lists the rows that a `Simplex` may break at a price, so that its duals exist even where no x fits.
+    """
 
     cost: list[int] = field(default_factory=list)
     lower: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
     coefficients: list[int] = field(default_factory=list)
+    soft: list[int] = field(default_factory=list)
 
     def variable(self, cost: int = 0) -> int:
         """Add a variable and return its index."""
         self.cost.append(cost)
         return len(self.cost) - 1
 
-    def at_least(self, lower: int, terms: list[tuple[int, int]]) -> None:
-        """Add the row ``sum(coefficient * x[variable]) >= lower`` from (coefficient, variable) pairs."""
+    def at_least(self, lower: int, terms: list[tuple[int, int]], *, soft: bool = False) -> int:
+        """Add the row ``sum(coefficient * x[variable]) >= lower`` from (coefficient, variable) pairs; its index."""
         row = len(self.lower)
         self.lower.append(lower)
         for coefficient, variable in terms:
             self.rows.append(row)
             self.columns.append(variable)
             self.coefficients.append(coefficient)
+        if soft:
+            self.soft.append(row)
+        return row
+
+    def by_row(self) -> list[list[tuple[int, int]]]:
+        """(coefficient, variable) pairs of every row."""
+        terms: list[list[tuple[int, int]]] = [[] for _ in self.lower]
+        for row, column, coefficient in zip(self.rows, self.columns, self.coefficients, strict=True):
+            terms[row].append((coefficient, column))
+        return terms
 
 
 @dataclass(frozen=True)
@@ -58,12 +76,9 @@ def solve(program: LinearProgram, time_limit_s: float | None = None) -> Answer:
     variables, constraints = len(program.cost), len(program.lower)
     coefficients = np.array(program.coefficients, dtype=np.float64)
     rows = np.array(program.rows, dtype=np.int64)
-    # Byte rows are scaled to unit magnitude; GLOP's tolerances are absolute.
-    scale = np.ones(constraints)
-    np.maximum.at(scale, rows, np.abs(coefficients))
-    scale[scale > 1] /= 64.0
+    scale = _row_scale(coefficients, rows, constraints)
     matrix = csr_matrix((coefficients / scale[rows], (rows, program.columns)), shape=(constraints, variables))
-    unit = max(1.0, max(program.cost, default=0) / 1024.0)
+    unit = _unit(program)
     helper: Any = model_builder_helper.ModelBuilderHelper()  # its stub types arrays wrongly
     helper.fill_model_from_sparse_data(
         np.zeros(variables),
@@ -75,7 +90,7 @@ def solve(program: LinearProgram, time_limit_s: float | None = None) -> Answer:
     )
     solver = model_builder_helper.ModelSolverHelper("glop")
     # Faster than GLOP's defaults on stage LPs: models.plan_benchmark --only light-densenet121 shows it without this.
-    solver.set_solver_specific_parameters("use_preprocessing: false use_dual_simplex: true")
+    solver.set_solver_specific_parameters(_PARAMETERS)
     if time_limit_s is not None:
         solver.set_time_limit_in_seconds(time_limit_s)
     solver.solve(helper)
@@ -86,18 +101,157 @@ def solve(program: LinearProgram, time_limit_s: float | None = None) -> Answer:
     return Answer(True, primal, dual)
 
 
-def certified_bound(program: LinearProgram, dual: Floats) -> int:
-    """A lower bound on every integer solution's cost, exact whatever ``dual`` holds.
+_PARAMETERS = "use_preprocessing: false use_dual_simplex: true"
 
-    Weak duality over the box: y . lower + sum_j min(0, cost_j - (A^T y)_j) for any y >= 0, with y rounded
-    to multiples of 2^-44 and everything summed in integers. The objective is an integer, so it is rounded up.
+
+def _row_scale(coefficients: Floats, rows: Ints, constraints: int) -> Floats:
+    """Divisors that bring byte rows to unit magnitude: GLOP's tolerances are absolute."""
+    scale = np.ones(constraints)
+    np.maximum.at(scale, rows, np.abs(coefficients))
+    scale[scale > 1] /= 64.0
+    return scale
+
+
+def _unit(program: LinearProgram) -> float:
+    return max(1.0, max(program.cost, default=0) / 1024.0)
+
+
+class Simplex:
+    """GLOP with its basis kept from one solve to the next, while bounds change and rows are added.
+
+    A soft row may be broken by a variable of its own cost: ``penalty`` ns for the whole row, so a point always
+    exists unless the bounds and the hard rows contradict each other. The duals stay valid for the hard program.
     """
-    one = 1 << _DUAL_BITS
-    multipliers = [int(value * one) if value > 0 else 0 for value in dual.tolist()]
-    reduced = [cost * one for cost in program.cost]
-    for row, column, coefficient in zip(program.rows, program.columns, program.coefficients, strict=True):
-        if multipliers[row]:
-            reduced[column] -= multipliers[row] * coefficient
-    bound = sum(y * lower for y, lower in zip(multipliers, program.lower, strict=True) if y)
-    bound += sum(value for value in reduced if value < 0)
-    return max(0, -(-bound // one))
+
+    def __init__(self, program: LinearProgram, penalty: int, iterations: int = 100_000) -> None:
+        from ortools.linear_solver import pywraplp
+
+        self._solver: Any = pywraplp.Solver.CreateSolver("GLOP")
+        limit = f" max_number_of_iterations: {iterations}"
+        self._solver.SetSolverSpecificParametersAsString(_PARAMETERS + limit)
+        self._options = pywraplp.MPSolverParameters()
+        self._options.SetIntegerParam(self._options.INCREMENTALITY, self._options.INCREMENTALITY_ON)
+        self._optimal = pywraplp.Solver.OPTIMAL
+        self.unit = _unit(program)
+        self._variables = [self._solver.NumVar(0.0, 1.0, "") for _ in program.cost]
+        objective = self._solver.Objective()
+        for variable, cost in zip(self._variables, program.cost, strict=True):
+            if cost:
+                objective.SetCoefficient(variable, cost / self.unit)
+        self._breach = self._solver.NumVar(0.0, 1.0, "")
+        objective.SetCoefficient(self._breach, penalty / self.unit)
+        self._constraints: list[Any] = []
+        self._scale: list[float] = []
+        self.lower = np.zeros(len(program.cost))
+        self.upper = np.ones(len(program.cost))
+        soft = set(program.soft)
+        for row, terms in enumerate(program.by_row()):
+            self.add_row(program.lower[row], terms, soft=row in soft)
+
+    def add_row(self, lower: int, terms: list[tuple[int, int]], *, soft: bool) -> None:
+        """Append a row ``sum(coefficient * x) >= lower``."""
+        largest = max((abs(coefficient) for coefficient, _ in terms), default=1)
+        scale = 1.0 if largest <= 1 else largest / 64.0
+        constraint = self._solver.Constraint(lower / scale, self._solver.infinity())
+        for coefficient, variable in terms:
+            constraint.SetCoefficient(self._variables[variable], coefficient / scale)
+        if soft:
+            reach = lower - sum(min(0, coefficient) for coefficient, _ in terms)
+            constraint.SetCoefficient(self._breach, max(0, reach) / scale)
+        self._constraints.append(constraint)
+        self._scale.append(scale)
+
+    def set_lower(self, row: int, lower: int) -> None:
+        """Change the right-hand side of a row."""
+        self._constraints[row].SetLb(lower / self._scale[row])
+
+    def set_bounds(self, lower: Floats, upper: Floats) -> None:
+        """Set the box of every variable."""
+        for index in np.flatnonzero((lower != self.lower) | (upper != self.upper)).tolist():
+            self._variables[index].SetBounds(float(lower[index]), float(upper[index]))
+        self.lower, self.upper = lower.copy(), upper.copy()
+
+    def solve(self) -> Answer:
+        """Solve from the last basis. ``solved`` is False when there is no point or the iterations ran out."""
+        variables, constraints = len(self._variables), len(self._constraints)
+        if self._solver.Solve(self._options) != self._optimal:
+            return Answer(False, np.zeros(variables), np.zeros(constraints))
+        primal = np.array([variable.solution_value() for variable in self._variables])
+        dual = np.array([constraint.dual_value() for constraint in self._constraints])
+        return Answer(True, primal, dual * self.unit / np.array(self._scale))
+
+    @property
+    def iterations(self) -> int:
+        """Simplex iterations of the last solve."""
+        return int(self._solver.iterations())
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What duals prove over a box: the least cost, rounded up, and every reduced cost, rounded down (ns)."""
+
+    bound_ns: int
+    reduced: Ints
+
+
+class Certifier:
+    """Exact lower bounds of one program, from any duals and over any box of 0/1 bounds.
+
+    Weak duality: y . lower + sum_j min over the box of (cost_j - (A^T y)_j) x_j for any y >= 0, with y rounded to
+    multiples of 2^-44. The sums are exact: in machine integers by limbs of 22 bits where nothing can overflow, in
+    Python's otherwise.
+    """
+
+    def __init__(self, program: LinearProgram) -> None:
+        from scipy.sparse import csr_matrix
+
+        self.program = program
+        shape = (len(program.cost), len(program.lower))
+        data = np.array(program.coefficients, dtype=np.int64)
+        self.transposed = csr_matrix((data, (program.columns, program.rows)), shape=shape, dtype=np.int64)
+        self.cost = np.array(program.cost, dtype=np.int64)
+        self.lower = np.array(program.lower, dtype=np.int64)
+        magnitude = csr_matrix((np.abs(data.astype(np.float64)), (program.columns, program.rows)), shape=shape)
+        self.magnitude = float((magnitude @ np.ones(shape[1])).max(initial=0.0))
+
+    def certify(self, dual: Floats, box_lower: Box | None = None, box_upper: Box | None = None) -> Certificate:
+        """The bound of every 0/1 point of the box (default: all of them) that satisfies the rows."""
+        values = np.nan_to_num(np.minimum(np.maximum(dual, 0.0), float(1 << 40)), nan=0.0)
+        whole = np.floor(values).astype(np.int64)
+        part = np.floor((values - whole) * float(1 << _DUAL_BITS)).astype(np.int64)
+        high, low = self._reduced(whole, part)
+        at_one = high < 0
+        if box_lower is not None and box_upper is not None:
+            at_one = (at_one & (box_upper > 0)) | (box_lower > 0)
+        total = sum(int(h) << _DUAL_BITS for h in high[at_one].tolist()) + int(low[at_one].sum())
+        used = np.flatnonzero((values > 0) & (self.lower != 0))
+        for w, p, limit in zip(whole[used].tolist(), part[used].tolist(), self.lower[used].tolist(), strict=True):
+            total += ((w << _DUAL_BITS) + p) * limit
+        return Certificate(-(-total >> _DUAL_BITS), high)
+
+    def _reduced(self, whole: Ints, part: Ints) -> tuple[Ints, Ints]:
+        """cost - A^T y, as whole ns rounded down and a remainder in units of 2^-44 ns."""
+        mask = (1 << _LIMB_BITS) - 1
+        top = float(whole.max(initial=0)) * self.magnitude
+        if self.magnitude * float(1 << _LIMB_BITS) >= _EXACT or top >= _EXACT:
+            return self._reduced_slowly(whole, part)
+        sums = [self.transposed @ limb for limb in (part & mask, part >> _LIMB_BITS, whole & mask, whole >> _LIMB_BITS)]
+        carried = sums[1] + (sums[0] >> _LIMB_BITS)
+        fraction = ((carried & mask) << _LIMB_BITS) | (sums[0] & mask)
+        high = self.cost - (sums[2] + (carried >> _LIMB_BITS) + (sums[3] << _LIMB_BITS)) - (fraction > 0)
+        return high, np.where(fraction > 0, (1 << _DUAL_BITS) - fraction, 0)
+
+    def _reduced_slowly(self, whole: Ints, part: Ints) -> tuple[Ints, Ints]:
+        program, one = self.program, 1 << _DUAL_BITS
+        multipliers = [(w << _DUAL_BITS) + p for w, p in zip(whole.tolist(), part.tolist(), strict=True)]
+        reduced = [cost * one for cost in program.cost]
+        for row, column, coefficient in zip(program.rows, program.columns, program.coefficients, strict=True):
+            if multipliers[row]:
+                reduced[column] -= multipliers[row] * coefficient
+        high = np.array([value >> _DUAL_BITS for value in reduced], dtype=object)
+        return high, np.array([value & (one - 1) for value in reduced], dtype=np.int64)
+
+
+def certified_bound(program: LinearProgram, dual: Floats) -> int:
+    """A lower bound on every integer solution's cost, exact whatever ``dual`` holds; never below 0."""
+    return max(0, Certifier(program).certify(dual).bound_ns)

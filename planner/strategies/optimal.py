@@ -12,41 +12,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 
 from ..problem import Problem
 from ..solution import Decisions, Solution, Status
+from .anneal import Annealer
+from .anneal_holds import HoldAnnealer
+from .certify import certifying
 from .effort import effort_named
-from .evaluate import Evaluator
-from .improve import improve, lower_peak
+from .improve import HOLD_OPS, improve_holds, improve_labels, reach
 from .labels import Label
+from .lower_peak import lower_peak
+from .prepared import Prepared
 from .search import Candidate, Progress, Search
-from .stage_lp import BOUND_CLASS, StageLP
-from .starts import baselines, generate_rows, repair
-from .tighten import tighten
+from .stage_lp import BOUND_CLASS, Relaxation
+from .starts import baselines, chains, cut, generate_rows, repair
 from .warm_up import prepare_kernels
 
 NAME = "optimal"
-
-
-@dataclass
-class Prepared:
-    """What solves of one problem share, whatever the budget: give it to several and each after the first is faster."""
-
-    problem: Problem
-    lowest: dict[tuple[str, int], tuple[Candidate, ...]] = field(default_factory=dict)
-    """Plans of the smallest peak found, by effort and seed; only of searches that ran to their end."""
-
-    @cached_property
-    def evaluator(self) -> Evaluator:
-        """The problem ready for evaluation."""
-        return Evaluator(self.problem)
-
-    @cached_property
-    def relaxed(self) -> StageLP:
-        """The relaxation that bounds the problem."""
-        return StageLP(self.problem)
+_LP_OPS = 2000
+"""On larger graphs the minimum cut alone gives the bound: a linear program of two stages takes too long."""
+_LAST_SHARE = 0.5
 
 
 def solve(
@@ -93,7 +79,7 @@ def solve(
         for candidate in lowest:
             search.keep(candidate)
         if search.best is not None:
-            improve(search)
+            _plan(search, prepared, lowest)
     return _answer(search, started)
 
 
@@ -118,7 +104,8 @@ def _lowest(prepared: Prepared, search: Search) -> tuple[tuple[Candidate, ...], 
     """Plans of the smallest peak, the best and the best labelling, and whether the search for them was cut short."""
     key = (search.effort.name, search.seed)
     if key not in prepared.lowest:
-        lower_peak(search)
+        relaxed = prepared.relaxed if search.problem.op_count <= _LP_OPS else None
+        lower_peak(search, relaxed, prepared.chain, prepared.rotor)
         assert search.lowest is not None
         assert search.lowest_labels is not None
         found = (search.lowest, search.lowest_labels)
@@ -129,18 +116,49 @@ def _lowest(prepared: Prepared, search: Search) -> tuple[tuple[Candidate, ...], 
 
 
 def _plan(search: Search, prepared: Prepared, known: tuple[Candidate, ...]) -> None:
+    """Find and improve a plan, and bound it; ``known`` plans are candidates from the start."""
     for candidate in known:
         search.keep(candidate)
     search.offer(search.evaluator.labels(Label.DROP))
     if not search.problem.backward_order:
         return
-    relaxed = prepared.relaxed
-    generate_rows(search, relaxed)
-    if not search.settled():
+    relaxed = prepared.relaxed if search.problem.op_count <= _LP_OPS else None
+    cut(search, prepared.cut)
+    if relaxed is not None:
+        generate_rows(search, relaxed)
+    if search.settled():
+        return
+    if relaxed is not None:
         repair(search, relaxed)
-        baselines(search)
-        improve(search)
-        tighten(search, relaxed)
+    baselines(search)
+    for _ in range(search.effort.refinements):
+        if not search.out_of_time():
+            prepared.chain.refine(search.budget_nbytes)
+    chains(search, prepared.chain, prepared.rotor)
+    labels = Annealer(search.evaluator, search.seed)
+    holds = HoldAnnealer(search.evaluator, search.seed) if search.problem.op_count <= HOLD_OPS else None
+    if search.best is None:
+        reach(search, labels, holds)
+    points: tuple[Relaxation, ...] = ()
+    for _ in range(search.effort.rounds):
+        if search.best is None or search.settled() or search.out_of_time():
+            return
+        if relaxed is None:
+            _improve(search, labels, holds, points)
+            continue
+        with certifying(search, relaxed) as certified:
+            _improve(search, labels, holds, points)
+            found = certified()
+        search.bound_ns = max(search.bound_ns, found.bound_ns)
+        points = found.points
+    if holds is not None and points and not search.settled():
+        improve_holds(search, holds, points, share=_LAST_SHARE)
+
+
+def _improve(search: Search, labels: Annealer, holds: HoldAnnealer | None, points: tuple[Relaxation, ...]) -> None:
+    improve_labels(search, labels)
+    if holds is not None:
+        improve_holds(search, holds, points)
 
 
 def _answer(search: Search, started: float) -> Solution:

@@ -1,15 +1,22 @@
-"""Where a search starts: roundings of the relaxation, the other strategies, grids of cuts."""
+"""Where a search starts: roundings of the relaxations, the other strategies, grids of cuts, the chain of blocks."""
 
 from __future__ import annotations
 
-from . import greedy, layers, ogc, segments, speed, sqrt_n
+from . import greedy, knapsack, layers, lp_rounding, ogc, segments, speed, sqrt_n
+from .chain import Chain
+from .cut_rounding import round_cut
 from .cuts import grids
+from .min_cut import MinCut
+from .rotor import Rotor
 from .search import Search
 from .stage_lp import StageLP
 
 _MAX_STAGES = 14
 _STAGE_WORK = 5000
-"""Stages times ops of the largest LP, a second or two of simplex; two stages always remain, however long they take."""
+"""Stages times ops of the largest LP, a second or two of simplex."""
+_KNAPSACK_OPS = 1500
+_ROUNDING_OPS = 40
+"""Largest graphs on which a strategy that others are better than by far is still worth its seconds."""
 
 
 def stage_limit(search: Search) -> int:
@@ -52,13 +59,36 @@ def repair(search: Search, relaxed: StageLP) -> None:
             high = middle
 
 
+def cut(search: Search, minimum: MinCut) -> None:
+    """The bound of one stage as a minimum cut, and its kept sets: milliseconds even on very large graphs."""
+    search.say("cutting")
+    search.bound_ns = max(search.bound_ns, minimum.bound_ns(search.budget_nbytes))
+    round_cut(minimum, search.evaluator, search.budget_nbytes, search.offer)
+
+
 def baselines(search: Search) -> None:
-    """Grids of cuts and the labels of the other strategies: the certified one is never worse than they are."""
-    for labels in grids(search.evaluator):
+    """Grids of cuts and the plans of the other strategies: the certified one is never worse than they are."""
+    evaluator, budget = search.evaluator, search.budget_nbytes
+    for labels in grids(evaluator):
         search.offer(labels)
     for count in (2, 4, 8):
-        search.offer(segments.labels(search.evaluator, count))
+        search.offer(segments.labels(evaluator, count))
     for module in (speed, sqrt_n, ogc, greedy, layers):
         if search.out_of_time():
             return
-        search.offer(module.labels(search.evaluator, search.budget_nbytes))
+        search.offer(module.labels(evaluator, budget))
+    if search.problem.op_count <= _KNAPSACK_OPS and not search.out_of_time():
+        search.offer(knapsack.labels(evaluator, budget))
+    if search.problem.op_count <= _ROUNDING_OPS:
+        for inner in (budget, None):
+            if search.out_of_time():
+                return
+            search.offer_sequence(lp_rounding.sequence(evaluator, inner, deadline=search.deadline)[0])
+
+
+def chains(search: Search, chain: Chain, rotor: Rotor) -> None:
+    """Nested recomputation over a chain of blocks, with options within blocks and, as Rotor, without."""
+    search.say("solving the chain of blocks")
+    for found in (chain.best(search.budget_nbytes), rotor.plan(search.budget_nbytes), rotor.lowest()):
+        if found is not None:
+            search.offer_sequence(found[0])

@@ -1,0 +1,156 @@
+"""`ogc-plan frontier`: recomputation against memory, plans for several budgets of one step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ogc_plan.planner.errors import InfeasibleBudgetError, OgcPlanError, UsageError
+from ogc_plan.planner.model import Model
+from ogc_plan.planner.plan_record import Plan
+from ogc_plan.planner.units import format_both, format_nbytes, format_ns, parse_budget
+from rich.text import Text
+
+from .report import field, percent, plain_table, source_line
+from .terminal import one_line
+from .timeline import BLOCKS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DEFAULT_BUDGETS = "80%,60%,50%,40%,30%,20%,min"
+_BAR = 16
+"""Columns of the longest bar."""
+
+
+def split_budgets(text: str) -> tuple[str, ...]:
+    """``80%,60%,min`` -> its budgets, each once. Raises BudgetSyntaxError or UsageError."""
+    budgets = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not budgets:
+        raise UsageError(f"--budgets {text!r} names no budget", remedy=f"write for example --budgets {DEFAULT_BUDGETS}")
+    for budget in budgets:
+        parse_budget(budget)
+    return budgets
+
+
+def plan_files(folder: str, budgets: Sequence[str]) -> list[str]:
+    """Where the plan of each budget goes: ``plan-80%.json`` in the folder."""
+    return [os.path.join(folder, f"plan-{''.join(budget.split())}.json") for budget in budgets]
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """The answers for ``budgets``, in that order, and the model they are for."""
+
+    model: Model
+    budgets: Sequence[str]
+    answers: Sequence[Plan | OgcPlanError]
+
+    def refused(self) -> OgcPlanError | None:
+        """The last error where no budget has a plan."""
+        errors = [answer for answer in self.answers if isinstance(answer, OgcPlanError)]
+        return errors[-1] if len(errors) == len(self.answers) else None
+
+    def data(self) -> dict[str, Any]:
+        """For programs: bytes, ns, shares of a store-all step."""
+        store_all = self.model.store_all()
+        return {
+            "model": self.model.path,
+            "store_all_activation_nbytes": store_all.peak_activation_nbytes,
+            "store_all_total_nbytes": store_all.peak_total_nbytes,
+            "store_all_ns": store_all.time_ns,
+            "source": self.model.time_source,
+            "points": [
+                {"budget": text, **(_failed(answer) if isinstance(answer, OgcPlanError) else _planned(answer))}
+                for text, answer in zip(self.budgets, self.answers, strict=True)
+            ],
+        }
+
+    def print(self, out: Console) -> None:
+        """For people: one line per budget, with a bar of its overhead, and for which plans the bounds hold."""
+        store_all = self.model.store_all()
+        table = plain_table("budget", "peak", "of all", "overhead", "bound", "gap", "", left=(0, 6), gap=2)
+        plans = [answer for answer in self.answers if isinstance(answer, Plan)]
+        longest = max((plan.time.overhead for plan in plans), default=0)
+        total = bool(plans) and plans[0].budget.scope == "total"
+        whole = max(1, store_all.peak_total_nbytes if total else store_all.peak_activation_nbytes)
+        for text, answer in zip(self.budgets, self.answers, strict=True):
+            if isinstance(answer, OgcPlanError):
+                table.add_row(Text(text), _word(answer), "", "", "", "", "")
+                continue
+            peak = answer.peak.total_nbytes if total else answer.peak.activation_nbytes
+            proof = answer.certificate
+            cells = [format_nbytes(peak), percent(peak / whole), f"+{percent(answer.time.overhead)}"]
+            cells.append(f"+{percent(proof.bound_ns / max(1, answer.time.store_all_ns))}" if proof.bound_class else "")
+            cells.append((percent(answer.gap) if answer.gap > 0 else "optimal") if proof.bound_class else "")
+            bar = _bar(answer.time.overhead, longest) + (" stopped early" if proof.stopped_early else "")
+            table.add_row(Text(text), *cells, Text(bar))
+        field(out, "model", one_line(self.model.path, 80))
+        if self.model.annotations is not None:
+            field(out, "annotations", source_line(self.model.annotations))
+        what = "of everything" if total else "of activations"
+        stored = f"{format_nbytes(whole)} {what}, {format_ns(store_all.time_ns)} a step ({self.model.time_source})"
+        field(out, "store-all", stored)
+        out.print()
+        out.print(table)
+        out.print()
+        field(out, "", "of all: peak as a share of store-all's; overhead, bound and gap as shares of a store-all step")
+        for held in dict.fromkeys(plan.certificate.bound_class for plan in plans if plan.certificate.bound_class):
+            field(out, "bounds", f"hold for {one_line(held, 200)}")
+        self._print_errors(out)
+
+    def _print_errors(self, out: Console) -> None:
+        """Why budgets have no plan: those proven infeasible together, as they share one floor, then each other one."""
+        told: dict[str, list[str]] = {}
+        for text, answer in zip(self.budgets, self.answers, strict=True):
+            if isinstance(answer, InfeasibleBudgetError) and answer.smallest_known_nbytes is not None:
+                how = "proven infeasible" if answer.proven else "no plan we could find (not proven infeasible)"
+                smallest, floor = format_both(answer.smallest_known_nbytes), format_both(answer.lower_bound_nbytes)
+                told.setdefault(f"{how}: smallest found {smallest}, proven floor {floor}", []).append(text)
+            elif isinstance(answer, OgcPlanError):
+                told.setdefault(str(answer), []).append(text)
+        for why, budgets in told.items():
+            field(out, "no plan", one_line(f"{', '.join(budgets)}: {why}"))
+
+
+def _bar(share: float, longest: float) -> str:
+    """A bar of ``share`` in eighths of a column, _BAR columns for the longest."""
+    eighths = round(8 * _BAR * share / longest) if longest else 0
+    full, rest = divmod(max(eighths, 1 if share else 0), 8)
+    return BLOCKS[8] * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+
+
+def _word(error: OgcPlanError) -> str:
+    if not isinstance(error, InfeasibleBudgetError):
+        return "stopped early"
+    return "infeasible" if error.proven else "none found"
+
+
+def _planned(plan: Plan) -> dict[str, Any]:
+    proof, whole = plan.certificate, max(1, plan.time.store_all_ns)
+    return {
+        "budget_nbytes": plan.budget.nbytes,
+        "scope": plan.budget.scope,
+        "activation_nbytes": plan.peak.activation_nbytes,
+        "total_nbytes": plan.peak.total_nbytes,
+        "recompute_ns": plan.time.recompute_ns,
+        "overhead": plan.time.overhead,
+        "bound": proof.bound_ns / whole if proof.bound_class else None,
+        "gap": plan.gap if proof.bound_class else None,
+        "bound_class": proof.bound_class,
+        "status": proof.status,
+        "stopped_early": proof.stopped_early,
+        "effort": proof.effort,
+    }
+
+
+def _failed(error: OgcPlanError) -> dict[str, Any]:
+    known = error if isinstance(error, InfeasibleBudgetError) else None
+    return {
+        "error": str(error),
+        "proven_infeasible": known is not None and known.proven,
+        "smallest_known_nbytes": known.smallest_known_nbytes if known else None,
+        "floor_nbytes": known.lower_bound_nbytes if known else None,
+    }

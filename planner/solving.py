@@ -1,0 +1,79 @@
+"""One strategy with the options of its search, ready to be asked for plans of a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import UsageError
+from .problem import Problem
+from .solution import Solution
+from .strategies import strategy_named
+
+if TYPE_CHECKING:
+    from .strategies.prepared import Prepared
+
+CERTIFIED = "optimal"
+"""The strategy that searches, and alone takes an effort and a request to stop."""
+
+DEFAULT_EFFORT = "default"
+
+Progress = Callable[[str, "int | None", int], None]
+Stop = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """How to look for plans: by which strategy, how hard, how long.
+
+    ``effort`` (fast, default, high) is an amount of work, ``time_limit_s`` and ``stop`` cut it short:
+    `optimal` asks ``stop`` again and again and ends with its best plan when it answers True.
+    """
+
+    strategy: str = CERTIFIED
+    effort: str = DEFAULT_EFFORT
+    time_limit_s: float | None = None
+    seed: int = 0
+    progress: Progress | None = None
+    stop: Stop | None = None
+
+    def check(self) -> None:
+        """Raise UsageError for a strategy or an effort that does not exist, or an effort that changes nothing."""
+        from .strategies.effort import effort_named
+
+        strategy_named(self.strategy)
+        effort_named(self.effort)
+        if self.effort != DEFAULT_EFFORT and self.strategy != CERTIFIED:
+            raise UsageError(
+                f"effort {self.effort!r} changes nothing: strategy {self.strategy!r} has none",
+                remedy=f"leave the effort out, or use --strategy {CERTIFIED}",
+            )
+
+    def prepared(self, problem: Problem) -> Problem | Prepared:
+        """What to hand to `solve` and `smallest_peak` where more than one solve of the problem may follow."""
+        if self.strategy != CERTIFIED:
+            return problem
+        from .strategies.prepared import Prepared
+
+        return Prepared(problem)
+
+    def solve(self, problem: Problem | Prepared, limit_nbytes: int | None) -> Solution:
+        """The strategy's answer within ``limit_nbytes``, or for the smallest peak where it is None."""
+        options = self._search() if self.strategy == CERTIFIED else {}
+        return strategy_named(self.strategy)(
+            problem, limit_nbytes, time_limit_s=self.time_limit_s, seed=self.seed, **options
+        )
+
+    def smallest_peak(self, problem: Problem | Prepared) -> int:
+        """The smallest peak in bytes that `optimal` reaches at this effort, whatever the strategy."""
+        from .strategies.optimal import smallest_peak
+
+        return smallest_peak(problem, time_limit_s=self.time_limit_s, seed=self.seed, **self._search())
+
+    def stopped(self) -> bool:
+        """Whether the search was asked to stop."""
+        return self.stop is not None and self.stop()
+
+    def _search(self) -> dict[str, Any]:
+        return {"effort": self.effort, "progress": self.progress, "stop": self.stop}

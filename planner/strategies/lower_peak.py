@@ -1,0 +1,79 @@
+"""The smallest peak: depends on problem, seed and effort alone, so what it reaches can be promised."""
+
+from __future__ import annotations
+
+from .anneal import Annealer
+from .anneal_holds import HoldAnnealer
+from .chain import Chain
+from .evaluate import Array, Labels
+from .improve import HOLD_OPS, iterations_of
+from .labels import Label
+from .rotor import Rotor
+from .search import Search
+from .stage_lp import StageLP
+from .starts import baselines
+
+_LADDER = (0.8, 0.5, 0.2)
+"""Budgets, between floor and reach, whose relaxation is rounded when the smallest peak is looked for."""
+_LABEL_HEATS = ((0.02, 1), (0.02, 2), (0.1, 2), (0.01, 2))
+_HOLD_HEATS = (0.1, 0.03)
+
+
+def lower_peak(search: Search, relaxed: StageLP | None, chain: Chain, rotor: Rotor) -> None:
+    """Look for the smallest peak among all kinds of plans; ``relaxed`` None where its LP would take too long."""
+    for fill in (Label.KEEP, Label.DROP):
+        search.offer(search.evaluator.labels(fill))
+    baselines(search)
+    for sequence, _ in (chain.smallest(), rotor.lowest()):
+        search.offer_sequence(sequence)
+    floor = search.problem.floor_nbytes
+    assert search.lowest is not None
+    reach = search.lowest.found.peak_nbytes
+    for share in _LADDER if relaxed is not None and search.problem.backward_order else ():
+        if not search.out_of_time():
+            assert relaxed is not None
+            search.round(relaxed.solve(floor + int((reach - floor) * share), (0,), search.remaining_s()))
+    _labels(search, Annealer(search.evaluator, search.seed), floor)
+    if search.problem.op_count <= HOLD_OPS:
+        _holds(search, HoldAnnealer(search.evaluator, search.seed), floor)
+
+
+def _labels(search: Search, annealer: Annealer, floor: int) -> None:
+    ops = max(1, search.problem.op_count)
+    iterations = iterations_of(len(annealer.movable), max(2000, search.effort.labels // ops))
+
+    def stop(labels: Labels) -> bool:
+        found = search.offer(labels)
+        search.say("lowering the peak")
+        return found.peak_nbytes <= floor or search.out_of_time()
+
+    for heat, levels in _LABEL_HEATS:
+        assert search.lowest is not None
+        assert search.lowest_labels is not None
+        assert search.lowest_labels.labels is not None
+        if search.lowest.found.peak_nbytes <= floor or search.stopped_early:
+            return
+        labels, _ = annealer.run(
+            search.lowest_labels.labels, search.lowest_labels.found.peak_nbytes, iterations // len(_LABEL_HEATS),
+            heat=heat, levels=levels, minimise_peak=True, stop=stop,
+        )  # fmt: skip
+        search.offer(labels)
+
+
+def _holds(search: Search, annealer: HoldAnnealer, floor: int) -> None:
+    iterations = iterations_of(len(annealer.holds.movable), search.effort.holds)
+
+    def stop(sequence: Array) -> bool:
+        found = search.offer_sequence(sequence)
+        search.say("lowering the peak")
+        return found.peak_nbytes <= floor or search.out_of_time()
+
+    for heat in _HOLD_HEATS:
+        assert search.lowest is not None
+        if search.lowest.found.peak_nbytes <= floor or search.stopped_early:
+            return
+        sequence, _ = annealer.run(
+            search.lowest.sequence, max(1, floor), iterations // len(_HOLD_HEATS), heat=heat, minimise_peak=True,
+            stop=stop,
+        )  # fmt: skip
+        search.offer_sequence(sequence)

@@ -1,0 +1,114 @@
+"""Orders worth planning for: those that keep less alive between steps where the graph branches.
+
+Which orders suit a plan depends on the plan. What is known before is that a backward step holds the gradients
+begun and not done with, and what several backwards read from the first of them to the last; and that under a
+middling budget about a fraction of the saved activations is held from the start until their last reader. A
+forward step, the first time or again, holds the values that have been made and are still to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+
+from ..dependences import (
+    Predecessors,
+    backward_predecessors,
+    forward_predecessors,
+    is_forced,
+    reversed_dependences,
+)
+from ..gradient_lives import gradient_lives
+from ..problem import Problem
+from .order_search import Tokens, better_order, cost
+from .orders import Orders, default_orders
+
+_HELD = 0.4
+"""The fraction of saved activations that is taken to be held from the start of the backward."""
+
+_WORTH = 0.997
+"""Orders are proposed when forward and backward together keep less than this of what the default ones do."""
+
+
+def choose_orders(problem: Problem, *, seed: int = 0) -> list[Orders]:
+    """The default orders, then up to two pairs that promise lower peaks, the most promising first.
+
+    Only the default ones where the graph leaves no choice, or where no choice matters.
+    """
+    assert problem.reorders is None, "orders are chosen for the default problem"
+    default = default_orders(problem)
+    forward_before, backward_before = forward_predecessors(problem.graph), backward_predecessors(problem.graph)
+    if is_forced(default.backward, backward_before) and is_forced(default.forward, forward_before):
+        return [default]
+    forward_tokens, backward_tokens = _forward_tokens(problem), _backward_tokens(problem)
+    least = (cost(default.forward, forward_tokens), cost(default.backward, backward_tokens))
+    forward, forward_cost = better_order(default.forward, forward_before, forward_tokens, seed=seed)
+    mirrored = _following(reversed(forward), backward_before, default.backward)
+    backward, backward_cost = min(
+        (better_order(start, backward_before, backward_tokens, seed=seed) for start in (mirrored, default.backward)),
+        key=lambda found: found[1],
+    )
+    share = backward_cost / max(1.0, least[1])
+    choices = {
+        Orders(forward, backward): share * forward_cost / max(1.0, least[0]),
+        Orders(default.forward, backward): share,
+        default: 1.0,
+    }
+    worth = sorted((share, number) for number, share in enumerate(choices.values()) if share < _WORTH)
+    return [default, *(list(choices)[number] for _, number in worth)]
+
+
+def _following(wish: Iterable[int], predecessors: Predecessors, members: tuple[int, ...]) -> tuple[int, ...]:
+    """The legal order of ``members`` that runs what comes first in ``wish`` as early as it may."""
+    rank = {index: position for position, index in enumerate(wish)}
+    after = reversed_dependences(predecessors)
+    missing = {index: len(predecessors[index]) for index in members}
+    ready = [(rank[index], index) for index in members if not missing[index]]
+    heapify(ready)
+    order = []
+    while ready:
+        _, index = heappop(ready)
+        order.append(index)
+        for later in after[index]:
+            missing[later] -= 1
+            if not missing[later]:
+                heappush(ready, (rank[later], later))
+    return tuple(order)
+
+
+def _forward_tokens(problem: Problem) -> Tokens:
+    """Values from their maker to their last reader in the forward."""
+    tokens = Tokens([[] for _ in problem.graph.ops])
+    steps = [[maker] for maker in problem.graph.producer]
+    for index, op in enumerate(problem.graph.ops):
+        for storage in op.reads:
+            steps[storage].append(index)
+    for storage, touching in enumerate(steps):
+        if storage not in problem.pinned:
+            tokens.add(int(problem.nbytes[storage]), touching)
+    return tokens
+
+
+def _backward_tokens(problem: Problem) -> Tokens:
+    """Gradients from first contribution to last use, and saved values, held or made just in time, to theirs."""
+    graph = problem.graph
+    tokens = Tokens([[] for _ in graph.ops])
+    lives = gradient_lives(graph)
+    sharing: list[list[int]] = [[] for _ in graph.gradients]
+    for life in lives:
+        sharing[life.block] += [*(maker for maker, _ in life.makers), *life.users]
+    for gradient, entry in enumerate(graph.gradients):
+        if not entry.parameter:
+            tokens.add(entry.nbytes, sharing[gradient], started=lives[gradient].seeded)
+    readers: list[list[int]] = [[] for _ in graph.storages]
+    for index in graph.backward_order:
+        backward = graph.ops[index].backward
+        assert backward is not None
+        for storage in backward.reads:
+            readers[storage].append(index)
+    for storage, touching in enumerate(readers):
+        if storage not in problem.pinned:
+            held = int(problem.nbytes[storage] * _HELD)
+            tokens.add(held, touching, started=True)
+            tokens.add(int(problem.nbytes[storage]) - held, touching)
+    return tokens

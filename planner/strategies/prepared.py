@@ -1,0 +1,48 @@
+"""What solves of one problem share, whatever the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..problem import Problem
+from .chain import Chain
+from .evaluate import Evaluator
+from .min_cut import MinCut
+from .rotor import Rotor
+from .search import Candidate
+from .stage_lp import StageLP
+
+
+@dataclass
+class Prepared:
+    """A problem with what was already worked out for it: given to several solves, each after the first is faster."""
+
+    problem: Problem
+    lowest: dict[tuple[str, int], tuple[Candidate, ...]] = field(default_factory=dict)
+    """Plans of the smallest peak found, by effort and seed; only of searches that ran to their end."""
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """The problem ready for evaluation."""
+        return Evaluator(self.problem)
+
+    @cached_property
+    def relaxed(self) -> StageLP:
+        """The relaxation that bounds the problem at several backward steps."""
+        return StageLP(self.problem)
+
+    @cached_property
+    def cut(self) -> MinCut:
+        """The relaxation of the first backward step alone, as a minimum cut."""
+        return MinCut(self.problem)
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The problem as a chain of blocks, with its options."""
+        return Chain(self.evaluator)
+
+    @cached_property
+    def rotor(self) -> Rotor:
+        """The problem as a chain of whole segments."""
+        return Rotor(self.evaluator)

@@ -1,0 +1,146 @@
+"""Which orders are proposed, and that a PyTorch module trains the same bits in any legal ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from ogc_plan.adapters.pytorch.annotate import annotate
+from ogc_plan.adapters.pytorch.bound_module import Executor, bound
+from ogc_plan.adapters.pytorch.capture import capture
+from ogc_plan.adapters.pytorch.traced_step import TracedStep
+from ogc_plan.planner import pipeline
+from ogc_plan.planner.dependences import backward_predecessors, forward_predecessors, is_legal
+from ogc_plan.planner.model import from_annotation
+from ogc_plan.planner.plan_reader import read_plan
+from ogc_plan.planner.plan_writer import write_plan
+from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.refusal import Asked
+from ogc_plan.planner.solving import Solver
+from ogc_plan.planner.strategies import strategy_named
+from ogc_plan.planner.strategies.order_choice import choose_orders
+from ogc_plan.planner.strategies.order_search import Tokens, better_order, cost
+from ogc_plan.planner.strategies.orders import default_orders, ordered, restored
+from torch import Tensor, nn
+
+from tests.builders import chain, diamond
+from tests.layered_graphs import layered_graph
+from tests.legal_orders import random_order, random_orders
+from tests.torch_modules import RandomNet
+from tests.torch_training import measured, predicted, train
+
+
+def layered_problem(seed: int, op_count: int, width: int) -> Problem:
+    return build_problem(*layered_graph(Random(seed), op_count, width), Scope.ACTIVATIONS)
+
+
+def test_a_chain_has_one_order() -> None:
+    problem = build_problem(*chain(20), Scope.ACTIVATIONS)
+    assert choose_orders(problem) == [default_orders(problem)]
+
+
+def test_where_no_order_matters_the_default_ones_remain() -> None:
+    problem = build_problem(*diamond((1, 1, 1, 1)), Scope.ACTIVATIONS)
+    assert choose_orders(problem) == [default_orders(problem)]
+
+
+def test_the_orders_proposed_are_legal() -> None:
+    problem = layered_problem(1, 80, 4)
+    forward, backward = forward_predecessors(problem.graph), backward_predecessors(problem.graph)
+    legal = [
+        is_legal(orders.forward, forward, range(80)) and is_legal(orders.backward, backward, problem.backward_order)
+        for orders in choose_orders(problem)
+    ]
+    assert legal == [True, True, True]
+
+
+def test_the_same_orders_are_proposed_every_time() -> None:
+    problem = layered_problem(2, 60, 4)
+    assert choose_orders(problem) == choose_orders(problem)
+
+
+def test_chosen_orders_hold_less_in_the_worst_step() -> None:
+    floors = [ordered(problem, choose_orders(problem)[1]).floor_of_order.nbytes / problem.floor_of_order.nbytes
+              for problem in (layered_problem(seed, 100, 4) for seed in range(1, 9))]  # fmt: skip
+    assert sum(floors) / len(floors) < 0.97
+
+
+def test_a_branch_that_ends_low_runs_before_one_that_ends_high() -> None:
+    # Steps 0 and 1 are a branch that peaks high and ends low, 2 and 3 one that peaks low and ends high; 4 joins them.
+    tokens = Tokens([[] for _ in range(5)])
+    for nbytes, steps in ((100, (0, 1)), (10, (1, 4)), (60, (2, 3)), (50, (3, 4))):
+        tokens.add(nbytes, steps)
+    assert better_order((2, 3, 0, 1, 4), ((), (0,), (), (2,), (1, 3)), tokens)[0] == (0, 1, 2, 3, 4)
+
+
+def test_the_cost_of_an_order_is_the_mean_eighth_power_of_what_is_alive() -> None:
+    for seed in range(50):
+        rng = Random(seed)
+        tokens = Tokens([[] for _ in range(9)])
+        for _ in range(12):
+            tokens.add(rng.randint(0, 9), rng.sample(range(9), rng.randint(1, 4)), started=rng.random() < 0.3)
+        order = random_order(rng, range(9), ((),) * 9)
+        alive = []
+        for position in range(9):
+            past = {token for step in order[: position + 1] for token in tokens.touching[step]}
+            future = {token for step in order[position:] for token in tokens.touching[step]}
+            past |= {token for token, begun in enumerate(tokens.started) if begun}
+            alive.append(sum(tokens.nbytes[token] for token in past & future))
+        assert cost(order, tokens) == pytest.approx((sum(n**8 for n in alive) / 9) ** 0.125), seed
+
+
+def test_a_search_ends_at_the_cost_that_it_reports() -> None:
+    for seed in range(8):
+        rng = Random(seed)
+        before = tuple(tuple(sorted(rng.sample(range(i), min(i, rng.choice((0, 1, 2)))))) for i in range(30))
+        tokens = Tokens([[] for _ in range(30)])
+        for _ in range(40):
+            tokens.add(rng.randint(1, 50), rng.sample(range(30), rng.randint(1, 4)), started=rng.random() < 0.3)
+        order, reached = better_order(tuple(range(30)), before, tokens)
+        assert reached == pytest.approx(cost(order, tokens)), seed
+
+
+class SharedGradients(nn.Module):
+    """Parameters whose gradients are also what flows on to earlier ops."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 6)])
+        self.offsets = nn.ParameterList([torch.randn(4, 6), torch.randn(4, 6)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = torch.tanh(self.layers[0](x) + self.offsets[0])
+        second = self.layers[1](torch.sin(first)) + self.offsets[1]
+        return (torch.exp(second) * first).square().mean()
+
+
+def reordered(module: nn.Module, args: tuple[Tensor, ...], seed: int, folder: Path) -> nn.Module:
+    """The module bound to a plan in random legal orders, which went through a plan file."""
+    step = TracedStep(capture(module, args, None))
+    annotated = annotate(step, measure=False)
+    model = from_annotation(annotated.annotation, name="module", device="cpu")
+    problem = model.problem(Scope.ACTIVATIONS)
+    orders = random_orders(Random(seed), problem.graph)
+    solution = strategy_named("sqrt")(ordered(problem, orders), None)
+    assert solution.decisions is not None
+    solution = replace(solution, decisions=restored(solution.decisions, orders), bound_ns=0)
+    made = pipeline.assembled(model, problem, model.store_all(), Asked("min", None), solution, Solver("sqrt"))
+    write_plan(made, folder / "plan.json")
+    made = read_plan(folder / "plan.json")
+    pipeline.verify(made)
+    return bound(module, Executor(module, step, made, annotated.visible))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_module_trained_in_other_orders_computes_the_same_bits_in_the_bytes_predicted(
+    seed: int, tmp_path: Path
+) -> None:
+    torch.manual_seed(seed)
+    module: nn.Module = RandomNet(seed, 12) if seed else SharedGradients()
+    args = (torch.randn(4, 6),)
+    plain = train(module, args, steps=2)  # before the meter runs a step, which moves the buffers both share
+    trained = reordered(module, args, seed, tmp_path)
+    assert (train(trained, args, steps=2), measured(trained, args)) == (plain, predicted(trained))
