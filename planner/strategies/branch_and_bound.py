@@ -27,6 +27,7 @@ _CANDIDATES = 8
 _LOOKAHEAD = 4
 _CUT_ROUNDS = 20
 _POINTS = 8
+UNLIMITED = 1 << 62
 _NOTHING: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 
@@ -82,6 +83,7 @@ class BranchAndBound:
         self.staged, self.program, self.through = staged, staged.program, through
         self.knapsacks = list(staged.rooms)
         self.incumbent, self.late = incumbent_ns, late
+        self.most_work = 0
         total = sum(self.program.cost)
         self.simplex = Simplex(self.program, 100 * max(1, min(total, incumbent_ns)))
         self.certifier = Certifier(self.program)
@@ -140,7 +142,7 @@ class BranchAndBound:
         """Rounds of cover cuts at the root."""
         stalled = 0
         for _ in range(_CUT_ROUNDS):
-            if node is None or self.late():
+            if node is None or self._spent():
                 return node
             found = self.through.separate(node.primal)
             fresh = len(found)
@@ -227,15 +229,19 @@ class BranchAndBound:
             self.pseudo.total[side, variable] += (reached - node.bound) / max(change, 1e-3)
             self.pseudo.count[side, variable] += 1
 
-    def run(self, solves: int) -> Bound:
-        """Best bound first, until every node is closed, ``solves`` linear programs are solved or the time is up."""
+    def _spent(self) -> bool:
+        return self.late() or self.simplex.work >= self.most_work
+
+    def run(self, solves: int, work: int) -> Bound:
+        """Best bound first, until every node is closed or ``solves`` linear programs or ``work`` are done."""
+        self.most_work = work
         count = len(self.program.cost)
         low, high = np.zeros(count, dtype=np.int8), np.ones(count, dtype=np.int8)
         root = self.solve(low, high, 0) if propagate(self.rows, low, high, _NOTHING) else None
         root = self.cut(root)
         first = self.incumbent if root is None else root.bound
         heap: list[tuple[int, int, int, _Node]] = [(root.bound, 0, 0, root)] if root is not None else []
-        while heap and not heap[0][3].final and self.solves < solves and not self.late():
+        while heap and not heap[0][3].final and self.solves < solves and not self._spent():
             node = heapq.heappop(heap)[3]
             self.nodes += 1
             for number, child in enumerate(self.branch(node)):
@@ -252,10 +258,14 @@ def bound(
     incumbent_ns: int,
     stages: tuple[int, ...],
     solves: int = 1000,
+    work: int = UNLIMITED,
     late: Callable[[], bool] = never,
     extra: tuple[int, ...] = (),
 ) -> tuple[Bound, StageProgram]:
-    """A certified lower bound on every plan within the budget, no more than ``incumbent_ns``."""
+    """A certified lower bound on every plan within the budget, no more than ``incumbent_ns``.
+
+    ``solves`` and ``work`` (as Simplex counts it: some 6e8 a second on one core of a 2020s server) limit the search.
+    """
     staged = relaxed.program(budget_nbytes, stages, extra)
     through = ThroughRows(relaxed, staged, budget_nbytes)
-    return BranchAndBound(staged, through, incumbent_ns, late).run(solves), staged
+    return BranchAndBound(staged, through, incumbent_ns, late).run(solves, work), staged

@@ -43,16 +43,15 @@ def certifying(search: Search, relaxed: StageLP) -> Iterator[Callable[[], Certif
 def certify(search: Search, relaxed: StageLP, stages: tuple[int, ...], incumbent_ns: int) -> Certified:
     """A certified bound no higher than the incumbent; changes nothing of the search."""
     effort, budget = search.effort, search.budget_nbytes
-    columns = max(1, relaxed.problem.op_count * len(stages))
-    programs = effort.programs // columns
-    if programs == 0:
+    if effort.branching == 0:
         answer = relaxed.solve(budget, stages, search.remaining_s())
         return Certified(min(answer.bound_ns, incumbent_ns), (answer,) if answer.solved else ())
-    answer_of, staged = bound(relaxed, budget, incumbent_ns, stages, programs, search.out_of_time)
+    late, work = search.out_of_time, effort.branching
+    answer_of, staged = bound(relaxed, budget, incumbent_ns, stages, work=work, late=late)
     gap = (incumbent_ns - answer_of.bound_ns) / max(1, search.problem.store_all_ns)
-    if effort.pairs and gap > _PAIRS_WORTH and not search.out_of_time():
-        extra = extra_stages(relaxed, budget, incumbent_ns, stages, pairs=effort.pairs, late=search.out_of_time)
-        again, again_staged = bound(relaxed, budget, incumbent_ns, stages, programs, search.out_of_time, extra)
+    if effort.pairs and gap > _PAIRS_WORTH and not late():
+        extra = extra_stages(relaxed, budget, incumbent_ns, stages, pairs=effort.pairs, late=late)
+        again, again_staged = bound(relaxed, budget, incumbent_ns, stages, work=work, late=late, extra=extra)
         if again.bound_ns > answer_of.bound_ns:
             answer_of, staged = again, again_staged
     points = tuple(relaxed.relaxation(staged, point, answer_of.bound_ns, True) for point in answer_of.points)
@@ -69,8 +68,8 @@ def _stages(search: Search) -> tuple[int, ...]:
         (int(held[event]) + int(search.problem.during_nbytes[position]), position)
         for position, event in enumerate(np.flatnonzero(sequence < 0).tolist())
     ]
-    limit = stage_limit(search)
-    stages = set(search.stages)
+    limit = max(2, min(stage_limit(search), search.effort.stages // search.problem.op_count))
+    stages = {0, *sorted(search.stages)[:limit]} if len(search.stages) > limit else set(search.stages)
     for _, position in sorted(during, key=lambda pair: (-pair[0], pair[1])):
         if len(stages) >= limit:
             break

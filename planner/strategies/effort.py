@@ -12,15 +12,16 @@ class Effort:
     """Work of one solve.
 
     ``labels``: iterations times ops of the label annealing. ``holds``: iterations of the hold annealing.
-    ``programs``: linear programs of the branch and bound, for a program of one column. ``pairs``: pairs of
-    neighbouring stages that are looked for to raise the bound. ``rounds``: how often bound and plan learn
+    ``branching``: work of the branch and bound as linear_program.Simplex counts it, on programs of ``stages`` stages
+    times ops. ``pairs``: pairs of neighbouring stages that are looked for to raise the bound. ``rounds``: how often bound and plan learn
     from each other. ``refinements``: how often the options of the chain are searched again around the budget.
     """
 
     name: str
     labels: int
     holds: int
-    programs: int
+    branching: int
+    stages: int
     pairs: int
     rounds: int
     refinements: int
@@ -29,9 +30,9 @@ class Effort:
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("fast", 2_000_000, 20_000, 60_000, 0, 1, 0),
-        Effort("default", 9_000_000, 200_000, 600_000, 0, 1, 0),
-        Effort("high", 100_000_000, 2_000_000, 4_000_000, 2, 2, 2),
+        Effort("fast", 2_000_000, 20_000, 0, 1_000, 0, 1, 0),
+        Effort("default", 9_000_000, 200_000, 700_000_000, 1_000, 0, 1, 0),
+        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 2_500, 2, 2, 2),
     )
 }
 

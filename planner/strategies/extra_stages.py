@@ -26,7 +26,7 @@ def extra_stages(
     late: Callable[[], bool] = never,
 ) -> tuple[int, ...]:
     """Up to ``pairs`` pairs of neighbouring backward positions to give to `bound` as extra stages."""
-    reached, best = bound(relaxed, budget_nbytes, incumbent_ns, stages, 1, late)[0].root_ns, frozenset[int]()
+    reached, best = bound(relaxed, budget_nbytes, incumbent_ns, stages, 1, late=late)[0].root_ns, frozenset[int]()
     likely = _likely(relaxed, stages)[:trials]
     for _ in range(pairs):
         found: list[tuple[int, int]] = []
@@ -34,7 +34,7 @@ def extra_stages(
             if reached >= incumbent_ns or late():
                 return tuple(sorted(best))
             extra = tuple(sorted(best | {position - 1, position}))
-            root = bound(relaxed, budget_nbytes, incumbent_ns, stages, 1, late, extra)[0].root_ns
+            root = bound(relaxed, budget_nbytes, incumbent_ns, stages, 1, late=late, extra=extra)[0].root_ns
             found.append((-root, position))
         if not found or -min(found)[0] - reached <= _WORTH * (incumbent_ns - reached):
             break

@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Box = NDArray[np.int8]
 _DUAL_BITS = 44
+_BASE_ENTRIES = 60_000
 _LIMB_BITS = 22
 _EXACT = float(1 << 62)
 
@@ -142,6 +143,9 @@ class Simplex:
         objective.SetCoefficient(self._breach, penalty / self.unit)
         self._constraints: list[Any] = []
         self._scale: list[float] = []
+        self._entries = 0
+        self.work = 0
+        """Iterations so far, each times what one costs: the entries of the program and a base, by measurement."""
         self.lower = np.zeros(len(program.cost))
         self.upper = np.ones(len(program.cost))
         soft = set(program.soft)
@@ -159,6 +163,7 @@ class Simplex:
             reach = lower - sum(min(0, coefficient) for coefficient, _ in terms)
             constraint.SetCoefficient(self._breach, max(0, reach) / scale)
         self._constraints.append(constraint)
+        self._entries += len(terms)
         self._scale.append(scale)
 
     def set_lower(self, row: int, lower: int) -> None:
@@ -174,7 +179,9 @@ class Simplex:
     def solve(self) -> Answer:
         """Solve from the last basis. ``solved`` is False when there is no point or the iterations ran out."""
         variables, constraints = len(self._variables), len(self._constraints)
-        if self._solver.Solve(self._options) != self._optimal:
+        status = self._solver.Solve(self._options)
+        self.work += self.iterations * (_BASE_ENTRIES + self._entries)
+        if status != self._optimal:
             return Answer(False, np.zeros(variables), np.zeros(constraints))
         primal = np.array([variable.solution_value() for variable in self._variables])
         dual = np.array([constraint.dual_value() for constraint in self._constraints])
