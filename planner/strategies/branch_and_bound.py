@@ -107,7 +107,7 @@ class BranchAndBound:
         """The node of a box; None when it is closed. Reduced costs tighten ``low`` and ``high`` in place."""
         for _ in range(3):
             self.simplex.set_bounds(low.astype(np.float64), high.astype(np.float64))
-            answer = self.simplex.solve()
+            answer = self.simplex.solve(self.most_work)
             self.solves += 1
             if not answer.solved:
                 return _Node(bound, low, high, np.full(len(low), 0.5), depth)

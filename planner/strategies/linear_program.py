@@ -17,6 +17,8 @@ Ints = NDArray[np.int64]
 Box = NDArray[np.int8]
 _DUAL_BITS = 44
 _BASE_ENTRIES = 60_000
+_READING = 1500
+"""What reading and certifying an answer costs per row and column, in the same unit."""
 _LIMB_BITS = 22
 _EXACT = float(1 << 62)
 
@@ -128,8 +130,7 @@ class Simplex:
         from ortools.linear_solver import pywraplp
 
         self._solver: Any = pywraplp.Solver.CreateSolver("GLOP")
-        limit = f" max_number_of_iterations: {iterations}"
-        self._solver.SetSolverSpecificParametersAsString(_PARAMETERS + limit)
+        self._most = iterations
         self._options = pywraplp.MPSolverParameters()
         self._options.SetIntegerParam(self._options.INCREMENTALITY, self._options.INCREMENTALITY_ON)
         self._optimal = pywraplp.Solver.OPTIMAL
@@ -176,11 +177,14 @@ class Simplex:
             self._variables[index].SetBounds(float(lower[index]), float(upper[index]))
         self.lower, self.upper = lower.copy(), upper.copy()
 
-    def solve(self) -> Answer:
-        """Solve from the last basis. ``solved`` is False when there is no point or the iterations ran out."""
+    def solve(self, most_work: int = 1 << 62) -> Answer:
+        """Solve from the last basis. ``solved`` is False when there is no point or ``work`` would pass ``most_work``."""
+        most = (most_work - self.work) // (_BASE_ENTRIES + self._entries)
+        limit = f" max_number_of_iterations: {max(1, min(self._most, most))}"
+        self._solver.SetSolverSpecificParametersAsString(_PARAMETERS + limit)
         variables, constraints = len(self._variables), len(self._constraints)
         status = self._solver.Solve(self._options)
-        self.work += self.iterations * (_BASE_ENTRIES + self._entries)
+        self.work += self.iterations * (_BASE_ENTRIES + self._entries) + _READING * (variables + constraints)
         if status != self._optimal:
             return Answer(False, np.zeros(variables), np.zeros(constraints))
         primal = np.array([variable.solution_value() for variable in self._variables])
