@@ -13,8 +13,9 @@ class Effort:
 
     ``labels``: iterations times ops of the label annealing. ``holds``: iterations of the hold annealing.
     ``branching``: work of the branch and bound as linear_program.Simplex counts it, on programs of ``stages`` stages
-    times ops. ``pairs``: pairs of neighbouring stages that are looked for to raise the bound. ``rounds``: how often bound and plan learn
-    from each other. ``refinements``: how often the options of the chain are searched again around the budget.
+    times ops. ``pairs``: pairs of neighbouring stages that are looked for to raise the bound. ``rounds``: how often
+    bound and plan learn from each other. ``refinements``: how often the options of the chain are searched again
+    around the budget. ``orders``: how many other orders may be planned for where the graph branches.
     """
 
     name: str
@@ -25,14 +26,15 @@ class Effort:
     pairs: int
     rounds: int
     refinements: int
+    orders: int
 
 
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("fast", 2_000_000, 20_000, 0, 1_000, 0, 1, 0),
-        Effort("default", 9_000_000, 200_000, 700_000_000, 1_000, 0, 1, 0),
-        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 2_500, 2, 2, 2),
+        Effort("fast", 2_000_000, 20_000, 0, 1_000, 0, 1, 0, 0),
+        Effort("default", 9_000_000, 200_000, 700_000_000, 1_000, 0, 1, 0, 1),
+        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 2_500, 2, 2, 2, 2),
     )
 }
 

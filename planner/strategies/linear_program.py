@@ -178,7 +178,10 @@ class Simplex:
         self.lower, self.upper = lower.copy(), upper.copy()
 
     def solve(self, most_work: int = 1 << 62) -> Answer:
-        """Solve from the last basis. ``solved`` is False when there is no point or ``work`` would pass ``most_work``."""
+        """Solve from the last basis. ``solved`` is False where there is no point or ``work`` would pass ``most_work``.
+
+        The answer then has no values.
+        """
         most = (most_work - self.work) // (_BASE_ENTRIES + self._entries)
         limit = f" max_number_of_iterations: {max(1, min(self._most, most))}"
         self._solver.SetSolverSpecificParametersAsString(_PARAMETERS + limit)

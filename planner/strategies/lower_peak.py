@@ -23,6 +23,8 @@ def lower_peak(search: Search, relaxed: StageLP | None, chain: Chain, rotor: Rot
     """Look for the smallest peak among all kinds of plans; ``relaxed`` None where its LP would take too long."""
     for fill in (Label.KEEP, Label.DROP):
         search.offer(search.evaluator.labels(fill))
+    if not search.problem.op_count:
+        return
     baselines(search)
     for sequence, _ in (chain.smallest(), rotor.lowest()):
         search.offer_sequence(sequence)

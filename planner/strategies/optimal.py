@@ -1,38 +1,70 @@
-"""The certified strategy: a proven bound from the stage LP, a plan from its rounding, repair and annealing.
+"""The certified strategy: a plan, and a proof of how little a better one could save.
 
-1. Row generation: solve the stage LP, round E[0,.], replay the roundings, add the stages where they peak.
-2. Repair: bisect the LP's own budget until a rounding fits; take the best of it and of every baseline.
-3. Annealing with the exact evaluator, with first-level and then second-level (temporary) checkpoints.
-4. The bound is solved again with the stages where the plan found is tight.
+1. Under the default orders: relaxations bound the cost and are rounded to plans (a minimum cut for the first
+   backward, linear programs for several); every other strategy and a chain of blocks give plans, too.
+2. The best plan is annealed, as labels and as holds, while branch and bound raises the bound beside it.
+3. Where the graph branches, the same under orders that promise lower peaks, as far as their bound leaves room.
 
-All work is counted in iterations, never in seconds, so a solve without a time limit is deterministic.
+All work is counted, never timed, so a solve without a time limit is deterministic.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..problem import Problem
 from ..solution import Decisions, Solution, Status
-from .anneal import Annealer
-from .anneal_holds import HoldAnnealer
-from .certify import certifying
-from .effort import effort_named
-from .improve import HOLD_OPS, improve_holds, improve_labels, reach
-from .labels import Label
-from .lower_peak import lower_peak
+from .effort import Effort, effort_named
+from .one_order import OneOrder, lowest_of
+from .order_bound import order_free_bound
+from .orders import Orders, restored
 from .prepared import Prepared
 from .search import Candidate, Progress, Search
-from .stage_lp import BOUND_CLASS, Relaxation
-from .starts import baselines, chains, cut, generate_rows, repair
+from .stage_lp import BOUND_CLASS
 from .warm_up import prepare_kernels
 
 NAME = "optimal"
-_LP_OPS = 2000
-"""On larger graphs the minimum cut alone gives the bound: a linear program of two stages takes too long."""
-_LAST_SHARE = 0.5
+CHOSEN_CLASS = "the backward order of this plan; any forward order, any number of recomputations"
+_ORDER_WORTH = 0.0005
+"""Other orders are planned for where their bound leaves room for saving this share of the step."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What all searches of one solve have in common."""
+
+    prepared: Prepared
+    deadline: float | None
+    progress: Progress | None
+    effort: Effort
+    seed: int
+    stop: Callable[[], bool] | None
+
+    def run(self, budget_nbytes: int, prepared: Prepared, orders: Orders | None = None) -> OneOrder:
+        """A search that has not begun."""
+        common = (self.deadline, self.progress, self.effort, self.seed, self.stop)
+        return OneOrder(Search(prepared.evaluator, budget_nbytes, *common), prepared, orders)
+
+    def variants(self) -> list[tuple[Prepared, Orders | None]]:
+        """The default orders, then the chosen ones that the effort allows."""
+        chosen = self.prepared.alternatives if self.effort.orders else ()
+        return [(self.prepared, None), *((other, orders) for orders, other in chosen)]
+
+    def lowest(self) -> tuple[list[tuple[Candidate, ...]], bool]:
+        """Plans of the smallest peak under each variant, and whether the search for them was cut short."""
+        found: list[tuple[Candidate, ...]] = []
+        stopped = False
+        for prepared, _ in self.variants():
+            if stopped and found:
+                break
+            candidates, cut_short = lowest_of(
+                prepared, self.run(max(1, prepared.problem.floor_nbytes), prepared).search
+            )
+            found.append(candidates)
+            stopped |= cut_short
+        return found, stopped
 
 
 def solve(
@@ -45,42 +77,32 @@ def solve(
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Solution:
-    """The cheapest plan found within the budget, with a certified lower bound of BOUND_CLASS.
+    """The cheapest plan found within the budget, with a certified lower bound for the class of plans it names.
 
     Without a budget the peak is minimised first. ``stop`` is asked every fraction of a second and ends the
-    search with what it has. INFEASIBLE is answered only below the proven floor; UNKNOWN carries the smallest
-    peak found, and every budget from there on has a plan under the same seed and effort.
+    search with what it has. INFEASIBLE is answered only below the floor, which no order escapes; UNKNOWN carries
+    the smallest peak found, and every budget from there on has a plan under the same seed and effort.
     """
     prepared = problem if isinstance(problem, Prepared) else Prepared(problem)
     if time_limit_s is not None:
         prepare_kernels()  # compiling them on a fresh machine is not part of the search
     started = time.perf_counter()
     deadline = None if time_limit_s is None else started + time_limit_s
-    floor = prepared.problem.floor_nbytes
-    if budget_nbytes is not None and budget_nbytes < floor:
-        return Solution(Status.INFEASIBLE, NAME, None, bound_class=BOUND_CLASS, wall_s=time.perf_counter() - started)
-
-    def search_for(budget: int) -> Search:
-        return Search(prepared.evaluator, budget, deadline, progress, effort_named(effort), seed, stop)
-
-    if budget_nbytes is None:
-        lowest, stopped = _lowest(prepared, search_for(max(1, floor)))
-        search = search_for(min(plan.found.peak_nbytes for plan in lowest))
-        search.stopped_early = stopped
-        _plan(search, prepared, lowest)
-        return replace(_answer(search, started), smallest_nbytes=search.budget_nbytes)
-    search = search_for(budget_nbytes)
-    search.offer(search.evaluator.labels(Label.KEEP))
-    if not search.settled():
-        _plan(search, prepared, ())
-    if search.best is None and not search.stopped_early:
-        lowest, search.stopped_early = _lowest(prepared, search_for(max(1, floor)))
-        search.lowest = None  # only what every budget can reach is promised, not what this one met on its way
-        for candidate in lowest:
-            search.keep(candidate)
-        if search.best is not None:
-            _plan(search, prepared, lowest)
-    return _answer(search, started)
+    task = _Task(prepared, deadline, progress, effort_named(effort), seed, stop)
+    if budget_nbytes is not None and budget_nbytes < prepared.problem.floor_nbytes:
+        return _finished(Solution(Status.INFEASIBLE, NAME, None, bound_class=BOUND_CLASS), started)
+    best = _best(task, budget_nbytes) if budget_nbytes is not None else None
+    smallest = None
+    if best is None:
+        known, stopped = task.lowest()
+        smallest = min(plan.found.peak_nbytes for plans in known for plan in plans)
+        if budget_nbytes is None or smallest <= budget_nbytes:
+            best = _planned(task, smallest if budget_nbytes is None else budget_nbytes, known)
+            best.search.stopped_early |= stopped
+        else:
+            unknown = Solution(Status.UNKNOWN, NAME, None, bound_class=BOUND_CLASS, smallest_nbytes=smallest)
+            return _finished(unknown, started, stopped)
+    return _finished(_answer(best, smallest), started, best.search.stopped_early)
 
 
 def smallest_peak(
@@ -95,90 +117,83 @@ def smallest_peak(
     """The smallest peak in bytes that the search reaches, without planning for it."""
     prepared = problem if isinstance(problem, Prepared) else Prepared(problem)
     deadline = None if time_limit_s is None else time.perf_counter() + time_limit_s
-    budget = max(1, prepared.problem.floor_nbytes)
-    search = Search(prepared.evaluator, budget, deadline, progress, effort_named(effort), seed, stop)
-    return min(plan.found.peak_nbytes for plan in _lowest(prepared, search)[0])
+    known, _ = _Task(prepared, deadline, progress, effort_named(effort), seed, stop).lowest()
+    return min(plan.found.peak_nbytes for plans in known for plan in plans)
 
 
-def _lowest(prepared: Prepared, search: Search) -> tuple[tuple[Candidate, ...], bool]:
-    """Plans of the smallest peak, the best and the best labelling, and whether the search for them was cut short."""
-    key = (search.effort.name, search.seed)
-    if key not in prepared.lowest:
-        relaxed = prepared.relaxed if search.problem.op_count <= _LP_OPS else None
-        lower_peak(search, relaxed, prepared.chain, prepared.rotor)
-        assert search.lowest is not None
-        assert search.lowest_labels is not None
-        found = (search.lowest, search.lowest_labels)
-        if search.stopped_early:
-            return found, True
-        prepared.lowest[key] = found
-    return prepared.lowest[key], False
+def _best(task: _Task, budget_nbytes: int) -> OneOrder | None:
+    """The best plan under the default orders or chosen ones, or None when no search finds any."""
+    default = task.run(budget_nbytes, task.prepared)
+    default.start()
+    default.finish()
+    best = default
+    for other in _promising(task, default):
+        if best.search.out_of_time():
+            break
+        other.start()
+        other.improve()
+        if _cost(other) < _cost(best):
+            best = other
+    if best is not default:
+        best.search.stopped_early |= default.search.stopped_early
+        best.finish(improving=False)
+    return None if best.search.best is None else best
 
 
-def _plan(search: Search, prepared: Prepared, known: tuple[Candidate, ...]) -> None:
-    """Find and improve a plan, and bound it; ``known`` plans are candidates from the start."""
-    for candidate in known:
-        search.keep(candidate)
-    search.offer(search.evaluator.labels(Label.DROP))
-    if not search.problem.backward_order:
-        return
-    relaxed = prepared.relaxed if search.problem.op_count <= _LP_OPS else None
-    cut(search, prepared.cut)
-    if relaxed is not None:
-        generate_rows(search, relaxed)
-    if search.settled():
-        return
-    if relaxed is not None:
-        repair(search, relaxed)
-    baselines(search)
-    for _ in range(search.effort.refinements):
-        if not search.out_of_time():
-            prepared.chain.refine(search.budget_nbytes)
-    chains(search, prepared.chain, prepared.rotor)
-    labels = Annealer(search.evaluator, search.seed)
-    holds = HoldAnnealer(search.evaluator, search.seed) if search.problem.op_count <= HOLD_OPS else None
-    if search.best is None:
-        reach(search, labels, holds)
-    points: tuple[Relaxation, ...] = ()
-    for _ in range(search.effort.rounds):
-        if search.best is None or search.settled() or search.out_of_time():
-            return
-        if relaxed is None:
-            _improve(search, labels, holds, points)
-            continue
-        with certifying(search, relaxed) as certified:
-            _improve(search, labels, holds, points)
-            found = certified()
-        search.bound_ns = max(search.bound_ns, found.bound_ns)
-        points = found.points
-    if holds is not None and points and not search.settled():
-        improve_holds(search, holds, points, share=_LAST_SHARE)
+def _planned(task: _Task, budget_nbytes: int, known: list[tuple[Candidate, ...]]) -> OneOrder:
+    """The best plan within a budget that some of the ``known`` plans, those of each variant, reach."""
+    runs = []
+    for (prepared, orders), candidates in zip(task.variants(), known, strict=False):
+        if min(plan.found.peak_nbytes for plan in candidates) <= budget_nbytes:
+            run = task.run(budget_nbytes, prepared, orders)
+            run.start(candidates)
+            run.improve()
+            runs.append(run)
+    best = min(runs, key=_cost)
+    best.finish()
+    return best
 
 
-def _improve(search: Search, labels: Annealer, holds: HoldAnnealer | None, points: tuple[Relaxation, ...]) -> None:
-    improve_labels(search, labels)
-    if holds is not None:
-        improve_holds(search, holds, points)
+def _promising(task: _Task, default: OneOrder) -> list[OneOrder]:
+    """Searches under chosen orders whose bound leaves room for a better plan, the lowest bound first."""
+    if default.search.out_of_time() or not task.effort.orders:
+        return []
+    room = _ORDER_WORTH * default.search.problem.store_all_ns
+    found = []
+    for number, (orders, prepared) in enumerate(task.prepared.alternatives):
+        run = task.run(default.search.budget_nbytes, prepared, orders)
+        run.bound_quickly()
+        if default.search.best is None or run.search.bound_ns + room < default.search.best.found.recompute_ns:
+            found.append((run.search.bound_ns, number, run))
+    return [run for _, _, run in sorted(found, key=lambda entry: entry[:2])][: task.effort.orders]
 
 
-def _answer(search: Search, started: float) -> Solution:
-    smallest = search.lowest.found.peak_nbytes if search.lowest else None
-    if search.best is None:
-        return Solution(
-            Status.UNKNOWN, NAME, None, bound_class=BOUND_CLASS, smallest_nbytes=smallest,
-            wall_s=time.perf_counter() - started, stopped_early=search.stopped_early,
-        )  # fmt: skip
-    found = search.best.found
-    bound_ns = min(search.bound_ns, found.recompute_ns)
+def _cost(run: OneOrder) -> tuple[bool, int, int]:
+    best = run.search.best
+    return (True, 0, 0) if best is None else (False, best.found.recompute_ns, best.found.peak_nbytes)
+
+
+def _answer(run: OneOrder, smallest_nbytes: int | None) -> Solution:
+    search = run.search
+    assert search.best is not None
+    found, bound_ns = search.best.found, search.bound_ns
+    decisions = Decisions(tuple(search.best.sequence.tolist()))
+    if run.orders is not None:
+        assert search.problem.reorders is not None
+        decisions = restored(decisions, run.orders)
+        bound_ns = max(bound_ns, order_free_bound(search.problem.reorders, search.budget_nbytes))
+    bound_ns = min(bound_ns, found.recompute_ns)
     return Solution(
         Status.OPTIMAL if bound_ns == found.recompute_ns else Status.FEASIBLE,
         NAME,
-        Decisions(tuple(search.best.sequence.tolist())),
+        decisions,
         objective_ns=found.recompute_ns,
         bound_ns=bound_ns,
-        bound_class=BOUND_CLASS,
+        bound_class=BOUND_CLASS if run.orders is None else CHOSEN_CLASS,
         peak_nbytes=found.peak_nbytes,
-        smallest_nbytes=smallest,
-        wall_s=time.perf_counter() - started,
-        stopped_early=search.stopped_early,
+        smallest_nbytes=smallest_nbytes,
     )
+
+
+def _finished(solution: Solution, started: float, stopped_early: bool = False) -> Solution:
+    return replace(solution, wall_s=time.perf_counter() - started, stopped_early=stopped_early)

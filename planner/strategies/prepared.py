@@ -9,9 +9,14 @@ from ..problem import Problem
 from .chain import Chain
 from .evaluate import Evaluator
 from .min_cut import MinCut
+from .order_choice import choose_orders
+from .orders import Orders, ordered
 from .rotor import Rotor
 from .search import Candidate
 from .stage_lp import StageLP
+
+_LP_OPS = 2000
+"""On larger graphs the minimum cut alone gives the bound."""
 
 
 @dataclass
@@ -28,9 +33,9 @@ class Prepared:
         return Evaluator(self.problem)
 
     @cached_property
-    def relaxed(self) -> StageLP:
-        """The relaxation that bounds the problem at several backward steps."""
-        return StageLP(self.problem)
+    def relaxed(self) -> StageLP | None:
+        """The relaxation that bounds the problem at several backward steps; None where it takes too long to solve."""
+        return StageLP(self.problem) if self.problem.op_count <= _LP_OPS else None
 
     @cached_property
     def cut(self) -> MinCut:
@@ -46,3 +51,10 @@ class Prepared:
     def rotor(self) -> Rotor:
         """The problem as a chain of whole segments."""
         return Rotor(self.evaluator)
+
+    @cached_property
+    def alternatives(self) -> tuple[tuple[Orders, Prepared], ...]:
+        """The same step in other orders that promise lower peaks."""
+        if self.problem.reorders is not None or not self.problem.backward_order:
+            return ()
+        return tuple((orders, Prepared(ordered(self.problem, orders))) for orders in choose_orders(self.problem)[1:])
