@@ -24,6 +24,8 @@ _MOST = 48
 PRICES = 12
 _PEAK_SHARES = (0.0, 0.5)
 """Weight of a byte of the peak relative to a byte held."""
+_PER_PAIR = 20
+"""Iterations for every pair of storages and price at most, so that small blocks take milliseconds."""
 
 _HELD_STEPS, _PEAK_STEPS = 32, 12
 _SPREAD = 256.0
@@ -186,14 +188,15 @@ class BlockSearch:
         prices = self.average_price * np.geomspace(1 / _SPREAD, _SPREAD, PRICES)
         labels = self._base.copy()
         labels[self._movable] = Label.KEEP
-        self._anneal(labels, self._weights(prices), iterations)
+        self._anneal(labels, self._weights(prices), min(iterations, _PER_PAIR * len(self._movable) ** 2))
 
     def refine(self, price: float, iterations: int) -> None:
         """Look again around one price of a byte (ns), from the best labels known for it."""
         for weights in self._weights(np.array([price])):
             used = np.flatnonzero(self._found[:, 0] >= 0)
             values = _values(self._found[used], self._last, weights)
-            self._anneal(self._kept[used[int(np.argmin(values))]].copy(), weights[None, :], iterations)
+            best = self._kept[used[int(np.argmin(values))]].copy()
+            self._anneal(best, weights[None, :], min(iterations, _PER_PAIR * len(self._movable) ** 2))
 
     def _weights(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
         """Prices of a held byte and of a byte of the peak, in ns (shape [k, 2])."""

@@ -14,8 +14,9 @@ class Effort:
     ``labels``: iterations times ops of the label annealing. ``holds``: iterations of the hold annealing.
     ``branching``: work of the branch and bound as linear_program.Simplex counts it, on programs of ``stages`` stages
     times ops. ``pairs``: pairs of neighbouring stages that are looked for to raise the bound. ``rounds``: how often
-    bound and plan learn from each other. ``refinements``: how often the options of the chain are searched again
-    around the budget. ``orders``: how many other orders may be planned for where the graph branches.
+    bound and plan learn from each other. ``chain``: effort of the search for options of the chain's blocks,
+    ``refinements``: how often they are searched again around the budget. ``orders``: how many other orders may be
+    planned for where the graph branches.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Effort:
     stages: int
     pairs: int
     rounds: int
+    chain: float
     refinements: int
     orders: int
 
@@ -32,9 +34,9 @@ class Effort:
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("fast", 2_000_000, 20_000, 0, 1_000, 0, 1, 0, 0),
-        Effort("default", 9_000_000, 200_000, 700_000_000, 1_000, 0, 1, 0, 1),
-        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 2_500, 2, 2, 2, 2),
+        Effort("fast", 1_000_000, 20_000, 0, 1_000, 0, 1, 0.1, 0, 0),
+        Effort("default", 3_000_000, 160_000, 500_000_000, 1_000, 0, 1, 1.0, 1, 1),
+        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 2_500, 2, 2, 5.0, 2, 2),
     )
 }
 

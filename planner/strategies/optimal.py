@@ -27,8 +27,8 @@ from .warm_up import prepare_kernels
 
 NAME = "optimal"
 CHOSEN_CLASS = "the backward order of this plan; any forward order, any number of recomputations"
-_ORDER_WORTH = 0.0005
-"""Other orders are planned for where their bound leaves room for saving this share of the step."""
+_ORDER_WORTH = 0.001
+"""Other orders are planned for where the bounds leave room for saving this share of the step."""
 
 
 @dataclass(frozen=True)
@@ -158,12 +158,14 @@ def _promising(task: _Task, default: OneOrder) -> list[OneOrder]:
     """Searches under chosen orders whose bound leaves room for a better plan, the lowest bound first."""
     if default.search.out_of_time() or not task.effort.orders:
         return []
-    room = _ORDER_WORTH * default.search.problem.store_all_ns
+    room, best = _ORDER_WORTH * default.search.problem.store_all_ns, default.search.best
+    if best is not None and best.found.recompute_ns <= default.search.bound_ns + room:
+        return []  # orders lower peaks a little: where little is lost to the bound, little is to be had
     found = []
     for number, (orders, prepared) in enumerate(task.prepared.alternatives):
         run = task.run(default.search.budget_nbytes, prepared, orders)
         run.bound_quickly()
-        if default.search.best is None or run.search.bound_ns + room < default.search.best.found.recompute_ns:
+        if best is None or run.search.bound_ns + room < best.found.recompute_ns:
             found.append((run.search.bound_ns, number, run))
     return [run for _, _, run in sorted(found, key=lambda entry: entry[:2])][: task.effort.orders]
 

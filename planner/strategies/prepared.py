@@ -26,6 +26,7 @@ class Prepared:
     problem: Problem
     lowest: dict[tuple[str, int], tuple[Candidate, ...]] = field(default_factory=dict)
     """Plans of the smallest peak found, by effort and seed; only of searches that ran to their end."""
+    _chains: dict[float, Chain] = field(default_factory=dict)
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -42,10 +43,11 @@ class Prepared:
         """The relaxation of the first backward step alone, as a minimum cut."""
         return MinCut(self.problem)
 
-    @cached_property
-    def chain(self) -> Chain:
-        """The problem as a chain of blocks, with its options."""
-        return Chain(self.evaluator)
+    def chain(self, effort: float) -> Chain:
+        """The problem as a chain of blocks, whose options were searched with this effort."""
+        if effort not in self._chains:
+            self._chains[effort] = Chain(self.evaluator, effort=effort)
+        return self._chains[effort]
 
     @cached_property
     def rotor(self) -> Rotor:

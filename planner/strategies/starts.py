@@ -14,6 +14,8 @@ from .stage_lp import StageLP
 _MAX_STAGES = 14
 _STAGE_WORK = 5000
 """Stages times ops of the largest LP, a second or two of simplex."""
+_REPAIR_WORK = 1500
+"""Relaxations solved for repair, times ops."""
 _KNAPSACK_OPS = 1500
 _ROUNDING_OPS = 40
 """Largest graphs on which a strategy that others are better than by far is still worth its seconds."""
@@ -42,7 +44,7 @@ def repair(search: Search, relaxed: StageLP) -> None:
     """Roundings of the LP under a smaller budget of its own, bisected towards the largest that fits."""
     low, high = 0.5, 1.0
     floor = search.problem.floor_nbytes
-    for _ in range(6 if search.problem.op_count <= _STAGE_WORK // 4 else 2):
+    for _ in range(max(2, min(6, _REPAIR_WORK // max(1, search.problem.op_count)))):
         if search.settled() or search.out_of_time():
             return
         middle = (low + high) / 2
@@ -89,6 +91,9 @@ def baselines(search: Search) -> None:
 def chains(search: Search, chain: Chain, rotor: Rotor) -> None:
     """Nested recomputation over a chain of blocks, with options within blocks and, as Rotor, without."""
     search.say("solving the chain of blocks")
+    for _ in range(search.effort.refinements):
+        if not search.out_of_time():
+            chain.refine(search.budget_nbytes)
     for found in (chain.best(search.budget_nbytes), rotor.plan(search.budget_nbytes), rotor.lowest()):
         if found is not None:
             search.offer_sequence(found[0])

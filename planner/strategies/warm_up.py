@@ -1,29 +1,60 @@
-"""Compile every kernel before a clock starts."""
+"""Compile every kernel before a clock starts: a minute on a fresh machine, and then remembered (kernels.py)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..graph import Storage
-from ..problem import Scope, build_problem
+from ..problem import Problem, Scope, build_problem
 from ..training import BackwardOp, Gradient, OpCost, TrainingGraph, TrainingOp
-from . import greedy, knapsack, layers
+from . import greedy, layers
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
+from .branch_and_bound import bound
+from .chain import Chain
 from .evaluate import Evaluator
 from .labels import Label
+from .order_choice import choose_orders
+from .rotor import Rotor
+from .stage_lp import StageLP
+
+_CHAIN = 24
+_LONG_CHAIN = 720
+"""Ops of a chain on which greedy works in batches."""
 
 
 def prepare_kernels() -> None:
-    """Compile or load every kernel, on a problem of two ops."""
-    ops = (
-        TrainingOp("a", "", (), (0,), BackwardOp((0,), (0,))),
-        TrainingOp("b", "", (0,), (1,), BackwardOp((0,), (1,))),
-    )
-    graph = TrainingGraph(ops, (Storage("a", 1), Storage("b", 1)), (Gradient("a", 1), Gradient("b", 1)), (1,), (1,))
-    evaluator = Evaluator(build_problem(graph, (OpCost(1, 1),) * 2, Scope.ACTIVATIONS))
-    for module in (greedy, layers, knapsack):
-        module.labels(evaluator, 1)
-    Annealer(evaluator, 0).run(evaluator.labels(Label.DROP), 1, 8, heat=0.1, levels=2)
-    sequence = np.array(evaluator.decisions(evaluator.labels(Label.DROP)).sequence, dtype=np.int64)
-    HoldAnnealer(evaluator, 0).run(sequence, 1, 8, heat=0.1)
+    """Compile or load every kernel: every search for a moment, on a chain, a long one and a diamond."""
+    problem = _problem([(op - 1,) if op else () for op in range(_CHAIN)])
+    evaluator = Evaluator(problem)
+    budget = evaluator.evaluate(evaluator.labels(Label.KEEP)).peak_nbytes * 2 // 3
+    for module in (greedy, layers):
+        module.labels(evaluator, budget)
+    dropped = evaluator.labels(Label.DROP)
+    sequence = np.array(evaluator.decisions(dropped).sequence, dtype=np.int64)
+    Annealer(evaluator, 0).run(dropped, budget, 100, heat=0.1, levels=2)
+    holds = HoldAnnealer(evaluator, 0)
+    holds.run(sequence, budget, 1000, heat=0.1)
+    relaxed = StageLP(problem)
+    _, staged = bound(relaxed, budget, problem.store_all_ns, (0, _CHAIN // 2), 4)
+    point = relaxed.relaxation(staged, np.full(len(staged.program.cost), 0.5), 0, True)
+    holds.from_stages(point.stages, point.held, 0.5)
+    chain = Chain(evaluator, effort=0.01)
+    chain.refine(budget)
+    chain.best(budget)
+    Rotor(evaluator).lowest()
+    long = Evaluator(_problem([(op - 1,) if op else () for op in range(_LONG_CHAIN)]))
+    greedy.labels(long, long.evaluate(long.labels(Label.KEEP)).peak_nbytes * 2 // 3)
+    choose_orders(_problem([(), (0,), (0,), (1,), (2,), (3, 4)]))
+
+
+def _problem(reads: Sequence[tuple[int, ...]]) -> Problem:
+    """Op i writes storage i and its backward reads what it read and wrote; sizes and times vary a little."""
+    count = len(reads)
+    ops = tuple(TrainingOp(str(op), "", read, (op,), BackwardOp((*read, op), (op,))) for op, read in enumerate(reads))
+    storages = tuple(Storage(str(op), 1 + op * 7 % 11) for op in range(count))
+    gradients = tuple(Gradient(str(op), 1) for op in range(count))
+    graph = TrainingGraph(ops, storages, gradients, (count - 1,), (count - 1,))
+    return build_problem(graph, tuple(OpCost(1 + op * 5 % 7, 1) for op in range(count)), Scope.ACTIVATIONS)

@@ -1,0 +1,106 @@
+"""The certified search under one forward and backward order: start, improve, and bound beside the improving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from .anneal import Annealer
+from .anneal_holds import HoldAnnealer
+from .certify import certifying
+from .improve import HOLD_OPS, improve_holds, improve_labels, reach
+from .labels import Label
+from .lower_peak import lower_peak
+from .orders import Orders
+from .prepared import Prepared
+from .search import Candidate, Search
+from .stage_lp import Relaxation
+from .starts import baselines, chains, cut, generate_rows, repair
+
+_LAST_SHARE = 0.5
+
+
+@dataclass
+class OneOrder:
+    """A search and what was prepared for its order; ``orders`` None stands for the default ones."""
+
+    search: Search
+    prepared: Prepared
+    orders: Orders | None = None
+
+    @cached_property
+    def _labels(self) -> Annealer:
+        return Annealer(self.search.evaluator, self.search.seed)
+
+    @cached_property
+    def _holds(self) -> HoldAnnealer | None:
+        small = self.search.problem.op_count <= HOLD_OPS
+        return HoldAnnealer(self.search.evaluator, self.search.seed) if small else None
+
+    def bound_quickly(self) -> None:
+        """The bound and the roundings of the first backward alone."""
+        cut(self.search, self.prepared.cut)
+
+    def start(self, known: Sequence[Candidate] = ()) -> None:
+        """Find plans: the relaxations rounded, the other strategies, the chain; then whatever reaches the budget."""
+        search, prepared = self.search, self.prepared
+        for candidate in known:
+            search.keep(candidate)
+        for fill in (Label.KEEP, Label.DROP):
+            search.offer(search.evaluator.labels(fill))
+        if not search.problem.backward_order or search.settled():
+            return
+        self.bound_quickly()
+        if prepared.relaxed is not None:
+            generate_rows(search, prepared.relaxed)
+        if search.settled():
+            return
+        if prepared.relaxed is not None:
+            repair(search, prepared.relaxed)
+        baselines(search)
+        if self.orders is None:  # where orders may be chosen the graph branches, and chains of blocks are weak
+            chains(search, prepared.chain(search.effort.chain), prepared.rotor)
+        if search.best is None and not search.out_of_time():
+            reach(search, self._labels, self._holds)
+
+    def improve(self, points: Sequence[Relaxation] = ()) -> None:
+        """Anneal labels, then holds; ``points`` are rounded on the way."""
+        if self.search.best is not None and not self.search.settled():
+            improve_labels(self.search, self._labels)
+            if self._holds is not None:
+                improve_holds(self.search, self._holds, points)
+
+    def finish(self, *, improving: bool = True) -> None:
+        """Raise the bound, and meanwhile lower the cost; then lower it where the bound's own points lead."""
+        search, relaxed = self.search, self.prepared.relaxed
+        if relaxed is None:
+            if improving:
+                self.improve()
+            return
+        points: tuple[Relaxation, ...] = ()
+        for _ in range(search.effort.rounds):
+            if search.best is None or search.settled() or search.out_of_time():
+                return
+            with certifying(search, relaxed) as certified:
+                if improving:
+                    self.improve(points)
+                found = certified()
+            search.bound_ns = max(search.bound_ns, found.bound_ns)
+            points = found.points
+        if self._holds is not None and points and not search.settled():
+            improve_holds(search, self._holds, points, share=_LAST_SHARE)
+
+
+def lowest_of(prepared: Prepared, search: Search) -> tuple[tuple[Candidate, ...], bool]:
+    """Plans of the smallest peak, the best and the best labelling, and whether the search for them was cut short."""
+    key = (search.effort.name, search.seed)
+    if key not in prepared.lowest:
+        lower_peak(search, prepared.relaxed, prepared.chain(search.effort.chain), prepared.rotor)
+        assert search.lowest is not None
+        assert search.lowest_labels is not None
+        found = (search.lowest, search.lowest_labels)
+        if search.stopped_early:
+            return found, True
+        prepared.lowest[key] = found
+    return prepared.lowest[key], False
