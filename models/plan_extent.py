@@ -13,7 +13,7 @@ REPLANNED = 45
 FIXED_PLANS = ("ogc", "sqrt", "speed", "segments:4", "keep-all")
 BUDGETED = tuple(name for name in STRATEGIES if name not in FIXED and name != "optimal")
 QUICK = ("greedy", "layers")
-LIMIT_S = 10
+LIMIT_S = 6
 """Wall time after which a strategy other than `optimal` is ended at one budget."""
 
 SMALL, MIDDLE, LARGE = 400, 1500, 4000
@@ -37,13 +37,13 @@ class Extent:
         if ops <= SMALL:
             return cls(SHARES, SHARES, SHARES, True)
         if ops <= MIDDLE:
-            return cls(SHARES, SHARES, (50, 30), ops <= MIDDLE // 2)
+            return cls(SHARES, SHARES, (50,), ops <= MIDDLE // 2)
         return cls(SHARES if ops <= LARGE else (60, 50, 30), (50,), (50,), False)
 
 
 EXTENT = (
     f"Up to {SMALL} ops every strategy runs at every budget; up to {MIDDLE:,} ops {', '.join(QUICK)} do, the other "
-    f"budgeted ones run at 50% and 30%; above, all but `optimal` run at 50% alone; above {LARGE:,} ops `optimal` runs "
+    f"budgeted ones run at 50%; above, all but `optimal` run at 50% alone; above {LARGE:,} ops `optimal` runs "
     f"at 60%, 50%, 30% and min. Strategies other than `optimal` are ended after {LIMIT_S} s at a budget."
 )
 """What runs for which graph, in words."""

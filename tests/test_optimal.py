@@ -74,8 +74,8 @@ def test_bound_and_plan_enclose_the_exact_optimum(first_seed: int) -> None:
 
 
 def test_below_the_floor_it_says_infeasible_and_between_floor_and_reach_it_does_not() -> None:
-    graph, costs = chain(30, nbytes=100, forward_ns=1)
-    problem = build_problem(graph, costs, Scope.ACTIVATIONS)
+    problem = random_problem(3, 4, 7)
+    assert problem.floor_nbytes < minimum_peak(problem)
     answers = (solve(problem, problem.floor_nbytes - 1).status, solve(problem, problem.floor_nbytes).status)
     assert answers == (Status.INFEASIBLE, Status.UNKNOWN)
 
