@@ -71,6 +71,12 @@ class Solver:
 
         return smallest_peak(problem, time_limit_s=self.time_limit_s, seed=self.seed, **self._search())
 
+    def bound_in_any_order(self, problem: Problem, limit_nbytes: int) -> tuple[int, str]:
+        """A certified bound in ns on every legal plan within ``limit_nbytes``, and the name of that class."""
+        from .strategies.order_bound import ANY_ORDER, order_free_bound
+
+        return order_free_bound(problem, limit_nbytes), ANY_ORDER
+
     def stopped(self) -> bool:
         """Whether the search was asked to stop."""
         return self.stop is not None and self.stop()

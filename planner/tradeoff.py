@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from .errors import OgcPlanError, UsageError
@@ -47,7 +47,8 @@ def frontier(
     problem = model.problem(scope, keep, recompute)
     prepared = solver.prepared(problem)
     order = sorted(set(limits), key=lambda limit: (limit is None, -(limit or 0)))  # loosest first, `min` last
-    answers = dict(monotone([(limit, solver.solve(prepared, limit)) for limit in order]))
+    found = [(limit, solver.solve(prepared, limit)) for limit in order]
+    answers = dict(monotone(found, lambda limit: solver.bound_in_any_order(problem, limit)))
     smallest = _smallest(answers, solver)
     made: list[Plan | OgcPlanError] = []
     for text, limit in zip(budgets, limits, strict=True):
@@ -63,10 +64,12 @@ def frontier(
     return tuple(made)
 
 
-def monotone(points: Sequence[Point]) -> list[Point]:
+def monotone(points: Sequence[Point], any_order: Callable[[int], tuple[int, str]]) -> list[Point]:
     """Every budget with the best plan found for any budget that fits, and the best bound that holds for it.
 
-    The plan of the smallest peak is the one with the lowest of all peaks found.
+    The plan of the smallest peak is the one with the lowest of all peaks found. A bound is about one backward
+    order, so a plan that comes from elsewhere in another order gets what ``any_order`` says of its budget: a bound in
+    ns that no order escapes, and the name of its class.
     """
     found = [solution for _, solution in points if solution.decisions is not None]
     lowest = min((solution.peak_nbytes for solution in found), default=None)
@@ -81,14 +84,18 @@ def monotone(points: Sequence[Point]) -> list[Point]:
         for other in fitting:
             if (other.objective_ns, other.peak_nbytes) < (best.objective_ns, best.peak_nbytes):
                 best = other
-        bounds = [own.bound_ns] + [
-            other.bound_ns
-            for other_limit, other in points
-            if other_limit is not None and reach is not None and other_limit >= reach and _same_class(own, other)
-        ]
-        bound_ns = min(max(bounds), best.objective_ns)
-        status = Status.OPTIMAL if bound_ns == best.objective_ns else Status.FEASIBLE
         answer = replace(own, decisions=best.decisions, objective_ns=best.objective_ns, peak_nbytes=best.peak_nbytes)
+        if own.bound_class and own.decisions is not None and _backward(own) != _backward(best):
+            bound_ns, bound_class = any_order(reach if reach is not None else best.peak_nbytes)
+            answer = replace(answer, bound_class=bound_class)
+        else:
+            bound_ns = max([own.bound_ns] + [
+                other.bound_ns
+                for other_limit, other in points
+                if other_limit is not None and reach is not None and other_limit >= reach and _same_class(own, other)
+            ])  # fmt: skip
+        bound_ns = min(bound_ns, best.objective_ns)
+        status = Status.OPTIMAL if bound_ns == best.objective_ns else Status.FEASIBLE
         shared.append((limit, replace(answer, status=status, bound_ns=bound_ns)))
     return shared
 

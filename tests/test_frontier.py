@@ -38,6 +38,11 @@ def answer(
     return Solution(status, "optimal", Decisions((0, 1, *order)), cost, bound, kind, peak)
 
 
+def nothing_known(limit_nbytes: int) -> tuple[int, str]:
+    """No bound for any order."""
+    return 0, "any order"
+
+
 @st.composite
 def points(draw: st.DrawFn) -> list[Point]:
     """Answers for budgets and perhaps for the smallest peak; bounds are true where they share a class."""
@@ -58,24 +63,24 @@ def points(draw: st.DrawFn) -> list[Point]:
 class TestMonotone:
     @given(points())
     def test_more_memory_never_costs_more(self, given_points: list[Point]) -> None:
-        made = sorted((p for p in monotone(given_points) if p[0] is not None), key=lambda p: p[0] or 0)
+        made = sorted((p for p in monotone(given_points, nothing_known) if p[0] is not None), key=lambda p: p[0] or 0)
         costs = [solution.objective_ns for _, solution in made if solution.decisions is not None]
         assert costs == sorted(costs, reverse=True)
 
     @given(points())
     def test_every_plan_is_within_its_budget(self, given_points: list[Point]) -> None:
-        made = monotone(given_points)
+        made = monotone(given_points, nothing_known)
         assert all(s.peak_nbytes <= limit for limit, s in made if limit is not None and s.decisions is not None)
 
     @given(points())
     def test_nothing_gets_worse(self, given_points: list[Point]) -> None:
-        pairs = zip(given_points, monotone(given_points), strict=True)
+        pairs = zip(given_points, monotone(given_points, nothing_known), strict=True)
         kept = [(old, new) for (limit, old), (_, new) in pairs if limit is not None and old.decisions is not None]
         assert all(new.objective_ns <= old.objective_ns for old, new in kept)
 
     @given(points())
     def test_the_smallest_peak_is_the_lowest_of_all(self, given_points: list[Point]) -> None:
-        made = monotone(given_points)
+        made = monotone(given_points, nothing_known)
         smallest = [s.peak_nbytes for limit, s in made if limit is None]
         lowest = min((s.peak_nbytes for _, s in given_points if s.decisions is not None), default=0)
         assert smallest in ([], [lowest])
@@ -83,22 +88,27 @@ class TestMonotone:
     @given(points())
     def test_a_budget_above_a_planned_one_has_a_plan(self, given_points: list[Point]) -> None:
         found = [s.peak_nbytes for _, s in given_points if s.decisions is not None]
-        missing = [limit for limit, s in monotone(given_points) if s.decisions is None]
+        missing = [limit for limit, s in monotone(given_points, nothing_known) if s.decisions is None]
         assert all(limit is None or limit < min(found, default=limit + 1) for limit in missing)
 
     @given(points())
     def test_a_plan_is_called_optimal_exactly_where_it_meets_its_bound(self, given_points: list[Point]) -> None:
-        planned = [s for _, s in monotone(given_points) if s.decisions is not None]
+        planned = [s for _, s in monotone(given_points, nothing_known) if s.decisions is not None]
         assert [s.status is Status.OPTIMAL for s in planned] == [s.bound_ns == s.objective_ns for s in planned]
 
     def test_a_bound_for_a_larger_budget_holds_for_a_smaller_one(self) -> None:
-        made = monotone([(10, answer(10, 9, 2)), (20, answer(20, 7, 6))])
+        made = monotone([(10, answer(10, 9, 2)), (20, answer(20, 7, 6))], nothing_known)
         assert [solution.bound_ns for _, solution in made] == [6, 6]
 
     @pytest.mark.parametrize("other", [answer(20, 7, 6, kind="another"), answer(20, 7, 6, order=(-2, -1))])
     def test_no_bound_comes_from_another_class_or_backward_order(self, other: Solution) -> None:
-        made = monotone([(10, answer(10, 9, 2)), (20, other)])
+        made = monotone([(10, answer(10, 9, 2)), (20, other)], nothing_known)
         assert [solution.bound_ns for _, solution in made] == [2, 6]
+
+    def test_a_plan_from_a_smaller_budget_in_another_order_has_the_bound_that_no_order_escapes(self) -> None:
+        other = answer(10, 5, 4, order=(-2, -1))
+        made = monotone([(10, other), (20, answer(20, 7, 6))], lambda limit: (3 if limit == 20 else 0, "any order"))
+        assert (made[1][1].bound_ns, made[1][1].bound_class) == (3, "any order")
 
 
 @pytest.fixture(scope="module")
