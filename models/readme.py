@@ -39,15 +39,15 @@ SELECTION = (
     "light-vgg19",
     "resnet152",
     "resnet1001",
-    "densenet201",
-    "inception_v3",
-    "nasnet_large",
+    "nasnet_mobile",
     "amoebanet_d",
+    "gpt12",
     "gpt48",
     "gpt96",
     "transformer_repeated",
     "transformer_varied",
     "ddpm_lsun",
+    "dag100_0",
     "dag500_0",
 )
 """The graphs of the README's table; models/results/plans.md has them all."""
