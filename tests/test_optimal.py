@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -14,11 +15,14 @@ from ogc_plan.planner.schedule import lower
 from ogc_plan.planner.simulate import simulate
 from ogc_plan.planner.solution import Solution, Status
 from ogc_plan.planner.strategies import STRATEGIES, strategy_named
-from ogc_plan.planner.strategies.optimal import solve
+from ogc_plan.planner.strategies.optimal import CHOSEN_CLASS, solve
+from ogc_plan.planner.strategies.prepared import Prepared
+from ogc_plan.planner.training import OpCost, TrainingGraph
 
 from models.light import light_path
 from tests.brute import minimum_peak, minimum_recompute_ns
 from tests.builders import SMALL_SIZES, chain, random_graph
+from tests.layered_graphs import layered_graph
 
 OTHERS = sorted(set(STRATEGIES) - {"optimal"})
 
@@ -124,3 +128,69 @@ def test_the_same_input_gives_the_same_plan_whatever_the_hash_seed(tmp_path: Pat
         subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": hash_seed})
         plans.append(path.read_bytes())
     assert len(set(plans)) == 1
+
+
+@pytest.mark.parametrize("effort", ["fast", "default"])
+def test_the_same_effort_gives_the_same_plan_and_bound_twice(effort: str) -> None:
+    problem = random_problem(140, 30, 40)
+    budget = (problem.floor_nbytes + strategy_named("keep-all")(problem).peak_nbytes) // 2
+    first, second = (replace(solve(problem, budget, effort=effort), wall_s=0.0) for _ in range(2))
+    assert first == second
+
+
+def test_asked_to_stop_at_any_moment_it_answers_with_what_it_has() -> None:
+    problem = random_problem(141, 30, 40)
+    budget = (problem.floor_nbytes + strategy_named("keep-all")(problem).peak_nbytes) // 2
+    dishonest = []
+    for calls in (0, 1, 2, 5, 20):
+        count = iter(range(calls))
+        answer = solve(problem, budget, stop=lambda left=count: next(left, None) is None)
+        within = answer.decisions is None or replayed_peak(problem, answer) == answer.peak_nbytes <= budget
+        if not (within and answer.stopped_early and answer.status is not Status.INFEASIBLE):
+            dishonest.append(calls)
+    assert dishonest == []
+
+
+def test_a_problem_prepared_once_answers_every_budget_as_honestly_as_a_new_one() -> None:
+    problem = random_problem(142, 20, 30)
+    prepared, whole = Prepared(problem), strategy_named("keep-all")(problem).peak_nbytes
+    broken = []
+    for share in (90, 50, 20, 70):
+        budget = problem.floor_nbytes + (whole - problem.floor_nbytes) * share // 100
+        answer = solve(prepared, budget, effort="fast")
+        if answer.decisions is not None and not replayed_peak(problem, answer) == answer.peak_nbytes <= budget:
+            broken.append(share)
+    assert broken == []
+
+
+def test_a_plan_in_a_chosen_order_is_one_of_the_problem_as_given() -> None:
+    chosen = []
+    for seed in range(4):
+        graph, costs = layered_graph(Random(seed), 30, 4, unit=100)
+        problem = build_problem(graph, costs, Scope.ACTIVATIONS)
+        answer = solve(problem, (problem.floor_nbytes + strategy_named("keep-all")(problem).peak_nbytes) // 2)
+        if answer.bound_class == CHOSEN_CLASS:
+            chosen.append(replayed_peak(problem, answer) == answer.peak_nbytes)
+    assert chosen
+    assert all(chosen)
+
+
+@pytest.mark.parametrize("budgeted", [True, False])
+def test_a_step_without_ops_has_a_plan(budgeted: bool) -> None:
+    graph = TrainingGraph((), (), (), (), ())
+    assert solve(build_problem(graph, (), Scope.ACTIVATIONS), 0 if budgeted else None).decisions is not None
+
+
+def test_a_step_whose_ops_take_no_time_is_planned() -> None:
+    graph, costs = chain(12)
+    problem = build_problem(graph, tuple(OpCost(0, 0) for _ in costs), Scope.ACTIVATIONS)
+    budget = strategy_named("keep-all")(problem).peak_nbytes * 3 // 4
+    assert solve(problem, budget).objective_ns == 0
+
+
+def test_what_one_budget_found_out_changes_no_smallest_peak() -> None:
+    problem = random_problem(6, 8, 40)
+    whole = strategy_named("keep-all")(problem).peak_nbytes
+    used = Prepared(problem)
+    solve(used, (problem.floor_nbytes + whole) // 2)
+    assert solve(used).objective_ns == solve(problem).objective_ns

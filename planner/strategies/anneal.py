@@ -107,7 +107,7 @@ def _anneal(
     penalty: NDArray[np.float64],
 ) -> None:
     """Run iterations first..last of total; ``labels`` holds the best labelling and is replaced by better ones."""
-    whole = float(a.forward_ns.sum())
+    whole = max(1.0, float(a.forward_ns.sum()))
     best = evaluate(a, labels, w)
     best_peak, best_time = best[0], best[1]
     found = evaluate(a, current, w)

@@ -37,7 +37,11 @@ def certifying(search: Search, relaxed: StageLP) -> Iterator[Callable[[], Certif
     stages, incumbent_ns = _stages(search), search.best.found.recompute_ns
     with ThreadPoolExecutor(1) as pool:
         future: Future[Certified] = pool.submit(certify, search, relaxed, stages, incumbent_ns)
-        yield future.result
+        try:
+            yield future.result
+        except BaseException:
+            search.stopped_early = True  # else leaving would wait for the whole branch and bound
+            raise
 
 
 def certify(search: Search, relaxed: StageLP, stages: tuple[int, ...], incumbent_ns: int) -> Certified:

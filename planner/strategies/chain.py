@@ -9,6 +9,7 @@ coarser ones (`SPACINGS`, in ops), and the programme decides piece by piece.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -86,6 +87,13 @@ class Chain:
         self._tables.clear()
         self.__dict__.pop("_everything_nbytes", None)
         self.lowering = Lowering(self.evaluator, self.crossing, self.blocks, self.options, self.ends)
+
+    def refined(self, budget_nbytes: int, times: int) -> Chain:
+        """A copy, refined around this budget: other budgets still find this chain as it was."""
+        copied = deepcopy(self, {id(self.evaluator): self.evaluator})
+        for _ in range(times):
+            copied.refine(budget_nbytes)
+        return copied
 
     def refine(self, budget_nbytes: int) -> None:
         """Search every block again at the price that memory has around this budget: better plans there."""

@@ -115,7 +115,7 @@ def _sweep(
     np.random.seed(seed)
     wanted = np.zeros(len(a.nbytes), dtype=np.bool_)
     count = len(movable)
-    scale = float(a.forward_ns.sum()) / max(1, count)
+    scale = max(1.0, float(a.forward_ns.sum())) / max(1, count)
     trial, best_labels = labels.copy(), labels.copy()
     whole = measure(a, outgoing, last, labels, w, wanted)
     limits = (whole[0], max(whole[1], whole[2]))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
-from .chain import Chain
 from .evaluate import Array, Labels
 from .improve import HOLD_OPS, iterations_of
 from .labels import Label
-from .rotor import Rotor
+from .prepared import Prepared
 from .search import Search
-from .stage_lp import StageLP
 from .starts import baselines
 
 _LADDER = (0.8, 0.5, 0.2)
@@ -19,22 +17,23 @@ _LABEL_HEATS = ((0.02, 1), (0.02, 2), (0.1, 2), (0.01, 2))
 _HOLD_HEATS = (0.1, 0.03)
 
 
-def lower_peak(search: Search, relaxed: StageLP | None, chain: Chain, rotor: Rotor) -> None:
-    """Look for the smallest peak among all kinds of plans; ``relaxed`` None where its LP would take too long."""
+def lower_peak(search: Search, prepared: Prepared) -> None:
+    """Look for the smallest peak among all kinds of plans."""
     for fill in (Label.KEEP, Label.DROP):
         search.offer(search.evaluator.labels(fill))
     if not search.problem.op_count:
         return
     baselines(search)
-    for sequence, _ in (chain.smallest(), rotor.lowest()):
+    for sequence, _ in (prepared.chain(search.effort.chain).smallest(), prepared.rotor.lowest()):
         search.offer_sequence(sequence)
     floor = search.problem.floor_nbytes
     assert search.lowest is not None
     reach = search.lowest.found.peak_nbytes
-    for share in _LADDER if relaxed is not None and search.problem.backward_order else ():
-        if not search.out_of_time():
-            assert relaxed is not None
-            search.round(relaxed.solve(floor + int((reach - floor) * share), (0,), search.remaining_s()))
+    if prepared.relaxed is not None and search.problem.backward_order:
+        for share in _LADDER:
+            if not search.out_of_time():
+                inner = floor + int((reach - floor) * share)
+                search.round(prepared.relaxed.solve(inner, (0,), search.remaining_s()))
     _labels(search, Annealer(search.evaluator, search.seed), floor)
     if search.problem.op_count <= HOLD_OPS:
         _holds(search, HoldAnnealer(search.evaluator, search.seed), floor)

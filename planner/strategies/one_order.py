@@ -96,7 +96,7 @@ def lowest_of(prepared: Prepared, search: Search) -> tuple[tuple[Candidate, ...]
     """Plans of the smallest peak, the best and the best labelling, and whether the search for them was cut short."""
     key = (search.effort.name, search.seed)
     if key not in prepared.lowest:
-        lower_peak(search, prepared.relaxed, prepared.chain(search.effort.chain), prepared.rotor)
+        lower_peak(search, prepared)
         assert search.lowest is not None
         assert search.lowest_labels is not None
         found = (search.lowest, search.lowest_labels)

@@ -91,18 +91,19 @@ def solve(
     task = _Task(prepared, deadline, progress, effort_named(effort), seed, stop)
     if budget_nbytes is not None and budget_nbytes < prepared.problem.floor_nbytes:
         return _finished(Solution(Status.INFEASIBLE, NAME, None, bound_class=BOUND_CLASS), started)
-    best = _best(task, budget_nbytes) if budget_nbytes is not None else None
+    best, stopped = (None, False) if budget_nbytes is None else _best(task, budget_nbytes)
     smallest = None
     if best is None:
-        known, stopped = task.lowest()
+        known, cut_short = task.lowest()
+        stopped |= cut_short
         smallest = min(plan.found.peak_nbytes for plans in known for plan in plans)
         if budget_nbytes is None or smallest <= budget_nbytes:
-            best = _planned(task, smallest if budget_nbytes is None else budget_nbytes, known)
-            best.search.stopped_early |= stopped
+            best, cut_short = _planned(task, smallest if budget_nbytes is None else budget_nbytes, known)
+            stopped |= cut_short
         else:
             unknown = Solution(Status.UNKNOWN, NAME, None, bound_class=BOUND_CLASS, smallest_nbytes=smallest)
             return _finished(unknown, started, stopped)
-    return _finished(_answer(best, smallest), started, best.search.stopped_early)
+    return _finished(_answer(best, smallest), started, stopped)
 
 
 def smallest_peak(
@@ -121,27 +122,27 @@ def smallest_peak(
     return min(plan.found.peak_nbytes for plans in known for plan in plans)
 
 
-def _best(task: _Task, budget_nbytes: int) -> OneOrder | None:
-    """The best plan under the default orders or chosen ones, or None when no search finds any."""
+def _best(task: _Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
+    """The best plan under the default orders or chosen ones, None when there is none; and whether it was cut short."""
     default = task.run(budget_nbytes, task.prepared)
     default.start()
     default.finish()
-    best = default
+    best, runs = default, [default]
     for other in _promising(task, default):
         if best.search.out_of_time():
             break
+        runs.append(other)
         other.start()
         other.improve()
         if _cost(other) < _cost(best):
             best = other
     if best is not default:
-        best.search.stopped_early |= default.search.stopped_early
         best.finish(improving=False)
-    return None if best.search.best is None else best
+    return None if best.search.best is None else best, any(run.search.stopped_early for run in runs)
 
 
-def _planned(task: _Task, budget_nbytes: int, known: list[tuple[Candidate, ...]]) -> OneOrder:
-    """The best plan within a budget that some of the ``known`` plans, those of each variant, reach."""
+def _planned(task: _Task, budget_nbytes: int, known: list[tuple[Candidate, ...]]) -> tuple[OneOrder, bool]:
+    """The best plan within a budget that some of the ``known`` plans, those of each variant, reach; as `_best`."""
     runs = []
     for (prepared, orders), candidates in zip(task.variants(), known, strict=False):
         if min(plan.found.peak_nbytes for plan in candidates) <= budget_nbytes:
@@ -151,7 +152,7 @@ def _planned(task: _Task, budget_nbytes: int, known: list[tuple[Candidate, ...]]
             runs.append(run)
     best = min(runs, key=_cost)
     best.finish()
-    return best
+    return best, any(run.search.stopped_early for run in runs)
 
 
 def _promising(task: _Task, default: OneOrder) -> list[OneOrder]:

@@ -91,9 +91,8 @@ def baselines(search: Search) -> None:
 def chains(search: Search, chain: Chain, rotor: Rotor) -> None:
     """Nested recomputation over a chain of blocks, with options within blocks and, as Rotor, without."""
     search.say("solving the chain of blocks")
-    for _ in range(search.effort.refinements):
-        if not search.out_of_time():
-            chain.refine(search.budget_nbytes)
+    if search.effort.refinements and not search.out_of_time():
+        chain = chain.refined(search.budget_nbytes, search.effort.refinements)
     for found in (chain.best(search.budget_nbytes), rotor.plan(search.budget_nbytes), rotor.lowest()):
         if found is not None:
             search.offer_sequence(found[0])
