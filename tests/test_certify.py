@@ -1,0 +1,61 @@
+"""The bound raised beside the search: certified, no higher than the plan, the same however fast either side is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.strategies.certify import certify, certifying
+from ogc_plan.planner.strategies.effort import EFFORTS
+from ogc_plan.planner.strategies.evaluate import Evaluator
+from ogc_plan.planner.strategies.search import Search
+from ogc_plan.planner.strategies.stage_lp import StageLP
+
+from tests.brute import best_decisions, minimum_recompute_ns
+from tests.builders import chain
+
+
+def chain_problem() -> Problem:
+    graph, costs = chain(8, nbytes=10, forward_ns=5)
+    costs = tuple(replace(cost, forward_ns=5 + op) for op, cost in enumerate(costs))
+    return build_problem(graph, costs, Scope.ACTIVATIONS)
+
+
+def search(problem: Problem, budget_nbytes: int) -> Search:
+    """A search that knows a best plan."""
+    made = Search(Evaluator(problem), budget_nbytes, effort=EFFORTS["default"])
+    best = best_decisions(problem, budget_nbytes)
+    assert best is not None
+    made.offer_sequence(np.array(best.sequence, dtype=np.int64))
+    return made
+
+
+def test_it_meets_the_exact_optimum_of_a_chain() -> None:
+    problem = chain_problem()
+    stages = tuple(range(len(problem.backward_order)))
+    found = certify(search(problem, 80), StageLP(problem), stages, problem.store_all_ns)
+    assert found.bound_ns == minimum_recompute_ns(problem, 80)
+
+
+def test_it_never_passes_the_plan_it_is_given() -> None:
+    problem = chain_problem()
+    assert certify(search(problem, 80), StageLP(problem), (0,), 1).bound_ns == 1
+
+
+def test_beside_other_work_it_finds_what_it_finds_alone() -> None:
+    problem = chain_problem()
+    bounds = []
+    for _ in range(3):
+        known = search(problem, 80)
+        with certifying(known, StageLP(problem)) as certified:
+            bounds.append(certified().bound_ns)
+    assert len(set(bounds)) == 1
+
+
+def test_an_exception_beside_it_ends_the_work_on_the_bound() -> None:
+    known = search(chain_problem(), 80)
+    with pytest.raises(KeyboardInterrupt), certifying(known, StageLP(known.problem)):
+        raise KeyboardInterrupt
+    assert known.stopped_early
