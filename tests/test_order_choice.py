@@ -14,7 +14,7 @@ from ogc_plan.adapters.pytorch.capture import capture
 from ogc_plan.adapters.pytorch.traced_step import TracedStep
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.dependences import backward_predecessors, forward_predecessors, is_legal
-from ogc_plan.planner.model import from_annotation
+from ogc_plan.planner.model import from_annotation, load_model
 from ogc_plan.planner.plan_reader import read_plan
 from ogc_plan.planner.plan_writer import write_plan
 from ogc_plan.planner.problem import Problem, Scope, build_problem
@@ -26,6 +26,7 @@ from ogc_plan.planner.strategies.order_search import Tokens, better_order, cost
 from ogc_plan.planner.strategies.orders import default_orders, ordered, restored
 from torch import Tensor, nn
 
+from models.light import light_path
 from tests.builders import chain, diamond
 from tests.layered_graphs import layered_graph
 from tests.legal_orders import random_order, random_orders
@@ -144,3 +145,11 @@ def test_a_module_trained_in_other_orders_computes_the_same_bits_in_the_bytes_pr
     plain = train(module, args, steps=2)  # before the meter runs a step, which moves the buffers both share
     trained = reordered(module, args, seed, tmp_path)
     assert (train(trained, args, steps=2), measured(trained, args)) == (plain, predicted(trained))
+
+
+def test_a_plan_that_states_the_floor_of_the_default_order_is_still_verified() -> None:
+    model = load_model(light_path("resnet50"), batch=8)
+    made = pipeline.plan(model, "60%", effort="fast")
+    floor = model.problem(Scope.ACTIVATIONS).floor_of_order.nbytes
+    assert floor > made.peak.floor_activation_nbytes
+    assert pipeline.verify(replace(made, peak=replace(made.peak, floor_activation_nbytes=floor)), model)
