@@ -152,4 +152,5 @@ def test_a_plan_that_states_the_floor_of_the_default_order_is_still_verified() -
     made = pipeline.plan(model, "60%", effort="fast")
     floor = model.problem(Scope.ACTIVATIONS).floor_of_order.nbytes
     assert floor > made.peak.floor_activation_nbytes
-    assert pipeline.verify(replace(made, peak=replace(made.peak, floor_activation_nbytes=floor)), model)
+    peaks = replace(made.peak, floor_activation_nbytes=floor)
+    assert pipeline.check(model.training, model.costs, replace(made, peak=peaks)) == made.timeline
