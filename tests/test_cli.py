@@ -66,7 +66,7 @@ Call = Callable[..., Run]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    little = replace(EFFORTS["fast"], name="default", annealing=50_000, holds=50_000)
+    little = replace(EFFORTS["fast"], name="default", labels=50_000, holds=5_000)
     monkeypatch.setitem(EFFORTS, "default", little)
     monkeypatch.setenv("COLUMNS", "100")
 
