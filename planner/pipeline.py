@@ -227,7 +227,7 @@ def check(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Timeli
     ):
         problem = build_problem(graph, costs, scope)
         # earlier plans state the floor of the default backward order, which is no lower
-        if promised not in (problem.floor_nbytes, problem.floor_of_order.nbytes):
+        if promised != problem.floor_nbytes and promised != problem.floor_of_order.nbytes:
             raise PlanMismatchError(
                 f"the plan promises a floor of the {scope.value} of {promised}, its graph gives {problem.floor_nbytes}",
                 remedy=remedy,

@@ -14,19 +14,9 @@ from numpy.typing import NDArray
 
 from .evaluate import Arrays, Evaluation, Evaluator, Labels, Scratch, evaluate
 from .kernels import compiled
+from .random_stream import stream, uniform
 
 Array = NDArray[np.int64]
-
-
-@compiled
-def uniform(state: NDArray[np.uint64]) -> float:
-    """The next number in [0, 1): xorshift64* (Marsaglia 2003, Vigna 2016)."""
-    x = state[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    state[0] = x
-    return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) / 9007199254740992.0
 
 
 @compiled
@@ -158,7 +148,7 @@ class Annealer:
             self.class_of[group] = number
         self.members: Array = np.array([i for group in groups.values() for i in group], dtype=np.int64)
         self.class_start: Array = np.cumsum([0, *(len(group) for group in groups.values())]).astype(np.int64)
-        self.state = np.array([(seed * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) % 2**64 or 1], dtype=np.uint64)
+        self.state = stream(seed)
 
     def run(
         self,

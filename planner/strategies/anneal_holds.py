@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .anneal import uniform
 from .evaluate import Evaluation, Evaluator
 from .hold_groups import propagate, set_wishes
 from .hold_memory import keep, settle, undo
@@ -19,6 +18,7 @@ from .hold_moves import Random, move
 from .hold_sequence import build, load, store
 from .holds import EVENTS, GROUPS, PEAK, TIME, WISHES, Array, HoldArrays, HoldState, empty_state, hold_arrays
 from .kernels import compiled
+from .random_stream import stream, uniform
 
 _MOST_RERUNS = 8
 """Re-runs per op, on average, beyond which a plan is turned away."""
@@ -93,7 +93,7 @@ class HoldAnnealer:
     def __init__(self, evaluator: Evaluator, seed: int) -> None:
         self.evaluator = evaluator
         self.holds = hold_arrays(evaluator)
-        self.state = np.array([(seed * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) % 2**64 or 1], dtype=np.uint64)
+        self.state = stream(seed)
 
     def run(
         self,

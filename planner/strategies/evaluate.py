@@ -67,7 +67,8 @@ class Evaluation(NamedTuple):
     peak_position: int
 
 
-def _csr(lists: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+def csr(lists: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Where each list begins (shape [lists + 1]), and all lists one after the other."""
     start = np.zeros(len(lists) + 1, dtype=np.int64)
     np.cumsum([len(entry) for entry in lists], out=start[1:])
     flat = np.array([value for entry in lists for value in entry], dtype=np.int64)
@@ -85,9 +86,9 @@ def arrays_of(problem: Problem) -> Arrays:
     pinned = np.zeros(len(graph.storages), dtype=np.bool_)
     pinned[list(problem.pinned)] = True
     return Arrays(
-        *_csr([op.reads for op in graph.ops]),
-        *_csr([op.writes for op in graph.ops]),
-        *_csr(needs),
+        *csr([op.reads for op in graph.ops]),
+        *csr([op.writes for op in graph.ops]),
+        *csr(needs),
         np.array(problem.backward_order, dtype=np.int64),
         problem.nbytes,
         problem.producer,

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .anneal import uniform
 from .hold_groups import flip_early, set_wishes
 from .holds import EARLY, PEAK_AT, HoldArrays, HoldState
 from .kernels import compiled
+from .random_stream import uniform
 from .word_bits import bit_of
 
 Random = NDArray[np.uint64]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..problem import Problem
-from .evaluate import Evaluator
+from .evaluate import Evaluator, csr
 from .stage_lp import StageLP
 
 Array = NDArray[np.int64]
@@ -114,12 +114,6 @@ LIMIT, PEAK, PEAK_AT, WAS_FORWARD = 14, 15, 16, 17
 """Entries of ``totals``: of the plan, then how full each part of the journal is, then limits and the peak."""
 
 
-def _csr(lists: list[list[int]]) -> tuple[Array, Array]:
-    start = np.zeros(len(lists) + 1, dtype=np.int64)
-    np.cumsum([len(entry) for entry in lists], out=start[1:])
-    return start, np.array([value for entry in lists for value in entry], dtype=np.int64)
-
-
 def hold_arrays(evaluator: Evaluator) -> HoldArrays:
     """The arrays of an evaluator's problem, with everything that is free to hold left out."""
     problem, a = evaluator.problem, evaluator.arrays
@@ -148,7 +142,7 @@ def hold_arrays(evaluator: Evaluator) -> HoldArrays:
     own = np.searchsorted(-a.order, -np.arange(ops))
     doubled = [sum(int(a.nbytes[s]) for s in op.writes if s in problem.pinned) for op in graph.ops]
     return HoldArrays(
-        *_csr(reads), *_csr(writes), *_csr(needs), *_csr(cuts), a.order, a.producer, a.nbytes, a.forward_ns,
+        *csr(reads), *csr(writes), *csr(needs), *csr(cuts), a.order, a.producer, a.nbytes, a.forward_ns,
         a.workspace, a.random_state, np.array(doubled, dtype=np.int64), a.during, a.between, end, first, last, fixed,
         own, movable, members, class_start, class_of,
     )  # fmt: skip

@@ -167,10 +167,6 @@ class Simplex:
         self._entries += len(terms)
         self._scale.append(scale)
 
-    def set_lower(self, row: int, lower: int) -> None:
-        """Change the right-hand side of a row."""
-        self._constraints[row].SetLb(lower / self._scale[row])
-
     def set_bounds(self, lower: Floats, upper: Floats) -> None:
         """Set the box of every variable."""
         for index in np.flatnonzero((lower != self.lower) | (upper != self.upper)).tolist():

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dependences import Predecessors, is_forced
-from .evaluate import Array
+from .evaluate import Array, csr
 from .kernels import compiled
+from .random_stream import stream, uniform
 
 _MOVES = 300_000
 """Exchanges that one search tries: some tens of milliseconds."""
@@ -38,12 +39,6 @@ class Tokens:
                 self.touching[step].append(len(self.nbytes))
             self.nbytes.append(nbytes)
             self.started.append(started)
-
-
-def _csr(lists: Sequence[Sequence[int]]) -> tuple[Array, Array]:
-    """Lists one after the other, and where each begins."""
-    start = np.cumsum([0, *(len(entry) for entry in lists)]).astype(np.int64)
-    return start, np.array([value for entry in lists for value in entry], dtype=np.int64)
 
 
 @compiled
@@ -88,17 +83,6 @@ def _sum_of(
 
 
 @compiled
-def _random(state: NDArray[np.uint64]) -> float:
-    """xorshift64*: a uniform number in [0, 1)."""
-    x = state[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    state[0] = x
-    return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) / 9007199254740992.0
-
-
-@compiled
 def _anneal(
     order: Array,
     before_start: Array,
@@ -133,10 +117,10 @@ def _anneal(
     best, least, unit = order.copy(), now, now
     candidate, bytes_held = order.copy(), held.copy()
     for move in range(moves):
-        longest = 1 + int((size // 2) ** _random(state))
-        begin = int(_random(state) * (size - 1))
-        middle = min(size - 1, begin + 1 + int(_random(state) * longest))
-        end = min(size, middle + 1 + int(_random(state) * longest))
+        longest = 1 + int((size // 2) ** uniform(state))
+        begin = int(uniform(state) * (size - 1))
+        middle = min(size - 1, begin + 1 + int(uniform(state) * longest))
+        end = min(size, middle + 1 + int(uniform(state) * longest))
         legal = True
         for position in range(middle, end):  # nothing that moves ahead may need what it overtakes
             step = order[position]
@@ -162,7 +146,7 @@ def _anneal(
             old += _power(held[position])
         new = now - old + _sum_of(candidate, begin, end, start, touched, nbytes, first, last, inside, bytes_held, alive)
         temperature = 0.04 * (1.0 - move / moves) ** 2
-        if new <= now or (temperature > 0 and _random(state) < np.exp((now - new) / (temperature * unit))):
+        if new <= now or (temperature > 0 and uniform(state) < np.exp((now - new) / (temperature * unit))):
             now = new
             for position in range(begin, end):
                 order[position] = candidate[position]
@@ -205,10 +189,10 @@ def cost(order: Sequence[int], tokens: Tokens) -> float:
 def _searched(
     order: Sequence[int], predecessors: Predecessors, tokens: Tokens, moves: int, seed: int
 ) -> tuple[tuple[int, ...], float]:
-    before_start, before = _csr(predecessors)
-    start, touched = _csr(tokens.touching)
+    before_start, before = csr(predecessors)
+    start, touched = csr(tokens.touching)
     nbytes, started = np.array(tokens.nbytes, dtype=np.int64), np.array(tokens.started, dtype=np.bool_)
-    state = np.array([(seed * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) % 2**64 or 1], dtype=np.uint64)
+    state = stream(seed)
     steps = np.array(order, dtype=np.int64)
     found, reached = _anneal(steps, before_start, before, start, touched, nbytes, started, moves, state)
     return tuple(int(step) for step in found), float(reached)
