@@ -14,10 +14,12 @@ from ogc_plan.planner.schedule import lower
 from ogc_plan.planner.simulate import simulate
 from ogc_plan.planner.solution import Decisions
 from ogc_plan.planner.strategies.chain import Chain
+from ogc_plan.planner.strategies.chain_anneal import undominated
 from ogc_plan.planner.strategies.chain_blocks import blocks_of
 from ogc_plan.planner.strategies.chain_cuts import crossing_of, nested_positions
+from ogc_plan.planner.strategies.chain_measure import measure
 from ogc_plan.planner.strategies.chain_options import BlockSearch
-from ogc_plan.planner.strategies.evaluate import Array, Evaluator
+from ogc_plan.planner.strategies.evaluate import Array, Evaluator, scratch_of
 from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.strategies.rerun_pruning import hold, prune
 from ogc_plan.planner.training import BackwardOp, TrainingGraph
@@ -237,8 +239,40 @@ def test_searching_again_at_one_price_loses_no_way_found_before() -> None:
     search = BlockSearch(block, last=False)
     search.sweep(50)
     before = min(10 * option.extra_ns + option.held_nbytes for option in search.options())
-    search.refine(0.1, 200)
+    search.refine(np.array([0.1]), 200)
     assert min(10 * option.extra_ns + option.held_nbytes for option in search.options()) <= before
+
+
+def test_a_way_it_is_told_of_is_an_option_or_matched_by_one() -> None:
+    problem = build_problem(*chain(24), Scope.ACTIVATIONS)
+    evaluator = Evaluator(problem)
+    (block,) = blocks_of(evaluator, crossing_of(evaluator), [np.array([0, problem.op_count])]).unique
+    told = np.arange(len(block.movable)) % 5 == 0
+    labels = np.where(told & block.movable, Label.KEEP, Label.DROP).astype(np.int8)
+    scratch = scratch_of(block.arrays)
+    held, _, _, extra, _ = measure(block.arrays, block.outgoing, False, labels, scratch, np.zeros_like(told))
+    search = BlockSearch(block, last=False)
+    search.know(told[None, :])
+    assert any(option.held_nbytes <= held and option.extra_ns <= extra for option in search.options())
+
+
+def test_refining_for_one_budget_changes_no_plan_for_another() -> None:
+    problem = build_problem(*random_graph(Random(5), 60), Scope.ACTIVATIONS)
+    evaluator = Evaluator(problem)
+    fresh, used = Chain(evaluator, (6, 20)), Chain(evaluator, (6, 20))
+    low, high = sorted(budgets(problem, Random(seed)) for seed in (1, 2))
+    used.refined(high, 1)
+    first, second = (chain.refined(low, 1).best(low) for chain in (fresh, used))
+    assert (first is None and second is None) or (first and second and first[0].tolist() == second[0].tolist())
+
+
+@given(st.lists(st.tuples(*(st.integers(0, 9) for _ in range(3))), min_size=1, max_size=30))
+def test_every_row_is_matched_by_a_chosen_one_when_there_is_room_for_all(drawn: list[tuple[int, int, int]]) -> None:
+    rows = np.array(sorted(drawn, key=lambda row: (row[2], *row[:2])))
+    chosen = np.zeros(len(rows), dtype=np.int64)
+    taken = rows[chosen[: undominated(rows, chosen, 0, 1)]]
+    assert all(np.any(np.all(taken <= row, axis=1)) for row in rows)
+    assert len(np.unique(taken, axis=0)) == len(taken)
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,11 +9,12 @@ coarser ones (`SPACINGS`, in ops), and the programme decides piece by piece.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .chain_blocks import Blocks, blocks_of
 from .chain_cuts import Crossing, crossing_of, nested_positions
@@ -21,15 +22,22 @@ from .chain_dp import Floats, Units, table, trace, units_of
 from .chain_lowering import Lowering, OptionSets
 from .chain_options import PRICES, ROWS, BlockSearch
 from .evaluate import Array, Evaluation, Evaluator
+from .labels import Label
+from .min_cut import MinCut
 from .rerun_pruning import hold
 
-SPACINGS = (6, 20, 40, 80)
+SPACINGS = (6, 20, 40, 80, 160, 320)
 _MOST_BLOCKS = 130
-_UNITS = 1000
+_UNITS, _PRICE_UNITS = 2000, 500
+"""Units of memory of the tables that plans come from, and of those that only tell the price of memory."""
+
 _INFLATION = 1.25
 _PROBES = 9
+_CUTS = 12
+"""Budgets for which the relaxation of one stage says what to keep: where the search for options starts."""
+
 _LEAST_PROBES = 8
-_SWEEP_WORK, _REFINE_WORK = 15_000_000, 10_000_000
+_SWEEP_WORK, _REFINE_WORK = 4_000_000, 4_000_000
 """Ops evaluated while options of unique blocks are searched, over a whole chain: in the first place, and per price."""
 
 _LEAST_ITERATIONS = 30
@@ -61,7 +69,7 @@ class Chain:
     ends: OptionSets = field(init=False)
     _searches: tuple[tuple[BlockSearch, ...], ...] = field(init=False)
     _ops: int = field(init=False)
-    _tables: dict[int, _Table] = field(init=False, default_factory=dict)
+    _tables: dict[tuple[int, int], _Table] = field(init=False, default_factory=dict)
     lowering: Lowering = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,9 +82,28 @@ class Chain:
             tuple(BlockSearch(block, last=last) for block in self.blocks.unique) for last in (False, True)
         )
         self._ops = sum(block.op_count for block in self.blocks.unique)  # those of equal blocks once
+        self._tell(self._relaxed())
         for search in self._all_searches():
             search.sweep(max(_LEAST_ITERATIONS, int(self.effort * _SWEEP_WORK) // (ROWS * max(1, self._ops))))
         self._collect()
+
+    def _relaxed(self) -> NDArray[np.bool_]:
+        """What the relaxation of one stage keeps under a range of budgets (shape [k, S])."""
+        evaluator, problem = self.evaluator, self.evaluator.problem
+        cut, floor = MinCut(problem), problem.floor_nbytes
+        room = evaluator.evaluate(evaluator.labels(Label.KEEP)).peak_nbytes - floor
+        budgets = [floor + room * share // _CUTS for share in range(1, _CUTS)]
+        return np.array([kept.kept for budget in budgets for kept in cut.bracket(budget)])
+
+    def _tell(self, kept: NDArray[np.bool_]) -> None:
+        """Tell the searches what to keep of their blocks (shape [k, S])."""
+        a, bounds = self.evaluator.arrays, self.blocks.positions
+        for piece in self.blocks.pieces:
+            low, high = bounds[piece.first], bounds[piece.last + 1]
+            made = a.writes[a.writes_start[low] : a.writes_start[high]]
+            made = made[~self.crossing.fixed[made]]
+            for kind in self._searches:
+                kind[piece.which].know(kept[:, made])
 
     def _all_searches(self) -> Iterator[BlockSearch]:
         return (search for kind in self._searches for search in kind if not search.enumerated)
@@ -84,32 +111,32 @@ class Chain:
     def _collect(self) -> None:
         """Take the options that the searches know now; tables made of fewer are forgotten."""
         self.options, self.ends = (tuple(search.options() for search in kind) for kind in self._searches)
-        self._tables.clear()
+        self._tables = {}
         self.__dict__.pop("_everything_nbytes", None)
         self.lowering = Lowering(self.evaluator, self.crossing, self.blocks, self.options, self.ends)
 
     def refined(self, budget_nbytes: int, times: int) -> Chain:
         """A copy, refined around this budget: other budgets still find this chain as it was."""
-        copied = deepcopy(self, {id(self.evaluator): self.evaluator})
+        copied = copy(self)
+        copied._searches = tuple(tuple(search.copy() for search in kind) for kind in self._searches)
         for _ in range(times):
             copied.refine(budget_nbytes)
         return copied
 
     def refine(self, budget_nbytes: int) -> None:
         """Search every block again at the price that memory has around this budget: better plans there."""
-        table = self._table(budget_nbytes)
+        table = self._table(budget_nbytes, _PRICE_UNITS)
         least, time = self._least(table), table.best[0, -1]
         at = min(len(time) - 1, max(least, int(budget_nbytes / table.unit)))
         low, high = max(least, int(at * (1 - _SLOPE))), min(len(time) - 1, int(at * (1 + _SLOPE)) + 1)
         if least >= high:
             return
         price = max(0.0, float(time[low] - time[high])) / ((high - low) * table.unit)
-        prices = [price * factor for factor in _PRICE_FACTORS]
+        prices = price * np.array(_PRICE_FACTORS)
         rows = len(prices) * (ROWS // PRICES)
         iterations = max(_LEAST_ITERATIONS, int(self.effort * _REFINE_WORK) // (rows * max(1, self._ops)))
         for search in self._all_searches():
-            for around in prices:
-                search.refine(around, iterations)
+            search.refine(prices, iterations)
         self._collect()
 
     def best(self, budget_nbytes: int) -> tuple[Array, Evaluation] | None:
@@ -170,17 +197,19 @@ class Chain:
             for p in blocks.pieces
             for o in options[p.which]
         )
-        return max(1, held + peak) * _UNITS // (_UNITS - len(blocks) - 3) + 1  # rounding up costs a unit per block
+        return (
+            max(1, held + peak) * _PRICE_UNITS // (_PRICE_UNITS - len(blocks) - 3) + 1
+        )  # rounding up costs a unit per block
 
-    def _table(self, budget_nbytes: int) -> _Table:
-        """D in units of which the budget, inflated, has between a half and all of _UNITS."""
+    def _table(self, budget_nbytes: int, most: int = _UNITS) -> _Table:
+        """D in units of which the budget, inflated, has between a half and all of ``most``."""
         wanted = max(1, min(self._everything_nbytes, int(budget_nbytes * _INFLATION)))
         level = (self._everything_nbytes // wanted).bit_length() - 1
-        if level not in self._tables:
-            unit = self._everything_nbytes / 2**level / _UNITS
+        if (level, most) not in self._tables:
+            unit = self._everything_nbytes / 2**level / most
             units = units_of(self.blocks, self.options, self.ends, unit)
-            self._tables[level] = _Table(unit, units, table(units, _UNITS))
-        return self._tables[level]
+            self._tables[level, most] = _Table(unit, units, table(units, most))
+        return self._tables[level, most]
 
     def _lowered(self, table: _Table, m: int) -> tuple[Array, Evaluation]:
         return self.lowering.lowered(trace(table.units, table.best, m))

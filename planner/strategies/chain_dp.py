@@ -139,10 +139,20 @@ def _first(u: Units, s: int, t: int) -> int:
 
 
 @compiled
+def _lower(d: Floats, after: Floats, before: Floats, held: int, need: int, cost: np.float32) -> None:
+    """Lower d[m] to after[m - held] + before[m] + cost for every m from ``need`` >= held on."""
+    goal, rest, first = d[need:], after[need - held : len(d) - held], before[need:]
+    for m in range(len(goal)):  # over slices from 0, which compilers turn into vector instructions
+        value = rest[m] + first[m] + cost
+        goal[m] = value if value < goal[m] else goal[m]
+
+
+@compiled
 def table(u: Units, most: int) -> Floats:
     """D for every range and 0..most units; infinite where the range does not fit (shape [L, L, most + 1], ns)."""
     count = len(u.run) - 1
     best = np.empty((count, count, most + 1), dtype=np.float32)
+    nothing = np.zeros(most + 1, dtype=np.float32)
     for t in range(count):
         final = t == count - 1
         for s in range(t, -1, -1):
@@ -154,23 +164,20 @@ def table(u: Units, most: int) -> Floats:
                     if u.end_to[o] != t:
                         continue
                     need = max(u.end_backward[o], u.end_forward[o] + constant)
-                    cost = u.end_again[o]
-                    for m in range(need, most + 1):
-                        d[m] = min(d[m], cost)
+                    if need <= most:
+                        d[need] = min(d[need], u.end_again[o])
             for o in range(u.start[s], u.start[s + 1]):
                 if u.to[o] > t or (u.to[o] == t and not final):
                     continue
                 held = u.held[o]
                 need = max(u.backward[o], u.forward[o] + (_first(u, s, u.to[o]) if final else constant))
                 cost = u.extra[o] if final else u.again[o]
-                if u.to[o] == t:
-                    for m in range(need, most + 1):
-                        d[m] = min(d[m], cost)
-                else:
-                    need = max(need, held)
-                    after = best[u.to[o] + 1, t]
-                    for m in range(need, most + 1):
-                        d[m] = min(d[m], after[m - held] + cost)
+                if need <= most and u.to[o] == t:
+                    d[need] = min(d[need], cost)
+                elif max(need, held) <= most and u.to[o] < t:
+                    _lower(d, best[u.to[o] + 1, t], nothing, held, max(need, held), cost)
+            for m in range(most):
+                d[m + 1] = min(d[m + 1], d[m])
             need = 0
             for k in range(s + 1, t + 1):
                 need = max(need, u.discard[s, k - 1] + (u.first[k - 1] if final else constant))
@@ -178,9 +185,8 @@ def table(u: Units, most: int) -> Floats:
                     break
                 kept = u.kept[s, k]
                 cost = np.float32(0) if final else u.run[k] - u.run[s]
-                after, before = best[k, t], best[s, k - 1]
-                for m in range(max(need, kept), most + 1):
-                    d[m] = min(d[m], after[m - kept] + before[m] + cost)
+                if kept <= most:
+                    _lower(d, best[k, t], best[s, k - 1], kept, max(need, kept), cost)
     return best
 
 

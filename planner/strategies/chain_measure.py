@@ -64,82 +64,64 @@ def measure(
     a: Arrays, outgoing: NDArray[np.bool_], last: bool, labels: Labels, w: Scratch, wanted: NDArray[np.bool_]
 ) -> tuple[int, int, int, int, int]:
     """(held, forward peak, backward peak, extra_ns, again_ns); ``last``: no later block needs what leaves the block."""
-    ops = len(a.forward_ns)
     count, extra = block_events(a, labels, w, wanted)
-    held, states, again = 0, 0, extra
-    for event in range(count + 1):
-        w.memory[event] = 0
+    ops, live, held, states = len(a.forward_ns), 0, 0, 0
+    alive = w.start
     for op in range(ops):
         if w.ran_at[op]:
             states += a.random_state[op]
     for s in range(len(a.nbytes)):
         wanted[s] |= outgoing[s] and not last
-        w.start[s] = -1
+        alive[s] = wanted[s]
         if wanted[s]:
             held += a.nbytes[s]
-            w.memory[a.producer[s]] += a.nbytes[s]
-            w.memory[ops] -= a.nbytes[s]
-            w.start[s] = 0
-            w.last[s] = ops - 1
+    forward, live, again = states, held, extra
     for op in range(ops - 1, -1, -1):  # what the forward alone makes lives to its last reader
-        runs = not last
-        for q in range(a.writes_start[op], a.writes_start[op + 1]):
-            runs |= wanted[a.writes[q]]
-        w.until[op] = runs
         made = False
         for q in range(a.writes_start[op], a.writes_start[op + 1]):
             made |= wanted[a.writes[q]]
-            s = a.writes[q]
-            if runs and w.start[s] < 0:
-                w.memory[op] += a.nbytes[s]
-                w.memory[op + 1] -= a.nbytes[s]
         if made:
             again += a.forward_ns[op]
-        if runs:
-            for q in range(a.reads_start[op], a.reads_start[op + 1]):
-                s = a.reads[q]
-                wanted[s] |= made
-                if w.start[s] < 0:
-                    w.start[s] = 0
-                    w.memory[a.producer[s]] += a.nbytes[s]
-                    w.memory[op + 1] -= a.nbytes[s]
-    forward, running = 0, states
-    for op in range(ops):
-        running += w.memory[op]
-        if w.until[op]:
-            forward = max(forward, running + a.workspace[op])
-    w.memory[ops] = 0
-    position = 0
+        elif last:
+            continue
+        for q in range(a.writes_start[op], a.writes_start[op + 1]):
+            s = a.writes[q]
+            if not alive[s]:
+                live += a.nbytes[s]
+        for q in range(a.reads_start[op], a.reads_start[op + 1]):
+            s = a.reads[q]
+            wanted[s] |= made
+            if not alive[s]:
+                live += a.nbytes[s]
+                alive[s] = 1
+        forward = max(forward, states + live + a.workspace[op])
+        for q in range(a.writes_start[op], a.writes_start[op + 1]):
+            live -= a.nbytes[a.writes[q]]
+            alive[a.writes[q]] = 0
+    backward, live, position = 0, states, len(a.order)
     for s in range(len(a.nbytes)):
-        w.start[s] = ops  # the copy from the forward
-        w.last[s] = ops - 1
-    for event in range(ops, count):
-        entry = w.events[event]
-        if entry >= 0:
-            for q in range(a.reads_start[entry], a.reads_start[entry + 1]):
-                w.last[a.reads[q]] = event
-            for q in range(a.writes_start[entry], a.writes_start[entry + 1]):
-                s = a.writes[q]
-                if w.last[s] >= ops:
-                    w.memory[w.start[s]] += a.nbytes[s]
-                    w.memory[w.last[s] + 1] -= a.nbytes[s]
-                w.start[s] = event
-                w.last[s] = event
-        else:
-            for q in range(a.needs_start[position], a.needs_start[position + 1]):
-                w.last[a.needs[q]] = event
-            position += 1
-    for s in range(len(a.nbytes)):
-        if w.last[s] >= ops:
-            w.memory[w.start[s]] += a.nbytes[s]
-            w.memory[w.last[s] + 1] -= a.nbytes[s]
-    backward, running, position = 0, states, 0
-    for event in range(ops, count):
-        running += w.memory[event]
+        alive[s] = 0
+    for event in range(count - 1, ops - 1, -1):  # a copy lives from its run to its last use before the next
         entry = w.events[event]
         if entry < 0:
-            backward = max(backward, running + a.during[position])
-            position += 1
-        else:
-            backward = max(backward, running + a.between[position] + a.workspace[entry])
+            position -= 1
+            for q in range(a.needs_start[position], a.needs_start[position + 1]):
+                s = a.needs[q]
+                if not alive[s]:
+                    live += a.nbytes[s]
+                    alive[s] = 1
+            backward = max(backward, live + a.during[position])
+            continue
+        for q in range(a.reads_start[entry], a.reads_start[entry + 1]):
+            s = a.reads[q]
+            if not alive[s]:
+                live += a.nbytes[s]
+                alive[s] = 1
+        for q in range(a.writes_start[entry], a.writes_start[entry + 1]):
+            if not alive[a.writes[q]]:
+                live += a.nbytes[a.writes[q]]
+        backward = max(backward, live + a.between[position] + a.workspace[entry])
+        for q in range(a.writes_start[entry], a.writes_start[entry + 1]):
+            live -= a.nbytes[a.writes[q]]
+            alive[a.writes[q]] = 0
     return held + states, forward, backward, extra, again
