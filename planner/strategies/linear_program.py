@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Box = NDArray[np.int8]
 _DUAL_BITS = 44
+UNLIMITED = 1 << 62
+_ITERATIONS = 100_000
 _BASE_ENTRIES = 60_000
 _READING = 1500
 """What reading and certifying an answer costs per row and column, in the same unit."""
@@ -64,15 +66,18 @@ class LinearProgram:
 
 @dataclass(frozen=True)
 class Answer:
-    """Primal values per variable and dual values per row; ``solved`` is False when the solver gave up."""
+    """Primal values per variable and dual values per row; ``solved`` is False when the solver gave up.
+
+    The duals it had by then prove a bound all the same.
+    """
 
     solved: bool
     primal: Floats
     dual: Floats
 
 
-def solve(program: LinearProgram, time_limit_s: float | None = None) -> Answer:
-    """Solve with GLOP. A program the solver does not finish comes back with ``solved`` False."""
+def solve(program: LinearProgram, time_limit_s: float | None = None, most_work: int = UNLIMITED) -> Answer:
+    """Solve with GLOP. A program not finished within ``most_work``, as `Simplex` counts it, has ``solved`` False."""
     from ortools.linear_solver.python import model_builder, model_builder_helper
     from scipy.sparse import csr_matrix
 
@@ -91,20 +96,28 @@ def solve(program: LinearProgram, time_limit_s: float | None = None) -> Answer:
         np.full(constraints, np.inf),
         matrix,
     )
-    solver = model_builder_helper.ModelSolverHelper("glop")
-    # Faster than GLOP's defaults on stage LPs: models.plan_benchmark --only light-densenet121 shows it without this.
-    solver.set_solver_specific_parameters(_PARAMETERS)
-    if time_limit_s is not None:
-        solver.set_time_limit_in_seconds(time_limit_s)
-    solver.solve(helper)
-    if not solver.has_solution() or solver.status() != model_builder.SolveStatus.OPTIMAL:
-        return Answer(False, np.zeros(variables), np.zeros(constraints))
-    primal = np.array(solver.variable_values(), dtype=np.float64)
-    dual = np.array(solver.dual_values(), dtype=np.float64) * unit / scale
-    return Answer(True, primal, dual)
+    most = max(1, min(_ITERATIONS, most_work // (_BASE_ENTRIES + len(rows))))
+    for parameters in (_PARAMETERS, _PLAIN):
+        solver = model_builder_helper.ModelSolverHelper("glop")
+        solver.set_solver_specific_parameters(f"{parameters} max_number_of_iterations: {most}")
+        if time_limit_s is not None:
+            solver.set_time_limit_in_seconds(time_limit_s)
+        solver.solve(helper)
+        if solver.status() != model_builder.SolveStatus.ABNORMAL:
+            break
+    solved = bool(solver.has_solution()) and solver.status() == model_builder.SolveStatus.OPTIMAL
+    dual = np.zeros(constraints)
+    if solver.has_response() and len(solver.dual_values()) == constraints:
+        dual = np.array(solver.dual_values(), dtype=np.float64) * unit / scale
+    primal = np.array(solver.variable_values(), dtype=np.float64) if solved else np.zeros(variables)
+    return Answer(solved, primal, dual)
 
 
-_PARAMETERS = "use_preprocessing: false use_dual_simplex: true"
+# Faster than GLOP's defaults on stage LPs: models.plan_benchmark --only light-densenet121 shows it without this.
+_PLAIN = "use_preprocessing: false use_dual_simplex: true"
+# Repeated layers make the duals degenerate, and the simplex stall; perturbed costs take it out of that. Where taking
+# the perturbation back leaves an answer imprecise, the plain ones are tried.
+_PARAMETERS = f"{_PLAIN} perturb_costs_in_dual_simplex: true"
 
 
 def _row_scale(coefficients: Floats, rows: Ints, constraints: int) -> Floats:
@@ -126,14 +139,16 @@ class Simplex:
     exists unless the bounds and the hard rows contradict each other. The duals stay valid for the hard program.
     """
 
-    def __init__(self, program: LinearProgram, penalty: int, iterations: int = 100_000) -> None:
+    def __init__(self, program: LinearProgram, penalty: int, iterations: int = _ITERATIONS) -> None:
         from ortools.linear_solver import pywraplp
 
         self._solver: Any = pywraplp.Solver.CreateSolver("GLOP")
         self._most = iterations
         self._options = pywraplp.MPSolverParameters()
         self._options.SetIntegerParam(self._options.INCREMENTALITY, self._options.INCREMENTALITY_ON)
-        self._optimal = pywraplp.Solver.OPTIMAL
+        self._afresh = pywraplp.MPSolverParameters()  # numerical trouble may come with the basis, and go with it
+        self._afresh.SetIntegerParam(self._afresh.INCREMENTALITY, self._afresh.INCREMENTALITY_OFF)
+        self._optimal, self._abnormal = pywraplp.Solver.OPTIMAL, pywraplp.Solver.ABNORMAL
         self.unit = _unit(program)
         self._variables = [self._solver.NumVar(0.0, 1.0, "") for _ in program.cost]
         objective = self._solver.Objective()
@@ -173,7 +188,11 @@ class Simplex:
             self._variables[index].SetBounds(float(lower[index]), float(upper[index]))
         self.lower, self.upper = lower.copy(), upper.copy()
 
-    def solve(self, most_work: int = 1 << 62) -> Answer:
+    def set_lower(self, row: int, lower: int) -> None:
+        """Replace the right-hand side of a row; the penalty of breaking it stays what it was."""
+        self._constraints[row].SetLb(lower / self._scale[row])
+
+    def solve(self, most_work: int = UNLIMITED) -> Answer:
         """Solve from the last basis. ``solved`` is False where there is no point or ``work`` would pass ``most_work``.
 
         The answer then has no values.
@@ -183,7 +202,12 @@ class Simplex:
         self._solver.SetSolverSpecificParametersAsString(_PARAMETERS + limit)
         variables, constraints = len(self._variables), len(self._constraints)
         status = self._solver.Solve(self._options)
-        self.work += self.iterations * (_BASE_ENTRIES + self._entries) + _READING * (variables + constraints)
+        iterations = self.iterations
+        if status == self._abnormal:
+            self._solver.SetSolverSpecificParametersAsString(_PLAIN + limit)
+            status = self._solver.Solve(self._afresh)
+            iterations += self.iterations
+        self.work += iterations * (_BASE_ENTRIES + self._entries) + _READING * (variables + constraints)
         if status != self._optimal:
             return Answer(False, np.zeros(variables), np.zeros(constraints))
         primal = np.array([variable.solution_value() for variable in self._variables])

@@ -15,8 +15,7 @@ satisfies every row, so the optimum bounds its recomputation time from below.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from math import gcd
 
@@ -24,16 +23,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..problem import Problem
-from .linear_program import Floats, LinearProgram, certified_bound, solve
+from .forward_stage import add_forward_stages
+from .linear_program import UNLIMITED, Floats, LinearProgram, certified_bound, solve
+from .stage_program import StageProgram, Uses
 
 BOUND_CLASS = "the default backward order; any forward order, any number of recomputations"
 
 
 @dataclass(frozen=True)
 class Relaxation:
-    """A certified bound in ns (0 when the solver gave up) and the values of E, 1 for storages that cost nothing.
+    """A certified bound in ns and the values of E, 1 for storages that cost nothing; 0 when the solver gave up.
 
-    alive[t] = E[0,t], shape [storages]; held[q,t] = E[q,t] at the backward position stages[q].
+    alive[t] = E[0,t], shape [storages]; held[q,t] = E[q,t] at the backward position stages[q]. ``priced`` are those of
+    the stages whose memory has a price: without the others the bound is no lower.
     """
 
     bound_ns: int
@@ -41,81 +43,22 @@ class Relaxation:
     solved: bool
     stages: tuple[int, ...] = (0,)
     held: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    priced: tuple[int, ...] = ()
 
 
-@dataclass
-class StageProgram:
-    """The rows and what its variables are: E, R and Z by stage or interval, then by storage or op.
-
-    ``runs[q]`` is the interval that begins at stage q; ``rooms`` are the memory rows, one per stage;
-    ``spans`` are (first stage, last stage, R) of every interval and of every run of intervals with rows of its own.
-    """
-
-    program: LinearProgram
-    stages: tuple[int, ...]
-    alive: list[dict[int, int]] = field(default_factory=list)
-    runs: list[dict[int, int]] = field(default_factory=list)
-    again: list[dict[int, int]] = field(default_factory=list)
-    rooms: list[int] = field(default_factory=list)
-    spans: list[tuple[int, int, dict[int, int]]] = field(default_factory=list)
-
-
-class StageLP:
+class StageLP(Uses):
     """Builds and solves the relaxation of one problem for varying budgets and stages."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.order = problem.backward_order
-        self.needs: list[tuple[int, ...]] = []
-        for op in self.order:
-            backward = problem.graph.ops[op].backward
-            assert backward is not None
-            self.needs.append(tuple(s for s in backward.reads if not self.free[s]))
-        self.reads = [tuple(s for s in op.reads if not self.free[s]) for op in problem.graph.ops]
-
-    @cached_property
-    def free(self) -> list[bool]:
-        """Storages that cost nothing to keep: held by the caller, or empty."""
-        return [
-            s in self.problem.pinned or storage.nbytes == 0 for s, storage in enumerate(self.problem.graph.storages)
-        ]
-
-    @cached_property
-    def last_use(self) -> list[int]:
-        """Latest backward position that reads a storage directly; -1 if none."""
-        last = [-1] * len(self.free)
-        for position, needs in enumerate(self.needs):
-            for storage in needs:
-                last[storage] = position
-        return last
-
-    @cached_property
-    def last_useful(self) -> list[int]:
-        """Latest backward position that a storage can serve, directly or through a recomputation."""
-        useful = list(self.last_use)
-        for op in range(self.problem.op_count - 1, -1, -1):
-            if self.problem.graph.ops[op].once:
-                continue
-            latest = max((useful[s] for s in self.problem.graph.ops[op].writes if not self.free[s]), default=-1)
-            for storage in self.reads[op]:
-                useful[storage] = max(useful[storage], latest)
-        return useful
-
-    @cached_property
-    def op_useful(self) -> list[int]:
-        """Latest backward position that a re-run of an op can serve; -1 for one that must run only once."""
-        writes = [() if op.once else op.writes for op in self.problem.graph.ops]
-        return [max((self.last_useful[s] for s in w if not self.free[s]), default=-1) for w in writes]
 
     def program(self, budget_nbytes: int, stages: Sequence[int], extra: Sequence[int] = ()) -> StageProgram:
         """The program for ``stages`` (backward positions; 0 is always one).
 
+        Negative ``stages`` are moments of the forward, -1 the run of its last op (forward_stage.py).
         ``extra`` stages split intervals between ``stages`` whose rows are kept beside those of the parts, so they
         never weaken the bound; splitting an interval alone may.
         """
         problem, lp = self.problem, LinearProgram()
         producer, time = problem.producer.tolist(), problem.forward_ns.tolist()
-        coarse = sorted({0, *stages})
+        coarse = sorted({0, *(stage for stage in stages if 0 <= stage < len(self.order))})
         positions = sorted({*coarse, *extra})
         made = StageProgram(lp, tuple(positions))
         for q, position in enumerate([*positions, len(self.order)]):
@@ -150,6 +93,8 @@ class StageLP:
             for first, last in combinations(range(begin, end + 1), 2):
                 if last - first > 1:
                     self._span(made, first, last)
+        forward = sorted({problem.op_count + stage for stage in stages if stage < 0})
+        add_forward_stages(self, made, budget_nbytes, forward)
         return made
 
     def _span(self, made: StageProgram, first: int, last: int) -> None:
@@ -171,9 +116,24 @@ class StageLP:
     def _room(self, lp: LinearProgram, budget_nbytes: int, position: int, now: dict[int, int]) -> int:
         """The memory row of a stage, in units of the greatest common divisor of its sizes."""
         size = self.problem.nbytes.tolist()
-        room = budget_nbytes - int(self.problem.during_nbytes[position]) - self.problem.pinned_nbytes
-        unit = max(1, gcd(*(size[storage] for storage in now)))
-        return lp.at_least(-(room // unit), [(-size[s] // unit, variable) for s, variable in now.items()], soft=True)
+        unit = self._unit(now)
+        lower = -(self.room_nbytes(budget_nbytes, position) // unit)
+        return lp.at_least(lower, [(-size[s] // unit, variable) for s, variable in now.items()], soft=True)
+
+    def _unit(self, now: dict[int, int]) -> int:
+        return max(1, gcd(*self.problem.nbytes[list(now)].tolist()))
+
+    def room_nbytes(self, budget_nbytes: int, position: int) -> int:
+        """What may be held during a backward, beside what it uses itself."""
+        return budget_nbytes - int(self.problem.during_nbytes[position]) - self.problem.pinned_nbytes
+
+    def rooms(self, staged: StageProgram, budget_nbytes: int) -> list[int]:
+        """The right-hand sides that the memory rows of a program have under another budget."""
+        backward = [
+            -(self.room_nbytes(budget_nbytes, position) // self._unit(now))
+            for position, now in zip(staged.stages, staged.alive, strict=True)
+        ]
+        return backward + [-((budget_nbytes - used) // unit) for _, used, unit in staged.moments]
 
     @staticmethod
     def _available(
@@ -208,12 +168,20 @@ class StageLP:
             lp.at_least(1, [(1, now[storage])])
         return now
 
-    def solve(self, budget_nbytes: int, stages: Sequence[int], time_limit_s: float | None = None) -> Relaxation:
-        """Solve the relaxation and certify its bound."""
+    def solve(
+        self,
+        budget_nbytes: int,
+        stages: Sequence[int],
+        time_limit_s: float | None = None,
+        most_work: int = UNLIMITED,
+    ) -> Relaxation:
+        """Solve the relaxation and certify its bound, that of the last duals where the work does not suffice."""
         staged = self.program(budget_nbytes, stages)
-        answer = solve(staged.program, time_limit_s)
-        bound = certified_bound(staged.program, answer.dual) if answer.solved else 0
-        return self.relaxation(staged, answer.primal, bound, answer.solved)
+        answer = solve(staged.program, time_limit_s, most_work)
+        bound = certified_bound(staged.program, answer.dual)
+        stages_of = (*staged.stages[: len(staged.alive)], *(stage for stage, _, _ in staged.moments))
+        priced = tuple(s for s, room in zip(stages_of, staged.rooms, strict=True) if answer.dual[room] > 0)
+        return replace(self.relaxation(staged, answer.primal, bound, answer.solved), priced=priced)
 
     def relaxation(self, staged: StageProgram, primal: Floats, bound_ns: int, solved: bool) -> Relaxation:
         """A point of the program as what is alive at each stage."""
