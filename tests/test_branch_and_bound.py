@@ -10,9 +10,9 @@ from random import Random
 import numpy as np
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.strategies.branch_and_bound import Bound, bound
+from ogc_plan.planner.strategies.branch_and_bound import UNLIMITED, Bound, begin, bound
 from ogc_plan.planner.strategies.cover_cuts import Cover, rounded, separate
-from ogc_plan.planner.strategies.extra_stages import extra_stages
+from ogc_plan.planner.strategies.extra_stages import Places, extra_stages
 from ogc_plan.planner.strategies.linear_program import Certifier, LinearProgram, Simplex, certified_bound, solve
 from ogc_plan.planner.strategies.propagation import propagate, rows_of
 from ogc_plan.planner.strategies.stage_lp import StageLP
@@ -88,14 +88,50 @@ def test_the_workspace_of_reruns_counts_against_what_is_held_through_them() -> N
     assert found[0] < found[1]
 
 
-def test_the_extra_stages_chosen_are_pairs_of_neighbours() -> None:
-    problem, budget, exact, stages, _ = next(case for case in cases() if len(case[0].backward_order) > 4 and case[2])
-    chosen = extra_stages(StageLP(problem), budget, exact, stages[:1], trials=4)
-    assert all({position - 1, position + 1} & set(chosen) for position in chosen)
+def grown(case: Case) -> Places:
+    problem, budget, exact, stages, _ = case
+    return extra_stages(StageLP(problem), budget, exact, stages[:1], trials=4)
+
+
+def test_more_stages_are_chosen_beside_the_ones_given() -> None:
+    assert all(set(case[3][:1]) <= set(grown(case).stages) for case in cases()[:40])
+
+
+def test_the_stages_chosen_raise_the_root() -> None:
+    higher = 0
+    for case in cases()[:60]:
+        problem, budget, exact, stages, _ = case
+        places, relaxed = grown(case), StageLP(problem)
+        if places != Places(stages[:1]):
+            before = bound(relaxed, budget, exact, stages[:1], 1)[0].root_ns
+            higher += bound(relaxed, budget, exact, places.stages, 1, extra=places.extra)[0].root_ns > before
+    assert higher > 5
 
 
 def test_a_search_cut_short_is_still_a_bound() -> None:
     assert [case[1:] for case in cases() for solves in (1, 3) if bounded(case, solves).bound_ns > case[2]] == []
+
+
+def test_a_search_taken_up_again_with_better_incumbents_is_still_a_bound() -> None:
+    above = []
+    for seed, (problem, budget, exact, stages, _) in enumerate(cases()):
+        boxes, rng = begin(StageLP(problem), budget, 4 * exact + 50, stages), Random(seed)
+        for incumbent in (4 * exact + 50, 2 * exact + 9, exact + rng.randint(0, 3)):
+            boxes.improved(incumbent)
+            found = boxes.run(UNLIMITED, boxes.simplex.work + rng.randint(1, 10**8))
+            above += [seed] if found.bound_ns > min(exact, incumbent) else []
+    assert above == []
+
+
+def test_a_search_taken_up_again_closes_what_one_in_one_go_closes() -> None:
+    unclosed = []
+    for seed, (problem, budget, _, stages, incumbent) in enumerate(cases()[:60]):
+        boxes = begin(StageLP(problem), budget, incumbent, stages)
+        while not (found := boxes.run(boxes.solves + 1, UNLIMITED)).closed and not boxes.heap[0][3].final:
+            assert boxes.solves < 1000
+        if found.bound_ns != bound(StageLP(problem), budget, incumbent, stages)[0].bound_ns:
+            unclosed.append(seed)
+    assert unclosed == []
 
 
 def test_branching_reaches_optima_that_the_linear_program_does_not() -> None:

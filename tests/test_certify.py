@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.strategies.certify import certify, certifying
+from ogc_plan.planner.strategies.certify import Proof, certify, certifying
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluator
 from ogc_plan.planner.strategies.search import Search
@@ -42,6 +42,35 @@ def test_it_meets_the_exact_optimum_of_a_chain() -> None:
 def test_it_never_passes_the_plan_it_is_given() -> None:
     problem = chain_problem()
     assert certify(search(problem, 80), StageLP(problem), (0,), 1).bound_ns == 1
+
+
+def test_a_plan_found_meanwhile_is_the_new_ceiling() -> None:
+    problem = chain_problem()
+    proof = Proof(search(problem, 80), StageLP(problem), (0,), problem.store_all_ns)
+    proof.advance()
+    assert proof.finished(1).bound_ns == 1
+
+
+def test_the_work_goes_on_with_a_better_plan() -> None:
+    problem, exact = chain_problem(), minimum_recompute_ns(chain_problem(), 80)
+    known = search(problem, 80)
+    known.effort = replace(EFFORTS["default"], branching=1)
+    assert exact is not None
+    proof = Proof(known, StageLP(problem), tuple(range(8)), problem.store_all_ns)
+    proof.advance()
+    known.effort = EFFORTS["default"]
+    assert proof.found.bound_ns < proof.finished(exact).bound_ns == exact
+
+
+def test_more_stages_raise_a_bound_that_few_leave_low() -> None:
+    problem, exact = chain_problem(), minimum_recompute_ns(chain_problem(), 60)
+    assert exact is not None
+    bounds = []
+    for pairs in (0, 3):
+        known = search(problem, 60)
+        known.effort = replace(EFFORTS["default"], pairs=pairs)
+        bounds.append(certify(known, StageLP(problem), (0,), exact).bound_ns)
+    assert bounds[0] < bounds[1] <= exact
 
 
 def test_beside_other_work_it_finds_what_it_finds_alone() -> None:

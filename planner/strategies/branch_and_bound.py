@@ -9,7 +9,7 @@ Branching by pseudo-costs that strong branching starts (Achterberg, Koch & Marti
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from .cover_cuts import rounded, separate
 from .linear_program import Certifier, Floats, Simplex
 from .propagation import Bits, Rows, propagate, rows_of
-from .stage_lp import StageLP, StageProgram
+from .pseudo_costs import PseudoCosts, weights
+from .stage_lp import StageLP
+from .stage_program import StageProgram
 from .through_rows import ThroughRows
 
 _FRACTIONAL = 1e-6
-_RELIABLE = 4
 _CANDIDATES = 8
 _LOOKAHEAD = 4
 _CUT_ROUNDS = 20
@@ -54,54 +55,36 @@ class Bound:
 
 @dataclass
 class _Node:
+    """A box and its bound; ``cut_short`` when the work ended before its linear program was solved."""
+
     bound: int
     low: Bits
     high: Bits
     primal: Floats
     depth: int = 0
     final: bool = False
-
-
-@dataclass
-class _PseudoCosts:
-    """Mean gain in ns per unit of change, of each variable downwards (0) and upwards (1)."""
-
-    total: Floats
-    count: NDArray[np.int64]
-
-    def gain(self, variable: int, side: int, change: float, default: float) -> float:
-        seen = self.count[side, variable]
-        return change * (self.total[side, variable] / seen if seen else default)
+    cut_short: bool = False
 
 
 class BranchAndBound:
-    """One search: ``run`` splits boxes until all are closed or the work is spent."""
+    """One search: ``run`` splits boxes until all are closed or the work is spent, and may be called again for more."""
 
     def __init__(
         self, staged: StageProgram, through: ThroughRows, incumbent_ns: int, late: Callable[[], bool] = never
     ) -> None:
         self.staged, self.program, self.through = staged, staged.program, through
-        self.knapsacks = list(staged.rooms)
         self.incumbent, self.late = incumbent_ns, late
         self.most_work = 0
         total = sum(self.program.cost)
         self.simplex = Simplex(self.program, 100 * max(1, min(total, incumbent_ns)))
         self.certifier = Certifier(self.program)
         self.rows: Rows = rows_of(self.program)
-        count = len(self.program.cost)
-        self.pseudo = _PseudoCosts(np.zeros((2, count)), np.zeros((2, count), dtype=np.int64))
-        self.solves = self.nodes = 0
-        self.weight = self._weights()
-
-    def _weights(self) -> Floats:
-        """How much a variable decides: bytes of a storage at a stage, time of a re-run."""
-        weight = np.ones(len(self.program.cost))
         terms = self.program.by_row()
-        for q, room in enumerate(self.staged.rooms):
-            largest = max((abs(c) for c, _ in terms[room]), default=1)
-            for coefficient, variable in terms[room]:
-                weight[variable] = (10.0 + 1000.0 * abs(coefficient) / largest) / (1 + 0.2 * q)
-        return weight
+        self.knapsacks = [(terms[room], self.program.lower[room]) for room in staged.rooms]
+        self.pseudo = PseudoCosts(weights(staged, terms))
+        self.solves = self.nodes = self.pushed = 0
+        self.heap: list[tuple[int, int, int, _Node]] | None = None  # None before the root
+        self.root_ns = 0
 
     def solve(self, low: Bits, high: Bits, bound: int, depth: int = 0) -> _Node | None:
         """The node of a box; None when it is closed. Reduced costs tighten ``low`` and ``high`` in place."""
@@ -110,7 +93,7 @@ class BranchAndBound:
             answer = self.simplex.solve(self.most_work)
             self.solves += 1
             if not answer.solved:
-                return _Node(bound, low, high, np.full(len(low), 0.5), depth)
+                return _Node(bound, low, high, np.full(len(low), 0.5), depth, cut_short=self._spent())
             proof = self.certifier.certify(answer.dual, low, high)
             bound = max(bound, proof.bound_ns)
             if bound >= self.incumbent:
@@ -138,21 +121,20 @@ class BranchAndBound:
             return None
         return self.solve(low, high, node.bound, node.depth + 1)
 
-    def cut(self, node: _Node | None) -> _Node | None:
+    def cut(self, node: _Node | None, rounds: int) -> _Node | None:
         """Rounds of cover cuts at the root."""
         stalled = 0
-        for _ in range(_CUT_ROUNDS):
+        for _ in range(rounds):
             if node is None or self._spent():
                 return node
             found = self.through.separate(node.primal)
-            fresh = len(found)
-            terms = self.program.by_row()
-            for room in self.knapsacks:
-                found += separate(terms[room], self.program.lower[room], node.primal)
-                found += rounded(terms[room], self.program.lower[room], node.primal)
+            fresh = [([(-c, v) for c, v in row.terms], -row.limit) for row in found]
+            for terms, lower in self.knapsacks:
+                found += separate(terms, lower, node.primal)
+                found += rounded(terms, lower, node.primal)
             if not found:
                 return node
-            self.knapsacks += range(len(self.program.lower), len(self.program.lower) + fresh)
+            self.knapsacks += fresh
             for cover in found:
                 row = [(-c, v) for c, v in cover.terms]
                 self.program.at_least(-cover.limit, row, soft=True)
@@ -179,12 +161,12 @@ class BranchAndBound:
             if not len(split):
                 node.final = True
                 return [node]
-            order = self._ranked(node, split)
+            order = self.pseudo.ranked(node.primal, split)
             best: tuple[float, int, _Node | None, _Node | None] | None = None
             tightened = None
             stale = 0
             for rank, variable in enumerate(order):
-                reliable = min(self.pseudo.count[0, variable], self.pseudo.count[1, variable]) >= _RELIABLE
+                reliable = self.pseudo.reliable(variable)
                 if best is not None and (reliable or rank >= _CANDIDATES or stale >= _LOOKAHEAD):
                     break
                 down, up = self.child(node, variable, 0), self.child(node, variable, 1)
@@ -209,47 +191,68 @@ class BranchAndBound:
         point = np.round(node.primal).astype(np.int64)
         return bool((self.certifier.transposed.T @ point < self.certifier.lower).any())
 
-    def _ranked(self, node: _Node, variables: NDArray[np.int64]) -> list[int]:
-        count, total = self.pseudo.count, self.pseudo.total
-        scores = []
-        known = [total[side].sum() / max(1, count[side].sum()) for side in (0, 1)]
-        scale = self.weight[variables].max()
-        for variable in variables.tolist():
-            x = float(node.primal[variable])
-            tilt = self.weight[variable] / scale
-            down = self.pseudo.gain(variable, 0, x, known[0] * tilt)
-            up = self.pseudo.gain(variable, 1, 1 - x, known[1] * tilt)
-            scores.append((-max(down, 1e-3) * max(up, 1e-3), -tilt * min(x, 1 - x), variable))
-        return [variable for _, _, variable in sorted(scores)]
-
     def _learn(self, node: _Node, variable: int, down: _Node | None, up: _Node | None) -> None:
         for side, child in enumerate((down, up)):
+            if child is not None and child.cut_short:
+                continue
             change = node.primal[variable] if side == 0 else 1 - node.primal[variable]
             reached = self.incumbent if child is None else child.bound
-            self.pseudo.total[side, variable] += (reached - node.bound) / max(change, 1e-3)
-            self.pseudo.count[side, variable] += 1
+            self.pseudo.learn(variable, side, float(change), reached - node.bound)
 
     def _spent(self) -> bool:
         return self.late() or self.simplex.work >= self.most_work
 
-    def run(self, solves: int, work: int) -> Bound:
-        """Best bound first, until every node is closed or ``solves`` linear programs or ``work`` are done."""
+    def improved(self, incumbent_ns: int) -> None:
+        """A plan of this cost is known now: boxes that cannot hold a better one are closed."""
+        self.incumbent = min(self.incumbent, incumbent_ns)
+
+    def run(self, solves: int, work: int, rounds: int = _CUT_ROUNDS) -> Bound:
+        """Best bound first, until every node is closed or ``solves`` linear programs or ``work`` are done in all.
+
+        The root gets up to ``rounds`` rounds of cuts.
+        """
         self.most_work = work
-        count = len(self.program.cost)
-        low, high = np.zeros(count, dtype=np.int8), np.ones(count, dtype=np.int8)
-        root = self.solve(low, high, 0) if propagate(self.rows, low, high, _NOTHING) else None
-        root = self.cut(root)
-        first = self.incumbent if root is None else root.bound
-        heap: list[tuple[int, int, int, _Node]] = [(root.bound, 0, 0, root)] if root is not None else []
-        while heap and not heap[0][3].final and self.solves < solves and not self._spent():
-            node = heapq.heappop(heap)[3]
+        if self.heap is None:
+            self.heap = []
+            count = len(self.program.cost)
+            low, high = np.zeros(count, dtype=np.int8), np.ones(count, dtype=np.int8)
+            root = self.solve(low, high, 0) if propagate(self.rows, low, high, _NOTHING) else None
+            root = self.cut(root, rounds)
+            self.root_ns = self.incumbent if root is None else root.bound
+            self._push([root])
+        while self.heap and not self.heap[0][3].final and self.heap[0][0] < self.incumbent:
+            if self.solves >= solves or self._spent():
+                break
+            node = heapq.heappop(self.heap)[3]
+            if node.cut_short:
+                self._push([self.solve(node.low, node.high, node.bound, node.depth)])
+                continue
             self.nodes += 1
-            for number, child in enumerate(self.branch(node)):
-                heapq.heappush(heap, (child.bound, -child.depth, 2 * self.nodes + number, child))
-        lowest = sorted(heap, key=lambda entry: entry[:3])
+            self._push(self.branch(node))
+        lowest = sorted(self.heap, key=lambda entry: entry[:3])
         reached = min(self.incumbent, lowest[0][0]) if lowest else self.incumbent
-        points = tuple(node.primal for _, _, _, node in lowest[:_POINTS])
-        return Bound(reached, first, self.solves, self.nodes, reached >= self.incumbent, points)
+        points = tuple(node.primal for bound_ns, _, _, node in lowest[:_POINTS] if bound_ns < self.incumbent)
+        return Bound(reached, min(self.root_ns, reached), self.solves, self.nodes, reached >= self.incumbent, points)
+
+    def _push(self, nodes: Sequence[_Node | None]) -> None:
+        assert self.heap is not None
+        for node in nodes:
+            if node is not None:
+                self.pushed += 1
+                heapq.heappush(self.heap, (node.bound, -node.depth, self.pushed, node))
+
+
+def begin(
+    relaxed: StageLP,
+    budget_nbytes: int,
+    incumbent_ns: int,
+    stages: tuple[int, ...],
+    late: Callable[[], bool] = never,
+    extra: tuple[int, ...] = (),
+) -> BranchAndBound:
+    """A search for a certified lower bound on every plan within the budget, no more than ``incumbent_ns``."""
+    staged = relaxed.program(budget_nbytes, stages, extra)
+    return BranchAndBound(staged, ThroughRows(relaxed, staged, budget_nbytes), incumbent_ns, late)
 
 
 def bound(
@@ -266,6 +269,5 @@ def bound(
 
     ``solves`` and ``work`` (as Simplex counts it: some 6e8 a second on one core of a 2020s server) limit the search.
     """
-    staged = relaxed.program(budget_nbytes, stages, extra)
-    through = ThroughRows(relaxed, staged, budget_nbytes)
-    return BranchAndBound(staged, through, incumbent_ns, late).run(solves, work), staged
+    search = begin(relaxed, budget_nbytes, incumbent_ns, stages, late, extra)
+    return search.run(solves, work), search.staged

@@ -9,14 +9,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .branch_and_bound import bound
+from .branch_and_bound import UNLIMITED, BranchAndBound, begin
 from .extra_stages import extra_stages
 from .search import Search
 from .stage_lp import Relaxation, StageLP
 from .starts import stage_limit
 
+_AGAIN_WORTH = 0.003
+"""The search is taken up again with a better plan when the gap is still more than this of the step."""
 _PAIRS_WORTH = 0.002
-"""Pairs of stages are looked for when the gap is still more than this of the step."""
+"""More stages are looked for when the gap is still more than this of the step."""
+_FIRST = 4
+"""The part of the work done before that: a quarter."""
+_TRIAL_OPS, _FEWEST_TRIALS, _MOST_TRIALS = 4000, 6, 24
+"""Places tried for more stages: so many times ops, within limits."""
+_SEEDS = 7
+"""Stages that more are added to; from many, what is added raises the bound less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +39,85 @@ class Certified:
 def certifying(search: Search, relaxed: StageLP) -> Iterator[Callable[[], Certified]]:
     """Work on the bound beside whatever the caller does meanwhile; the value waits for it.
 
-    Nothing passes between the two until then, so the outcome does not depend on how fast either is.
+    Nothing passes between the two until then, so the outcome does not depend on how fast either is. A better plan
+    found meanwhile closes more boxes, and the search goes on with it for as much work again.
     """
     assert search.best is not None
-    stages, incumbent_ns = _stages(search), search.best.found.recompute_ns
+    proof = Proof(search, relaxed, _stages(search), search.best.found.recompute_ns)
     with ThreadPoolExecutor(1) as pool:
-        future: Future[Certified] = pool.submit(certify, search, relaxed, stages, incumbent_ns)
+        future: Future[None] = pool.submit(proof.advance)
+
+        def certified() -> Certified:
+            future.result()
+            assert search.best is not None
+            return proof.finished(search.best.found.recompute_ns)
+
         try:
-            yield future.result
+            yield certified
         except BaseException:
             search.stopped_early = True  # else leaving would wait for the whole branch and bound
             raise
 
 
+class Proof:
+    """A certified bound under some stages, no higher than the incumbent; changes nothing of the search."""
+
+    def __init__(self, search: Search, relaxed: StageLP, stages: tuple[int, ...], incumbent_ns: int) -> None:
+        self.search, self.relaxed, self.stages, self.incumbent_ns = search, relaxed, stages, incumbent_ns
+        self.boxes: BranchAndBound | None = None
+        self.found = Certified(0)
+
+    def advance(self) -> None:
+        """Branch for as much work as the effort allows; where it may look for more stages, under those again."""
+        search, relaxed, effort, late = self.search, self.relaxed, self.search.effort, self.search.out_of_time
+        if effort.branching == 0:
+            answer = relaxed.solve(search.budget_nbytes, self.stages, search.remaining_s())
+            self.found = Certified(min(answer.bound_ns, self.incumbent_ns), (answer,) if answer.solved else ())
+            return
+        self.boxes = begin(relaxed, search.budget_nbytes, self.incumbent_ns, self.stages, late)
+        self._run(self.boxes, effort.branching // (_FIRST if effort.pairs else 1))
+        if effort.pairs and self._gap() > _PAIRS_WORTH and not late():
+            budget, incumbent_ns = search.budget_nbytes, self.incumbent_ns
+            trials = max(_FEWEST_TRIALS, min(_MOST_TRIALS, _TRIAL_OPS // search.problem.op_count))
+            few = _spread(self.stages, _SEEDS)
+            found = extra_stages(relaxed, budget, incumbent_ns, few, trials=trials, pairs=effort.pairs, late=late)
+            again = begin(relaxed, budget, incumbent_ns, found.stages, late, found.extra)
+            if self._run(again, effort.branching):
+                self.boxes = again
+
+    def finished(self, incumbent_ns: int) -> Certified:
+        """The bound, raised once more if a plan of this cost leaves a gap that is worth it."""
+        self.incumbent_ns = min(self.incumbent_ns, incumbent_ns)
+        if self.boxes is not None and self._gap() > _AGAIN_WORTH and not self.search.out_of_time():
+            self._run(self.boxes, self.search.effort.branching)
+        return Certified(min(self.found.bound_ns, self.incumbent_ns), self.found.points)
+
+    def _gap(self) -> float:
+        return (self.incumbent_ns - self.found.bound_ns) / max(1, self.search.problem.store_all_ns)
+
+    def _run(self, boxes: BranchAndBound, work: int) -> bool:
+        """Branch on for some work, and remember what is better than before; whether it is."""
+        boxes.improved(self.incumbent_ns)
+        answer = boxes.run(UNLIMITED, boxes.simplex.work + work)
+        if answer.bound_ns <= self.found.bound_ns:
+            return False
+        relaxations = (self.relaxed.relaxation(boxes.staged, point, answer.bound_ns, True) for point in answer.points)
+        self.found = Certified(answer.bound_ns, tuple(relaxations))
+        return True
+
+
 def certify(search: Search, relaxed: StageLP, stages: tuple[int, ...], incumbent_ns: int) -> Certified:
-    """A certified bound no higher than the incumbent; changes nothing of the search."""
-    effort, budget = search.effort, search.budget_nbytes
-    if effort.branching == 0:
-        answer = relaxed.solve(budget, stages, search.remaining_s())
-        return Certified(min(answer.bound_ns, incumbent_ns), (answer,) if answer.solved else ())
-    late, work = search.out_of_time, effort.branching
-    answer_of, staged = bound(relaxed, budget, incumbent_ns, stages, work=work, late=late)
-    gap = (incumbent_ns - answer_of.bound_ns) / max(1, search.problem.store_all_ns)
-    if effort.pairs and gap > _PAIRS_WORTH and not late():
-        extra = extra_stages(relaxed, budget, incumbent_ns, stages, pairs=effort.pairs, late=late)
-        again, again_staged = bound(relaxed, budget, incumbent_ns, stages, work=work, late=late, extra=extra)
-        if again.bound_ns > answer_of.bound_ns:
-            answer_of, staged = again, again_staged
-    points = tuple(relaxed.relaxation(staged, point, answer_of.bound_ns, True) for point in answer_of.points)
-    return Certified(answer_of.bound_ns, points)
+    """The bound after one round of work for an incumbent that stays."""
+    proof = Proof(search, relaxed, stages, incumbent_ns)
+    proof.advance()
+    return proof.found
+
+
+def _spread(stages: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """The first stage and others of its followers, evenly by number."""
+    if len(stages) <= most:
+        return stages
+    return tuple(stages[k * (len(stages) - 1) // (most - 1)] for k in range(most))
 
 
 def _stages(search: Search) -> tuple[int, ...]:

@@ -1,18 +1,53 @@
-"""Where two stages side by side raise the bound most: around a re-run that leaves little room for what is held.
+"""Where more stages raise the bound most: around a re-run or a backward that leaves little room for what is held.
 
 An interval of one backward pins the moment of its re-runs, so all that is held across it counts against them
-(through_rows.py). Few such places matter; they are found by trying the likely ones on the root of the search.
+(through_rows.py). Few such places matter; they are found by trying the likely ones on the root of the search. Often
+one stage of the two that bound such an interval is enough; then the program stays small and branching goes deeper.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from .branch_and_bound import bound, never
+from .branch_and_bound import UNLIMITED, begin, never
 from .stage_lp import StageLP
 
 _WORTH = 0.01
+_ENOUGH = 0.8
+"""A smaller program that keeps this share of the gain is taken instead."""
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Backward positions for StageLP.program: ``stages``, and ``extra`` stages that split intervals between them."""
+
+    stages: tuple[int, ...]
+    extra: tuple[int, ...] = ()
+
+    def with_stage(self, position: int) -> Places:
+        """One more stage."""
+        return Places(tuple(sorted({*self.stages, position})), self.extra)
+
+    def with_extra(self, *positions: int) -> Places:
+        """More extra stages."""
+        return Places(self.stages, tuple(sorted({*self.extra, *positions})))
+
+
+@dataclass(frozen=True, slots=True)
+class _Trials:
+    """Roots of the search, with few rounds of cuts, for places to be compared by."""
+
+    relaxed: StageLP
+    budget_nbytes: int
+    incumbent_ns: int
+    late: Callable[[], bool]
+
+    def root_ns(self, places: Places) -> int:
+        boxes = begin(self.relaxed, self.budget_nbytes, self.incumbent_ns, places.stages, self.late, places.extra)
+        return boxes.run(1, UNLIMITED, _ROUNDS).root_ns
 
 
 def extra_stages(
@@ -21,27 +56,43 @@ def extra_stages(
     incumbent_ns: int,
     stages: tuple[int, ...],
     *,
-    trials: int = 12,
+    trials: int = 24,
     pairs: int = 2,
     late: Callable[[], bool] = never,
-) -> tuple[int, ...]:
-    """Up to ``pairs`` pairs of neighbouring backward positions to give to `bound` as extra stages."""
-    reached, best = bound(relaxed, budget_nbytes, incumbent_ns, stages, 1, late=late)[0].root_ns, frozenset[int]()
+) -> Places:
+    """``stages`` and, around up to ``pairs`` intervals of one backward, those that raise the bound."""
+    tried = _Trials(relaxed, budget_nbytes, incumbent_ns, late)
+    best = Places(stages)
+    reached = tried.root_ns(best)
     likely = _likely(relaxed, stages)[:trials]
     for _ in range(pairs):
         found: list[tuple[int, int]] = []
         for position in likely:
             if reached >= incumbent_ns or late():
-                return tuple(sorted(best))
-            extra = tuple(sorted(best | {position - 1, position}))
-            root = bound(relaxed, budget_nbytes, incumbent_ns, stages, 1, late=late, extra=extra)[0].root_ns
-            found.append((-root, position))
+                return best
+            found.append((-tried.root_ns(best.with_extra(position - 1, position)), position))
         if not found or -min(found)[0] - reached <= _WORTH * (incumbent_ns - reached):
             break
         root, position = min(found)
-        reached, best = -root, best | {position - 1, position}
-        likely = [other for gained, other in sorted(found) if other != position][: trials // 3]
-    return tuple(sorted(best))
+        best, reached = _reduced(tried, best, position, reached, -root)
+        likely = [other for _, other in sorted(found) if other != position][: trials // 3]
+    return best
+
+
+def _reduced(tried: _Trials, best: Places, position: int, before: int, root: int) -> tuple[Places, int]:
+    """The smallest program around ``position`` that keeps most of the gain, and its root."""
+    enough = before + _ENOUGH * (root - before)
+    smaller = (
+        best.with_stage(position),
+        best.with_stage(position - 1),
+        best.with_extra(position),
+        best.with_extra(position - 1),
+    )
+    for places in smaller:
+        reached = tried.root_ns(places)
+        if reached >= enough:
+            return places, reached
+    return best.with_extra(position - 1, position), root
 
 
 def _likely(relaxed: StageLP, stages: tuple[int, ...]) -> list[int]:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from .cover_cuts import Cover
 from .linear_program import Floats
-from .stage_lp import StageLP, StageProgram
+from .stage_lp import StageLP
+from .stage_program import StageProgram
 
 _PER_INTERVAL = 3
 _VIOLATION = 1e-3
