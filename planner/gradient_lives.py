@@ -57,6 +57,22 @@ def gradient_lives(graph: TrainingGraph) -> list[GradientLife]:
     return lives
 
 
+def gradient_tokens(graph: TrainingGraph) -> list[tuple[int, list[int], bool]]:
+    """(bytes, backwards that touch it, whether the caller hands it in) of each gradient that is no parameter's.
+
+    It is alive from the first of these backwards, or from the start, to the last, whatever the order.
+    """
+    lives = gradient_lives(graph)
+    sharing: list[list[int]] = [[] for _ in graph.gradients]
+    for life in lives:
+        sharing[life.block] += [*(maker for maker, _ in life.makers), *life.users]
+    return [
+        (entry.nbytes, sharing[gradient], lives[gradient].seeded)
+        for gradient, entry in enumerate(graph.gradients)
+        if not entry.parameter
+    ]
+
+
 class GradientLives:
     """What is surely alive at each backward of ``graph``, gradients of parameters counted or not."""
 

@@ -13,10 +13,11 @@ class Effort:
 
     ``labels``: iterations times ops of the label annealing. ``holds``: iterations of the hold annealing.
     ``branching``: work of the branch and bound as linear_program.Simplex counts it, on programs of ``stages`` stages
-    times ops. ``pairs``: pairs of neighbouring stages that are looked for to raise the bound. ``rounds``: how often
+    times ops. ``pairs``: places at which more stages are added to raise the bound. ``rounds``: how often
     bound and plan learn from each other. ``chain``: effort of the search for options of the chain's blocks,
     ``refinements``: how often they are searched again around the budget. ``orders``: how many other orders may be
-    planned for where the graph branches.
+    planned for where the graph branches. ``reorderings``: rounds, times ops, of adapting the order to the best plan.
+    ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
     """
 
     name: str
@@ -29,14 +30,16 @@ class Effort:
     chain: float
     refinements: int
     orders: int
+    reorderings: int
+    enough: float
 
 
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("fast", 1_000_000, 20_000, 0, 1_000, 0, 1, 0.1, 0, 0),
-        Effort("default", 3_000_000, 160_000, 500_000_000, 1_000, 0, 1, 1.0, 1, 1),
-        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 2_500, 2, 2, 5.0, 2, 2),
+        Effort("fast", 1_000_000, 20_000, 0, 1_000, 0, 1, 0.1, 0, 0, 0, 0.001),
+        Effort("default", 3_000_000, 160_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 1_500, 0.0005),
+        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 1_000, 4, 2, 5.0, 2, 2, 40_000, 0.0),
     )
 }
 

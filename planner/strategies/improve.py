@@ -39,7 +39,7 @@ def improve_labels(search: Search, annealer: Annealer) -> None:
     if search.best_labels is None:
         return
     ops = max(1, search.problem.op_count)
-    iterations = iterations_of(len(annealer.movable), max(2000, search.effort.labels // ops))
+    iterations = iterations_of(len(annealer.movable), max(2000, int(search.worth() * search.effort.labels) // ops))
     cool = min(0.03, 1.5 / ops) / 2
 
     def stop(labels: Labels) -> bool:
@@ -84,7 +84,7 @@ def improve_holds(
     search: Search, annealer: HoldAnnealer, points: Sequence[Relaxation] = (), *, share: float = 1.0
 ) -> None:
     """From the best plan of any kind; ``points`` are rounded first. ``share`` of the effort's work is done."""
-    iterations = iterations_of(len(annealer.holds.movable), int(share * search.effort.holds))
+    iterations = iterations_of(len(annealer.holds.movable), int(share * search.worth() * search.effort.holds))
 
     def stop(sequence: Array) -> bool:
         search.offer_sequence(sequence)

@@ -24,7 +24,7 @@ def lower_peak(search: Search, prepared: Prepared) -> None:
     if not search.problem.op_count:
         return
     baselines(search)
-    for sequence, _ in (prepared.chain(search.effort.chain).smallest(), prepared.rotor.lowest()):
+    for sequence, _ in (prepared.chain(search.effort.chain).smallest(), prepared.rotor.lowest):
         search.offer_sequence(sequence)
     floor = search.problem.floor_nbytes
     assert search.lowest is not None

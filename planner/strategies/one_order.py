@@ -16,7 +16,7 @@ from .orders import Orders
 from .prepared import Prepared
 from .search import Candidate, Search
 from .stage_lp import Relaxation
-from .starts import baselines, chains, cut, generate_rows, repair
+from .starts import baselines, chains, cut, generate_rows, repair, rotors
 
 _LAST_SHARE = 0.5
 
@@ -43,26 +43,39 @@ class OneOrder:
         cut(self.search, self.prepared.cut)
 
     def start(self, known: Sequence[Candidate] = ()) -> None:
-        """Find plans: the relaxations rounded, the other strategies, the chain; then whatever reaches the budget."""
+        """Find plans: relaxations rounded, the other strategies, the chain; then whatever reaches the budget.
+
+        ``known`` plans are for this order. The other strategies are asked even where the relaxations settle the
+        search: a plan may be as much worse than the best as the effort allows, but never worse than theirs.
+        """
         search, prepared = self.search, self.prepared
         for candidate in known:
             search.keep(candidate)
         for fill in (Label.KEEP, Label.DROP):
             search.offer(search.evaluator.labels(fill))
-        if not search.problem.backward_order or search.settled():
+        if not search.problem.backward_order or search.gap() <= 0:
             return
         self.bound_quickly()
         if prepared.relaxed is not None:
             generate_rows(search, prepared.relaxed)
-        if search.settled():
+        if search.gap() <= 0:
             return
-        if prepared.relaxed is not None:
+        if prepared.relaxed is not None and not search.settled():
             repair(search, prepared.relaxed)
         baselines(search)
-        if self.orders is None:  # where orders may be chosen the graph branches, and chains of blocks are weak
-            chains(search, prepared.chain(search.effort.chain), prepared.rotor)
+        if self.orders is None:
+            rotors(search, prepared.rotor)
+        if self.orders is None and not search.settled():  # where orders may be chosen the chain's blocks are large
+            chains(search, prepared.chain(search.effort.chain))
         if search.best is None and not search.out_of_time():
             reach(search, self._labels, self._holds)
+
+    def follow(self, candidate: Candidate) -> None:
+        """Go on from a plan of this order that was found elsewhere: bound what others may cost."""
+        self.search.keep(candidate)
+        self.bound_quickly()
+        if self.prepared.relaxed is not None:
+            generate_rows(self.search, self.prepared.relaxed)
 
     def improve(self, points: Sequence[Relaxation] = ()) -> None:
         """Anneal labels, then holds; ``points`` are rounded on the way."""

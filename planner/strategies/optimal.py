@@ -3,7 +3,8 @@
 1. Under the default orders: relaxations bound the cost and are rounded to plans (a minimum cut for the first
    backward, linear programs for several); every other strategy and a chain of blocks give plans, too.
 2. The best plan is annealed, as labels and as holds, while branch and bound raises the bound beside it.
-3. Where the graph branches, the same under orders that promise lower peaks, as far as their bound leaves room.
+3. Where the graph branches, the same under orders that promise lower peaks, as far as their bound leaves room;
+   then the order follows the best plan and the plan the order.
 
 All work is counted, never timed, so a solve without a time limit is deterministic.
 """
@@ -19,16 +20,31 @@ from ..solution import Decisions, Solution, Status
 from .effort import Effort, effort_named
 from .one_order import OneOrder, lowest_of
 from .order_bound import order_free_bound
-from .orders import Orders, restored
+from .orders import Orders, default_orders, restored
 from .prepared import Prepared
+from .reorder import Reordered, reorder, rounds_of
 from .search import Candidate, Progress, Search
 from .stage_lp import BOUND_CLASS
 from .warm_up import prepare_kernels
 
 NAME = "optimal"
 CHOSEN_CLASS = "the backward order of this plan; any forward order, any number of recomputations"
-_ORDER_WORTH = 0.001
+_ORDER_WORTH = 0.003
 """Other orders are planned for where the bounds leave room for saving this share of the step."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Plans of low peaks under some orders, None for the default ones."""
+
+    prepared: Prepared
+    orders: Orders | None
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def peak_nbytes(self) -> int:
+        """The lowest of their peaks."""
+        return min(candidate.found.peak_nbytes for candidate in self.candidates)
 
 
 @dataclass(frozen=True)
@@ -52,19 +68,48 @@ class _Task:
         chosen = self.prepared.alternatives if self.effort.orders else ()
         return [(self.prepared, None), *((other, orders) for orders, other in chosen)]
 
-    def lowest(self) -> tuple[list[tuple[Candidate, ...]], bool]:
-        """Plans of the smallest peak under each variant, and whether the search for them was cut short."""
-        found: list[tuple[Candidate, ...]] = []
+    def lowest(self) -> tuple[list[_Known], bool]:
+        """Plans of the smallest peak under each variant and under an order made for the lowest of them.
+
+        And whether the search for them was cut short.
+        """
+        found: list[_Known] = []
         stopped = False
-        for prepared, _ in self.variants():
+        for prepared, orders in self.variants():
             if stopped and found:
                 break
             candidates, cut_short = lowest_of(
                 prepared, self.run(max(1, prepared.problem.floor_nbytes), prepared).search
             )
-            found.append(candidates)
+            found.append(_Known(prepared, orders, candidates))
             stopped |= cut_short
+        rounds = rounds_of(self.prepared.problem, self.effort.reorderings)
+        if rounds and not stopped:
+            other, stopped = self._lower(min(found, key=lambda known: known.peak_nbytes), rounds)
+            if other.peak_nbytes < min(known.peak_nbytes for known in found):
+                found.append(other)
         return found, stopped
+
+    def _lower(self, known: _Known, rounds: int) -> tuple[_Known, bool]:
+        """The lowest of known plans, lowered further in an order of its own, and whether that was cut short."""
+        key, problem = (self.effort.name, self.seed), self.prepared.problem
+        if key not in self.prepared.reordered_lowest:
+            lowest = min(known.candidates, key=lambda candidate: candidate.found.peak_nbytes)
+            start = Reordered(
+                known.orders or default_orders(problem), known.prepared.evaluator, lowest.sequence, lowest.found
+            )
+            search = self.run(1, self.prepared).search
+            floor = max(1, problem.floor_nbytes)
+            found = reorder(problem, start, floor, rounds=rounds, seed=self.seed, stop=search.out_of_time)
+            if search.stopped_early:
+                return self._known(found), True
+            self.prepared.reordered_lowest[key] = found
+        return self._known(self.prepared.reordered_lowest[key]), False
+
+    @staticmethod
+    def _known(found: Reordered) -> _Known:
+        prepared = Prepared(found.evaluator.problem)
+        return _Known(prepared, found.orders, (Candidate(found.sequence, found.found),))
 
 
 def solve(
@@ -96,7 +141,7 @@ def solve(
     if best is None:
         known, cut_short = task.lowest()
         stopped |= cut_short
-        smallest = min(plan.found.peak_nbytes for plans in known for plan in plans)
+        smallest = min(plans.peak_nbytes for plans in known)
         if budget_nbytes is None or smallest <= budget_nbytes:
             best, cut_short = _planned(task, smallest if budget_nbytes is None else budget_nbytes, known)
             stopped |= cut_short
@@ -119,7 +164,7 @@ def smallest_peak(
     prepared = problem if isinstance(problem, Prepared) else Prepared(problem)
     deadline = None if time_limit_s is None else time.perf_counter() + time_limit_s
     known, _ = _Task(prepared, deadline, progress, effort_named(effort), seed, stop).lowest()
-    return min(plan.found.peak_nbytes for plans in known for plan in plans)
+    return min(plans.peak_nbytes for plans in known)
 
 
 def _best(task: _Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
@@ -138,21 +183,44 @@ def _best(task: _Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
             best = other
     if best is not default:
         best.finish(improving=False)
+    adapted = _reordered(task, best)
+    if adapted is not None:
+        runs.append(adapted)
+        adapted.finish()
+        best = adapted
     return None if best.search.best is None else best, any(run.search.stopped_early for run in runs)
 
 
-def _planned(task: _Task, budget_nbytes: int, known: list[tuple[Candidate, ...]]) -> tuple[OneOrder, bool]:
+def _planned(task: _Task, budget_nbytes: int, known: list[_Known]) -> tuple[OneOrder, bool]:
     """The best plan within a budget that some of the ``known`` plans, those of each variant, reach; as `_best`."""
     runs = []
-    for (prepared, orders), candidates in zip(task.variants(), known, strict=False):
-        if min(plan.found.peak_nbytes for plan in candidates) <= budget_nbytes:
-            run = task.run(budget_nbytes, prepared, orders)
-            run.start(candidates)
+    for plans in known:
+        if plans.peak_nbytes <= budget_nbytes:
+            run = task.run(budget_nbytes, plans.prepared, plans.orders)
+            run.start(plans.candidates)
             run.improve()
             runs.append(run)
-    best = min(runs, key=_cost)
+    found = min(runs, key=_cost)
+    best = _reordered(task, found) or found
     best.finish()
     return best, any(run.search.stopped_early for run in runs)
+
+
+def _reordered(task: _Task, run: OneOrder) -> OneOrder | None:
+    """A search from a better plan than that of ``run`` in orders made for it; None where none was found."""
+    search, problem = run.search, task.prepared.problem
+    rounds = rounds_of(problem, task.effort.reorderings)
+    room = _ORDER_WORTH * problem.store_all_ns
+    best = search.best
+    if best is None or not rounds or search.out_of_time() or best.found.recompute_ns <= search.bound_ns + room:
+        return None
+    start = Reordered(run.orders or default_orders(problem), search.evaluator, best.sequence, best.found)
+    found = reorder(problem, start, search.budget_nbytes, rounds=rounds, seed=search.seed, stop=search.out_of_time)
+    if found.found.recompute_ns >= best.found.recompute_ns:
+        return None
+    other = task.run(search.budget_nbytes, Prepared(found.evaluator.problem), found.orders)
+    other.follow(Candidate(found.sequence, found.found))
+    return other
 
 
 def _promising(task: _Task, default: OneOrder) -> list[OneOrder]:

@@ -18,7 +18,7 @@ from ..dependences import (
     is_forced,
     reversed_dependences,
 )
-from ..gradient_lives import gradient_lives
+from ..gradient_lives import gradient_tokens
 from ..problem import Problem
 from .order_search import Tokens, better_order, cost
 from .orders import Orders, default_orders
@@ -93,13 +93,8 @@ def _backward_tokens(problem: Problem) -> Tokens:
     """Gradients from first contribution to last use, and saved values, held or made just in time, to theirs."""
     graph = problem.graph
     tokens = Tokens([[] for _ in graph.ops])
-    lives = gradient_lives(graph)
-    sharing: list[list[int]] = [[] for _ in graph.gradients]
-    for life in lives:
-        sharing[life.block] += [*(maker for maker, _ in life.makers), *life.users]
-    for gradient, entry in enumerate(graph.gradients):
-        if not entry.parameter:
-            tokens.add(entry.nbytes, sharing[gradient], started=lives[gradient].seeded)
+    for nbytes, steps, seeded in gradient_tokens(graph):
+        tokens.add(nbytes, steps, started=seeded)
     readers: list[list[int]] = [[] for _ in graph.storages]
     for index in graph.backward_order:
         backward = graph.ops[index].backward

@@ -19,7 +19,7 @@ from .evaluate import Array, csr
 from .kernels import compiled
 from .random_stream import stream, uniform
 
-_MOVES = 300_000
+MOVES = 300_000
 """Exchanges that one search tries: some tens of milliseconds."""
 
 
@@ -39,6 +39,25 @@ class Tokens:
                 self.touching[step].append(len(self.nbytes))
             self.nbytes.append(nbytes)
             self.started.append(started)
+
+    def add_inside(self, step: int, nbytes: int) -> None:
+        """``nbytes``, which may be negative, that are alive during one step alone: they count where others are, too."""
+        self.touching[step].append(len(self.nbytes))
+        self.nbytes.append(nbytes)
+        self.started.append(False)
+
+    def alive(self, order: Sequence[int]) -> list[int]:
+        """Bytes alive during each step of ``order``."""
+        first, last = [len(order)] * len(self.nbytes), [-1] * len(self.nbytes)
+        for place, step in enumerate(order):
+            for token in self.touching[step]:
+                first[token], last[token] = min(first[token], place), place
+        change = np.zeros(len(order) + 1, dtype=np.int64)
+        for token, nbytes in enumerate(self.nbytes):
+            if last[token] >= 0:
+                change[0 if self.started[token] else first[token]] += nbytes
+                change[last[token] + 1] -= nbytes
+        return [int(held) for held in np.cumsum(change[:-1])]
 
 
 @compiled
@@ -174,10 +193,13 @@ def _anneal(
 
 
 def better_order(
-    order: Sequence[int], predecessors: Predecessors, tokens: Tokens, *, seed: int = 0
+    order: Sequence[int], predecessors: Predecessors, tokens: Tokens, *, moves: int = MOVES, seed: int = 0
 ) -> tuple[tuple[int, ...], float]:
-    """An order at least as good as ``order``, a legal one, and its cost in bytes: about the peak of its tokens."""
-    moves = 0 if is_forced(order, predecessors) or len(order) < 2 else _MOVES
+    """An order at least as good as ``order``, a legal one, and its cost in bytes: about the peak of its tokens.
+
+    ``moves`` exchanges of stretches are tried.
+    """
+    moves = 0 if is_forced(order, predecessors) or len(order) < 2 else moves
     return _searched(order, predecessors, tokens, moves, seed)
 
 

@@ -11,6 +11,7 @@ from .evaluate import Evaluator
 from .min_cut import MinCut
 from .order_choice import choose_orders
 from .orders import Orders, ordered
+from .reorder import Reordered
 from .rotor import Rotor
 from .search import Candidate
 from .stage_lp import StageLP
@@ -26,6 +27,8 @@ class Prepared:
     problem: Problem
     lowest: dict[tuple[str, int], tuple[Candidate, ...]] = field(default_factory=dict)
     """Plans of the smallest peak found, by effort and seed; only of searches that ran to their end."""
+    reordered_lowest: dict[tuple[str, int], Reordered] = field(default_factory=dict)
+    """Plans of the smallest peak found when the order may follow the plan; likewise."""
     _chains: dict[float, Chain] = field(default_factory=dict)
 
     @cached_property

@@ -13,6 +13,7 @@ something uses it, not with its whole segment. A graph without articulation stor
 from __future__ import annotations
 
 import time
+from functools import cached_property
 
 import numpy as np
 
@@ -59,6 +60,7 @@ class Rotor:
             return None
         return self.lowering.lowered(trace(units, best, int(finite[0] if smallest else _SLOTS)))
 
+    @cached_property
     def lowest(self) -> tuple[Array, Evaluation]:
         """The plan of the smallest peak: the fewest slots, in slots of the peak found so far while that still falls."""
         keep_all = self.evaluator.evaluate(self.evaluator.labels(Label.KEEP)).peak_nbytes
@@ -89,7 +91,7 @@ def solve(
     notes = (f"{len(rotor.blocks)} segments, {len(rotor.blocks.unique)} of them different",)
     found = None if budget_nbytes is None else rotor.plan(budget_nbytes)
     if found is None or (budget_nbytes is not None and found[1].peak_nbytes > budget_nbytes):
-        found = rotor.lowest()
+        found = rotor.lowest
     sequence, evaluation = found
     if budget_nbytes is not None and evaluation.peak_nbytes > budget_nbytes:
         return Solution(

@@ -16,6 +16,9 @@ from .stage_lp import Relaxation
 
 _THRESHOLDS = (0.999, 0.75, 0.5, 0.25)
 
+_WIDE, _LEAST_WORTH = 0.002, 0.25
+"""The gap from which on all work is done, and the least share of it."""
+
 Progress = Callable[[str, "int | None", int], None]
 """Told what is being done now, the best recomputation time so far (ns, None if none) and the bound (ns)."""
 
@@ -65,9 +68,19 @@ class Search:
         """Seconds left, None without a limit."""
         return None if self.deadline is None else max(0.01, self.deadline - time.perf_counter())
 
+    def gap(self) -> float:
+        """How far the best plan may lie above the best one there is, as a share of a step that stores everything."""
+        if self.best is None:
+            return float("inf")
+        return (self.best.found.recompute_ns - self.bound_ns) / max(1, self.problem.store_all_ns)
+
+    def worth(self) -> float:
+        """The share of the effort's work that this gap is worth; all of it where the effort wants no gap at all."""
+        return 1.0 if self.effort.enough == 0 else min(1.0, max(_LEAST_WORTH, self.gap() / _WIDE))
+
     def settled(self) -> bool:
-        """Whether the best plan meets the bound: nothing better exists in the bound's class."""
-        return self.best is not None and self.best.found.recompute_ns <= self.bound_ns
+        """Whether the best plan is proven to be as near the best one there is as the effort asks for."""
+        return self.gap() <= self.effort.enough
 
     def say(self, doing: str) -> None:
         """Report progress."""
@@ -112,13 +125,29 @@ class Search:
             self.lowest_labels = candidate
 
     def round(self, relaxation: Relaxation) -> set[int]:
-        """Offer the roundings of a relaxation; returns the backward positions where those above budget peak."""
+        """Offer the roundings of a relaxation; returns the stages where those above budget peak.
+
+        And where their backwards first run over the budget: a later peak may hide that from the next relaxation.
+        """
         peaks: set[int] = set()
         free = ~self.evaluator.decided
         for threshold in _THRESHOLDS:
             labels = self.evaluator.labels(Label.DROP)
             labels[free & (relaxation.alive >= threshold)] = Label.KEEP
             found = self.offer(labels)
-            if found.peak_nbytes > self.budget_nbytes and found.peak_position >= 0:
-                peaks.add(found.peak_position)
+            if found.peak_nbytes > self.budget_nbytes:
+                in_forward = found.peak_position < 0 and found.peak_event < self.problem.op_count
+                peak = found.peak_event - self.problem.op_count if in_forward else max(0, found.peak_position)
+                peaks |= {peak, *self._first_overrun(labels)}
         return peaks
+
+    def _first_overrun(self, labels: Labels) -> list[int]:
+        """Where most is held of the first backward positions in a row that are over budget; none if none is."""
+        self.evaluator.evaluate(labels)
+        scratch, count = self.evaluator.scratch, len(self.problem.backward_order)
+        backwards = np.flatnonzero(scratch.events < 0)[:count]
+        held = np.cumsum(scratch.memory)[backwards] + self.problem.during_nbytes
+        over = np.append(held > self.budget_nbytes, False)
+        first = int(np.argmax(over))
+        end = first + int(np.argmin(over[first:]))
+        return [first + int(np.argmax(held[first:end]))] if end > first else []

@@ -10,12 +10,25 @@ from .min_cut import MinCut
 from .rotor import Rotor
 from .search import Search
 from .stage_lp import StageLP
+from .stage_sweep import StageSweep
 
 _MAX_STAGES = 14
-_STAGE_WORK = 5000
-"""Stages times ops of the largest LP, a second or two of simplex."""
-_REPAIR_WORK = 1500
-"""Relaxations solved for repair, times ops."""
+_STAGE_OPS = 5000
+"""Stages times ops of the largest LP."""
+_STAGE_WORK = 1_500_000_000
+"""Work of one LP, as linear_program.Simplex counts it: about a second; the duals it has by then prove its bound."""
+_FRESH = 3
+"""Stages that one relaxation may add."""
+_STALLS = 2
+"""Relaxations in a row that may leave the bound where it was, within ..."""
+_RISE = 1e-5
+"""... this share of the step."""
+_REPAIRS = 6
+"""Budgets that repair asks the relaxation about, ..."""
+_REPAIR_WORTH = 0.005
+"""... where the best plan is farther than this share of the step from the bound, ..."""
+_REPAIR_WORK = 3_000_000_000
+"""... with no more than this work, as linear_program.Simplex counts it."""
 _KNAPSACK_OPS = 1500
 _ROUNDING_OPS = 40
 """Largest graphs on which a strategy that others are better than by far is still worth its seconds."""
@@ -23,33 +36,57 @@ _ROUNDING_OPS = 40
 
 def stage_limit(search: Search) -> int:
     """How many stages an LP of this problem may have."""
-    return max(2, min(_MAX_STAGES, _STAGE_WORK // max(1, search.problem.op_count)))
+    return max(2, min(_MAX_STAGES, _STAGE_OPS // max(1, search.problem.op_count)))
 
 
 def generate_rows(search: Search, relaxed: StageLP) -> None:
-    """Solve, round, replay, add the stages where the roundings peak; until they fit or show nothing new."""
-    while not search.out_of_time():
-        search.say(f"bounding with {len(search.stages)} stages")
-        relaxation = relaxed.solve(search.budget_nbytes, sorted(search.stages), search.remaining_s())
+    """Solve, round, replay, add the stages where the roundings peak; until they fit or raise the bound no more.
+
+    Only stages whose memory has a price are kept: others cost iterations, and splitting an interval at them may even
+    lower the bound.
+    """
+    least = _RISE * search.problem.store_all_ns
+    fresh: set[int] = set()
+    tried: set[int] = set()
+    reached, stalled = -least - 1, 0
+    for _ in range(_MAX_STAGES):
+        if search.out_of_time():
+            return
+        stages = search.stages | fresh
+        search.say(f"bounding with {len(stages)} stages")
+        relaxation = relaxed.solve(search.budget_nbytes, sorted(stages), search.remaining_s(), _STAGE_WORK)
         search.bound_ns = max(search.bound_ns, relaxation.bound_ns)
-        if not relaxation.solved:
+        if relaxation.bound_ns > reached + least:
+            reached, stalled, tried = relaxation.bound_ns, 0, set()
+            search.stages = {0, *relaxation.priced}
+        else:
+            stalled, tried = stalled + 1, tried | fresh
+        if not relaxation.solved or search.settled():
             return
-        fresh = sorted(search.round(relaxation) - search.stages)[:3]
-        if not fresh or len(search.stages) >= stage_limit(search):
+        fresh = set(sorted(search.round(relaxation) - search.stages - tried)[:_FRESH])
+        if not fresh or stalled >= _STALLS or len(search.stages) >= stage_limit(search):
             return
-        search.stages.update(fresh)
 
 
 def repair(search: Search, relaxed: StageLP) -> None:
-    """Roundings of the LP under a smaller budget of its own, bisected towards the largest that fits."""
+    """Roundings of the LP under a smaller budget of its own, bisected towards the largest that fits.
+
+    Where one stage is enough the minimum cut has been rounded like this.
+    """
+    worth = search.bound_ns + _REPAIR_WORTH * search.problem.store_all_ns
+    if len(search.stages) < 2 or search.out_of_time():
+        return
+    if search.best is not None and search.best.found.recompute_ns <= worth:
+        return
+    search.say("rounding under smaller budgets")
     low, high = 0.5, 1.0
     floor = search.problem.floor_nbytes
-    for _ in range(max(2, min(6, _REPAIR_WORK // max(1, search.problem.op_count)))):
-        if search.settled() or search.out_of_time():
+    sweep = StageSweep(relaxed, sorted(search.stages), search.budget_nbytes)
+    for _ in range(_REPAIRS):
+        if search.settled() or search.out_of_time() or sweep.work > _REPAIR_WORK:
             return
         middle = (low + high) / 2
-        inner = floor + int((search.budget_nbytes - floor) * middle)
-        relaxation = relaxed.solve(inner, sorted(search.stages), search.remaining_s())
+        relaxation = sweep.solve(floor + int((search.budget_nbytes - floor) * middle), _REPAIR_WORK)
         if not relaxation.solved:
             low = middle
             continue
@@ -88,11 +125,21 @@ def baselines(search: Search) -> None:
             search.offer_sequence(lp_rounding.sequence(evaluator, inner, deadline=search.deadline)[0])
 
 
-def chains(search: Search, chain: Chain, rotor: Rotor) -> None:
-    """Nested recomputation over a chain of blocks, with options within blocks and, as Rotor, without."""
+def rotors(search: Search, rotor: Rotor) -> None:
+    """The chain of whole segments: its plan for the budget, and the lowest where that does not fit."""
+    plans = [rotor.plan(search.budget_nbytes)]
+    if plans[0] is None or plans[0][1].peak_nbytes > search.budget_nbytes:
+        plans.append(rotor.lowest)
+    for found in plans:
+        if found is not None:
+            search.offer_sequence(found[0])
+
+
+def chains(search: Search, chain: Chain) -> None:
+    """Nested recomputation over a chain of blocks, with options within blocks."""
     search.say("solving the chain of blocks")
     if search.effort.refinements and not search.out_of_time():
         chain = chain.refined(search.budget_nbytes, search.effort.refinements)
-    for found in (chain.best(search.budget_nbytes), rotor.plan(search.budget_nbytes), rotor.lowest()):
-        if found is not None:
-            search.offer_sequence(found[0])
+    found = chain.best(search.budget_nbytes)
+    if found is not None:
+        search.offer_sequence(found[0])

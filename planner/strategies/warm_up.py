@@ -44,7 +44,7 @@ def prepare_kernels() -> None:
     chain = Chain(evaluator, effort=0.01)
     chain.refine(budget)
     chain.best(budget)
-    Rotor(evaluator).lowest()
+    assert Rotor(evaluator).lowest
     long = Evaluator(_problem([(op - 1,) if op else () for op in range(_LONG_CHAIN)]))
     greedy.labels(long, long.evaluate(long.labels(Label.KEEP)).peak_nbytes * 2 // 3)
     choose_orders(_problem([(), (0,), (0,), (1,), (2,), (3, 4)]))
