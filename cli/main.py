@@ -15,6 +15,7 @@ from typing import Any
 import click
 from ogc_plan.planner.errors import PlanFormatError, UsageError
 
+from .emit import emit
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, write_to
 from .interrupt import stoppable
 from .options import ModelOptions, check_headroom, model_options, output_options, parse_duration, search_options
@@ -330,6 +331,9 @@ def verify(plan_file: str, model: str | None, **options: Any) -> None:
         _print_json(verdict.data())
     elif not options["quiet"]:
         verdict.print(console(sys.stdout))
+
+
+cli.add_command(emit)
 
 
 @cli.command(add_help_option=False)

@@ -1,0 +1,106 @@
+"""A planned training step as eager PyTorch runs it: what each op saves for its backward, and in which module it sits.
+
+The graph of a plan is that of a traced step. Eager PyTorch differs in what dropout keeps on a CPU (a mask of the
+input's element type instead of one byte per element), and its checkpoint does not care which ops run only once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ogc_plan.planner.backward import CPU_GENERATOR_STATE_NBYTES
+from ogc_plan.planner.graph import Storage
+from ogc_plan.planner.plan_record import Plan
+from ogc_plan.planner.problem import Scope
+from ogc_plan.planner.training import OpCost, TrainingGraph, TrainingOp
+
+SAVES_NOTHING = frozenset({
+    "add", "alias", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy", "cumsum", "detach",
+    "diagonal", "expand", "flip", "lift_fresh", "mean", "movedim", "narrow", "neg", "permute",
+    "pixel_shuffle", "pixel_unshuffle", "repeat", "reshape", "roll", "rsub", "select", "slice", "split",
+    "split_with_sizes", "squeeze", "stack", "sub", "sum", "t", "transpose", "tril", "triu", "unbind", "unfold",
+    "unsafe_split", "unsqueeze", "upsample_bicubic2d", "upsample_bilinear2d", "upsample_linear1d",
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_trilinear3d", "view",
+    "_reshape_alias", "_to_copy", "_unsafe_view",
+    "Add", "Cast", "CastLike", "Concat", "Expand", "Flatten", "Identity", "Neg", "Pad", "ReduceMean", "ReduceSum",
+    "Reshape", "Slice", "Split", "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Unsqueeze",
+})  # fmt: skip
+"""Ops, by aten and ONNX name, for whose backward autograd saves no tensor at all, not even a parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class EagerStep:
+    """``paths`` has the module path of each op, ``saves`` whether autograd saves any tensor for its backward.
+
+    ``state_nbytes`` is the generator state that every checkpointed call keeps (0 where that is no device memory).
+    ``counters`` are ops that count the batches of a batch norm: a checkpoint runs them again, which changes nothing
+    but the count; other ops that must run once cannot be recomputed.
+    """
+
+    graph: TrainingGraph
+    costs: tuple[OpCost, ...]
+    scope: Scope
+    paths: tuple[str, ...]
+    saves: tuple[bool, ...]
+    state_nbytes: int
+    counters: frozenset[int]
+
+
+def eager_step(plan: Plan) -> EagerStep:
+    """The step of a plan as eager PyTorch runs it."""
+    source = plan.model.annotations
+    on_cpu = source is not None and source.device.startswith("cpu")
+    graph = plan.graph
+    paths = _paths(plan)
+    counters = frozenset(_counters(graph.ops, paths))
+    storages = _with_float_masks(graph) if on_cpu else graph.storages
+    ops = tuple(replace(op, once=False) if index in counters else op for index, op in enumerate(graph.ops))
+    return EagerStep(
+        replace(graph, storages=storages, ops=ops),
+        plan.costs,
+        Scope(plan.budget.scope),
+        paths,
+        tuple(_saves(op) for op in graph.ops),
+        CPU_GENERATOR_STATE_NBYTES if on_cpu else 0,
+        counters,
+    )
+
+
+def _paths(plan: Plan) -> tuple[str, ...]:
+    """The module path of each op. An op that makes nothing (a view with a backward) goes with the op before it."""
+    of_storage = dict(plan.modules)
+    paths: list[str] = []
+    for op in plan.graph.ops:
+        before = paths[-1] if paths else ""
+        paths.append(of_storage.get(plan.graph.storages[op.writes[0]].name, "") if op.writes else before)
+    return tuple(paths)
+
+
+def _saves(op: TrainingOp) -> bool:
+    """Whether autograd saves anything for the backward of an op, if only a parameter; in doubt it does."""
+    return op.backward is not None and bool(op.backward.reads or op.op_type not in SAVES_NOTHING)
+
+
+def _with_float_masks(graph: TrainingGraph) -> tuple[Storage, ...]:
+    storages = list(graph.storages)
+    for op in graph.ops:
+        if op.op_type == "native_dropout" and len(op.writes) == 2:
+            made, mask = op.writes
+            storages[mask] = replace(storages[mask], nbytes=max(storages[made].nbytes, storages[mask].nbytes))
+    return tuple(storages)
+
+
+def _counters(ops: tuple[TrainingOp, ...], paths: tuple[str, ...]) -> Iterable[int]:
+    norms = {path for op, path in zip(ops, paths, strict=True) if "batch_norm" in op.op_type}
+    for index, (op, path) in enumerate(zip(ops, paths, strict=True)):
+        if op.once and op.op_type == "add" and op.backward is None and path in norms:
+            yield index
+
+
+def batch_norms(step: EagerStep, again: Iterable[int]) -> dict[str, int]:
+    """Module path of each batch norm among the ops that run again -> how often it runs in a step."""
+    kinds = ("batch_norm", "BatchNormalization")
+    runs = Counter(step.paths[i] for i in again if any(kind in step.graph.ops[i].op_type for kind in kinds))
+    return {path: count + 1 for path, count in runs.items()}

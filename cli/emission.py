@@ -1,0 +1,111 @@
+"""`ogc-plan emit`: a plan for other runtimes, where it is written, and what was predicted of it, in words."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ogc_plan.adapters.torch_checkpoint.called import called_modules
+from ogc_plan.adapters.torch_checkpoint.emitting import Emission, select_ops, wrap_modules
+from ogc_plan.adapters.torch_checkpoint.module_list import module_list, prediction
+from ogc_plan.adapters.torch_checkpoint.policy_file import policy_file
+from ogc_plan.planner.errors import StorageError
+from ogc_plan.planner.plan_record import Plan
+from ogc_plan.planner.units import format_both
+
+from .files import STDIO, print_bytes
+from .report import SCOPES, field, name_of, percent
+from .terminal import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SHOWN = 6
+_REFUSED = "choose another -o path"
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """One emission, its target (``torch-modules`` or ``torch-sac``) and its text."""
+
+    emission: Emission
+    target: str
+    text: str
+
+    def write(self, path: str) -> None:
+        """Write the text to a file, whole or not at all, to stdout (``-``) or into a pipe or device."""
+        content = self.text.encode("ascii")
+        if path == STDIO:
+            print_bytes(content)
+            return
+        place = Path(os.path.realpath(path))
+        temporary = None
+        try:
+            if place.exists() and not place.is_file():
+                place.write_bytes(content)
+                return
+            mode = place.stat().st_mode & 0o777 if place.exists() else None
+            handle, temporary = tempfile.mkstemp(prefix=".emit.", suffix=".tmp", dir=place.parent)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask if mode is None else mode)
+            os.replace(temporary, place)
+            temporary = None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise StorageError(f"cannot write {path!r}: {error.strerror or error}", remedy=_REFUSED) from error
+        finally:
+            if temporary is not None:
+                Path(temporary).unlink(missing_ok=True)
+
+    def data(self) -> dict[str, Any]:
+        """For programs; bytes and ns."""
+        made = self.emission.made
+        return {
+            "to": self.target,
+            **prediction(self.emission),
+            "modules": list(self.emission.paths),
+            "saved_ops": sum(len(entry.saved) for entry in made.wrapped),
+            "batch_norms": self.emission.batch_norms,
+        }
+
+    def print(self, out: Console, written: str) -> None:
+        """For people."""
+        emission = self.emission
+        plan, made, whole = emission.plan, emission.made, emission.unwrapped
+        saved = sum(len(entry.saved) for entry in made.wrapped)
+        field(out, "plan", f"made for {name_of(plan.model.file)}, {percent(plan.time.overhead)} more time")
+        paths = [one_line(path, 60) for path in emission.paths]
+        shown = ", ".join(paths[:_SHOWN]) + (f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else "")
+        field(out, "wrapped", f"{len(paths)} of {emission.candidates} modules: {shown}" if paths else "no module")
+        if self.target == "torch-sac":
+            field(out, "saved", f"the outputs of {saved} ops in them")
+        peaks = f"{format_both(made.peak_nbytes)} predicted, {format_both(whole.peak_nbytes)} unwrapped"
+        field(out, "peak", f"{peaks} ({SCOPES[plan.budget.scope]})")
+        share = percent(made.peak_nbytes / max(1, plan.budget.nbytes))
+        field(out, "budget", f"{format_both(plan.budget.nbytes)}, {share} used")
+        field(out, "more time", f"{percent(emission.overhead)} of a step, {plan.time.source}")
+        if emission.batch_norms:
+            norms = f"{len(emission.batch_norms)} batch norms run again, and move their statistics each time"
+            field(out, "note", norms)
+        field(out, "written", written)
+
+
+def emitted(plan: Plan, model: str, target: str, output: str) -> Emitted:
+    """Make what ``target`` names of a plan that has been verified against the file ``model``.
+
+    Raises what `wrap_modules` and `select_ops` raise.
+    """
+    called = called_modules(model)
+    if target == "torch-sac":
+        emission = select_ops(plan, called)
+        return Emitted(emission, target, policy_file(emission))
+    emission = wrap_modules(plan, called)
+    named = "modules.json" if output == STDIO else Path(output).name
+    return Emitted(emission, target, module_list(emission, named))

@@ -1,0 +1,65 @@
+"""The command `ogc-plan emit`: a plan for PyTorch's own checkpoint, for clusters and other code bases."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import click
+from ogc_plan.planner.errors import PlanFormatError, UsageError
+
+from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan
+from .options import output_options
+from .terminal import activity, console
+
+
+@click.command(add_help_option=False)
+@click.argument("plan_file", metavar="PLAN")
+@click.argument("model", metavar="MODEL")
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["torch-modules", "torch-sac"]),
+    required=True,
+    help="JSON with the modules to wrap in torch.utils.checkpoint, or Python with a selective policy for them.",
+)
+@click.option("-o", "--output", metavar="PATH", default=STDIO, help="Write it there instead of to standard output.")
+@output_options()
+def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
+    """A plan for PyTorch's own checkpoint: modules to wrap, or a policy.
+
+    The modules of MODEL are chosen anew so that PLAN's budget holds with torch's checkpoint around them, which can
+    do less than a plan: the peak printed is that of what is emitted.
+    """
+    output, data = options["output"], options["format"] == "json"
+    if plan_file == STDIO and model == STDIO:
+        raise UsageError("plan and model cannot both come from standard input", remedy="name one of the files")
+    check_target(output, model)
+    named = STDIO not in (output, plan_file) and os.path.exists(output) and os.path.exists(plan_file)
+    if named and os.path.samefile(output, plan_file):
+        raise UsageError(f"-o {output!r} would overwrite the plan", remedy="choose another -o path")
+    with activity(options["quiet"]) as spinner, readable(plan_file) as path, readable(model) as source:
+        spinner.now(f"replaying {plan_file}")
+        from ogc_plan.planner import pipeline
+        from ogc_plan.planner.plan_reader import read_plan
+
+        from .emission import emitted
+        from .verification import rebuild
+
+        if not is_plan(path):
+            raise PlanFormatError(
+                f"{plan_file!r} is not a plan", remedy="name the plan first: ogc-plan emit PLAN MODEL --to TARGET"
+            )
+        refuse_plan(source, model)
+        made = read_plan(path)
+        pipeline.verify(made, rebuild(made, source, model))
+        spinner.now("choosing modules")
+        result = emitted(made, source, target, output)
+        result.write(output)
+    if data and output != STDIO:
+        print_bytes((json.dumps(result.data(), indent=1) + "\n").encode("ascii"))
+    if not options["quiet"]:
+        people = sys.stderr if data or output == STDIO else sys.stdout
+        result.print(console(people), "to standard output" if output == STDIO else output)
