@@ -23,15 +23,17 @@ class Source:
     batch: int | None = None
 
     def file(self, folder: Path) -> Path:
-        """The ONNX file, written into ``folder`` unless the onnx package ships it. Exports need torch."""
+        """The ONNX file, written into ``folder`` once unless the onnx package ships it. Exports need torch."""
         kind, _, name = self.name.partition("-")
         if kind == "light":
             return light_path(name)
-        path = folder / f"{self.name}.onnx"
-        if kind == "torch":
-            subprocess.run([sys.executable, "-m", "models.export", name, "-o", str(path)], check=True)
-        else:
-            write(self.name, path)
+        path, unfinished = folder / f"{self.name}.onnx", folder / f"{self.name}.unfinished.onnx"
+        if not path.exists():
+            if kind == "torch":
+                subprocess.run([sys.executable, "-m", "models.export", name, "-o", str(unfinished)], check=True)
+            else:
+                write(self.name, unfinished)
+            unfinished.replace(path)
         return path
 
 

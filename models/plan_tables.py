@@ -1,69 +1,16 @@
-"""The results of the plan benchmark as Markdown: overheads and gaps, the best other strategy, seconds and memory."""
+"""The results of the plan benchmark as Markdown: overheads and gaps, the higher effort, the best other strategy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from models.plan_extent import EXTENT, FIXED_PLANS, SHARES
+from models.plan_cells import COLUMNS, Cell, Results, cells, percent, retried
+from models.plan_extent import BASE, FIXED_PLANS, HARDER
+from models.plan_targets import CLOSE, GAPS
 from models.result_table import table
-
-Results = dict[str, dict[str, Any]]
 
 LEVELS = (0.001, 0.005, 0.01)
 """Gaps, as shares of a step, up to which cells are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """`optimal` on one graph within one budget, ``label`` its column."""
-
-    graph: str
-    label: str
-    row: dict[str, Any]
-
-    @property
-    def infeasible(self) -> bool:
-        """Whether it is proven that no plan exists."""
-        return bool(self.row["status"] == "proven infeasible")
-
-    @property
-    def gap(self) -> float | None:
-        """Overhead above the proven bound, a share of a step to nine digits; None without a plan."""
-        return None if self.row["overhead"] is None else round(self.row["overhead"] - self.row["bound"], 9)
-
-
-def row_of(entry: dict[str, Any], strategy: str, share: float) -> dict[str, Any]:
-    """The row of a budgeted strategy at a share of the store-all peak. Raises StopIteration where it was not run."""
-    found: dict[str, Any] = next(r for r in entry["rows"] if r["strategy"] == strategy and r["share"] == share)
-    return found
-
-
-def cells(results: Results) -> Iterator[Cell]:
-    """Every budget that `optimal` was given, in the order of the columns; re-plans and matched peaks are not."""
-    for name, entry in results.items():
-        for row in entry["rows"]:
-            if row["strategy"] == "optimal" and row["share"] is not None:
-                yield Cell(name, f"{round(100 * row['share'])}%", row)
-            elif row["strategy"] == "optimal" and row.get("minimum"):
-                yield Cell(name, "min", row)
-
-
-def percent(value: float | None) -> str:
-    """A share in percent with two digits, without the sign."""
-    return "-" if value is None else f"{100 * value:.2f}"
-
-
-def _text(cell: Cell) -> str:
-    if cell.infeasible:
-        return "infeasible"
-    if cell.gap is None:
-        return "open"
-    return f"{percent(cell.row['overhead'])} ({percent(cell.gap)})"
-
-
-COLUMNS = (*(f"{share}%" for share in SHARES), "min")
 
 
 def _grid(results: Results, text: dict[tuple[str, str], str], first: dict[str, list[str]], header: list[str]) -> str:
@@ -72,17 +19,44 @@ def _grid(results: Results, text: dict[tuple[str, str], str], first: dict[str, l
 
 
 def overheads(results: Results) -> str:
-    """Overhead of `optimal` in % of a store-all step, in brackets the gap to the proven bound; a row per graph."""
-    text = {(cell.graph, cell.label): _text(cell) for cell in cells(results)}
-    for cell in cells(results):
+    """Overhead of `optimal` in % of a store-all step, in brackets the gap to the proven bound; a row per graph.
+
+    A star marks the plans of the higher effort, which stand in the place of those that miss their target.
+    """
+    text = {}
+    for cell in cells(results, harder=True):
+        text[cell.graph, cell.label] = cell.text()
         if cell.label == "min" and cell.row["peak_nbytes"] is not None:
             share = cell.row["peak_nbytes"] / results[cell.graph]["store_all_nbytes"]
-            text[cell.graph, "min"] = f"{100 * share:.1f}%: {_text(cell)}"
+            text[cell.graph, "min"] = f"{100 * share:.1f}%: {cell.text()}"
     first = {
         name: [f"{entry['ops']:,}", f"{100 * entry['floor_nbytes'] / entry['store_all_nbytes']:.1f}%"]
         for name, entry in results.items()
     }
     return _grid(results, text, first, ["graph", "ops", "floor"])
+
+
+def harder(results: Results) -> str:
+    """What the higher effort made of each cell whose target was missed, and the processor seconds of both."""
+    header = ["graph", "budget", BASE, HARDER, f"{BASE}, CPU s", f"{HARDER}, CPU s"]
+    rows = [
+        [
+            first.graph,
+            first.label,
+            first.text(),
+            second.text().removesuffix("*"),
+            f"{first.row['cpu_s']:.0f}",
+            f"{second.row['cpu_s']:.0f}",
+        ]
+        for first, second in retried(results)
+    ]
+    return table(header, rows)
+
+
+def legend(results: Results) -> str:
+    """What the stars of `overheads` mean; empty where it has none."""
+    count = len(retried(results))
+    return f"\\* with `--effort {HARDER}`, where effort {BASE} misses its target (cells: {count})." if count else ""
 
 
 def best_other(entry: dict[str, Any], cell: Cell) -> tuple[str, float] | None:
@@ -105,27 +79,13 @@ def others(results: Results) -> str:
     return _grid(results, text, {name: [] for name in results}, ["graph"])
 
 
-def effort(results: Results) -> str:
-    """Seconds of `optimal` for each budget, of planning again for another budget, of reading; peak RSS in MB."""
-    text = {(cell.graph, cell.label): f"{cell.row['seconds']:.1f}" for cell in cells(results)}
-    header = ["graph", "read", *COLUMNS, "again", "RSS MB"]
-    rows = [
-        [
-            name,
-            f"{entry['read_s']:.1f}",
-            *(text.get((name, column), "") for column in COLUMNS),
-            f"{entry['replan_s']:.1f}",
-            f"{entry['peak_rss_mb']:.0f}",
-        ]
-        for name, entry in results.items()
-    ]
-    return table(header, rows)
+def counts(results: Results, *, harder: bool = False) -> str:
+    """How many cells of each budget, and of all, have a gap of at most each of LEVELS; open cells have none.
 
-
-def counts(results: Results) -> str:
-    """How many cells of each budget, and of all, have a gap of at most each of LEVELS; open cells have none."""
+    ``harder``: as in `cells`.
+    """
     header = ["budget", "cells", *(f"gap <= {100 * level:g}%" for level in LEVELS), "larger", "no plan found"]
-    feasible = [cell for cell in cells(results) if not cell.infeasible]
+    feasible = [cell for cell in cells(results, harder=harder) if not cell.infeasible]
     rows = []
     for label in (*COLUMNS, "all"):
         own = [cell for cell in feasible if label in (cell.label, "all")]
@@ -135,16 +95,53 @@ def counts(results: Results) -> str:
     return table(header, rows)
 
 
+def summary(results: Results) -> str:
+    """The counts of the default effort alone, and those with the higher effort where it was tried."""
+    parts = [targets(results), counts(results)]
+    if retried(results):
+        parts[1:] = [f"Effort {BASE} alone:", parts[1], f"With `--effort {HARDER}` in the cells marked *:"]
+        parts.append(counts(results, harder=True))
+    return "\n\n".join(parts)
+
+
+def targets(results: Results) -> str:
+    """The target of each budget, in how many cells it is met, and in how many with next to no gap."""
+    widths = sorted(set(GAPS.values()))
+    held = {width: [f"{share}%" for share in GAPS if GAPS[share] == width] for width in widths}
+    named = ", of at most ".join(f"{100 * width:g}% of a step at {', '.join(held[width])}" for width in widths)
+
+    def met(harder: bool) -> tuple[int, int, int, int]:
+        own = [cell for cell in cells(results, harder=harder) if not cell.infeasible]
+        aimed = [cell for cell in own if any(cell.label in labels for labels in held.values())]
+        narrow = [cell for cell in own if cell.label in held[widths[0]]]
+        close = [cell for cell in narrow if cell.gap is not None and cell.gap <= CLOSE]
+        return sum(not cell.missed for cell in aimed), len(aimed), len(close), len(narrow)
+
+    (first, count, close, narrow), (second, _, closer, _) = met(harder=False), met(harder=True)
+    again = bool(retried(results))
+    return (
+        f"Target: a gap of at most {named}. Met in {first} of {count} cells"
+        + (f", in {second} with `--effort {HARDER}` where it is missed" if again else "")
+        + f". At {', '.join(held[widths[0]])} the gap is at most {100 * CLOSE:g}% in {close}"
+        + (f" ({closer})" if again else "")
+        + f" of {narrow} cells."
+    )
+
+
 def wide(results: Results) -> str:
-    """The cells with a gap above each of LEVELS but the first, widest first, and those without a plan."""
-    gaps = [(cell.gap, f"{cell.graph} at {cell.label}") for cell in cells(results) if cell.gap is not None]
+    """The cells with a gap above each of LEVELS but the first, widest first, and those without a plan.
+
+    Where the higher effort was tried, its plan counts.
+    """
+    shown = list(cells(results, harder=True))
+    gaps = [(cell.gap, f"{cell.graph} at {cell.label}") for cell in shown if cell.gap is not None]
     lines = []
     for low, high in zip(LEVELS[1:], (*LEVELS[2:], None), strict=True):
         found = sorted((pair for pair in gaps if low < pair[0] <= (high or pair[0])), key=lambda pair: -pair[0])
         named = ", ".join(f"{where} ({percent(gap)})" for gap, where in found)
         up_to = f" and up to {100 * high:g}%" if high else ""
         lines.append(f"Gaps above {100 * low:g}%{up_to} of a step: {named or 'none'}.")
-    missing = [f"{cell.graph} at {cell.label}" for cell in cells(results) if cell.gap is None and not cell.infeasible]
+    missing = [f"{cell.graph} at {cell.label}" for cell in shown if cell.gap is None and not cell.infeasible]
     return "\n".join([*reversed(lines), f"Above the floor with no plan found: {', '.join(missing) or 'none'}."])
 
 
@@ -179,26 +176,3 @@ def fixed(results: Results) -> str:
             texts.append(f"{share:.0f}%: {percent(own['overhead'])} vs {percent(matched[strategy]['overhead'])}")
         rows.append(texts)
     return table(["graph", *names], rows)
-
-
-def report(results: Results) -> str:
-    """All tables with what they show."""
-    return "\n\n".join(
-        [
-            "Budgets are shares of the activation peak of a step that stores everything; `min` is the smallest peak "
-            "found, given before its overhead. Overheads are recomputation in % of such a step.",
-            EXTENT,
-            "## `optimal`: overhead (gap to the proven bound)",
-            overheads(results),
-            counts(results),
-            wide(results),
-            "## The best other strategy within the same budget",
-            beaten(results),
-            others(results),
-            "## Seconds of one solve, and memory",
-            "`again`: planning for 45% after 50% of the same prepared graph; RSS: of reading and all solves.",
-            effort(results),
-            "## Strategies without a budget: own peak and overhead, and `optimal` within that peak",
-            fixed(results),
-        ]
-    )

@@ -1,4 +1,4 @@
-"""The plan benchmark: what it runs, that it can be cut short and taken up again, and that its tables count right."""
+"""The plan benchmark: what it runs, and that it can be cut short and taken up again."""
 
 from __future__ import annotations
 
@@ -13,96 +13,26 @@ from ogc_plan.planner import load_model
 from ogc_plan.planner.problem import Problem, Scope
 from ogc_plan.planner.strategies import STRATEGIES, greedy
 
-from models import plan_benchmark, plan_measure
+from models import plan_benchmark, plan_measure, plan_targets
+from models.light import light_path
+from models.plan_cells import cells, retried
 from models.plan_extent import SHARES, Extent
 from models.plan_graphs import SOURCES, Source
-from models.plan_tables import beaten, best_other, cells, counts, overheads, report, wide
+from models.plan_tables import beaten
+from models.plan_targets import SIZES, size_of
+from models.plan_times import times
 from tests.onnx_files import write_perceptron
 
 BATCH = 4096
 
 
-def row(strategy: str, share: float | None, overhead: float | None, bound: float | None = None, **more: Any) -> Any:
-    """A row of results; the budget is the share of 1000 bytes, and so is the peak unless told."""
-    budget = None if share is None else int(1000 * share)
-    made = {"strategy": strategy, "share": share, "budget_nbytes": budget, "status": "feasible", "seconds": 1.0}
-    peak = None if overhead is None else budget
-    return {**made, "peak_nbytes": peak, "overhead": overhead, "bound": bound, "smallest_nbytes": 300, **more}
-
-
-def entry(*rows: Any) -> dict[str, Any]:
-    return {
-        "ops": 12, "floor_nbytes": 250, "store_all_nbytes": 1000, "read_s": 0.1, "replan_s": 0.5, "peak_rss_mb": 99.0,
-        "rows": list(rows),
-    }  # fmt: skip
-
-
-RESULTS = {
-    "one": entry(
-        row("optimal", 0.8, 0.0205, 0.02),
-        row("optimal", 0.6, 0.10, 0.08),
-        row("optimal", 0.2, None, 0.0, status="proven infeasible"),
-        row("optimal", None, 0.3, 0.295, minimum=True, peak_nbytes=260),
-        row("optimal", None, 0.5, 0.1, replanned=True, budget_nbytes=450),
-        row("greedy", 0.8, 0.03),
-        row("greedy", 0.6, 0.09),
-        row("ogc", None, 0.025, peak_nbytes=700),
-        row("speed", None, 0.0, peak_nbytes=900),
-    ),
-    "two": entry(row("optimal", 0.8, 0.05, 0.0485), row("optimal", 0.3, None, 0.0, status="unknown")),
-}
-
-
-class TestTables:
-    def test_cells_are_the_budgets_that_were_asked_for_and_no_others(self) -> None:
-        labels = [(cell.graph, cell.label) for cell in cells(RESULTS)]
-        assert labels == [
-            ("one", "80%"),
-            ("one", "60%"),
-            ("one", "20%"),
-            ("one", "min"),
-            ("two", "80%"),
-            ("two", "30%"),
-        ]
-
-    def test_cells_are_counted_by_their_gap(self) -> None:
-        lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in counts(RESULTS).splitlines()[2:]]
-        assert [line for line in lines if line[1] != "0"] == [
-            ["80%", "2", "1", "2", "2", "0", "0"],
-            ["60%", "1", "0", "0", "0", "1", "0"],
-            ["30%", "1", "0", "0", "0", "0", "1"],
-            ["min", "1", "0", "1", "1", "0", "0"],
-            ["all", "5", "1", "3", "3", "1", "1"],
-        ]
-
-    def test_wide_gaps_and_open_cells_are_named(self) -> None:
-        assert wide(RESULTS).splitlines() == [
-            "Gaps above 1% of a step: one at 60% (2.00).",
-            "Gaps above 0.5% and up to 1% of a step: none.",
-            "Above the floor with no plan found: two at 30%.",
-        ]
-
-    @pytest.mark.parametrize(("position", "best"), [(0, ("ogc", 0.025)), (1, ("greedy", 0.09)), (3, None)])
-    def test_the_best_other_strategy_fits_the_budget(self, position: int, best: Any) -> None:
-        assert best_other(RESULTS["one"], list(cells(RESULTS))[position]) == best
-
-    def test_a_better_other_strategy_is_told(self) -> None:
-        assert "Of 2 cells where another strategy has a plan, it has a better one in: one at 60% (greedy)." in beaten(
-            RESULTS
-        )
-
-    @pytest.mark.parametrize("text", ["2.05 (0.05)", "infeasible", "26.0%: 30.00 (0.50)", "open"])
-    def test_the_table_of_overheads_has_a_text_for_every_outcome(self, text: str) -> None:
-        assert text in overheads(RESULTS)
-
-
 class TestExtent:
     def test_small_graphs_get_everything(self) -> None:
-        assert Extent.of(100) == Extent(SHARES, SHARES, SHARES, True)
+        assert Extent.of(100) == Extent(SHARES, SHARES, True, True)
 
     def test_larger_graphs_never_get_more(self) -> None:
-        extents = [Extent.of(ops) for ops in (100, 401, 751, 1501, 4001)]
-        sizes = [(len(e.own), len(e.quick), len(e.slow), e.matched) for e in extents]
+        extents = [Extent.of(ops) for ops in (100, 401, 751, 1501)]
+        sizes = [(len(e.quick), len(e.slow), e.matched, e.harder) for e in extents]
         assert all(a >= b for few in zip(*sizes, strict=True) for a, b in pairwise(few))
 
 
@@ -116,9 +46,36 @@ def measured(path: Path) -> dict[str, Any]:
     return plan_measure.measure(str(path), BATCH, "h200", "fast")
 
 
+@pytest.fixture(scope="module")
+def timed(path: Path) -> dict[str, Any]:
+    return times(str(path), BATCH, "h200", "fast")
+
+
 @pytest.fixture
 def problem(path: Path) -> Problem:
     return load_model(path, batch=BATCH).problem(Scope.ACTIVATIONS)
+
+
+class TestTimes:
+    def test_half_comes_first_and_then_every_other_budget_above_the_floor(
+        self, timed: dict[str, Any], measured: dict[str, Any]
+    ) -> None:
+        floor = 100 * measured["floor_nbytes"] / measured["store_all_nbytes"]
+        assert [100 * plan["share"] for plan in timed["plans"]] == [
+            share for share in (50, 80, 60, 40, 30, 20) if share >= floor
+        ]
+
+    def test_only_the_first_plan_is_one(self, timed: dict[str, Any]) -> None:
+        assert [plan["first"] for plan in timed["plans"]] == [True] + [False] * (len(timed["plans"]) - 1)
+
+    def test_the_first_plan_is_that_of_a_solve_from_nothing(
+        self, timed: dict[str, Any], measured: dict[str, Any]
+    ) -> None:
+        fresh = next(cell.row["overhead"] for cell in cells({"it": measured}) if cell.label == "50%")
+        assert timed["plans"][0]["overhead"] == fresh
+
+    def test_a_graph_that_must_store_everything_has_no_plan_to_time(self) -> None:
+        assert times(str(light_path("zfnet512")), 32, "h200", "fast")["plans"] == []
 
 
 class TestMeasure:
@@ -131,8 +88,15 @@ class TestMeasure:
     def test_no_other_strategy_is_better(self, measured: dict[str, Any]) -> None:
         assert beaten({"it": measured}).endswith("in: none.")
 
-    def test_the_report_takes_it(self, measured: dict[str, Any]) -> None:
-        assert "## Seconds" in report({"it": measured})
+    def test_without_the_default_effort_none_is_tried_again(self, measured: dict[str, Any]) -> None:
+        assert retried({"it": measured}) == []
+
+    def test_what_misses_its_target_is_planned_with_high_effort_too(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(plan_targets, "GAPS", {60: -1.0})
+        again = retried({"it": plan_measure.measure(str(path), BATCH, "h200", "default")})
+        assert [(second.label, second.row["effort"]) for _, second in again] == [("60%", "high")]
 
     def test_a_strategy_that_takes_too_long_is_ended(self, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plan_measure, "LIMIT_S", 0.2)
@@ -147,7 +111,17 @@ class TestMeasure:
 
 def test_what_was_planned_is_not_planned_again(tmp_path: Path) -> None:
     (tmp_path / "kept.json").write_text(json.dumps({"ops": 3}))
-    assert plan_benchmark.planned(Source("kept", ""), tmp_path, "h200", "default") == {"ops": 3}
+    assert plan_benchmark.planned(Source("kept", "here"), tmp_path, "h200", "default") == {"origin": "here", "ops": 3}
+
+
+def test_what_was_timed_is_not_timed_again(tmp_path: Path) -> None:
+    (tmp_path / "kept.times.json").write_text(json.dumps({"read_s": 3}))
+    assert plan_benchmark.timed(Source("kept", ""), tmp_path, "h200", "default") == {"read_s": 3}
+
+
+def test_a_graph_is_written_once(tmp_path: Path) -> None:
+    (tmp_path / "gpt12.onnx").write_bytes(b"as it was")
+    assert SOURCES["gpt12"].file(tmp_path).read_bytes() == b"as it was"
 
 
 def test_other_options_have_results_of_their_own() -> None:
@@ -156,3 +130,8 @@ def test_other_options_have_results_of_their_own() -> None:
 
 def test_every_graph_of_the_catalogue_has_one_name_and_an_origin() -> None:
     assert [name for name, source in SOURCES.items() if name != source.name or not source.origin] == []
+
+
+def test_every_size_of_graph_has_seconds_to_be_held_to() -> None:
+    asked = [("a", 700), ("a", 701), ("a", 3500), ("transformer_repeated", 9995), ("transformer_varied", 9995)]
+    assert [size_of(*graph) for graph in asked] == list(SIZES)

@@ -1,0 +1,85 @@
+"""Time `optimal` on one graph with the machine to itself: the first plan, then plans for other budgets; print JSON.
+
+    python -m models.plan_times FILE --batch 32
+
+A solve keeps two threads busy, so times of solves that run side by side say little. Nothing else may run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from typing import Any
+
+from ogc_plan.planner.model import load_model
+from ogc_plan.planner.problem import Scope
+from ogc_plan.planner.solving import Solver
+from ogc_plan.planner.strategies.warm_up import prepare_kernels
+
+from models.light import light_path
+from models.plan_extent import BASE, FIRST, SHARES
+
+TIMED = (
+    "Wall seconds, taken after everything else, one graph at a time and nothing beside it, in a process that has "
+    "loaded its kernels and planned a small network before. First plan: preparing the graph, and planning for "
+    f"{FIRST}% (or the smallest budget above the floor, where that is more). Re-plan: planning the same prepared graph "
+    "for another budget; budgets below the floor, which are refused at once, are not timed. Reading the file is in "
+    "neither. RSS: the peak of that process."
+)
+"""How the times were taken, in words."""
+
+
+def warm() -> None:
+    """Compile or load every kernel and import what solves import: plan VGG-19 quickly."""
+    prepare_kernels()
+    model = load_model(light_path("vgg19"), batch=32)
+    Solver(effort="fast").solve(model.problem(Scope.ACTIVATIONS), model.store_all().peak_activation_nbytes * 4 // 5)
+
+
+def times(path: str, batch: int | None, device: str, effort: str) -> dict[str, Any]:
+    """Seconds of reading (``read_s``) and of each plan in the order they were made, and the peak RSS in MB."""
+    warm()
+    started = time.perf_counter()
+    model = load_model(path, batch=batch, device=device)
+    problem = model.problem(Scope.ACTIVATIONS)
+    read_s = time.perf_counter() - started
+    whole, floor = model.store_all().peak_activation_nbytes, model.problem(Scope.ACTIVATIONS).floor_nbytes
+    feasible = [share for share in SHARES if whole * share // 100 >= floor]
+    first = max(FIRST, min(feasible, default=FIRST))
+    solver = Solver(effort=effort)
+    prepared = solver.prepared(problem)  # nothing yet: the first solve prepares what it uses
+    plans: list[dict[str, Any]] = []
+    for share in sorted(feasible, key=lambda share: (share != first, -share)):
+        wall, cpu = time.perf_counter(), time.process_time()
+        solution = solver.solve(prepared, whole * share // 100)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        found = solution.decisions is not None
+        plans.append(
+            {
+                "share": share / 100,
+                "first": not plans,
+                "overhead": solution.objective_ns / problem.store_all_ns if found else None,
+                "seconds": round(wall, 3),
+                "cpu_s": round(cpu, 3),
+            }
+        )
+    peak_rss_mb = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+    return {"read_s": round(read_s, 3), "peak_rss_mb": peak_rss_mb, "plans": plans}
+
+
+def main() -> None:
+    """Time the file of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--device", default="h200")
+    parser.add_argument("--effort", default=BASE)
+    options = parser.parse_args()
+    json.dump(times(options.file, options.batch, options.device, options.effort), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
