@@ -14,6 +14,9 @@ from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_p
 from .options import output_options
 from .terminal import activity, console
 
+USUAL = {"torch-modules": "modules.json", "torch-sac": "policy.py"}
+"""The file name that remedies propose for each target."""
+
 
 @click.command(add_help_option=False)
 @click.argument("plan_file", metavar="PLAN")
@@ -21,7 +24,7 @@ from .terminal import activity, console
 @click.option(
     "--to",
     "target",
-    type=click.Choice(["torch-modules", "torch-sac"]),
+    type=click.Choice(list(USUAL)),
     required=True,
     help="JSON with the modules to wrap in torch.utils.checkpoint, or Python with a selective policy for them.",
 )
@@ -36,10 +39,13 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
     output, data = options["output"], options["format"] == "json"
     if plan_file == STDIO and model == STDIO:
         raise UsageError("plan and model cannot both come from standard input", remedy="name one of the files")
-    check_target(output, model)
+    usual = USUAL[target]
+    check_target(output, model, usual=usual)
     named = STDIO not in (output, plan_file) and os.path.exists(output) and os.path.exists(plan_file)
     if named and os.path.samefile(output, plan_file):
-        raise UsageError(f"-o {output!r} would overwrite the plan", remedy="choose another -o path")
+        raise UsageError(f"-o {output!r} would overwrite the plan", remedy=f"write -o {usual}")
+    if data and output == STDIO and target == "torch-sac":
+        raise UsageError("--format json leaves no standard output for the policy", remedy=f"write -o {usual}")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path, readable(model) as source:
         spinner.now(f"replaying {plan_file}")
         from ogc_plan.planner import pipeline

@@ -69,19 +69,22 @@ def refuse_plan(path: str, shown: str) -> None:
         raise UsageError(f"{shown!r} is not an ONNX model but JSON", remedy="look at a plan with: ogc-plan show PLAN")
 
 
-def check_target(path: str, model: str = STDIO) -> None:
-    """Refuse, before any work, a path a plan cannot be written to, and one that is the model itself."""
+def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json") -> None:
+    """Refuse, before any work, a path nothing can be written to, and one that is the model itself.
+
+    ``usual`` is the name that remedies propose.
+    """
     if path == STDIO:
         return
     if model != STDIO and os.path.exists(path) and os.path.exists(model) and os.path.samefile(path, model):
-        raise UsageError(f"-o {path!r} would overwrite the model", remedy="write -o plan.json")
+        raise UsageError(f"-o {path!r} would overwrite the model", remedy=f"write -o {usual}")
     target = Path(path)
     try:
         mode = target.stat().st_mode if os.path.lexists(target) and target.exists() else None
     except (OSError, ValueError) as error:
         raise StorageError(f"cannot write {path!r}: {error}", remedy="choose another -o path") from error
     if mode is not None and stat.S_ISDIR(mode):
-        raise StorageError(f"cannot write {path!r}: it is a folder", remedy=f"write -o {path.rstrip('/')}/plan.json")
+        raise StorageError(f"cannot write {path!r}: it is a folder", remedy=f"write -o {path.rstrip('/')}/{usual}")
     if mode is not None and not stat.S_ISREG(mode):
         return  # a pipe or a device: opening it early would already act on it
     if not target.parent.is_dir():

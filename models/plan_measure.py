@@ -22,7 +22,7 @@ from ogc_plan.planner.solution import Solution, Status
 from ogc_plan.planner.solving import Solver
 from ogc_plan.planner.strategies import FIXED
 
-from models.plan_extent import BASE, BUDGETED, FIRST, FIXED_PLANS, HARDER, LIMIT_S, QUICK, SHARES, Extent
+from models.plan_extent import BASE, BUDGETED, FIRST, FIXED_PLANS, HARDER, HARDER_S, LIMIT_S, QUICK, SHARES, Extent
 from models.plan_targets import INFEASIBLE, missed
 from models.plan_times import warm
 
@@ -121,7 +121,7 @@ def measure(path: str, batch: int | None, device: str, effort: str) -> dict[str,
             ours(solver, peak, at_first, matches=strategy)
     for row in found if extent.harder and effort == BASE else ():
         if missed(row):
-            ours(Solver(effort=HARDER), row["budget_nbytes"], share=row["share"], effort=HARDER)
+            ours(Solver(effort=HARDER, time_limit_s=HARDER_S), row["budget_nbytes"], share=row["share"], effort=HARDER)
     return {
         "ops": problem.op_count,
         "store_all_nbytes": whole,

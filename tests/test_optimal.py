@@ -13,10 +13,11 @@ import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.schedule import lower
 from ogc_plan.planner.simulate import simulate
-from ogc_plan.planner.solution import Solution, Status
+from ogc_plan.planner.solution import Decisions, Solution, Status
 from ogc_plan.planner.strategies import STRATEGIES, strategy_named
-from ogc_plan.planner.strategies.optimal import CHOSEN_CLASS, solve
+from ogc_plan.planner.strategies.optimal import CHOSEN_CLASS, better, solve
 from ogc_plan.planner.strategies.prepared import Prepared
+from ogc_plan.planner.strategies.stage_lp import BOUND_CLASS
 from ogc_plan.planner.training import OpCost, TrainingGraph
 
 from models.light import light_path
@@ -194,3 +195,25 @@ def test_what_one_budget_found_out_changes_no_smallest_peak() -> None:
     used = Prepared(problem)
     solve(used, (problem.floor_nbytes + whole) // 2)
     assert solve(used).objective_ns == solve(problem).objective_ns
+
+
+def test_the_highest_effort_never_has_a_dearer_plan_than_the_default_one() -> None:
+    dearer = []
+    for seed in (510, 511, 512):
+        problem = random_problem(seed, 12, 24)
+        budget = (solve(problem).peak_nbytes + strategy_named("keep-all")(problem).peak_nbytes) // 2
+        if solve(problem, budget, effort="high").objective_ns > solve(problem, budget).objective_ns:
+            dearer.append(seed)
+    assert dearer == []
+
+
+def test_the_better_of_two_answers_has_the_higher_bound_of_both() -> None:
+    first = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 7, 5, BOUND_CLASS, 10)
+    second = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 9, 7, BOUND_CLASS, 10)
+    assert better(first, second, 10) == replace(first, bound_ns=7, status=Status.OPTIMAL)
+
+
+def test_without_a_budget_the_better_of_two_answers_is_the_one_of_the_lower_peak() -> None:
+    first = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 7, 5, BOUND_CLASS, 10)
+    second = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 9, 7, BOUND_CLASS, 8)
+    assert better(first, second, None) == second

@@ -18,7 +18,8 @@ _USE = (
 
 NORMS = (
     "a batch norm listed with n runs moves its running statistics n times in a step; momentum "
-    "1 - (1 - momentum) ** (1 / n) makes them one move together, and num_batches_tracked counts n for 1"
+    "1 - (1 - momentum) ** (1 / n) makes them one move together "
+    "(momentum None needs no change), and num_batches_tracked counts n for 1"
 )
 
 

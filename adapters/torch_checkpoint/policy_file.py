@@ -59,6 +59,8 @@ def apply(model):
     """Wrap the modules named in SAVED; the model keeps its class, parameters and state_dict."""
     for path, saved in SAVED.items():
         module = model.get_submodule(path)
+        if "forward" in vars(module):
+            raise RuntimeError(f"{path}: its forward is replaced already; apply this policy once, to a fresh model")
         policy = {"context_fn": partial(contexts, path)} if saved else {}
         module.forward = partial(checkpoint, module.forward, use_reentrant=False, **policy)
     return model

@@ -39,8 +39,8 @@ class Certified:
 def certifying(search: Search, relaxed: StageLP) -> Iterator[Callable[[], Certified]]:
     """Work on the bound beside whatever the caller does meanwhile; the value waits for it.
 
-    Nothing passes between the two until then, so the outcome does not depend on how fast either is. A better plan
-    found meanwhile closes more boxes, and the search goes on with it for as much work again.
+    Nothing passes between the two until then, so the outcome does not depend on how fast either is. Where a
+    wide gap is left the search goes on for as much work again; a better plan found meanwhile closes more of its boxes.
     """
     assert search.best is not None
     proof = Proof(search, relaxed, _stages(search), search.best.found.recompute_ns)

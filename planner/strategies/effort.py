@@ -16,8 +16,9 @@ class Effort:
     times ops. ``pairs``: places at which more stages are added to raise the bound. ``rounds``: how often
     bound and plan learn from each other. ``chain``: effort of the search for options of the chain's blocks,
     ``refinements``: how often they are searched again around the budget. ``orders``: how many other orders may be
-    planned for where the graph branches. ``reorderings``: rounds, times ops, of adapting the order to the best plan.
+    planned for where the graph branches. ``reorderings``: rounds of adapting the order to the best plan.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
+    ``first``: the effort whose plan is made before, so that more effort never gives a worse one.
     """
 
     name: str
@@ -32,14 +33,15 @@ class Effort:
     orders: int
     reorderings: int
     enough: float
+    first: str | None = None
 
 
 EFFORTS = {
     effort.name: effort
     for effort in (
         Effort("fast", 1_000_000, 20_000, 0, 1_000, 0, 1, 0.1, 0, 0, 0, 0.001),
-        Effort("default", 3_000_000, 160_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 1_500, 0.0005),
-        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 1_000, 4, 2, 5.0, 2, 2, 5_000, 0.0),
+        Effort("default", 3_000_000, 160_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 5, 0.0005),
+        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 1_000, 4, 2, 5.0, 2, 2, 60, 0.0, "default"),
     )
 }
 

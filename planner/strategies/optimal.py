@@ -13,103 +13,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..problem import Problem
 from ..solution import Decisions, Solution, Status
-from .effort import Effort, effort_named
-from .one_order import OneOrder, lowest_of
+from .effort import effort_named
+from .one_order import OneOrder
 from .order_bound import order_free_bound
-from .orders import Orders, default_orders, restored
+from .orders import default_orders, restored
 from .prepared import Prepared
 from .reorder import Reordered, reorder, rounds_of
-from .search import Candidate, Progress, Search
+from .search import Candidate, Progress
 from .stage_lp import BOUND_CLASS
+from .task import Known, Task
 from .warm_up import prepare_kernels
 
 NAME = "optimal"
 CHOSEN_CLASS = "the backward order of this plan; any forward order, any number of recomputations"
 _ORDER_WORTH = 0.003
 """Other orders are planned for where the bounds leave room for saving this share of the step."""
-
-
-@dataclass(frozen=True)
-class _Known:
-    """Plans of low peaks under some orders, None for the default ones."""
-
-    prepared: Prepared
-    orders: Orders | None
-    candidates: tuple[Candidate, ...]
-
-    @property
-    def peak_nbytes(self) -> int:
-        """The lowest of their peaks."""
-        return min(candidate.found.peak_nbytes for candidate in self.candidates)
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What all searches of one solve have in common."""
-
-    prepared: Prepared
-    deadline: float | None
-    progress: Progress | None
-    effort: Effort
-    seed: int
-    stop: Callable[[], bool] | None
-
-    def run(self, budget_nbytes: int, prepared: Prepared, orders: Orders | None = None) -> OneOrder:
-        """A search that has not begun."""
-        common = (self.deadline, self.progress, self.effort, self.seed, self.stop)
-        return OneOrder(Search(prepared.evaluator, budget_nbytes, *common), prepared, orders)
-
-    def variants(self) -> list[tuple[Prepared, Orders | None]]:
-        """The default orders, then the chosen ones that the effort allows."""
-        chosen = self.prepared.alternatives if self.effort.orders else ()
-        return [(self.prepared, None), *((other, orders) for orders, other in chosen)]
-
-    def lowest(self) -> tuple[list[_Known], bool]:
-        """Plans of the smallest peak under each variant and under an order made for the lowest of them.
-
-        And whether the search for them was cut short.
-        """
-        found: list[_Known] = []
-        stopped = False
-        for prepared, orders in self.variants():
-            if stopped and found:
-                break
-            candidates, cut_short = lowest_of(
-                prepared, self.run(max(1, prepared.problem.floor_nbytes), prepared).search
-            )
-            found.append(_Known(prepared, orders, candidates))
-            stopped |= cut_short
-        rounds = rounds_of(self.prepared.problem, self.effort.reorderings)
-        if rounds and not stopped:
-            other, stopped = self._lower(min(found, key=lambda known: known.peak_nbytes), rounds)
-            if other.peak_nbytes < min(known.peak_nbytes for known in found):
-                found.append(other)
-        return found, stopped
-
-    def _lower(self, known: _Known, rounds: int) -> tuple[_Known, bool]:
-        """The lowest of known plans, lowered further in an order of its own, and whether that was cut short."""
-        key, problem = (self.effort.name, self.seed), self.prepared.problem
-        if key not in self.prepared.reordered_lowest:
-            lowest = min(known.candidates, key=lambda candidate: candidate.found.peak_nbytes)
-            start = Reordered(
-                known.orders or default_orders(problem), known.prepared.evaluator, lowest.sequence, lowest.found
-            )
-            search = self.run(1, self.prepared).search
-            floor = max(1, problem.floor_nbytes)
-            found = reorder(problem, start, floor, rounds=rounds, seed=self.seed, stop=search.out_of_time)
-            if search.stopped_early:
-                return self._known(found), True
-            self.prepared.reordered_lowest[key] = found
-        return self._known(self.prepared.reordered_lowest[key]), False
-
-    @staticmethod
-    def _known(found: Reordered) -> _Known:
-        prepared = Prepared(found.evaluator.problem)
-        return _Known(prepared, found.orders, (Candidate(found.sequence, found.found),))
 
 
 def solve(
@@ -133,22 +55,55 @@ def solve(
         prepare_kernels()  # compiling them on a fresh machine is not part of the search
     started = time.perf_counter()
     deadline = None if time_limit_s is None else started + time_limit_s
-    task = _Task(prepared, deadline, progress, effort_named(effort), seed, stop)
+    task = Task(prepared, deadline, progress, effort_named(effort), seed, stop)
     if budget_nbytes is not None and budget_nbytes < prepared.problem.floor_nbytes:
         return _finished(Solution(Status.INFEASIBLE, NAME, None, bound_class=BOUND_CLASS), started)
+    first = None
+    if task.effort.first is not None:
+        first = _solved(replace(task, effort=effort_named(task.effort.first)), budget_nbytes)
+        if first.stopped_early:
+            return _finished(first, started)
+    found = _solved(task, budget_nbytes)
+    return _finished(found if first is None else better(first, found, budget_nbytes), started)
+
+
+def _solved(task: Task, budget_nbytes: int | None) -> Solution:
+    """What one effort finds within a budget that is not below the floor."""
     best, stopped = (None, False) if budget_nbytes is None else _best(task, budget_nbytes)
     smallest = None
     if best is None:
         known, cut_short = task.lowest()
         stopped |= cut_short
         smallest = min(plans.peak_nbytes for plans in known)
-        if budget_nbytes is None or smallest <= budget_nbytes:
-            best, cut_short = _planned(task, smallest if budget_nbytes is None else budget_nbytes, known)
-            stopped |= cut_short
-        else:
-            unknown = Solution(Status.UNKNOWN, NAME, None, bound_class=BOUND_CLASS, smallest_nbytes=smallest)
-            return _finished(unknown, started, stopped)
-    return _finished(_answer(best, smallest), started, stopped)
+        if budget_nbytes is not None and smallest > budget_nbytes:
+            return Solution(
+                Status.UNKNOWN, NAME, None, bound_class=BOUND_CLASS, smallest_nbytes=smallest, stopped_early=stopped
+            )
+        best, cut_short = _planned(task, smallest if budget_nbytes is None else budget_nbytes, known)
+        stopped |= cut_short
+    return replace(_answer(best, smallest), stopped_early=stopped)
+
+
+def better(first: Solution, second: Solution, budget_nbytes: int | None) -> Solution:
+    """The better of two answers to one question, with the higher of their bounds where both bound the same plans."""
+
+    def rank(answer: Solution) -> tuple[bool, int, int]:
+        if answer.decisions is None:
+            return True, answer.smallest_nbytes or 0, 0
+        within = 0 if budget_nbytes is not None else answer.peak_nbytes or 0
+        return False, within, answer.objective_ns
+
+    best = min(second, first, key=rank)
+    bound_ns = best.bound_ns
+    if budget_nbytes is not None and first.bound_class == second.bound_class == BOUND_CLASS:
+        bound_ns = min(max(first.bound_ns, second.bound_ns), best.objective_ns)
+    proven = best.decisions is not None and bound_ns == best.objective_ns
+    return replace(
+        best,
+        status=Status.OPTIMAL if proven else best.status,
+        bound_ns=bound_ns if best.decisions is not None else best.bound_ns,
+        stopped_early=first.stopped_early or second.stopped_early,
+    )
 
 
 def smallest_peak(
@@ -163,11 +118,11 @@ def smallest_peak(
     """The smallest peak in bytes that the search reaches, without planning for it."""
     prepared = problem if isinstance(problem, Prepared) else Prepared(problem)
     deadline = None if time_limit_s is None else time.perf_counter() + time_limit_s
-    known, _ = _Task(prepared, deadline, progress, effort_named(effort), seed, stop).lowest()
+    known, _ = Task(prepared, deadline, progress, effort_named(effort), seed, stop).lowest()
     return min(plans.peak_nbytes for plans in known)
 
 
-def _best(task: _Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
+def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
     """The best plan under the default orders or chosen ones, None when there is none; and whether it was cut short."""
     default = task.run(budget_nbytes, task.prepared)
     default.start()
@@ -191,7 +146,7 @@ def _best(task: _Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
     return None if best.search.best is None else best, any(run.search.stopped_early for run in runs)
 
 
-def _planned(task: _Task, budget_nbytes: int, known: list[_Known]) -> tuple[OneOrder, bool]:
+def _planned(task: Task, budget_nbytes: int, known: list[Known]) -> tuple[OneOrder, bool]:
     """The best plan within a budget that some of the ``known`` plans, those of each variant, reach; as `_best`."""
     runs = []
     for plans in known:
@@ -206,7 +161,7 @@ def _planned(task: _Task, budget_nbytes: int, known: list[_Known]) -> tuple[OneO
     return best, any(run.search.stopped_early for run in runs)
 
 
-def _reordered(task: _Task, run: OneOrder) -> OneOrder | None:
+def _reordered(task: Task, run: OneOrder) -> OneOrder | None:
     """A search from a better plan than that of ``run`` in orders made for it; None where none was found."""
     search, problem = run.search, task.prepared.problem
     rounds = rounds_of(problem, task.effort.reorderings)
@@ -223,12 +178,12 @@ def _reordered(task: _Task, run: OneOrder) -> OneOrder | None:
     return other
 
 
-def _promising(task: _Task, default: OneOrder) -> list[OneOrder]:
+def _promising(task: Task, default: OneOrder) -> list[OneOrder]:
     """Searches under chosen orders whose bound leaves room for a better plan, the lowest bound first."""
     if default.search.out_of_time() or not task.effort.orders:
         return []
     room, best = _ORDER_WORTH * default.search.problem.store_all_ns, default.search.best
-    if best is not None and best.found.recompute_ns <= default.search.bound_ns + room:
+    if task.effort.enough and best is not None and best.found.recompute_ns <= default.search.bound_ns + room:
         return []  # orders lower peaks a little: where little is lost to the bound, little is to be had
     found = []
     for number, (orders, prepared) in enumerate(task.prepared.alternatives):
@@ -266,5 +221,5 @@ def _answer(run: OneOrder, smallest_nbytes: int | None) -> Solution:
     )
 
 
-def _finished(solution: Solution, started: float, stopped_early: bool = False) -> Solution:
-    return replace(solution, wall_s=time.perf_counter() - started, stopped_early=stopped_early)
+def _finished(solution: Solution, started: float) -> Solution:
+    return replace(solution, wall_s=time.perf_counter() - started)

@@ -27,7 +27,6 @@ _HEATS = (7.0, 2.0, 0.7)
 """Starting temperatures in turn, in units of one forward pass divided by the number of ops."""
 _PEAK_HEATS = (0.03, 0.1)
 _HOTTEST = 0.2
-_MOST_ROUNDS = 400
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,9 @@ class Reordered:
         return max(0, self.found.peak_nbytes - budget_nbytes), self.found.recompute_ns
 
 
-def rounds_of(problem: Problem, work: int) -> int:
-    """How many rounds an effort that may do ``work`` of them, times ops, has for a problem; none for the largest."""
-    return min(_MOST_ROUNDS, work // max(1, problem.op_count)) if problem.op_count <= HOLD_OPS else 0
+def rounds_of(problem: Problem, rounds: int) -> int:
+    """How many of an effort's ``rounds`` a problem gets: none if it is too large for hold annealing."""
+    return rounds if problem.op_count <= HOLD_OPS else 0
 
 
 def reorder(

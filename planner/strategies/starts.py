@@ -16,7 +16,7 @@ _MAX_STAGES = 14
 _STAGE_OPS = 5000
 """Stages times ops of the largest LP."""
 _STAGE_WORK = 1_500_000_000
-"""Work of one LP, as linear_program.Simplex counts it: about a second; the duals it has by then prove its bound."""
+"""Work of one LP, as linear_program.Simplex counts it: a second or two; the duals it has by then prove its bound."""
 _FRESH = 3
 """Stages that one relaxation may add."""
 _STALLS = 2

@@ -12,6 +12,7 @@ Any choice of the storages counted gives a valid row, so only rows that a point 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,5 +109,5 @@ class ThroughRows:
             terms[variable] = terms.get(variable, 0) + nbytes
         else:
             room -= nbytes
-        unit = max(1, int(np.gcd.reduce(list(terms.values()))))
+        unit = max(1, gcd(*terms.values()))
         return Cover(room // unit, tuple((c // unit, v) for v, c in terms.items() if c))

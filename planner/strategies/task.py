@@ -1,0 +1,92 @@
+"""What all searches of one solve have in common, and the plans of the lowest peaks under each order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .effort import Effort
+from .one_order import OneOrder, lowest_of
+from .orders import Orders, default_orders
+from .prepared import Prepared
+from .reorder import Reordered, reorder, rounds_of
+from .search import Candidate, Progress, Search
+
+
+@dataclass(frozen=True)
+class Known:
+    """Plans of low peaks under some orders, None for the default ones."""
+
+    prepared: Prepared
+    orders: Orders | None
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def peak_nbytes(self) -> int:
+        """The lowest of their peaks."""
+        return min(candidate.found.peak_nbytes for candidate in self.candidates)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all searches of one solve have in common."""
+
+    prepared: Prepared
+    deadline: float | None
+    progress: Progress | None
+    effort: Effort
+    seed: int
+    stop: Callable[[], bool] | None
+
+    def run(self, budget_nbytes: int, prepared: Prepared, orders: Orders | None = None) -> OneOrder:
+        """A search that has not begun."""
+        common = (self.deadline, self.progress, self.effort, self.seed, self.stop)
+        return OneOrder(Search(prepared.evaluator, budget_nbytes, *common), prepared, orders)
+
+    def variants(self) -> list[tuple[Prepared, Orders | None]]:
+        """The default orders, then the chosen ones that the effort allows."""
+        chosen = self.prepared.alternatives if self.effort.orders else ()
+        return [(self.prepared, None), *((other, orders) for orders, other in chosen)]
+
+    def lowest(self) -> tuple[list[Known], bool]:
+        """Plans of the smallest peak under each variant and under an order made for the lowest of them.
+
+        And whether the search for them was cut short.
+        """
+        found: list[Known] = []
+        stopped = False
+        for prepared, orders in self.variants():
+            if stopped and found:
+                break
+            candidates, cut_short = lowest_of(
+                prepared, self.run(max(1, prepared.problem.floor_nbytes), prepared).search
+            )
+            found.append(Known(prepared, orders, candidates))
+            stopped |= cut_short
+        rounds = rounds_of(self.prepared.problem, self.effort.reorderings)
+        if rounds and not stopped:
+            other, stopped = self._lower(min(found, key=lambda known: known.peak_nbytes), rounds)
+            if other.peak_nbytes < min(known.peak_nbytes for known in found):
+                found.append(other)
+        return found, stopped
+
+    def _lower(self, known: Known, rounds: int) -> tuple[Known, bool]:
+        """The lowest of known plans, lowered further in an order of its own, and whether that was cut short."""
+        key, problem = (self.effort.name, self.seed), self.prepared.problem
+        if key not in self.prepared.reordered_lowest:
+            lowest = min(known.candidates, key=lambda candidate: candidate.found.peak_nbytes)
+            start = Reordered(
+                known.orders or default_orders(problem), known.prepared.evaluator, lowest.sequence, lowest.found
+            )
+            search = self.run(1, self.prepared).search
+            floor = max(1, problem.floor_nbytes)
+            found = reorder(problem, start, floor, rounds=rounds, seed=self.seed, stop=search.out_of_time)
+            if search.stopped_early:
+                return self._of(found), True
+            self.prepared.reordered_lowest[key] = found
+        return self._of(self.prepared.reordered_lowest[key]), False
+
+    @staticmethod
+    def _of(found: Reordered) -> Known:
+        prepared = Prepared(found.evaluator.problem)
+        return Known(prepared, found.orders, (Candidate(found.sequence, found.found),))
