@@ -9,15 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.schedule import lower
 from ogc_plan.planner.simulate import simulate
 from ogc_plan.planner.solution import Decisions, Solution, Status
 from ogc_plan.planner.strategies import STRATEGIES, strategy_named
+from ogc_plan.planner.strategies.effort import EFFORTS
+from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.strategies.optimal import CHOSEN_CLASS, better, solve
+from ogc_plan.planner.strategies.orders import default_orders
 from ogc_plan.planner.strategies.prepared import Prepared
+from ogc_plan.planner.strategies.reorder import Reordered
 from ogc_plan.planner.strategies.stage_lp import BOUND_CLASS
+from ogc_plan.planner.strategies.task import Task
 from ogc_plan.planner.training import OpCost, TrainingGraph
 
 from models.light import light_path
@@ -217,3 +223,12 @@ def test_without_a_budget_the_better_of_two_answers_is_the_one_of_the_lower_peak
     first = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 7, 5, BOUND_CLASS, 10)
     second = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 9, 7, BOUND_CLASS, 8)
     assert better(first, second, None) == second
+
+
+def test_a_plan_whose_order_turns_out_to_be_the_default_one_is_known_under_that() -> None:
+    prepared = Prepared(random_problem(5, 6, 6))
+    problem, evaluator = prepared.problem, prepared.evaluator
+    sequence = np.array(evaluator.decisions(evaluator.labels(Label.KEEP)).sequence)
+    found = Reordered(default_orders(problem), evaluator, sequence, evaluator.evaluate_sequence(sequence))
+    known = Task(prepared, None, None, EFFORTS["default"], 0, None).known(found)
+    assert (known.prepared, known.orders) == (prepared, None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from models.plan_cells import cells, retried
-from models.plan_extent import EXTENT, SHARES
+from models.plan_cells import retried
+from models.plan_extent import EXTENT
 from models.plan_page import page
 from models.plan_tables import beaten
 from models.readme import RESULTS
@@ -30,20 +30,3 @@ def test_no_other_strategy_is_better_within_any_budget() -> None:
 def test_the_higher_effort_never_has_the_dearer_plan() -> None:
     pairs = [(first.row["overhead"], second.row["overhead"]) for first, second in retried(NETWORKS)]
     assert [pair for pair in pairs if pair[0] is not None and (pair[1] is None or pair[1] > pair[0])] == []
-
-
-def test_the_first_timed_plan_is_the_one_that_was_planned_beside_other_graphs() -> None:
-    fresh = {(cell.graph, cell.row["share"]): cell.row["overhead"] for cell in cells(NETWORKS)}
-    timed = [(name, plan) for name, entry in NETWORKS.items() for plan in entry["times"]["plans"] if plan["first"]]
-    assert [name for name, plan in timed if plan["overhead"] != fresh[name, plan["share"]]] == []
-
-
-def test_every_budget_above_the_floor_was_timed() -> None:
-    untimed = [
-        (name, share)
-        for name, entry in NETWORKS.items()
-        for share in SHARES
-        if entry["store_all_nbytes"] * share // 100 >= entry["floor_nbytes"]
-        and share / 100 not in [plan["share"] for plan in entry["times"]["plans"]]
-    ]
-    assert untimed == []

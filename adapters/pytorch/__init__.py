@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .planning import bind as bind
     from .planning import export as export
     from .planning import plan_of as plan_of
+    from .planning import plans_of as plans_of
     from .planning import predict as predict
     from .planning import within_budget as within_budget
 
@@ -31,6 +32,7 @@ _HOMES = {
     "bind": "planning",
     "export": "planning",
     "plan_of": "planning",
+    "plans_of": "planning",
     "predict": "planning",
     "within_budget": "planning",
 }

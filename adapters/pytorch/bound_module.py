@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -16,6 +19,7 @@ from .annotate import cpu_text, visible_costs
 from .attachment import Attachment, InputMismatchError, settings_of
 from .capture import Meta, meta
 from .program import Program, generate
+from .signatures import Signatures
 from .step_workspace import Workspace
 from .traced_step import TracedStep
 from .training_function import Executable
@@ -33,6 +37,7 @@ class Executor:
         self.program: Program = generate(step, plan.schedule)
         self._executable = Executable(step, self.program)
         self._joint = step.joint
+        self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
         self._settings = settings_of(module)
         self._switches = _switches()
         self._metas = [meta(tensor) for tensor in self.attach(module).own_tensors()]
@@ -52,6 +57,8 @@ class Executor:
 
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
+        if kwargs.keys() == set(self._keywords):
+            kwargs = {name: kwargs[name] for name in self._keywords}  # in whatever order a trainer passes them
         leaves, spec = pytree.tree_flatten((args, kwargs))
         self._check_arguments(leaves, spec)
         attachment.check()
@@ -68,6 +75,12 @@ class Executor:
 
     def _check_arguments(self, leaves: list[Any], spec: pytree.TreeSpec) -> None:
         if spec != self._joint.in_spec:
+            names = tuple(spec.child(1).context)
+            if set(names) != set(self._keywords):
+                raise InputMismatchError(
+                    f"the keyword arguments are {_listed(names)}; the plan was bound for {_listed(self._keywords)}",
+                    remedy="bind again with arguments of these names",
+                )
             raise InputMismatchError(
                 f"the plan was bound for other arguments: {len(leaves)} leaves in another structure",
                 remedy="bind it again with arguments of this structure",
@@ -77,7 +90,7 @@ class Executor:
             if given != wanted:
                 raise InputMismatchError(
                     f"argument {place} is {_shown(given)}; the plan was bound for {_shown(wanted)}",
-                    remedy="bind again for this input, or pad it to the planned shape",
+                    remedy='bind again for this input, pad it to the planned shape, or plan with signatures="plan"',
                 )
         differentiable = [id(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         if len(set(differentiable)) < len(differentiable):
@@ -118,6 +131,10 @@ def _uncovered_nbytes(plan: Plan) -> int:
     return full if plan.peak.total_nbytes + full > plan.budget.nbytes else 0
 
 
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
 def _shown(given: Any) -> str:
     return str(given) if isinstance(given, Meta) else " ".join(given)
 
@@ -132,20 +149,34 @@ def _switches() -> dict[str, bool]:
     }
 
 
+def _step(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    own = module.__dict__
+    if own["_ogc_plan_signatures"] is not None:
+        return own["_ogc_plan_signatures"](module, args, kwargs)
+    return own["_ogc_plan_executor"](own["_ogc_plan_attachment"], args, kwargs)
+
+
+_uncompiled_step: Any = torch.compiler.disable(_step, reason="a planned step runs as it was planned")
+
+
 class _Bound:
     """Mixed into the class of a bound module; training calls run the plan, all others the original."""
 
     _ogc_plan_executor: Executor
+    _ogc_plan_signatures: Signatures | None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The planned step in training mode with gradients on, otherwise the original forward."""
         executor = self.__dict__.get("_ogc_plan_executor")  # a slice of a Sequential has none
         if executor is not None and self.training and torch.is_grad_enabled():  # type: ignore[attr-defined]
-            return executor(self.__dict__["_ogc_plan_attachment"], args, kwargs)
+            return _uncompiled_step(self, args, kwargs)
         return super().forward(*args, **kwargs)  # type: ignore[misc]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return bound(copy.deepcopy(original(self), memo), self._ogc_plan_executor)
+        copied = bound(copy.deepcopy(original(self), memo), self._ogc_plan_executor)
+        if self._ogc_plan_signatures is not None:
+            copied.__dict__["_ogc_plan_signatures"] = self._ogc_plan_signatures.of_copy(copied)
+        return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise AdapterError(
@@ -154,11 +185,14 @@ class _Bound:
         )
 
 
-def bound(module: nn.Module, executor: Executor) -> nn.Module:
-    """A module of the same class that shares parameters, buffers, submodules and hooks with ``module``."""
+def bound(module: nn.Module, executor: Executor, signatures: Signatures | None = None) -> nn.Module:
+    """A module of the same class that shares parameters, buffers, submodules and hooks with ``module``.
+
+    With ``signatures`` it plans anew for arguments that the executor was not made for.
+    """
     cls = type(module)
     try:
-        mixed = type(cls.__name__, (_Bound, cls), {"__module__": cls.__module__})
+        mixed = type(cls.__name__, (_Bound, cls), {"__module__": cls.__module__, "forward": _forward_like(cls)})
     except TypeError as error:
         raise AdapterError(
             f"no class can be derived from {cls.__name__}: {error}", remedy="wrap the module in a plain one"
@@ -167,7 +201,22 @@ def bound(module: nn.Module, executor: Executor) -> nn.Module:
     made.__dict__.update(module.__dict__)
     made.__dict__["_ogc_plan_executor"] = executor
     made.__dict__["_ogc_plan_attachment"] = executor.attach(made)
+    made.__dict__["_ogc_plan_signatures"] = signatures
     return made
+
+
+def _forward_like(cls: type[nn.Module]) -> Callable[..., Any]:
+    """The bound forward with the signature of ``cls``, by which trainers choose what to pass and find the labels.
+
+    No ``__wrapped__``: who unwraps a forward would pass by the plan.
+    """
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _Bound.forward(self, *args, **kwargs)
+
+    with suppress(ValueError):  # a built-in shows no signature
+        forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
+    return forward
 
 
 def original(module: nn.Module) -> nn.Module:

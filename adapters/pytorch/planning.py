@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.annotations import dumps
-from ogc_plan.planner.errors import BudgetSyntaxError, OgcPlanError, PlanMismatchError
+from ogc_plan.planner.errors import AdapterError, BudgetSyntaxError, OgcPlanError, PlanMismatchError
 from ogc_plan.planner.model import from_annotation
 from ogc_plan.planner.plan_reader import read_plan
 from ogc_plan.planner.plan_record import Plan
@@ -22,6 +22,7 @@ from .bound_module import Executor, bound, executor_of, original
 from .capture import UnsupportedModuleError, capture, first_line
 from .exported_nodes import exported, ops_of_nodes
 from .onnx_file import write_onnx
+from .signatures import Signature, Signatures
 from .traced_step import TracedStep
 
 
@@ -93,41 +94,65 @@ def within_budget(
     time_limit_s: float | None = None,
     seed: int = 0,
     effort: str = "default",
+    signatures: Literal["raise", "plan"] = "raise",
 ) -> nn.Module:
     """Plan ``model`` within ``budget`` straight from its graph, and bind it.
 
     ``budget`` is ``3GB``, ``60%``, ``min`` or a number of bytes.
     Times are measured, each distinct call alone, unless ``device`` names a roofline to take them from.
-    The other options are those of the command line. Raises InfeasibleBudgetError and what `capture` raises.
+    Arguments unlike ``args`` in shape, type, strides or gradient raise InputMismatchError when training; with
+    ``signatures="plan"`` each new kind is planned when it first comes, told in a warning, and kept (the 8
+    used last are). The other options are those of the command line. Raises InfeasibleBudgetError and what
+    `capture` raises.
     """
+    if signatures not in ("raise", "plan"):
+        raise AdapterError(f"signatures is {signatures!r}", remedy='write "raise" or "plan"')
+    held, rerun = tuple(keep), tuple(recompute)
+
+    def executor_for(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:
+        module = original(module)
+        step = _traced(module, args, kwargs)
+        annotated = annotate(step)
+        prepared = from_annotation(
+            annotated.annotation,
+            name=type(module).__name__,
+            device=device,
+            optimizer=optimizer,
+            grad_accumulation=grad_accumulation,
+        )
+        made = pipeline.plan(
+            prepared,
+            _budget_text(budget),
+            scope=scope,
+            strategy=strategy,
+            headroom=headroom,
+            keep=held,
+            recompute=rerun,
+            time_limit_s=time_limit_s,
+            seed=seed,
+            effort=effort,
+        )
+        return Executor(module, step, made, annotated.visible)
+
     model = original(model)
-    step = _traced(model, args, kwargs)
-    annotated = annotate(step)
-    prepared = from_annotation(
-        annotated.annotation,
-        name=type(model).__name__,
-        device=device,
-        optimizer=optimizer,
-        grad_accumulation=grad_accumulation,
-    )
-    made = pipeline.plan(
-        prepared,
-        _budget_text(budget),
-        scope=scope,
-        strategy=strategy,
-        headroom=headroom,
-        keep=keep,
-        recompute=recompute,
-        time_limit_s=time_limit_s,
-        seed=seed,
-        effort=effort,
-    )
-    return bound(model, Executor(model, step, made, annotated.visible))
+    executor = executor_for(model, args, kwargs)
+    if signatures == "raise":
+        return bound(model, executor)
+    known = Signatures(executor_for)
+    trained = bound(model, executor, known)
+    known.add(Signature.of(args, kwargs or {}), executor, trained)
+    return trained
 
 
 def plan_of(module: nn.Module) -> Plan:
     """The plan a bound module trains by."""
     return executor_of(module).plan
+
+
+def plans_of(module: nn.Module) -> tuple[Plan, ...]:
+    """The plans that a bound module keeps, one per signature of its arguments; the one used last at the end."""
+    executor, signatures = executor_of(module), module.__dict__["_ogc_plan_signatures"]
+    return (executor.plan,) if signatures is None else signatures.plans
 
 
 def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_present: bool = False) -> Prediction:

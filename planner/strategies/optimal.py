@@ -23,7 +23,7 @@ from .order_bound import order_free_bound
 from .orders import default_orders, restored
 from .prepared import Prepared
 from .reorder import Reordered, reorder, rounds_of
-from .search import Candidate, Progress
+from .search import Progress
 from .stage_lp import BOUND_CLASS
 from .task import Known, Task
 from .warm_up import prepare_kernels
@@ -173,8 +173,10 @@ def _reordered(task: Task, run: OneOrder) -> OneOrder | None:
     found = reorder(problem, start, search.budget_nbytes, rounds=rounds, seed=search.seed, stop=search.out_of_time)
     if found.found.recompute_ns >= best.found.recompute_ns:
         return None
-    other = task.run(search.budget_nbytes, Prepared(found.evaluator.problem), found.orders)
-    other.follow(Candidate(found.sequence, found.found))
+    known = task.known(found)
+    other = task.run(search.budget_nbytes, known.prepared, known.orders)
+    for candidate in known.candidates:
+        other.follow(candidate)
     return other
 
 

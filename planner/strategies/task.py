@@ -82,11 +82,12 @@ class Task:
             floor = max(1, problem.floor_nbytes)
             found = reorder(problem, start, floor, rounds=rounds, seed=self.seed, stop=search.out_of_time)
             if search.stopped_early:
-                return self._of(found), True
+                return self.known(found), True
             self.prepared.reordered_lowest[key] = found
-        return self._of(self.prepared.reordered_lowest[key]), False
+        return self.known(self.prepared.reordered_lowest[key]), False
 
-    @staticmethod
-    def _of(found: Reordered) -> Known:
-        prepared = Prepared(found.evaluator.problem)
-        return Known(prepared, found.orders, (Candidate(found.sequence, found.found),))
+    def known(self, found: Reordered) -> Known:
+        """A plan in orders made for it, which may be the default ones after all."""
+        default = found.orders == default_orders(self.prepared.problem)
+        prepared = self.prepared if default else Prepared(found.evaluator.problem)
+        return Known(prepared, None if default else found.orders, (Candidate(found.sequence, found.found),))

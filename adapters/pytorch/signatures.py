@@ -1,0 +1,85 @@
+"""One plan per signature of a module's arguments: each is made when its signature is first met, and kept."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ogc_plan.planner.plan_record import Plan
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from .attachment import Attachment
+from .capture import meta
+
+if TYPE_CHECKING:
+    from .bound_module import Executor
+
+LIMIT = 8
+"""Signatures that are kept; the one longest unused makes room for a new one."""
+
+Maker = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any]], "Executor"]
+
+
+class Signature(NamedTuple):
+    """What a plan depends on of the arguments: their structure, and shape, type and gradient of each leaf."""
+
+    spec: str
+    leaves: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Signature:
+        """The signature of one call."""
+        leaves, spec = pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
+        return cls(repr(spec), tuple(meta(leaf) for leaf in leaves))
+
+    def __str__(self) -> str:
+        return ", ".join(" ".join(leaf) if type(leaf) is tuple else str(leaf) for leaf in self.leaves)
+
+
+class Signatures:
+    """The executors of one module by signature; ``make`` plans one that is missing."""
+
+    def __init__(self, make: Maker, limit: int = LIMIT) -> None:
+        self._make, self._limit = make, limit
+        self._known: OrderedDict[Signature, tuple[Executor, Attachment]] = OrderedDict()
+
+    def add(self, signature: Signature, executor: Executor, module: nn.Module) -> None:
+        """Keep ``executor`` for ``signature``, in the place of the one longest unused where all places are taken."""
+        while len(self._known) >= self._limit:
+            self._known.popitem(last=False)
+        self._known[signature] = (executor, executor.attach(module))
+
+    def of_copy(self, module: nn.Module) -> Signatures:
+        """The same plans for a copy of the module."""
+        made = Signatures(self._make, self._limit)
+        for signature, (executor, _) in self._known.items():
+            made.add(signature, executor, module)
+        return made
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans that are kept, the one used last at the end."""
+        return tuple(executor.plan for executor, _ in self._known.values())
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One forward by the plan for these arguments."""
+        signature = Signature.of(args, kwargs)
+        if signature not in self._known:
+            self.add(signature, self._made(module, signature, args, kwargs), module)
+        self._known.move_to_end(signature)
+        executor, attachment = self._known[signature]
+        return executor(attachment, args, kwargs)
+
+    def _made(self, module: nn.Module, signature: Signature, args: tuple[Any, ...], kwargs: Any) -> Executor:
+        executor = self._make(module, args, kwargs)
+        crowded = len(self._known) >= self._limit
+        warnings.warn(
+            f"planned {type(module).__name__} for another signature, ({signature}): activation peak "
+            f"{executor.plan.peak.activation_nbytes:,} B"
+            + (f"; the longest unused of {self._limit} plans made room, pad to fewer shapes" if crowded else ""),
+            stacklevel=2,
+        )
+        return executor
