@@ -68,7 +68,7 @@ def steps(module: nn.Module, rank: int, accumulated: int, unused: bool, rows: tu
     for step in range(3):
         optimizer.zero_grad()
         for part in range(count := accumulated if step else 1):
-            with module.no_sync() if part < count - 1 else contextlib.nullcontext():  # type: ignore[operator]
+            with module.no_sync() if part < count - 1 else contextlib.nullcontext():
                 one, other = module(batch_of(rank + part, rows[step % len(rows)]))
                 loss = one.square().sum() + (0 if unused else other.sum())
                 loss.backward()
