@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ogc_plan.planner.plan_record import Plan
 from torch import nn
@@ -14,13 +14,25 @@ from torch.utils import _pytree as pytree
 from .attachment import Attachment
 from .capture import meta
 
-if TYPE_CHECKING:
-    from .bound_module import Executor
-
 LIMIT = 8
 """Signatures that are kept; the one longest unused makes room for a new one."""
 
-Maker = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any]], "Executor"]
+
+class Executor(Protocol):
+    """What is asked of an executor of one plan (bound_module.py)."""
+
+    plan: Plan
+
+    def attach(self, module: nn.Module) -> Attachment:
+        """The module's tensors as the plan takes them."""
+        ...
+
+    def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
+        """One forward by the plan."""
+        ...
+
+
+Maker = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any]], Executor]
 
 
 class Signature(NamedTuple):
