@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +10,10 @@ from ogc_plan.adapters.torch_checkpoint.called import called_modules
 from ogc_plan.adapters.torch_checkpoint.emitting import Emission, select_ops, wrap_modules
 from ogc_plan.adapters.torch_checkpoint.module_list import module_list, prediction
 from ogc_plan.adapters.torch_checkpoint.policy_file import policy_file
-from ogc_plan.planner.errors import StorageError
 from ogc_plan.planner.plan_record import Plan
 from ogc_plan.planner.units import format_both
 
-from .files import STDIO, print_bytes
+from .files import STDIO, write_bytes_to
 from .report import SCOPES, field, name_of, percent
 from .terminal import one_line
 
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _SHOWN = 6
-_REFUSED = "choose another -o path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +33,7 @@ class Emitted:
 
     def write(self, path: str) -> None:
         """Write the text to a file, whole or not at all, to stdout (``-``) or into a pipe or device."""
-        content = self.text.encode("ascii")
-        if path == STDIO:
-            print_bytes(content)
-            return
-        place = Path(os.path.realpath(path))
-        temporary = None
-        try:
-            if place.exists() and not place.is_file():
-                place.write_bytes(content)
-                return
-            mode = place.stat().st_mode & 0o777 if place.exists() else None
-            handle, temporary = tempfile.mkstemp(prefix=".emit.", suffix=".tmp", dir=place.parent)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(temporary, 0o666 & ~mask if mode is None else mode)
-            os.replace(temporary, place)
-            temporary = None
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise StorageError(f"cannot write {path!r}: {error.strerror or error}", remedy=_REFUSED) from error
-        finally:
-            if temporary is not None:
-                Path(temporary).unlink(missing_ok=True)
+        write_bytes_to(self.text.encode("ascii"), path)
 
     def data(self) -> dict[str, Any]:
         """For programs; bytes and ns."""

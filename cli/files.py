@@ -8,7 +8,7 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,19 +103,38 @@ def write_to(plan: Plan, path: str) -> None:
     """Write a plan to a file (whole or not at all), to stdout (``-``), or into a pipe or device."""
     from ogc_plan.planner.plan_writer import dumps, write_plan
 
-    if path == STDIO:
-        print_bytes(dumps(plan).encode("utf-8", "surrogatepass"))
-        return
+    if not _streamed(lambda: dumps(plan).encode("utf-8", "surrogatepass"), path):
+        write_plan(plan, _place(path))
+
+
+def write_bytes_to(content: bytes, path: str) -> None:
+    """The same for bytes."""
+    from ogc_plan.planner.plan_writer import write_whole
+
+    if not _streamed(lambda: content, path):
+        write_whole(content, _place(path))
+
+
+def _streamed(content: Callable[[], bytes], path: str) -> bool:
+    """Write to stdout, a pipe or a device; False where ``path`` is or will be a file."""
     target = Path(path)
-    if target.exists() and not target.is_file():
+    if path == STDIO:
+        print_bytes(content())
+    elif target.exists() and not target.is_file():
         try:  # never replaced by a file: /dev/null stays what it is
-            target.write_bytes(dumps(plan).encode("utf-8", "surrogatepass"))
+            target.write_bytes(content())
         except BrokenPipeError:
             raise
         except OSError as error:
             raise StorageError(f"cannot write {path!r}: {error.strerror}", remedy="choose another -o path") from error
-        return
-    write_plan(plan, os.path.realpath(path) if target.is_symlink() else path)
+    else:
+        return False
+    return True
+
+
+def _place(path: str) -> str:
+    """Where a file is really put: a link stays one."""
+    return os.path.realpath(path) if Path(path).is_symlink() else path
 
 
 def print_bytes(content: bytes) -> None:

@@ -7,10 +7,7 @@ Strategies other than `optimal` run in a process each, so that one that takes to
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
-import sys
 import time
 from multiprocessing.connection import Connection
 from typing import Any
@@ -24,7 +21,7 @@ from ogc_plan.planner.strategies import FIXED
 
 from models.plan_extent import BASE, BUDGETED, FIRST, FIXED_PLANS, HARDER, HARDER_S, LIMIT_S, QUICK, SHARES, Extent
 from models.plan_targets import INFEASIBLE, missed
-from models.plan_times import warm
+from models.plan_times import answer, warm
 
 SOLVED = (
     "seconds are wall time, in which other graphs may have been planned beside; cpu_s is processor time. Each is of "
@@ -132,16 +129,5 @@ def measure(path: str, batch: int | None, device: str, effort: str) -> dict[str,
     }
 
 
-def main() -> None:
-    """Measure the file of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file")
-    parser.add_argument("--batch", type=int)
-    parser.add_argument("--device", default="h200")
-    parser.add_argument("--effort", default=BASE)
-    options = parser.parse_args()
-    json.dump(measure(options.file, options.batch, options.device, options.effort), sys.stdout)
-
-
 if __name__ == "__main__":
-    main()
+    answer(__doc__, measure)

@@ -12,6 +12,7 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ogc_plan.planner.model import load_model
@@ -70,16 +71,16 @@ def times(path: str, batch: int | None, device: str, effort: str) -> dict[str, A
     return {"read_s": round(read_s, 3), "peak_rss_mb": peak_rss_mb, "plans": plans}
 
 
-def main() -> None:
-    """Time the file of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def answer(about: str | None, of: Callable[[str, int | None, str, str], dict[str, Any]]) -> None:
+    """Print as JSON what ``of`` says of the file, batch, device and effort of the command line."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--device", default="h200")
     parser.add_argument("--effort", default=BASE)
     options = parser.parse_args()
-    json.dump(times(options.file, options.batch, options.device, options.effort), sys.stdout)
+    json.dump(of(options.file, options.batch, options.device, options.effort), sys.stdout)
 
 
 if __name__ == "__main__":
-    main()
+    answer(__doc__, times)

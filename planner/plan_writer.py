@@ -98,13 +98,21 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
 
     Raises StorageError when the folder or the disk refuses; an existing file is then untouched.
     """
-    target = Path(path)
     content = dumps(plan).encode("utf-8", "surrogatepass")
-    if target.name.endswith(".gz"):
+    if Path(path).name.endswith(".gz"):
         content = gzip.compress(content, mtime=0)
+    write_whole(content, path, "plan ")
+
+
+def write_whole(content: bytes, path: str | os.PathLike[str], what: str = "") -> None:
+    """Write a file that is whole at every moment; ``what`` is written stands before its path in errors.
+
+    Raises StorageError when the folder or the disk refuses; an existing file is then untouched.
+    """
+    target = Path(path)
     temporary = None
     if target.exists() and not target.is_file():
-        raise StorageError(f"cannot write plan {str(target)!r}: it is not a file", remedy="choose another -o path")
+        raise StorageError(f"cannot write {what}{str(target)!r}: it is not a file", remedy="choose another -o path")
     try:
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:80]}.", suffix=".tmp", dir=target.parent)
@@ -117,7 +125,7 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         temporary = None
     except OSError as error:
         raise StorageError(
-            f"cannot write plan {str(target)!r}: {error.strerror or error}", remedy="choose another -o path"
+            f"cannot write {what}{str(target)!r}: {error.strerror or error}", remedy="choose another -o path"
         ) from error
     finally:
         if temporary is not None:

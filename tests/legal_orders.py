@@ -1,4 +1,4 @@
-"""Random legal orders of a training step."""
+"""Random legal orders of a training step, and what is alive under an order, counted from the definition."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ogc_plan.planner.dependences import (
     forward_predecessors,
     reversed_dependences,
 )
+from ogc_plan.planner.strategies.order_search import Tokens
 from ogc_plan.planner.strategies.orders import Orders
 from ogc_plan.planner.training import TrainingGraph
 
@@ -33,3 +34,22 @@ def random_orders(rng: Random, graph: TrainingGraph) -> Orders:
     """Any legal forward and backward order."""
     forward = random_order(rng, range(len(graph.ops)), forward_predecessors(graph))
     return Orders(forward, random_order(rng, graph.backward_order, backward_predecessors(graph)))
+
+
+def random_tokens(rng: Random, steps: int) -> Tokens:
+    """Twelve tokens, each of a few steps."""
+    tokens = Tokens([[] for _ in range(steps)])
+    for _ in range(12):
+        tokens.add(rng.randint(0, 9), rng.sample(range(steps), rng.randint(1, 4)), started=rng.random() < 0.3)
+    return tokens
+
+
+def alive_by_step(order: Sequence[int], tokens: Tokens) -> list[int]:
+    """Bytes of the tokens that are begun by each step and not done with before it."""
+    alive = []
+    for position in range(len(order)):
+        past = {token for step in order[: position + 1] for token in tokens.touching[step]}
+        future = {token for step in order[position:] for token in tokens.touching[step]}
+        past |= {token for token, begun in enumerate(tokens.started) if begun}
+        alive.append(sum(tokens.nbytes[token] for token in past & future))
+    return alive

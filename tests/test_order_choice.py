@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from models.light import light_path
 from tests.builders import chain, diamond
 from tests.layered_graphs import layered_graph
-from tests.legal_orders import random_order, random_orders
+from tests.legal_orders import alive_by_step, random_order, random_orders, random_tokens
 from tests.torch_modules import RandomNet
 from tests.torch_training import measured, predicted, train
 
@@ -80,16 +80,9 @@ def test_a_branch_that_ends_low_runs_before_one_that_ends_high() -> None:
 def test_the_cost_of_an_order_is_the_mean_eighth_power_of_what_is_alive() -> None:
     for seed in range(50):
         rng = Random(seed)
-        tokens = Tokens([[] for _ in range(9)])
-        for _ in range(12):
-            tokens.add(rng.randint(0, 9), rng.sample(range(9), rng.randint(1, 4)), started=rng.random() < 0.3)
+        tokens = random_tokens(rng, 9)
         order = random_order(rng, range(9), ((),) * 9)
-        alive = []
-        for position in range(9):
-            past = {token for step in order[: position + 1] for token in tokens.touching[step]}
-            future = {token for step in order[position:] for token in tokens.touching[step]}
-            past |= {token for token, begun in enumerate(tokens.started) if begun}
-            alive.append(sum(tokens.nbytes[token] for token in past & future))
+        alive = alive_by_step(order, tokens)
         assert cost(order, tokens) == pytest.approx((sum(n**8 for n in alive) / 9) ** 0.125), seed
 
 

@@ -11,14 +11,13 @@ from ogc_plan.planner.strategies.anneal_holds import HoldAnnealer
 from ogc_plan.planner.strategies.evaluate import Evaluator
 from ogc_plan.planner.strategies.greedy import labels as greedy_labels
 from ogc_plan.planner.strategies.labels import Label
-from ogc_plan.planner.strategies.order_search import Tokens
 from ogc_plan.planner.strategies.orders import default_orders, ordered, restored
 from ogc_plan.planner.strategies.plan_order import PlanOrders, highest_by_step
 from ogc_plan.planner.strategies.reorder import Reordered, reorder
 
 from tests.builders import chain, random_graph
 from tests.layered_graphs import layered_graph
-from tests.legal_orders import random_order, random_orders
+from tests.legal_orders import alive_by_step, random_order, random_orders, random_tokens
 from tests.test_brute import replayed
 
 
@@ -75,18 +74,10 @@ def test_so_it_does_in_orders_that_suppose_what_is_held() -> None:
 def test_bytes_alive_by_step_are_those_of_tokens_begun_and_not_ended() -> None:
     for seed in range(50):
         rng = Random(seed)
-        tokens = Tokens([[] for _ in range(9)])
-        for _ in range(12):
-            tokens.add(rng.randint(0, 9), rng.sample(range(9), rng.randint(1, 4)), started=rng.random() < 0.3)
+        tokens = random_tokens(rng, 9)
         tokens.add_inside(4, 7)
         order = random_order(rng, range(9), ((),) * 9)
-        alive = []
-        for position in range(9):
-            past = {token for step in order[: position + 1] for token in tokens.touching[step]}
-            future = {token for step in order[position:] for token in tokens.touching[step]}
-            past |= {token for token, begun in enumerate(tokens.started) if begun}
-            alive.append(sum(tokens.nbytes[token] for token in past & future))
-        assert tokens.alive(order) == alive, seed
+        assert tokens.alive(order) == alive_by_step(order, tokens), seed
 
 
 def test_the_highest_of_all_backward_steps_is_the_peak_of_the_backward() -> None:
