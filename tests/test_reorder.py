@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
+import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.solution import Decisions
+from ogc_plan.planner.strategies import reorder as reordering
 from ogc_plan.planner.strategies.anneal_holds import HoldAnnealer
 from ogc_plan.planner.strategies.evaluate import Evaluator
 from ogc_plan.planner.strategies.greedy import labels as greedy_labels
@@ -15,7 +18,7 @@ from ogc_plan.planner.strategies.orders import default_orders, ordered, restored
 from ogc_plan.planner.strategies.plan_order import PlanOrders, highest_by_step
 from ogc_plan.planner.strategies.reorder import Reordered, reorder
 
-from tests.builders import chain, random_graph
+from tests.builders import chain, diamond, random_graph
 from tests.layered_graphs import layered_graph
 from tests.legal_orders import alive_by_step, random_order, random_orders, random_tokens
 from tests.test_brute import replayed
@@ -71,6 +74,21 @@ def test_so_it_does_in_orders_that_suppose_what_is_held() -> None:
     assert [seed for seed in range(71_000, 71_100) if not moved(seed, 0.4)] == []
 
 
+def test_a_step_that_reads_what_another_has_made_again_stays_behind_it() -> None:
+    graph, costs = diamond((10, 100, 30, 40))
+    top, left, *rest = graph.ops
+    assert left.backward is not None
+    graph = replace(graph, ops=(top, replace(left, backward=replace(left.backward, reads=(0, 1))), *rest))
+    problem, shared = build_problem(graph, costs, Scope.ACTIVATIONS), np.array([0, 1, 2, 3, ~3, 0, ~2, ~1, ~0])
+    orders, evaluator = default_orders(problem), Evaluator(problem)
+
+    def steps(sequence: np.ndarray) -> tuple[int, ...]:
+        return PlanOrders(problem).better(evaluator, orders, sequence, moves=1_000, seed=0)[0].backward
+
+    without = shared[shared != 0]  # ``top`` is held instead, and the step that frees most goes first
+    assert (steps(shared), steps(np.insert(without, 0, 0))) == ((3, 2, 1, 0), (3, 1, 2, 0))
+
+
 def test_bytes_alive_by_step_are_those_of_tokens_begun_and_not_ended() -> None:
     for seed in range(50):
         rng = Random(seed)
@@ -104,6 +122,15 @@ def test_what_fits_the_budget_stays_within_it_and_gets_no_slower() -> None:
     start, budget = annealed(problem, 0.7)
     found = reorder(problem, start, budget, rounds=4, seed=0, stop=never)
     assert found.rank(budget) <= start.rank(budget) == (0, start.found.recompute_ns)
+
+
+def test_a_round_that_makes_the_plan_worse_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = layered_problem(7, 50, 5)
+    start, budget = annealed(problem, 0.7)
+    worst = np.array(start.evaluator.decisions(start.evaluator.labels(Label.DROP)).sequence, dtype=np.int64)
+    monkeypatch.setattr(PlanOrders, "better", lambda *_, **__: (start.orders, worst))
+    monkeypatch.setattr(reordering, "_annealed", lambda now, *_: now)
+    assert reorder(problem, start, budget, rounds=2, seed=0, stop=never) is start
 
 
 def test_a_peak_is_lowered_further_than_in_the_default_order() -> None:
