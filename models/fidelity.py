@@ -30,6 +30,8 @@ from .export import export_entry
 from .storage_meter import measure_step, training_step
 from .zoo import ZOO, Entry
 
+NETWORKS = ("resnet50", "gpt2", "vit_b16", "unet")
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -116,16 +118,16 @@ def as_record(row: Comparison) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare the networks asked for (all by default), print the table and write the results."""
+    """Compare the networks asked for, print the table and write the results."""
     parser = argparse.ArgumentParser(prog="python -m models.fidelity", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"networks (default: all): {', '.join(ZOO)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of the zoo (default: {', '.join(NETWORKS)})")
     parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in ZOO]
     if unknown:
         parser.error(f"no network is called {unknown[0]!r}; choose from {', '.join(ZOO)}")
     rows = []
-    for name in options.names or ZOO:
+    for name in options.names or NETWORKS:
         entry = ZOO[name]
         rows.append(compare(entry, entry.small_batch, entry.small_extent))
         print(f"{name}: done", file=sys.stderr)

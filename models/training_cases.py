@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .gpt2 import GPT2, GPT2Config
-from .resnet import ResNet
-from .unet import UNet
+from .networks.gpt2 import GPT2, GPT2Config
+from .networks.resnet import ResNet
+from .networks.unet import UNet
 
 CLASSES = 1000
 UNET_CLASSES = 4

@@ -29,11 +29,11 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from models.export import check_model
-from models.gpt2 import GPT2, GPT2Config
-from models.resnet import ResNet
+from models.networks.gpt2 import GPT2, GPT2Config
+from models.networks.resnet import ResNet
+from models.networks.unet import UNet
+from models.networks.vit import VisionTransformer
 from models.training_cases import Supervised
-from models.unet import UNet
-from models.vit import VisionTransformer
 
 GRAPH = '{"version": 1, "ops": ["ä", "\\""]}'
 IMAGE = (2, 3, 32, 32)

@@ -24,12 +24,12 @@ from models.executor_fidelity import (
     fresh,
     run_eager,
 )
-from models.gpt2 import CausalSelfAttention, GPT2Config
+from models.networks.gpt2 import CausalSelfAttention, GPT2Config
+from models.networks.unet import UNet
 from models.step_meters import StepPeak, by_allocator, by_storages, clear_gradients
 from models.training_alternatives import Method, compile_budget, methods, per_block, segments, selective
 from models.training_cases import CASES, Case, Supervised, gpt_case, resnet_case, unet_case
 from models.training_outcome import Equality, Forward, compare, train
-from models.unet import UNet
 
 KIB = 1024
 SMALL = {

@@ -16,9 +16,9 @@ from torch.library import custom_op
 from torch.profiler import profile
 
 from models import allocator_meter
-from models.gpt2 import GPT2, GPT2Config
-from models.resnet import resnet50
-from models.unet import UNet
+from models.networks.gpt2 import GPT2, GPT2Config
+from models.networks.resnet import resnet50
+from models.networks.unet import UNet
 from tests.aten_calls import call, traced
 from tests.torch_modules import ODD, WithLoss
 
