@@ -1,4 +1,7 @@
-"""Vision Transformer ViT-B/16 (Dosovitskiy et al., 2021): 86,567,656 parameters at 224x224 and 1000 classes."""
+"""Vision Transformers ViT-B/16 and L/16 (Dosovitskiy et al., ICLR 2021), at 224x224 and 1000 classes.
+
+86,567,656 and 304,326,632 parameters.
+"""
 
 from __future__ import annotations
 
@@ -66,3 +69,8 @@ class VisionTransformer(nn.Module):
 def vit_b16(image: int = 224) -> VisionTransformer:
     """ViT-B/16 for square images of ``image`` pixels."""
     return VisionTransformer(image)
+
+
+def vit_l16(image: int = 224) -> VisionTransformer:
+    """ViT-L/16 for square images of ``image`` pixels."""
+    return VisionTransformer(image, width=1024, layers=24, heads=16, hidden=4096)
