@@ -121,6 +121,7 @@ class ModelOptions:
     grad_accumulation: bool
     ignore_annotations: bool
     charge_unknown: bool
+    profile: str | None
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> ModelOptions:
@@ -144,6 +145,13 @@ class ModelOptions:
             device = read_device(self.device_spec)
         from ogc_plan.planner.model import load_model
 
+        profile = None
+        if self.profile is not None:
+            if device is not None:
+                raise UsageError("--profile and a device both give times", remedy="pass one of them")
+            from ogc_plan.planner.step_profile import read_profile
+
+            profile = read_profile(self.profile)
         return load_model(
             path,
             dims=dims,
@@ -155,6 +163,7 @@ class ModelOptions:
             device=device,
             ignore_annotations=self.ignore_annotations,
             charge_unknown=self.charge_unknown,
+            profile=profile,
         )
 
 
@@ -187,6 +196,7 @@ def model_options() -> Callable[[Command], Command]:
                 help="Device to time ops for (h200; where times were measured: measured). See: ogc-plan devices.",
             ),
             click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
+            click.option("--profile", metavar="FILE", help="Measured times and workspace for an annotated file."),
             click.option("--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient."),
             click.option("--optimizer", metavar="NAME", help="Count its states: sgd, momentum, adam, adamw."),
             click.option("--grad-accumulation", is_flag=True, help="Keep a second set of parameter gradients."),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ogc_plan.planner.devices import DEVICES, MEASURED
+from ogc_plan.planner.devices import DEVICES, MEASURED, PROFILED
 from ogc_plan.planner.errors import ModelError, PlanMismatchError, UnsupportedOpError, UsageError
 from ogc_plan.planner.model import Model, load_model
 from ogc_plan.planner.plan_record import Plan
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 def rebuild(plan: Plan, path: str, shown: str) -> Model:
     """The model as the plan's options shape it.
 
-    Times for a device that only a --device-spec file describes are those of the plan; its bytes are derived
-    afresh. Unknown ops are charged where the file has them: without --charge-unknown there is no plan of it.
+    Times for a device that only a --device-spec file describes are those of the plan, so are the times and the
+    workspace that a --profile gave; all other bytes are derived afresh. Unknown ops are charged where the file
+    has them: without --charge-unknown there is no plan of it.
     Raises PlanMismatchError where these options do not fit the file: then it is another model.
     """
     record, budget = plan.model, plan.budget
@@ -60,14 +61,19 @@ def _is_file_of(plan: Plan, path: str) -> bool:
 
 
 def _is_described(plan: Plan) -> bool:
-    """Whether the plan's device is not built in: a file for --device-spec described it."""
+    """Whether a file gave the plan's times: a profile, or a description of its device."""
     return plan.budget.device != MEASURED and plan.budget.device not in DEVICES
 
 
 def _timed_as(plan: Plan, model: Model) -> Model:
-    """The model with the plan's times; unchanged where it has other ops, which `pipeline.verify` tells."""
+    """The model with the plan's times, a profile's with its workspace; unchanged where it has other ops.
+
+    `pipeline.verify` tells the latter.
+    """
     if len(plan.costs) != len(model.costs):
         return model
+    if plan.budget.device == PROFILED:
+        return replace(model, costs=plan.costs, device=PROFILED)
     costs = tuple(
         replace(mine, forward_ns=theirs.forward_ns, backward_ns=theirs.backward_ns)
         for mine, theirs in zip(model.costs, plan.costs, strict=True)
@@ -132,10 +138,15 @@ class Verdict:
         field(out, "plan", f"made for {name_of(self.plan.model.file)}, {len(self.plan.schedule):,} steps")
         field(out, "replayed on", self._graph())
         if self.model is not None and self._taken():
-            device = one_line(self.plan.budget.device, 60)
-            field(out, "times", f"those of the plan: the device {device!r} is not built in, a file described it")
+            field(out, "times", _taken_from(self.plan.budget.device))
         out.print()
         out.print(table)
         out.print()
         share = percent(bounded / max(1, budget.nbytes))
         field(out, "budget", f"{format_both(budget.nbytes)} for the {SCOPES[budget.scope]}, {share} of it used")
+
+
+def _taken_from(device: str) -> str:
+    if device == PROFILED:
+        return "those of the plan, and the workspace: a profile gave them"
+    return f"those of the plan: the device {one_line(device, 60)!r} is not built in, a file described it"

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .plan_record import Plan as Plan
     from .plan_writer import write_plan as write_plan
     from .problem import Scope as Scope
+    from .step_profile import StepProfile as StepProfile
+    from .step_profile import read_profile as read_profile
     from .tradeoff import frontier as frontier
 
 _HOMES = {
@@ -40,6 +42,8 @@ _HOMES = {
     "read_plan": "plan_reader",
     "write_plan": "plan_writer",
     "Scope": "problem",
+    "StepProfile": "step_profile",
+    "read_profile": "step_profile",
 }
 
 __all__ = sorted(_HOMES)

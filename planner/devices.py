@@ -20,6 +20,9 @@ from .errors import StorageError, UsageError
 MEASURED = "measured"
 """Stands for the device of an annotation, whose times were measured there."""
 
+PROFILED = "profile"
+"""Stands for the device of a profile, which gives times and workspace."""
+
 _GB = 10**9
 
 
@@ -165,10 +168,10 @@ def _kind(value: object) -> str:
 def _name(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f'{where}: "name" is {_kind(value)}, not text', remedy=SPEC_REMEDY)
-    if not 0 < len(value) <= 60 or not value.isprintable() or value != value.strip() or value == MEASURED:
+    if not 0 < len(value) <= 60 or not value.isprintable() or value != value.strip() or value in (MEASURED, PROFILED):
         raise UsageError(
             f'{where}: "name" {quoted(value[:80])} cannot name a device',
-            remedy=f"write 1 to 60 printable characters, other than {MEASURED!r}",
+            remedy=f"write 1 to 60 printable characters, other than {MEASURED!r} and {PROFILED!r}",
         )
     return value
 

@@ -12,13 +12,14 @@ from .annotations import Annotation, Source, fingerprint
 from .assumptions import nothing_to_train
 from .backward import derive_backward, with_options
 from .costs import roofline, work_costs
-from .devices import DEVICES, MEASURED, Device, device_named
+from .devices import DEVICES, MEASURED, PROFILED, Device, device_named
 from .errors import InvalidModelError, StorageError, UsageError
 from .graph import Graph
 from .problem import Problem, Scope, build_problem
 from .schedule import Schedule, lower
 from .simulate import Timeline, simulate
 from .solution import Decisions
+from .step_profile import StepProfile, applied
 from .training import OpCost, TrainingGraph
 
 DEFAULT_DEVICE = "h200"
@@ -85,8 +86,8 @@ class Model:
 
     @property
     def time_source(self) -> str:
-        """Where the times come from: ``roofline:h200``, or ``measured``."""
-        return self.device if self.device == MEASURED else f"roofline:{self.device}"
+        """Where the times come from: ``roofline:h200``, ``measured`` or ``profile``."""
+        return self.device if self.device in (MEASURED, PROFILED) else f"roofline:{self.device}"
 
     def store_all(self) -> Timeline:
         """The replay of a step that recomputes nothing."""
@@ -112,6 +113,7 @@ def load_model(
     device: str | Device | None = None,
     ignore_annotations: bool = False,
     charge_unknown: bool = False,
+    profile: StepProfile | None = None,
 ) -> Model:
     """Read an ONNX file and derive what a training step of it computes, holds and costs.
 
@@ -119,6 +121,7 @@ def load_model(
     shapes and trainable parameters of the export, so ``dims``, ``inputs``, ``batch`` and ``frozen``
     are then refused with a UsageError. ``device`` is the one whose roofline gives the times, by name or with
     its own figures: by default the h200, or the times measured where annotations have them (``"measured"``).
+    ``profile`` is of this very training graph, and gives times and workspace in their place.
     ``inputs`` may also name a tensor inside the graph whose shape depends on data. ``charge_unknown`` plans
     ops without training semantics, whose inputs and outputs are then all charged; they are refused otherwise.
     Raises UsageError where no parameter is left to train.
@@ -145,6 +148,12 @@ def load_model(
             grad_accumulation=grad_accumulation,
             producer=annotated.producer,
             opset=annotated.opset,
+            profile=profile,
+        )
+    if profile is not None:
+        raise UsageError(
+            f"a profile is of a training graph, which {str(path)!r} does not carry",
+            remedy="write the file with ogc_plan.adapters.pytorch.export, and plan it without --ignore-annotations",
         )
     if device == MEASURED:
         raise UsageError(f"{str(path)!r} has no measured times", remedy=f"choose one of {', '.join(DEVICES)}")
@@ -193,20 +202,27 @@ def from_annotation(
     grad_accumulation: bool = False,
     producer: str | None = None,
     opset: int = 0,
+    profile: StepProfile | None = None,
 ) -> Model:
     """A model planned from what an adapter knows of its training step; no file is needed.
 
     ``name`` stands for the file in plans and reports, ``producer`` is the framework unless given.
     The optimizer's state and accumulated gradients count per byte of the parameters' gradients.
-    ``device`` as in `load_model`. Raises UsageError for an unknown device or optimizer, and ValueError
+    ``device`` and ``profile`` as in `load_model`. Raises UsageError for an unknown device or optimizer, for both
+    a device and a profile, and for a profile of another graph, and ValueError
     for an annotation that contradicts itself (`annotations.loads` never returns one).
     """
+    if profile is not None:
+        if device is not None:
+            raise UsageError("a device and a profile both give times", remedy="pass one of them")
+        annotation, device = applied(annotation, profile), PROFILED
     graph = annotation.graph
     if device is None:
         device = MEASURED if annotation.timed else DEFAULT_DEVICE
     if device == MEASURED and not annotation.timed:
         raise UsageError(f"{name!r} has no measured times", remedy=f"choose one of {', '.join(DEVICES)}")
-    chosen = device if isinstance(device, Device) else None if device == MEASURED else device_named(device)
+    own_times = device == MEASURED or profile is not None
+    chosen = device if isinstance(device, Device) else None if own_times else device_named(device)
     if not graph.ops or not len(graph.ops) == len(annotation.works) == len(annotation.scopes):
         raise ValueError("an annotation needs ops, and a work and a scope for each of them")
     graph.validate()
@@ -225,7 +241,7 @@ def from_annotation(
         training,
         work_costs(annotation.works, chosen),
         annotation.scopes,
-        MEASURED if chosen is None else chosen.name,
+        chosen.name if chosen is not None else MEASURED if profile is None else PROFILED,
         optimizer,
         grad_accumulation,
         annotations=Source(annotation.framework, annotation.device),

@@ -38,6 +38,7 @@ LEVELS: tuple[tuple[frozenset[str], ...], ...] = tuple(
         ("simulate",),
         ("plan_record",),
         ("plan_writer", "plan_reader"),
+        ("step_profile",),
         ("assumptions",),
         ("model",),
         ("pipeline",),

@@ -3,6 +3,7 @@
     export(model, args, path)                an ONNX file that `ogc-plan` plans exactly
     bind(model, plan, args)                  the module, training by a plan
     within_budget(model, args, budget=...)   both in one call, in memory
+    profile(model, args)                     times of its ops, measured in real steps
 
 The public names are loaded on first use, so importing the package does not import torch.
 """
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .planning import plan_of as plan_of
     from .planning import plans_of as plans_of
     from .planning import predict as predict
+    from .planning import profile as profile
     from .planning import within_budget as within_budget
 
 _HOMES = {
@@ -34,6 +36,7 @@ _HOMES = {
     "plan_of": "planning",
     "plans_of": "planning",
     "predict": "planning",
+    "profile": "planning",
     "within_budget": "planning",
 }
 

@@ -8,20 +8,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ogc_plan.planner import pipeline
-from ogc_plan.planner.annotations import dumps
+from ogc_plan.planner.annotations import Annotation, Source, dumps
 from ogc_plan.planner.errors import AdapterError, BudgetSyntaxError, OgcPlanError, PlanMismatchError
-from ogc_plan.planner.model import from_annotation
+from ogc_plan.planner.model import from_annotation, store_all_timeline
 from ogc_plan.planner.plan_reader import read_plan
 from ogc_plan.planner.plan_record import Plan
 from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.simulate import simulate
+from ogc_plan.planner.step_profile import OpTimes, StepProfile, applied, read_profile
 from torch import nn
 
-from .annotate import Annotated, annotate
+from .annotate import Annotated, annotate, device_of
 from .bound_module import Executor, bound, executor_of, original
 from .capture import UnsupportedModuleError, capture, first_line
 from .exported_nodes import exported, ops_of_nodes
 from .onnx_file import write_onnx
+from .profiling import op_times
 from .signatures import Signature, Signatures
 from .traced_step import TracedStep
 
@@ -40,15 +42,17 @@ def export(
     path: str | os.PathLike[str],
     *,
     kwargs: Mapping[str, Any] | None = None,
+    profile: StepProfile | str | os.PathLike[str] | None = None,
 ) -> None:
     """Write ``model`` as a standard ONNX file that also carries its real training graph.
 
     ``ogc-plan FILE --budget ...`` plans from it; `bind` runs the plan. Each distinct aten call of the step
-    is run once, alone, to measure its workspace.
+    is run once, alone, to measure its workspace and time, unless a ``profile`` (see `profile`) has them.
     """
     model = original(model)
-    step = _traced(model, args, kwargs)
-    annotation = annotate(step).annotation
+    timed = _profile_of(profile)
+    step, annotated = _annotated(model, args, kwargs, timed)
+    annotation = annotated.annotation if timed is None else applied(annotated.annotation, timed)
     program = exported(model, args, dict(kwargs or {}))
     write_onnx(program, path, training_graph=dumps(annotation), op_of_node=ops_of_nodes(program, step, args, kwargs))
 
@@ -67,11 +71,7 @@ def bind(
     """
     made = plan if isinstance(plan, Plan) else read_plan(plan)
     model = original(model)
-    step = _traced(model, args, kwargs)
-    annotated = annotate(step, measure=False)
-    if made.model.annotations is not None and made.model.fingerprint != annotated.annotation.graph.fingerprint:
-        step = TracedStep(step.joint)  # some kernels return more memory than tracing tells; a measurement does
-        annotated = annotate(step)
+    step, annotated = _with_graph(model, args, kwargs, made.model.fingerprint if made.model.annotations else "")
     _refuse_other_graphs(made, annotated, model)
     pipeline.check(made.graph, made.costs, made)
     return bound(model, Executor(model, step, made, annotated.visible))
@@ -95,11 +95,13 @@ def within_budget(
     seed: int = 0,
     effort: str = "default",
     signatures: Literal["raise", "plan"] = "raise",
+    profile: StepProfile | str | os.PathLike[str] | None = None,
 ) -> nn.Module:
     """Plan ``model`` within ``budget`` straight from its graph, and bind it.
 
     ``budget`` is ``3GB``, ``60%``, ``min`` or a number of bytes.
-    Times are measured, each distinct call alone, unless ``device`` names a roofline to take them from.
+    Times are measured, each distinct call alone, unless ``device`` names a roofline to take them from or
+    ``profile`` (what `profile` returned, or its file) has them, measured in a step with these arguments.
     Arguments unlike ``args`` in shape, type, strides or gradient raise InputMismatchError when training; with
     ``signatures="plan"`` each new kind is planned when it first comes, told in a warning, and kept (the 8
     used last are). The other options are those of the command line. Raises InfeasibleBudgetError and what
@@ -109,16 +111,20 @@ def within_budget(
         raise AdapterError(f"signatures is {signatures!r}", remedy='write "raise" or "plan"')
     held, rerun = tuple(keep), tuple(recompute)
 
-    def executor_for(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:
+    def executor_for(
+        module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, timed: StepProfile | None = None
+    ) -> Executor:
         module = original(module)
-        step = _traced(module, args, kwargs)
-        annotated = annotate(step)
+        if timed is not None and device is not None:
+            raise AdapterError("device and profile both give times", remedy="pass one of them")
+        step, annotated = _annotated(module, args, kwargs, timed)
         prepared = from_annotation(
             annotated.annotation,
             name=type(module).__name__,
             device=device,
             optimizer=optimizer,
             grad_accumulation=grad_accumulation,
+            profile=timed,
         )
         made = pipeline.plan(
             prepared,
@@ -135,13 +141,53 @@ def within_budget(
         return Executor(module, step, made, annotated.visible)
 
     model = original(model)
-    executor = executor_for(model, args, kwargs)
+    executor = executor_for(model, args, kwargs, _profile_of(profile))
     if signatures == "raise":
         return bound(model, executor)
     known = Signatures(executor_for)
     trained = bound(model, executor, known)
     known.add(Signature.of(args, kwargs or {}), executor, trained)
     return trained
+
+
+def profile(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    budget: str | int | None = None,
+    rounds: int = 9,
+) -> StepProfile:
+    """Measure the training step of ``model`` on ``args`` op by op: times in real steps, and workspace.
+
+    Times are medians of ``rounds`` steps that store everything, or with a ``budget`` of steps by a plan within
+    it, where storing everything does not fit: CUDA events, on the CPU wall-clock time, with one thread its
+    processor time. Workspace is that of each distinct call alone. `within_budget`, `export` and the command line
+    take the result. The module, its buffers and gradients, and random generators stay as they are. Raises
+    AdapterError where a step fails, and what `capture` raises.
+    """
+    if type(rounds) is not int or rounds < 1:
+        raise AdapterError(f"rounds is {rounds!r}", remedy="pass a whole number from 1")
+    model = original(model)
+    step = _traced(model, args, kwargs)
+    annotation = annotate(step).annotation
+    prepared = from_annotation(annotation, name=type(model).__name__)
+    if budget is None:
+        schedule, _ = store_all_timeline(prepared.training, prepared.costs)
+    else:
+        schedule = pipeline.plan(prepared, _budget_text(budget)).schedule
+    times = op_times(step, model, args, kwargs, schedule, device_of(step), rounds)
+    ops = [
+        OpTimes(
+            op.name,
+            *took,
+            work.forward_workspace_nbytes,
+            work.backward_workspace_nbytes,
+            work.backward_activation_workspace_nbytes,
+        )
+        for op, took, work in zip(annotation.graph.ops, times, annotation.works, strict=True)
+    ]
+    return StepProfile(prepared.training.fingerprint, annotation.framework, annotation.device, rounds, tuple(ops))
 
 
 def plan_of(module: nn.Module) -> Plan:
@@ -171,6 +217,43 @@ def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_prese
     return Prediction(timeline.peak_total_nbytes, timeline.peak_activation_nbytes)
 
 
+def _profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:
+    return profile if profile is None or isinstance(profile, StepProfile) else read_profile(profile)
+
+
+def _annotated(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, profile: StepProfile | None
+) -> tuple[TracedStep, Annotated]:
+    """The step, measured unless there is a profile for it; refuses one of another machine."""
+    if profile is None:
+        step = _traced(model, args, kwargs)
+        return step, annotate(step)
+    step, annotated = _with_graph(model, args, kwargs, profile.graph)
+    _refuse_other_machines("profile", profile, annotated.annotation)
+    return step, annotated
+
+
+def _with_graph(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, graph: str
+) -> tuple[TracedStep, Annotated]:
+    """The step without a measurement where it then has the fingerprint ``graph`` (or none is wanted), else with one."""
+    step = _traced(model, args, kwargs)
+    annotated = annotate(step, measure=False)
+    if graph and graph != annotated.annotation.graph.fingerprint:
+        step = TracedStep(step.joint)  # some kernels return more memory than tracing tells; a measurement does
+        annotated = annotate(step)
+    return step, annotated
+
+
+def _refuse_other_machines(what: str, theirs: Source | StepProfile, mine: Annotation) -> None:
+    kinds = [source.device.split(",")[0] for source in (theirs, mine)]
+    if theirs.framework != mine.framework or kinds[0] != kinds[1]:
+        raise PlanMismatchError(
+            f"the {what} was made for {theirs.framework} on {theirs.device}, this is {mine.framework} on {mine.device}",
+            remedy="export and plan again here" if what == "plan" else "measure it again here",
+        )
+
+
 def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> None:
     mine = annotated.annotation
     if made.model.annotations is None:
@@ -178,13 +261,7 @@ def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> 
             f"the plan was made from the bare file {made.model.file!r}, whose ops are not those PyTorch runs",
             remedy="write the file with ogc_plan.adapters.pytorch.export and plan again",
         )
-    theirs = made.model.annotations
-    kinds = [source.device.split(",")[0] for source in (theirs, mine)]
-    if theirs.framework != mine.framework or kinds[0] != kinds[1]:
-        raise PlanMismatchError(
-            f"the plan was made for {theirs.framework} on {theirs.device}, this is {mine.framework} on {mine.device}",
-            remedy="export and plan again here",
-        )
+    _refuse_other_machines("plan", made.model.annotations, mine)
     if made.model.fingerprint != mine.graph.fingerprint:
         raise PlanMismatchError(
             f"the plan was made for graph {made.model.fingerprint[:12]}, {type(model).__name__} with these arguments "

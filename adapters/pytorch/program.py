@@ -25,6 +25,8 @@ from .segments import is_backward
 from .traced_step import Copy, StepOp, TracedStep
 
 Values = list[Any]
+Pass = Callable[[int], None]
+"""Told that a place was passed: -1 when a function begins, k after the k-th step of the schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,8 @@ class _Writer:
 
 
 class _Generator:
-    def __init__(self, step: TracedStep, schedule: Schedule) -> None:
-        self.step, self.schedule = step, schedule
+    def __init__(self, step: TracedStep, schedule: Schedule, pass_: Pass | None = None) -> None:
+        self.step, self.schedule, self.pass_ = step, schedule, pass_
         self.block_of = {storage: block for block, storage in step.storage_of.items()}
         self.constants: dict[str, Any] = {}
         self.rerun = {s.index for s in schedule if s.kind is StepKind.RECOMPUTE}
@@ -184,21 +186,29 @@ class _Generator:
             split += 1
         forward = _Writer(self.step, self.constants)
         self.states: set[int] = set()
-        for step in steps[:split]:
+        self._passed(forward, -1)
+        for place, step in enumerate(steps[:split]):
             self._forward_or_free(forward, step)
+            self._passed(forward, place)
         outputs = [forward.name(node) for node in self.step.joint.outputs if isinstance(node, fx.Node)]
         states = sorted(self.states)
 
         backward = _Writer(self.step, self.constants)
         at_start = {node for node in forward.alive if self._is_saved(node)}
         backward.offer(at_start)
-        for step in steps[split:]:
+        self._passed(backward, -1)
+        for place, step in enumerate(steps[split:], split):
             if step.kind is StepKind.BACKWARD:
                 self._backward(backward, self.step.ops[step.index], step.index)
             else:
                 self._forward_or_free(backward, step)
+            self._passed(backward, place)
         results = [self._result(backward, place) for place in range(len(self.step.joint.gradients))]
         return self._assemble(forward, backward, at_start, outputs, results, states)
+
+    def _passed(self, to: _Writer, place: int) -> None:
+        if self.pass_ is not None:
+            to.lines.append(f"{to.function(self.pass_)}({place})")
 
     def _is_saved(self, node: fx.Node) -> bool:
         return any(block in self.step.storage_of for block in self.step.blocks.of[node])
@@ -358,6 +368,6 @@ def copy_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
 
 
-def generate(step: TracedStep, schedule: Schedule) -> Program:
-    """Generate and compile the two functions that run ``schedule``."""
-    return _Generator(step, schedule).program()
+def generate(step: TracedStep, schedule: Schedule, pass_: Pass | None = None) -> Program:
+    """Generate and compile the two functions that run ``schedule``; ``pass_`` is called as they go along."""
+    return _Generator(step, schedule, pass_).program()
