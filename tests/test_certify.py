@@ -48,7 +48,8 @@ def test_a_plan_found_meanwhile_is_the_new_ceiling() -> None:
     problem = chain_problem()
     proof = Proof(search(problem, 80), StageLP(problem), (0,), problem.store_all_ns)
     proof.advance()
-    assert proof.finished(1).bound_ns == 1
+    proof.again(1)
+    assert proof.found.bound_ns == 1
 
 
 def test_the_work_goes_on_with_a_better_plan() -> None:
@@ -58,8 +59,21 @@ def test_the_work_goes_on_with_a_better_plan() -> None:
     assert exact is not None
     proof = Proof(known, StageLP(problem), tuple(range(8)), problem.store_all_ns)
     proof.advance()
-    known.effort = EFFORTS["default"]
-    assert proof.found.bound_ns < proof.finished(exact).bound_ns == exact
+    before, known.effort = proof.found.bound_ns, replace(EFFORTS["default"], hopeless=1.0)
+    proof.again(exact)
+    assert before < proof.found.bound_ns == exact
+
+
+def test_no_more_work_is_done_where_the_gap_is_hopeless() -> None:
+    problem, exact = chain_problem(), minimum_recompute_ns(chain_problem(), 80)
+    known = search(problem, 80)
+    known.effort = replace(EFFORTS["default"], branching=1)
+    assert exact is not None
+    proof = Proof(known, StageLP(problem), tuple(range(8)), problem.store_all_ns)
+    proof.advance()
+    before, known.effort = proof.found.bound_ns, replace(EFFORTS["default"], hopeless=0.01)
+    proof.again(exact)
+    assert before == proof.found.bound_ns
 
 
 def test_more_stages_raise_a_bound_that_few_leave_low() -> None:
@@ -78,8 +92,10 @@ def test_beside_other_work_it_finds_what_it_finds_alone() -> None:
     bounds = []
     for _ in range(3):
         known = search(problem, 80)
-        with certifying(known, StageLP(problem)) as certified:
-            bounds.append(certified().bound_ns)
+        with certifying(known, StageLP(problem)) as proof:
+            first = proof.certified().bound_ns
+            proof.go_on()
+            bounds.append((first, proof.certified().bound_ns))
     assert len(set(bounds)) == 1
 
 

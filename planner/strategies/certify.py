@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,27 +36,38 @@ class Certified:
 
 
 @contextmanager
-def certifying(search: Search, relaxed: StageLP) -> Iterator[Callable[[], Certified]]:
-    """Work on the bound beside whatever the caller does meanwhile; the value waits for it.
+def certifying(search: Search, relaxed: StageLP) -> Iterator[Beside]:
+    """Work on the bound beside whatever the caller does meanwhile.
 
-    Nothing passes between the two until then, so the outcome does not depend on how fast either is. Where a
-    wide gap is left the search goes on for as much work again; a better plan found meanwhile closes more of its boxes.
+    Nothing passes between the two but when the caller asks, so the outcome does not depend on how fast either is.
     """
     assert search.best is not None
     proof = Proof(search, relaxed, _stages(search), search.best.found.recompute_ns)
     with ThreadPoolExecutor(1) as pool:
-        future: Future[None] = pool.submit(proof.advance)
-
-        def certified() -> Certified:
-            future.result()
-            assert search.best is not None
-            return proof.finished(search.best.found.recompute_ns)
-
         try:
-            yield certified
+            yield Beside(proof, pool)
         except BaseException:
             search.stopped_early = True  # else leaving would wait for the whole branch and bound
             raise
+
+
+class Beside:
+    """A proof at work in a thread of its own, from the start."""
+
+    def __init__(self, proof: Proof, pool: ThreadPoolExecutor) -> None:
+        self._proof, self._pool = proof, pool
+        self._future: Future[None] = pool.submit(proof.advance)
+
+    def certified(self) -> Certified:
+        """What is proven when the work asked for is done, which this waits for."""
+        self._future.result()
+        return self._proof.found
+
+    def go_on(self) -> None:
+        """Take the work up again if the best plan, which closes more boxes than that before, leaves a gap worth it."""
+        best = self._proof.search.best
+        assert best is not None
+        self._future = self._pool.submit(self._proof.again, best.found.recompute_ns)
 
 
 class Proof:
@@ -85,12 +96,13 @@ class Proof:
             if self._run(again, effort.branching):
                 self.boxes = again
 
-    def finished(self, incumbent_ns: int) -> Certified:
-        """The bound, raised once more if a plan of this cost leaves a gap that is worth it."""
+    def again(self, incumbent_ns: int) -> None:
+        """Branch for as much work once more if a plan of this cost leaves a gap that is worth it, and not hopeless."""
         self.incumbent_ns = min(self.incumbent_ns, incumbent_ns)
-        if self.boxes is not None and self._gap() > _AGAIN_WORTH and not self.search.out_of_time():
+        worth = _AGAIN_WORTH < self._gap() <= self.search.effort.hopeless
+        if self.boxes is not None and worth and not self.search.out_of_time():
             self._run(self.boxes, self.search.effort.branching)
-        return Certified(min(self.found.bound_ns, self.incumbent_ns), self.found.points)
+        self.found = replace(self.found, bound_ns=min(self.found.bound_ns, self.incumbent_ns))
 
     def _gap(self) -> float:
         return (self.incumbent_ns - self.found.bound_ns) / max(1, self.search.problem.store_all_ns)

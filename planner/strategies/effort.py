@@ -17,8 +17,10 @@ class Effort:
     bound and plan learn from each other. ``chain``: effort of the search for options of the chain's blocks,
     ``refinements``: how often they are searched again around the budget. ``orders``: how many other orders may be
     planned for where the graph branches. ``reorderings``: rounds of adapting the order to the best plan.
+    ``hopeless``: the share of a step from which on a gap is not worth more work on the bound.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
     ``first``: the effort whose plan is made before, so that more effort never gives a worse one.
+    ``thorough``: whether the plans of several orders are improved before the best of them is chosen.
     """
 
     name: str
@@ -32,16 +34,18 @@ class Effort:
     refinements: int
     orders: int
     reorderings: int
+    hopeless: float
     enough: float
     first: str | None = None
+    thorough: bool = False
 
 
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("fast", 1_000_000, 20_000, 0, 1_000, 0, 1, 0.1, 0, 0, 0, 0.001),
-        Effort("default", 3_000_000, 160_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 5, 0.0005),
-        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 1_000, 4, 2, 5.0, 2, 2, 60, 0.0, "default"),
+        Effort("fast", 1_000_000, 20_000, 0, 1_000, 0, 1, 0.1, 0, 0, 0, 0.02, 0.001),
+        Effort("default", 3_000_000, 160_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 5, 0.02, 0.0005),
+        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 1_000, 4, 2, 5.0, 2, 2, 60, 1e9, 0.0, "default", True),
     )
 }
 

@@ -62,7 +62,8 @@ class OneOrder:
             return
         if prepared.relaxed is not None and not search.settled():
             repair(search, prepared.relaxed)
-        baselines(search)
+        if self.orders is None or search.best is None:
+            baselines(search)
         if self.orders is None:
             rotors(search, prepared.rotor)
         if self.orders is None and not search.settled():  # where orders may be chosen the chain's blocks are large
@@ -84,25 +85,28 @@ class OneOrder:
             if self._holds is not None:
                 improve_holds(self.search, self._holds, points)
 
-    def finish(self, *, improving: bool = True) -> None:
-        """Raise the bound, and meanwhile lower the cost; then lower it where the bound's own points lead."""
+    def finish(self) -> None:
+        """Raise the bound, and meanwhile lower the cost, at last where the bound's own points lead."""
         search, relaxed = self.search, self.prepared.relaxed
         if relaxed is None:
-            if improving:
-                self.improve()
+            self.improve()
             return
         points: tuple[Relaxation, ...] = ()
         for _ in range(search.effort.rounds):
             if search.best is None or search.settled() or search.out_of_time():
                 return
-            with certifying(search, relaxed) as certified:
-                if improving:
-                    self.improve(points)
-                found = certified()
+            with certifying(search, relaxed) as proof:
+                self.improve(points)
+                found = proof.certified()
+                search.bound_ns = max(search.bound_ns, found.bound_ns)
+                if search.settled():
+                    return
+                proof.go_on()
+                if self._holds is not None and found.points:
+                    improve_holds(search, self._holds, found.points, share=_LAST_SHARE)
+                found = proof.certified()
             search.bound_ns = max(search.bound_ns, found.bound_ns)
             points = found.points
-        if self._holds is not None and points and not search.settled():
-            improve_holds(search, self._holds, points, share=_LAST_SHARE)
 
 
 def lowest_of(prepared: Prepared, search: Search) -> tuple[tuple[Candidate, ...], bool]:

@@ -2,8 +2,9 @@
 
 1. Under the default orders: relaxations bound the cost and are rounded to plans (a minimum cut for the first
    backward, linear programs for several); every other strategy and a chain of blocks give plans, too.
-2. The best plan is annealed, as labels and as holds, while branch and bound raises the bound beside it.
-3. Where the graph branches, the same under orders that promise lower peaks, as far as their bound leaves room;
+2. Where the graph branches, the relaxations of orders that promise lower peaks are rounded, too, as far as their
+   bound leaves room.
+3. The best of these plans is annealed, as labels and as holds, while branch and bound raises the bound beside it;
    then the order follows the best plan and the plan the order.
 
 All work is counted, never timed, so a solve without a time limit is deterministic.
@@ -123,21 +124,22 @@ def smallest_peak(
 
 
 def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
-    """The best plan under the default orders or chosen ones, None when there is none; and whether it was cut short."""
-    default = task.run(budget_nbytes, task.prepared)
-    default.start()
-    default.finish()
-    best, runs = default, [default]
-    for other in _promising(task, default):
-        if best.search.out_of_time():
+    """The best plan under the default orders or others, None when there is none; and whether it was cut short.
+
+    The orders whose first plan is the cheapest are searched in full; then those that follow the plan found.
+    """
+    runs = [task.run(budget_nbytes, task.prepared)]
+    runs[0].start()
+    for other in _promising(task, runs[0]):
+        if other.search.out_of_time():
             break
-        runs.append(other)
         other.start()
-        other.improve()
-        if _cost(other) < _cost(best):
-            best = other
-    if best is not default:
-        best.finish(improving=False)
+        runs.append(other)
+    if len(runs) > 1 and task.effort.thorough:
+        for run in runs:
+            run.improve()
+    best = min(runs, key=_cost)
+    best.finish()
     adapted = _reordered(task, best)
     if adapted is not None:
         runs.append(adapted)
