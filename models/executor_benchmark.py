@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -33,13 +33,17 @@ from .result_table import megabytes, table
 from .step_meters import by_allocator, by_storages, clear_gradients
 from .step_times import Step, time_ratios
 from .training_alternatives import Method, eager, methods
-from .training_cases import CASES, Case
+from .training_cases import CASES, GPT, Case, gpt_case, resnet_case, unet_case
 from .training_outcome import Equality, Forward, compare, train
 
 ROUNDS = 5
 BACKEND = "aot_eager"
-COMPILE_BUDGETS = "0.5,0.3,0.1"
+COMPILE_BUDGETS = "0.8,0.5,0.3,0.1,0"
 SEGMENTS = "2,4"
+SMALL = {
+    case.name: case for case in (resnet_case(4, 96), gpt_case(1, replace(GPT, width=256, heads=8)), unet_case(1, 128))
+}
+"""The same networks at smaller sizes, where memory that does not grow with the input weighs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +182,12 @@ def _cells(result: Result | Refusal | None) -> list[str]:
     return [megabytes(result.peak_nbytes), f"{result.time_ratio:.2f}", _same(result.equal)]
 
 
-def report(rows: Sequence[Row]) -> str:
+def report(rows: Sequence[Row], cases: Mapping[str, Case] = CASES) -> str:
     """One table for each case, as Markdown."""
     header = ["method", "peak MB", "time", "equal to eager", "plan at that peak: MB", "time", "equal to eager"]
     parts = []
     for name in dict.fromkeys(row.case for row in rows):
-        sizes = CASES[name].sizes if name in CASES else ""
+        sizes = cases[name].sizes if name in cases else ""
         lines = [[row.method, *_cells(row.result), *_cells(row.planned)] for row in rows if row.case == name]
         parts += [f"{name}: {sizes}", table(header, lines)]
     return "\n\n".join(parts)
@@ -204,6 +208,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--compile-budgets", default=COMPILE_BUDGETS, help="fractions (default %(default)s)")
     parser.add_argument("--segments", default=SEGMENTS, help="of checkpoint_sequential (default %(default)s)")
+    parser.add_argument("--small", action="store_true", help="smaller inputs, a wider GPT")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed rounds (default %(default)s)")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
     parser.add_argument("-o", "--output", type=Path, help="JSON file to write, with a .md beside it")
@@ -217,11 +222,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     repeatable(device)
     budgets = tuple(float(part) for part in options.compile_budgets.split(","))
     counts = tuple(int(part) for part in options.segments.split(","))
-    rows: list[Row] = []
-    for name in options.case or CASES:
-        found = methods(CASES[name], backend=options.backend, budgets=budgets, counts=counts)
-        rows += benchmark(CASES[name], found, options.rounds, device)
-    text = report(rows)
+    cases, rows = SMALL if options.small else CASES, list[Row]()
+    for name in options.case or cases:
+        found = methods(cases[name], backend=options.backend, budgets=budgets, counts=counts)
+        rows += benchmark(cases[name], found, options.rounds, device)
+    text = report(rows, cases)
     print(text)
     if options.output:
         write(
