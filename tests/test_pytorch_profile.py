@@ -201,6 +201,11 @@ class TestFile:
         data = json.loads(run("show", exported, "--profile", saved, "--format", "json")[1])
         assert (data["time_source"], data["store_all"]["step_ns"]) == ("profile", measured.step_ns)
 
+    def test_a_plan_by_it_holds_for_its_machine(self, measured: StepProfile, exported: Path, tmp_path: Path) -> None:
+        replace(measured, device="cpu, 64 threads").save(tmp_path / "server.json")
+        data = json.loads(run("show", exported, "--profile", tmp_path / "server.json", "--format", "json")[1])
+        assert data["annotations"]["device"] == "cpu, 64 threads"
+
 
 def edited(key: str, value: Any) -> Callable[[dict[str, Any]], Any]:
     def edit(data: dict[str, Any]) -> Any:
