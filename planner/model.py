@@ -69,7 +69,7 @@ class Model:
                 name = self.training.storages[min(dropped.intersection(op.writes))].name
                 raise UsageError(
                     f"--recompute asks for {name!r}, but {op.op_type} {op.name!r} that makes it must run only once",
-                    remedy="leave it out; running the op again would read a buffer that the step has changed",
+                    remedy="leave it out; such an op chooses, or reads a buffer that the step changes",
                 )
         return build_problem(self.training, self.costs, scope, keep=kept, recompute=dropped)
 

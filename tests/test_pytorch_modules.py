@@ -235,7 +235,8 @@ class TestSurroundings:
                 return self.last * 2
 
         module = Remembers(6, 6)
-        planned(module, (torch.randn(4, 6),))
+        with pytest.raises(UnsupportedModuleError, match="sets attribute 'last'"):
+            planned(module, (torch.randn(4, 6),))
         assert module.last is None
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from . import torch_api
 from .capture import UnsupportedModuleError
+from .torch_api import pytree
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ def ranks(node: fx.Node, places: set[int]) -> frozenset[int]:
 
 
 def _output_mask(node: fx.Node) -> list[bool]:
-    if isinstance(node.target, torch._ops.OpOverload):
-        for place, argument in enumerate(node.target._schema.arguments):
+    if isinstance(node.target, torch_api.OpOverload):
+        for place, argument in enumerate(torch_api.schema_of(node.target).arguments):
             if argument.name == "output_mask":
                 return list(node.args[place] if place < len(node.args) else node.kwargs.get("output_mask", ()))
     return []
@@ -62,7 +62,7 @@ def _output_mask(node: fx.Node) -> list[bool]:
 def target_name(node: fx.Node) -> str:
     """The aten name of a call without namespace and overload: ``native_layer_norm``."""
     target = node.target
-    return target._schema.name.split("::")[-1] if isinstance(target, torch._ops.OpOverload) else str(target)
+    return torch_api.schema_of(target).name.split("::")[-1] if isinstance(target, torch_api.OpOverload) else str(target)
 
 
 class Blocks:

@@ -13,7 +13,6 @@ import torch
 from ogc_plan.planner.errors import AdapterError
 from ogc_plan.planner.plan_record import Plan
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from .annotate import cpu_text, visible_costs
 from .attachment import Attachment, InputMismatchError, settings_of
@@ -21,6 +20,7 @@ from .capture import Meta, meta
 from .program import Program, generate
 from .signatures import Signatures
 from .step_workspace import Workspace
+from .torch_api import pytree
 from .traced_step import TracedStep
 from .training_function import Executable
 

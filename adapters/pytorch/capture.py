@@ -11,17 +11,13 @@ from typing import Any, NamedTuple
 import torch
 from ogc_plan.planner.errors import AdapterError, OgcPlanError
 from torch import fx, nn
-from torch.utils import _pytree as pytree
 
 from . import torch_api
 from .scopes import recorded_scopes
+from .side_effects import watched
 from .tied import merge_tied
-
-
-class UnsupportedModuleError(AdapterError):
-    """The module cannot be captured as one static graph, or does something a plan cannot replay exactly."""
-
-    exit_code = 4
+from .torch_api import pytree
+from .unsupported import UnsupportedModuleError as UnsupportedModuleError
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +90,7 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] 
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")
             bare = _without_own_hooks(module)
-            with _restored(module), recorded_scopes(bare):
+            with _restored(module), recorded_scopes(bare), watched(bare):
                 traced = torch_api.joint_graph(bare, args, named, eager_dropout=half)
     except OgcPlanError:
         raise

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from .blocks import tensors
-from .torch_api import storage_key
+from .torch_api import OpOverload, pytree, storage_key
 
 aten = torch.ops.aten
 
@@ -61,7 +60,7 @@ _RECURRENT_BACKWARD = frozenset({aten.mkldnn_rnn_layer_backward, aten._cudnn_rnn
 
 def work_of(node: fx.Node) -> NodeWork:
     """The work of one call; none for views, for elements taken from a tuple and for uninitialized memory."""
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return _NOTHING
     op = node.target.overloadpacket
     outputs = tensors(node)

@@ -245,15 +245,16 @@ class _Generator:
             to.lines.append(f"{state} = {to.function(save_state)}({device})")
             self.states.add(index)
         made = set(self.step.blocks.made[node])
+        first = len(to.lines)
         if made & self.live:  # the old copy stays; what the re-run makes of it again dies at once
             self._rerun_beside(to, node)
         else:
             to.call(node)
             to.elements(node)
         self.live |= made
-        if op.random and again:
-            to.lines.append(f"{to.function(swap_state)}(__now, {device})")
-            to.lines.append("del __now")
+        if op.random and again:  # whatever the re-run raises, the caller's stream goes on where it was
+            to.lines[first:] = ["try:", *(f"    {line}" for line in to.lines[first:])]
+            to.lines += ["finally:", f"    {to.function(swap_state)}(__now, {device})", "del __now"]
 
     def _rerun_beside(self, to: _Writer, node: fx.Node) -> None:
         """Run a node of whose blocks some are still alive: bind the missing ones, drop the duplicates."""

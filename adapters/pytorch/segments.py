@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
+from . import torch_api
 from .blocks import Blocks, tensors
 from .capture import Joint, UnsupportedModuleError
 
@@ -106,7 +107,7 @@ def _owners(joint: Joint, blocks: Blocks) -> dict[int, fx.Node]:
         number = node.meta.get("seq_nr")
         if node.op != "call_function" or number is None or is_backward(node):
             continue
-        if not isinstance(node.target, torch._ops.OpOverload) or not any(t.is_floating_point() for t in tensors(node)):
+        if not isinstance(node.target, torch_api.OpOverload) or not any(t.is_floating_point() for t in tensors(node)):
             continue
         if number not in owners or blocks.allocates(node) or not blocks.allocates(owners[number]):
             owners[number] = node

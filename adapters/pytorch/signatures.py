@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 
 from ogc_plan.planner.plan_record import Plan
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from .attachment import Attachment
 from .capture import meta
+from .torch_api import pytree
 
 LIMIT = 8
 """Signatures that are kept; the one longest unused makes room for a new one."""

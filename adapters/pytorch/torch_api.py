@@ -1,4 +1,4 @@
-"""The one door to PyTorch's private modules. What tracing leaves on graph nodes is read where it is used.
+"""The one door to PyTorch's private names. What tracing leaves on graph nodes is read where it is used.
 
 A torch version that lacks one of them fails here, at import, with one clear error.
 """
@@ -6,63 +6,120 @@ A torch version that lacks one of them fails here, at import, with one clear err
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
 from ogc_plan.planner.errors import AdapterError
 from torch import fx
-from torch.utils import _pytree as pytree
 
 OLDEST = (2, 11)
+"""The first release that is supported."""
+
+_DESCRIPTORS = "torch._functorch._aot_autograd.descriptors"
+_EXAMPLE = "torch.ops.aten.add.Tensor"
+NEEDED = (
+    *(f"{_DESCRIPTORS}.{kind}AOTInput" for kind in ("Buffer", "Param", "Plain", "Tangent")),
+    *(f"{_DESCRIPTORS}.{kind}AOTOutput" for kind in ("Grad", "InputMutation", "Plain")),
+    "torch._functorch._aot_autograd.schemas.OutputType",
+    "torch._functorch.aot_autograd.aot_export_joint_with_descriptors",
+    "torch._C.DispatchKey.Autograd",
+    "torch._C.DispatchKey.CompositeImplicitAutograd",
+    "torch._C._autograd._get_current_graph_task_keep_graph",
+    "torch._ops.OpOverload",
+    "torch._subclasses.functional_tensor.FunctionalTensor",
+    "torch.autograd.profiler._is_profiler_enabled",
+    "torch.utils._pytree.TreeSpec",
+    "torch.utils._pytree.tree_flatten",
+    "torch.utils._pytree.tree_leaves",
+    "torch.utils._pytree.tree_map",
+    "torch.utils._pytree.tree_unflatten",
+    "torch.Tensor._version",
+    "torch.UntypedStorage._cdata",
+    *(f"{_EXAMPLE}.{attribute}" for attribute in ("_dispatch_cache", "_op", "_schema.arguments", "py_kernels")),
+)
+"""Every private name that the adapter uses."""
 
 
 class TorchVersionError(AdapterError):
     """The installed PyTorch lacks something the adapter needs."""
 
 
-def _release() -> tuple[int, ...]:
-    return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+def check() -> None:
+    """Raise TorchVersionError for a release that is too old, or for the first private name that is missing."""
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
+        raise TorchVersionError(f"torch {torch.__version__} is too old", remedy=_REMEDY)
+    for name in NEEDED:
+        if not _exists(name):
+            raise _lacking(name)
+    joint = import_module("torch._functorch.aot_autograd").aot_export_joint_with_descriptors
+    if list(inspect.signature(joint).parameters)[:4] != ["stack", "mod", "args", "kwargs"]:
+        raise _lacking(f"{joint.__module__}.{joint.__name__}(stack, mod, args, kwargs)")
 
 
-try:
-    from torch._functorch._aot_autograd.descriptors import (
-        BufferAOTInput,
-        GradAOTOutput,
-        InputMutationAOTOutput,
-        ParamAOTInput,
-        PlainAOTInput,
-        PlainAOTOutput,
-        TangentAOTInput,
-    )
-    from torch._functorch._aot_autograd.schemas import OutputType
-    from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
-except ImportError as error:
-    raise TorchVersionError(
-        f"torch {torch.__version__} lacks {error.name or error}",
-        remedy=f"install torch {'.'.join(map(str, OLDEST))} or newer",
-    ) from error
-if _release() < OLDEST:
-    raise TorchVersionError(
-        f"torch {torch.__version__} is too old", remedy=f"install torch {'.'.join(map(str, OLDEST))} or newer"
-    )
+_REMEDY = f"install torch {'.'.join(map(str, OLDEST))} or newer; for one newer than this release, update ogc-plan"
+
+
+def _lacking(name: str) -> TorchVersionError:
+    return TorchVersionError(f"torch {torch.__version__} lacks {name}, which planned training needs", remedy=_REMEDY)
+
+
+def _exists(name: str) -> bool:
+    parts = name.split(".")
+    found: Any = torch
+    for place in range(1, len(parts)):
+        if not hasattr(found, parts[place]):
+            try:
+                import_module(".".join(parts[: place + 1]))
+            except ImportError:
+                return False
+        if not hasattr(found, parts[place]):
+            return False
+        found = getattr(found, parts[place])
+    return True
+
+
+check()
+
+from torch._functorch._aot_autograd.descriptors import (  # noqa: E402
+    BufferAOTInput,
+    GradAOTOutput,
+    InputMutationAOTOutput,
+    ParamAOTInput,
+    PlainAOTInput,
+    PlainAOTOutput,
+    TangentAOTInput,
+)
+from torch._functorch._aot_autograd.schemas import OutputType  # noqa: E402
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors  # noqa: E402
+from torch._ops import OpOverload  # noqa: E402
+from torch._subclasses.functional_tensor import FunctionalTensor  # noqa: E402
+from torch.utils import _pytree as pytree  # noqa: E402
 
 __all__ = [
     "BufferAOTInput",
+    "FunctionalTensor",
     "GradAOTOutput",
     "InputMutationAOTOutput",
+    "OpOverload",
     "ParamAOTInput",
     "PlainAOTInput",
     "PlainAOTOutput",
     "TangentAOTInput",
     "TorchVersionError",
     "Traced",
+    "check",
     "direct",
     "joint_graph",
     "keeps_graph",
     "profiler_runs",
+    "pytree",
+    "schema_of",
     "storage_key",
+    "version_of",
 ]
 
 
@@ -88,7 +145,10 @@ def joint_graph(
         captured = aot_export_joint_with_descriptors(stack, module, args, kwargs)
         graph: fx.Graph = captured.graph_module.graph
         graph.owning_module = captured.graph_module
-        infos = captured._aot_state.fw_metadata.output_info
+        try:
+            infos = captured._aot_state.fw_metadata.output_info
+        except AttributeError as error:
+            raise _lacking(f"{type(captured).__name__}._aot_state.fw_metadata.output_info") from error
         alone = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
         shares = tuple(info.output_type not in alone and info.requires_grad for info in infos)
         return Traced(graph, captured.out_spec, shares)
@@ -137,3 +197,13 @@ def keeps_graph() -> bool:
 def storage_key(tensor: torch.Tensor) -> int:
     """What two tensors have in common exactly when they share memory, fake tensors included."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def schema_of(overload: OpOverload) -> Any:
+    """The schema of an operator: its name and its arguments."""
+    return overload._schema
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How many times a tensor was written in place."""
+    return int(tensor._version)

@@ -18,6 +18,7 @@ from ogc_plan.planner.training import (
 )
 from torch import fx
 
+from . import torch_api
 from .blocks import Blocks, target_name, tensors
 from .capture import Joint, UnsupportedModuleError
 from .generator_state import generator_of, state_nbytes
@@ -60,8 +61,24 @@ class StepOp:
 
 
 def is_random(node: fx.Node) -> bool:
-    """Whether a node draws from a generator."""
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    """Whether a node draws from a generator; an operator from outside torch may, unless it says it does not."""
+    target = node.target
+    if not isinstance(target, torch_api.OpOverload):
+        return False
+    return torch.Tag.nondeterministic_seeded in target.tags or target.namespace not in _OF_TORCH
+
+
+_OF_TORCH = ("aten", "prims", "_c10d_functional", "c10d_functional", "higher_order")
+
+_CHOICES = ("argmax", "argmin", "argsort", "kthvalue", "mode", "multinomial", "sort", "topk")
+_CHOICES_BESIDE_VALUES = ("max", "median", "min", "nanmedian")
+"""Calls that choose. One last bit of what they read, and a re-run would route its rows elsewhere."""
+
+
+def chooses(node: fx.Node) -> bool:
+    """Whether a node makes a discrete choice, such as a router's, that must be made once."""
+    name = target_name(node)
+    return name in _CHOICES or (name in _CHOICES_BESIDE_VALUES and isinstance(node.meta.get("val"), tuple))
 
 
 class TracedStep:
@@ -104,7 +121,7 @@ class TracedStep:
             if allocates:
                 old = self.blocks.reads(node) & updated
                 reader.update(dict.fromkeys(old, len(ops)))
-                op.once = bool(old) and not ignores_statistics(node)
+                op.once = (bool(old) and not ignores_statistics(node)) or chooses(node)
             if node in owned:
                 op.main, op.sums = owned[node].main, list(owned[node].sums)
             ops.append(op)
@@ -292,10 +309,20 @@ class TracedStep:
         return forward + backward
 
 
+_CHECKS_OF_SHAPES = ("_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
+
+
 def _refuse_untraceable(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.op != "call_function":
             continue
+        if isinstance(node.target, torch_api.OpOverload) and not torch_api.schema_of(node.target).returns:
+            if target_name(node) in _CHECKS_OF_SHAPES:
+                continue
+            raise UnsupportedModuleError(
+                f"{node.name} ({node.target}) returns nothing; what it does besides, a planned step would leave out",
+                remedy="leave out calls with side effects, such as assertions and prints",
+            )
         if target_name(node) == "native_dropout" and node.args[1] == 1:
             raise UnsupportedModuleError(
                 f"{node.name} drops everything; eager training draws no random numbers for it, tracing does",

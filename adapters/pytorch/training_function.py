@@ -95,8 +95,8 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
         outputs, saved = program.forward(list(primals))
         ctx.executable, ctx.handover, ctx.saved = executable, handover, saved
         ctx.primals = [primals[i] for i in program.backward_primals]
-        ctx.versions = [primal._version for primal in ctx.primals]
-        ctx.output_versions = [saved[i]._version for i in program.saved_outputs]
+        ctx.versions = [torch_api.version_of(primal) for primal in ctx.primals]
+        ctx.output_versions = [torch_api.version_of(saved[i]) for i in program.saved_outputs]
         ctx.set_materialize_grads(False)
         pairs = zip(outputs, executable.differentiable, strict=True)
         ctx.mark_non_differentiable(*(output for output, wanted in pairs if not wanted))
@@ -133,11 +133,11 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
 def _check_versions(ctx: Any, executable: Executable) -> None:
     """Refuse to differentiate with values that were overwritten since the forward, as autograd does."""
     for place, value, version in zip(executable.program.backward_primals, ctx.primals, ctx.versions, strict=True):
-        if value._version != version and place not in executable.overwritten:
+        if torch_api.version_of(value) != version and place not in executable.overwritten:
             raise RuntimeError(
                 f"{executable.names[place]} was modified in place after the forward, and its backward still needs "
-                f"it: version {value._version}, expected {version}"
+                f"it: version {torch_api.version_of(value)}, expected {version}"
             )
     for place, version in zip(executable.program.saved_outputs, ctx.output_versions, strict=True):
-        if ctx.saved[place]._version != version:
+        if torch_api.version_of(ctx.saved[place]) != version:
             raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")

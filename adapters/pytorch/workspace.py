@@ -18,9 +18,9 @@ import torch
 from ogc_plan.planner.errors import AdapterError
 from torch import fx
 from torch.profiler import ProfilerActivity, profile, record_function
-from torch.utils import _pytree as pytree
 
 from . import torch_api
+from .torch_api import pytree
 
 _MARK = "ogc-plan call "
 _TIMED_RUNS = 3

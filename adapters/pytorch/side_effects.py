@@ -1,0 +1,151 @@
+"""What a forward leaves behind besides its outputs and its buffers: seen while tracing, and refused by name.
+
+A planned step replays aten calls. Attributes that the forward sets, buffers that it replaces by other
+tensors, lists that it appends to would stay as they were, and nobody would notice.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from .torch_api import FunctionalTensor
+from .unsupported import UnsupportedModuleError
+
+_NESTING = 4
+"""Containers inside containers that are looked into."""
+
+
+@contextmanager
+def watched(module: nn.Module) -> Iterator[None]:
+    """Trace ``module`` inside. Raises UnsupportedModuleError where its forward changes more than buffers in place."""
+    norms = _set_by_norms(module)
+    known: list[dict[tuple[str, str], Any]] = []
+
+    def enter(child: nn.Module, _: Any) -> None:
+        if child is module:
+            known.append(_state(module))
+
+    def leave(child: nn.Module, _: Any, __: Any) -> None:
+        if child is module and known:
+            before, after = known.pop(), _state(module)
+            for place in {**before, **after}:
+                if place not in norms and not _same(before.get(place), after.get(place)):
+                    raise _changed(module, *place)
+
+    hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave)
+    present = {id(found) for found in _traced_tensors()}
+    held = [pair for child in module.modules() for value in child.__dict__.values() for pair in _contents(value)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for container, content in held:
+            if not _same(_copied(container), _copied(content)):
+                _refill(container, content)
+    if any(id(found) not in present for found in _traced_tensors()):
+        gc.collect()
+        if any(id(found) not in present for found in _traced_tensors()):
+            raise UnsupportedModuleError(
+                f"the forward of {type(module).__name__} stores a tensor outside the module",
+                remedy=_INSTEAD,
+            )
+
+
+def _contents(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
+    """The lists, dicts and sets in ``value`` that a forward can change in place, each with a copy."""
+    if isinstance(value, nn.Module) or depth >= _NESTING:
+        return
+    if type(value) in (list, dict, set, deque):
+        yield value, value.copy()
+    if isinstance(value, (list, tuple, deque)):
+        for item in value:
+            yield from _contents(item, depth + 1)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _contents(item, depth + 1)
+
+
+def _refill(container: Any, content: Any) -> None:
+    container.clear()
+    (container.update if isinstance(container, (dict, set)) else container.extend)(content)
+
+
+_INSTEAD = "return it as an output or write into a buffer in place; if it is a cache, run one forward before planning"
+
+
+def _changed(module: nn.Module, path: str, key: str) -> UnsupportedModuleError:
+    owner = module.get_submodule(path)
+    what = "buffer" if key in owner._buffers else "attribute"
+    where = f"submodule {path!r}" if path else type(module).__name__
+    return UnsupportedModuleError(
+        f"the forward of {where} sets {what} {key!r}, which a planned step would not",
+        remedy="write into the buffer with copy_" if what == "buffer" else _INSTEAD,
+    )
+
+
+def _traced_tensors() -> list[Any]:
+    """Tensors that live only while a forward is traced."""
+    return [found for found in gc.get_objects() if type(found) is FunctionalTensor]
+
+
+def _set_by_norms(module: nn.Module) -> set[tuple[str, str]]:
+    """Attributes that the hooks of torch.nn.utils compute anew for every forward."""
+    return {
+        (path, str(hook.name))
+        for path, child in module.named_modules()
+        for hook in child._forward_pre_hooks.values()
+        if type(hook).__module__.startswith("torch.nn.utils") and hasattr(hook, "name")
+    }
+
+
+_IGNORED = frozenset(nn.Module().__dict__) - {"training"} | {"_output_capturing_hooks_installed"}
+"""Hooks change around a forward; transformers hooks what it collects, and the graph returns that anyhow."""
+
+
+def _state(module: nn.Module) -> dict[tuple[str, str], Any]:
+    """Attributes, buffers and parameters of a module and its submodules, containers copied."""
+    found: dict[tuple[str, str], Any] = {}
+    for path, child in module.named_modules():
+        for tensors in (child._parameters, child._buffers):
+            found.update({(path, key): value for key, value in tensors.items()})
+        own = child.__dict__.items()
+        found.update({(path, key): _copied(value) for key, value in own if key not in _IGNORED})
+    return found
+
+
+_KINDS: dict[type, Callable[[Any], list[Any]]] = {
+    list: list,
+    tuple: list,
+    deque: list,
+    set: lambda value: sorted(value, key=id),
+    dict: lambda value: [*value.keys(), *value.values()],
+}
+
+
+class _Container(list[Any]):
+    """What a container held."""
+
+
+def _copied(value: Any, depth: int = 0) -> Any:
+    for kind, held in _KINDS.items():
+        if isinstance(value, kind) and depth < _NESTING:
+            return _Container(_copied(item, depth + 1) for item in held(value))
+    return value
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, _Container) and isinstance(other, _Container):
+        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+    if one is other:
+        return True
+    plain = (int, float, complex, bool, str, bytes, torch.dtype, torch.device)
+    return type(one) is type(other) and isinstance(one, plain) and (one == other or one != one)
