@@ -57,13 +57,14 @@ def per_block(case: Case, module: Supervised) -> Forward:
     return _checkpoint_blocks(case, module)
 
 
-def _policy(context: Any, func: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+def keep_products(context: Any, func: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    """The policy of selective checkpointing: save matmuls, convolutions and fused attention."""
     return CheckpointPolicy.MUST_SAVE if func in SAVED else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def selective(case: Case, module: Supervised) -> Forward:
     """Selective checkpointing of each block: matmuls, convolutions and fused attention are saved."""
-    return _checkpoint_blocks(case, module, context_fn=partial(create_selective_checkpoint_contexts, _policy))
+    return _checkpoint_blocks(case, module, context_fn=partial(create_selective_checkpoint_contexts, keep_products))
 
 
 def segments(count: int) -> Method:

@@ -1,0 +1,202 @@
+"""The tables of the benchmark: ours against OGC as published and as run here, memory, and what PyTorch offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .benchmark_measure import MATCHED_MEMORY, MATCHED_TIME, MINIMUM, STRATEGY, STRATEGY_MEMORY, STRATEGY_TIME
+from .benchmark_network import Place
+from .benchmark_published import MIB, PUBLISHED
+from .result_table import table
+
+Results = dict[str, dict[str, Any]]
+Row = dict[str, Any]
+
+COLUMNS = (
+    "method", "activation_nbytes", "total_nbytes", "protocol_nbytes", "allocated_nbytes", "reserved_nbytes", "seconds",
+    "predicted_s", "overhead", "bound", "plan_nbytes", "plan_s", "gradient_difference", "error",
+)  # fmt: skip
+
+
+def csv_rows(results: Results) -> list[Row]:
+    """One flat row for each network and method, what is not known left empty."""
+    found = []
+    for name, entry in results.items():
+        for row in entry.get("rows", [{"error": entry.get("error")}]):
+            cells = {column: row.get(column) for column in COLUMNS}
+            published = PUBLISHED.get(name)
+            known = {"published_mib": None, "published_s": None}
+            if published is not None and row.get("method") == "plain":
+                known = {"published_mib": published.plain_mib, "published_s": published.plain_s}
+            elif published is not None and row.get("method") == STRATEGY:
+                known = {"published_mib": published.ogc_mib, "published_s": published.ogc_s}
+            line = {"network": name, "input": entry.get("input"), "ops": entry.get("ops"), **cells, **known}
+            found.append({key: "" if value is None else value for key, value in line.items()})
+    return found
+
+
+def rows_of(entry: dict[str, Any]) -> dict[str, Row]:
+    """The rows of a network that have a result, by method."""
+    return {row["method"]: row for row in entry.get("rows", []) if not row.get("error")}
+
+
+def overhead(row: Row, plain: Row) -> float:
+    """The time that a row adds, measured where both were, else predicted."""
+    if row.get("seconds") and plain.get("seconds"):
+        return float(row["seconds"] / plain["seconds"] - 1)
+    return float(row["overhead"])
+
+
+def cut(row: Row, plain: Row, quantity: str = "activation_nbytes") -> float:
+    """The share of plain training's memory that a row saves."""
+    return 1 - float(row[quantity]) / float(plain[quantity])
+
+
+def _percent(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{100 * value:.{digits}f}%"
+
+
+def _pair(row: Row | None, plain: Row) -> str:
+    """Memory saved and time added: ``81% / 37%``."""
+    return "-" if row is None else f"{_percent(cut(row, plain), 1)} / {_percent(overhead(row, plain), 1)}"
+
+
+def verdict(name: str, entry: dict[str, Any]) -> tuple[bool, str]:
+    """Whether ours is better in memory and in time than what was published and than the strategy, or why not."""
+    rows = rows_of(entry)
+    plain, theirs = rows["plain"], rows[STRATEGY]
+    faults, reasons = [], []
+    published = PUBLISHED.get(name)
+    if published is not None:
+        at_memory, at_time = rows.get(MATCHED_MEMORY), rows[MATCHED_TIME]
+        if at_memory is None or overhead(at_memory, plain) >= published.overhead:
+            faults.append("time at the published cut")
+        if cut(at_time, plain) <= 1 - published.remaining:
+            faults.append("published cut")
+            reasons.append(_beyond_floor(entry, plain, published.ogc_mib, published.plain_mib))
+    at_memory, at_time = rows.get(STRATEGY_MEMORY), rows[STRATEGY_TIME]
+    if at_memory is None or overhead(at_memory, plain) >= overhead(theirs, plain):
+        faults.append("time at the strategy's memory")
+    if at_time["activation_nbytes"] >= theirs["activation_nbytes"]:
+        faults.append("the strategy's memory")
+        if theirs["plan_nbytes"] <= entry["floor_nbytes"]:
+            reasons.append("the strategy is at the proven floor, too, which nothing goes below")
+    if not faults:
+        return True, "both"
+    return False, f"not {', '.join(faults)}: {'; '.join(dict.fromkeys(reasons)) or 'see the table'}"
+
+
+def _beyond_floor(entry: dict[str, Any], plain: Row, ogc_mib: int, plain_mib: int) -> str:
+    floor, whole = entry["floor_nbytes"], plain["activation_nbytes"]
+    smallest = rows_of(entry)[MINIMUM]
+    said = f"ours goes down to {smallest['activation_nbytes'] / MIB:,.0f} of {whole / MIB:,.0f} MiB"
+    if floor / whole >= ogc_mib / plain_mib * 0.999:
+        said = f"the proven floor is {_percent(floor / whole, 1)} of plain; {said}"
+    return f"{said}, published is {ogc_mib:,} of {plain_mib:,} MiB with workspace"
+
+
+def against_published(results: Results) -> str:
+    """Memory saved and time added, network by network: published, the strategy run here, ours at each of theirs."""
+    header = ["network, input", "OGC published: cut / time", "ours at that cut: time", "ours at that time: cut",
+              "ogc strategy here: cut / time", "ours at its memory: time", "ours at its time: cut",
+              "ours, minimum: cut / time", "better in"]  # fmt: skip
+    lines = []
+    for name, entry in _finished(results):
+        rows, published = rows_of(entry), PUBLISHED.get(name)
+        plain = rows["plain"]
+        memory, theirs = rows.get(MATCHED_MEMORY), rows.get(STRATEGY_MEMORY)
+        lines.append([
+            f"{name} {entry['input']}",
+            f"{_percent(1 - published.remaining, 1)} / {_percent(published.overhead, 1)}" if published else "-",
+            _percent(overhead(memory, plain), 1) if memory else "-",
+            _percent(cut(rows[MATCHED_TIME], plain), 1) if MATCHED_TIME in rows else "-",
+            _pair(rows[STRATEGY], plain),
+            _percent(overhead(theirs, plain), 1) if theirs else "-",
+            _percent(cut(rows[STRATEGY_TIME], plain), 1),
+            _pair(rows[MINIMUM], plain),
+            "both" if verdict(name, entry)[0] else "see below",
+        ])  # fmt: skip
+    return table(header, lines)
+
+
+def _finished(results: Results) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((name, entry) for name, entry in results.items() if "error" not in entry)
+
+
+def _mib(row: Row | None, quantity: str = "activation_nbytes") -> str:
+    return "-" if row is None or row.get(quantity) is None else f"{row[quantity] / MIB:,.0f}"
+
+
+def in_mib(results: Results) -> str:
+    """Memory in MiB, as published; plain and OGC's figures beside those of the meters."""
+    header = ["network", "plain: published", "activations", "as published", "OGC: published",
+              "ogc strategy: activations", "as published", "ours at its time: activations", "as published",
+              "total: plain", "ours", "plan s"]  # fmt: skip
+    lines = []
+    for name, entry in _finished(results):
+        rows, published = rows_of(entry), PUBLISHED.get(name)
+        plain, theirs, ours = rows["plain"], rows[STRATEGY], rows[STRATEGY_TIME]
+        slowest = max(point["seconds"] for point in entry["points"])
+        lines.append([
+            f"{name}, {entry['ops']} ops", f"{published.plain_mib:,}" if published else "-", _mib(plain),
+            _mib(plain, "protocol_nbytes"), f"{published.ogc_mib:,}" if published else "-", _mib(theirs),
+            _mib(theirs, "protocol_nbytes"), _mib(ours), _mib(ours, "protocol_nbytes"), _mib(plain, "total_nbytes"),
+            _mib(ours, "total_nbytes"), f"{slowest:.1f}",
+        ])  # fmt: skip
+    return table(header, lines)
+
+
+def alternatives(results: Results) -> str:
+    """What PyTorch itself offers: memory saved, time where it was measured, or how it fails."""
+    names = list(dict.fromkeys(
+        row["method"] for _, entry in _finished(results) for row in entry["rows"]
+        if not row["method"].startswith(("plain", "ours", STRATEGY))
+    ))  # fmt: skip
+    if not names:
+        return ""
+    lines = []
+    for name, entry in _finished(results):
+        rows = {row["method"]: row for row in entry["rows"]}
+        lines.append([name, *(_alternative(rows.get(method), rows["plain"]) for method in names)])
+    return table(["network: cut", *names], lines)
+
+
+def _alternative(row: Row | None, plain: Row) -> str:
+    if row is None:
+        return "-"
+    if row.get("error"):
+        return f"fails: {row['error'].split(':')[0]}"
+    words = _percent(cut(row, plain), 1)
+    if row.get("seconds"):
+        words += f" / {_percent(overhead(row, plain), 1)}"
+    if row.get("gradient_difference"):
+        words += f", gradients differ by {row['gradient_difference']:.0e}"
+    return words
+
+
+def page(results: Results, place: Place) -> str:
+    """Everything, as Markdown."""
+    finished = dict(_finished(results))
+    verdicts = {name: verdict(name, entry) for name, entry in finished.items()}
+    better = sum(good for good, _ in verdicts.values())
+    parts = [
+        f"Where: {place.described()}.",
+        *(
+            ["Memory is that of the tensors of the planned program; workspace inside kernels is not in it."]
+            if place.fake
+            else []
+        ),
+        "Cut: the share of plain training's activation peak that is saved. Time: what is added to a plain step.",
+        against_published(results),
+        f"Better in memory and in time than published and than the strategy in {better} of {len(finished)} networks.",
+        "\n".join(f"- {name}: {why}." for name, (good, why) in verdicts.items() if not good),
+        "Peaks in MiB (2^20 bytes). Activations: all that a step makes but finished parameter gradients, none of which "
+        "is there before. As published: gradients there before the step, inputs made inside it, less what stands "
+        "before and after.",
+        in_mib(results),
+        "What PyTorch offers, by the same meter:",
+        alternatives(results),
+        "\n".join(f"- {name} failed: {entry['error']}" for name, entry in results.items() if "error" in entry),
+    ]
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,275 @@
+"""The benchmark of the published networks, on a tiny residual network: plans, meters, tables, files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ogc_plan.planner.solving import Solver
+from torch import Tensor, nn
+
+from models import benchmark
+from models.benchmark_measure import (
+    MATCHED_MEMORY,
+    MATCHED_TIME,
+    MINIMUM,
+    STRATEGY,
+    STRATEGY_MEMORY,
+    STRATEGY_TIME,
+    Settings,
+    row,
+)
+from models.benchmark_measure import benchmark as benchmarked
+from models.benchmark_memory import by_statistics, gradient_difference, measure
+from models.benchmark_methods import blocks_of, chains_of, methods
+from models.benchmark_network import FAKE, Network, Place, without_dropout
+from models.benchmark_published import PUBLISHED, Published
+from models.benchmark_search import Tradeoff, passing, strategy
+from models.benchmark_table import page, rows_of, verdict
+from models.zoo import ZOO, Entry
+
+LOSS_NBYTES = 8
+"""A scalar loss and its gradient, which the meter sees and a plan of the module does not contain."""
+PREDICTED = Place(FAKE, "rtx2080ti")
+MEASURED = Place("cpu", "rtx2080ti")
+SETTINGS = Settings(steps=2, warm_up=1, solves=2)
+
+
+class Residual(nn.Module):
+    """A 3x3 convolution with norm and in-place ReLU, added to its input."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(self.norm(self.conv(x)) + x)
+
+
+class Tiny(nn.Module):
+    """A stem, residual blocks, dropout, a classifier."""
+
+    def __init__(self, blocks: int = 8, width: int = 8) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, padding=1)
+        self.blocks = nn.Sequential(*(Residual(width) for _ in range(blocks)))
+        self.drop = nn.Dropout(0.5)
+        self.fc = nn.Linear(width, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.fc(self.drop(self.blocks(self.stem(images)).mean((2, 3))))
+
+
+TINY = Entry("tiny", lambda _: Tiny(), "images", 4, 16, 2, 16)
+OGC = Published(4, 16, 100, 45, 1.0, 1.35)
+
+
+def network(place: Place) -> Network:
+    return Network("tiny", Tiny, lambda: TINY.inputs(4, 16), place)
+
+
+@pytest.fixture(scope="module")
+def fake() -> Network:
+    return network(PREDICTED)
+
+
+@pytest.fixture(scope="module")
+def real() -> Network:
+    return network(MEASURED)
+
+
+@pytest.fixture(scope="module")
+def tradeoff(fake: Network) -> Tradeoff:
+    return Tradeoff(fake.problem, Solver(effort="fast"))
+
+
+@pytest.fixture(scope="module")
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def found(told: list[str]) -> dict[str, Any]:
+    return benchmarked(TINY, PREDICTED, SETTINGS, OGC, told.append)
+
+
+class TestNetwork:
+    def test_dropout_is_off(self) -> None:
+        assert not any(isinstance(module, nn.Dropout) for module in without_dropout(Tiny()).modules())
+
+    def test_a_planned_step_on_fake_tensors_holds_what_the_plan_says(self, fake: Network, tradeoff: Tradeoff) -> None:
+        point = tradeoff.within(fake.plain_nbytes // 2)
+        assert point is not None
+        held = measure(fake, fake.planned(fake.plan(point.solution, tradeoff.solver))).activation_nbytes
+        assert held == point.peak_nbytes + LOSS_NBYTES
+
+    def test_a_step_holds_the_same_on_fake_and_on_real_tensors(self, fake: Network, real: Network) -> None:
+        sides = [replace(measure(one, one.module, steps=1, warm_up=0), seconds=None) for one in (fake, real)]
+        assert sides[0] == sides[1]
+
+    def test_a_planned_network_has_plain_gradients(self, real: Network) -> None:
+        solver = Solver(effort="fast")
+        smallest = Tradeoff(real.problem, solver).smallest()
+        assert gradient_difference(real, real.planned(real.plan(smallest.solution, solver))) == 0.0
+
+    def test_a_wrong_gradient_is_seen(self, real: Network) -> None:
+        class Wrong(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = real.module
+
+            def forward(self, x: Tensor) -> Tensor:
+                return 1.5 * self.inner(x)
+
+        assert gradient_difference(real, Wrong()) == pytest.approx(0.5, rel=1e-3)
+
+
+class TestGpuStatistics:
+    class Allocator:
+        """Stands for torch.cuda: 100 bytes before the steps, 130 after them, 900 at their peak."""
+
+        def __init__(self) -> None:
+            self.allocated = iter((100, 130))
+            self.waited = 0
+
+        def synchronize(self) -> None:
+            self.waited += 1
+
+        def empty_cache(self) -> None: ...
+
+        def reset_peak_memory_stats(self) -> None: ...
+
+        def memory_allocated(self) -> int:
+            return next(self.allocated)
+
+        def max_memory_allocated(self) -> int:
+            return 900
+
+        def max_memory_reserved(self) -> int:
+            return 1024
+
+    def test_memory_is_the_peak_less_what_stands_before_or_after(self, real: Network) -> None:
+        assert by_statistics(real, real.module, self.Allocator(), 1, 0)[:3] == (900 - 130, 900, 1024)
+
+    def test_every_timed_step_is_waited_for_at_both_ends(self, real: Network) -> None:
+        statistics = self.Allocator()
+        by_statistics(real, real.module, statistics, 3, 1)
+        assert statistics.waited == 1 + 2 * 3
+
+
+class TestSearch:
+    def test_the_strategy_sees_the_path_of_a_residual_sum(self, fake: Network) -> None:
+        told = fake.problem.graph.ops
+        added = {op.name for op, was in zip(passing(fake.problem.graph).ops, told, strict=True) if op != was}
+        assert added == {op.name for op in told if op.op_type == "add" and op.backward is None and not op.once}
+
+    def test_the_strategy_saves_memory_on_residual_blocks(self, fake: Network) -> None:
+        assert strategy(fake.problem, "ogc").peak_nbytes < 0.8 * fake.plain_nbytes
+
+    def test_the_least_memory_within_a_time_keeps_to_it(self, tradeoff: Tradeoff) -> None:
+        assert tradeoff.least_memory(0.1, 3).overhead <= 0.1
+
+    def test_no_time_at_all_leaves_the_plain_step(self, tradeoff: Tradeoff, fake: Network) -> None:
+        assert tradeoff.least_memory(0.0, 0).overhead == 0
+
+    def test_an_impossible_memory_has_no_plan(self, tradeoff: Tradeoff, fake: Network) -> None:
+        assert tradeoff.within(fake.problem.floor_nbytes - 1) is None
+
+    def test_ample_time_gives_the_smallest_memory(self, tradeoff: Tradeoff) -> None:
+        assert tradeoff.least_memory(1e9, 1).peak_nbytes == tradeoff.smallest().peak_nbytes
+
+
+class TestMethods:
+    def test_blocks_are_what_containers_list(self) -> None:
+        module = Tiny()
+        assert blocks_of(module) == list(module.blocks)
+
+    def test_a_container_of_plain_layers_is_one_block(self) -> None:
+        assert len(blocks_of(nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU())))) == 1
+
+    def test_chains_are_the_outermost_sequentials(self) -> None:
+        module = Tiny()
+        assert chains_of(module) == [module.blocks]
+
+    def test_checkpointed_blocks_have_plain_gradients_and_leave_no_trace(self, real: Network) -> None:
+        (method,) = [m for name, m in all_methods(real).items() if name == "checkpoint per block"]
+        with method(real.module) as module:
+            assert gradient_difference(real, module) == 0.0
+        assert not any("forward" in vars(child) for child in real.module.modules())
+
+    def test_nothing_is_compiled_for_fake_tensors(self, fake: Network) -> None:
+        names = methods(fake.module, fake=True, budgets=(0.5,), backend="aot_eager")
+        assert not any("compile" in name for name in names)
+
+    def test_a_method_that_fails_is_a_finding(self, fake: Network) -> None:
+        class Fails(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                raise RuntimeError("not here\nin two lines")
+
+        assert row("any", fake, SETTINGS, Fails()) == {"method": "any", "error": "RuntimeError: not here"}
+
+
+def all_methods(of: Network) -> dict[str, Any]:
+    return methods(of.module, fake=False, budgets=(), backend="aot_eager")
+
+
+class TestResult:
+    def test_every_published_row_is_in_the_zoo_at_its_size(self) -> None:
+        sizes = {name: (ZOO[name].batch, ZOO[name].extent) for name in PUBLISHED}
+        assert sizes == {name: (published.batch, published.extent) for name, published in PUBLISHED.items()}
+
+    def test_a_network_has_a_row_for_every_question(self, found: dict[str, Any]) -> None:
+        asked = {"plain", STRATEGY, MINIMUM, MATCHED_MEMORY, STRATEGY_MEMORY, MATCHED_TIME, STRATEGY_TIME}
+        assert asked <= rows_of(found).keys()
+
+    def test_ours_is_better_in_both(self, found: dict[str, Any]) -> None:
+        assert verdict("tiny", found) == (True, "both")
+
+    def test_a_worse_result_says_so(self, found: dict[str, Any]) -> None:
+        worse = [{**r, "overhead": 9.0} if r["method"] == STRATEGY_MEMORY else r for r in found["rows"]]
+        assert verdict("tiny", {**found, "rows": worse})[1].startswith("not time at the strategy's memory")
+
+    def test_what_is_done_next_is_told(self, found: dict[str, Any], told: list[str]) -> None:
+        assert told[:2] == ["tracing", "the ogc strategy"]
+
+    def test_a_timeline_reaches_the_peak(self, found: dict[str, Any]) -> None:
+        plain = rows_of(found)["plain"]["activation_nbytes"]
+        assert max(nbytes for _, nbytes in found["timelines"]["plain"]) == round(plain / 1e6)
+
+
+class TestFiles:
+    def test_a_run_writes_json_tables_lines_and_pictures(self, found: dict[str, Any], tmp_path: Path) -> None:
+        results = {"tiny": found, "absent": {"error": "it failed"}}
+        output = tmp_path / "benchmark.json"
+        benchmark.write_all(output, results, page(results, PREDICTED), ["--arch", "tiny"], PREDICTED.described())
+        with output.with_suffix(".csv").open() as file:
+            lines = list(csv.DictReader(file))
+        written = (
+            json.loads(output.read_text())["command"],
+            "absent failed: it failed" in output.with_suffix(".md").read_text(),
+            lines[0]["method"],
+            [path.read_text()[:4] for path in tmp_path.glob("*.svg")],
+        )
+        assert written == ("python -m models.benchmark --arch tiny", True, "plain", ["<svg", "<svg"])
+
+    def test_what_is_done_is_not_done_again(self, tmp_path: Path) -> None:
+        (tmp_path / "resnet18.json").write_text('{"input": "known"}')
+        assert benchmark.run(["resnet18"], tmp_path, ["--device", "nowhere"], 1) == {"resnet18": {"input": "known"}}
+
+    def test_a_network_that_fails_is_named_and_left_to_be_done(self, tmp_path: Path) -> None:
+        failed = benchmark.run(["resnet18"], tmp_path, ["--device", "nowhere"], 1)["resnet18"]
+        assert ("nowhere" in failed["error"], list(tmp_path.iterdir())) == (True, [])
+
+
+def test_the_device_of_torch_is_as_it_was(fake: Network) -> None:
+    with fake.active():
+        pass
+    made = torch.empty(1)
+    assert (made.device.type, type(made)) == ("cpu", Tensor)
