@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import bind, export, plan_of, profile, within_budget
+from ogc_plan.adapters.pytorch.profiling import EventClock
 from ogc_plan.cli.main import main
 from ogc_plan.planner import StepProfile, load_model, read_plan, read_profile
 from ogc_plan.planner.errors import AdapterError, OgcPlanError, PlanMismatchError, StorageError, UsageError
@@ -119,6 +120,30 @@ class TestWhatItHolds:
     def test_one_thread_is_timed_by_its_own_processor_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "perf_counter_ns", lambda: 0)
         assert profile(network(), ARGS, rounds=1).step_ns > 0
+
+    def test_on_cuda_events_between_the_kernels_tell(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Event:
+            """The n-th event is recorded after n milliseconds."""
+
+            count = 0
+
+            def __init__(self, *, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self, stream: str) -> None:
+                Event.count += 1
+                self.at_ms = Event.count
+
+            def elapsed_time(self, later: Event) -> float:
+                return float(later.at_ms - self.at_ms)
+
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "stream")
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+        clock = EventClock(torch.device("cuda"))
+        for place in (-1, 0, 1):
+            clock.pass_(place)
+        assert (clock.passed(), clock.passed()) == ([(-1, 0.0), (0, 1e6), (1, 2e6)], [])
 
     def test_of_steps_by_a_plan_where_storing_everything_does_not_fit(self, measured: StepProfile) -> None:
         found = profile(network(), ARGS, rounds=1, budget=BUDGET)

@@ -32,7 +32,7 @@ def test_every_way_to_train_has_a_row(rows: dict[str, Row]) -> None:
 
 
 def test_ratios_are_to_the_step_that_stores_everything(rows: dict[str, Row]) -> None:
-    assert (rows["store-all"].measured, rows["store-all"].measured_wall) == (1.0, 1.0)
+    assert (rows["store-all"].processor, rows["store-all"].wall) == (1.0, 1.0)
 
 
 def test_a_budget_without_a_plan_says_why(rows: dict[str, Row]) -> None:
@@ -59,11 +59,15 @@ def test_each_run_of_an_op_again_counts() -> None:
 
 
 def test_the_difference_is_a_share_of_the_predicted_step() -> None:
-    assert Row("gpt", "kept", "60%", predicted=1.25, measured=1.5).difference == pytest.approx(0.2)
+    assert Row("gpt", "kept", "60%", predicted=1.25, processor=1.5).difference == pytest.approx(0.2)
+
+
+def test_several_threads_are_judged_by_the_wall_clock() -> None:
+    assert Row("gpt", "kept", "60%", threads=2, processor=1.5, wall=1.25).measured == 1.25
 
 
 def test_the_worst_is_the_furthest_on_either_side() -> None:
-    found = [Row("gpt", "kept", way, predicted=1.0, measured=measured) for way, measured in
+    found = [Row("gpt", "kept", way, predicted=1.0, processor=measured) for way, measured in
              (("eager", 9.0), ("80%", 1.1), ("60%", 0.8), ("40%", 1.15))]  # fmt: skip
     assert worst(found) == pytest.approx(-0.2)
 

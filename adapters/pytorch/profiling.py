@@ -35,7 +35,7 @@ class OpTime(NamedTuple):
     backward_ns: int
 
 
-class _Clock(Protocol):
+class Clock(Protocol):
     """Notes when each place of a program is passed."""
 
     def pass_(self, place: int) -> None:
@@ -45,7 +45,7 @@ class _Clock(Protocol):
         """All places with their times in ns, in order; they are forgotten."""
 
 
-class _HostClock:
+class HostClock:
     """For kernels that have run when their call returns.
 
     With one thread its processor time counts, which other processes do not lengthen.
@@ -56,14 +56,16 @@ class _HostClock:
         self._places: list[tuple[int, float]] = []
 
     def pass_(self, place: int) -> None:
+        """Note a place."""
         self._places.append((place, self._now()))
 
     def passed(self) -> list[tuple[int, float]]:
+        """The places with their times in ns."""
         places, self._places = self._places, []
         return places
 
 
-class _EventClock:
+class EventClock:
     """For a CUDA stream: events between its kernels."""
 
     def __init__(self, device: torch.device) -> None:
@@ -71,15 +73,16 @@ class _EventClock:
         self._places: list[tuple[int, Any]] = []
 
     def pass_(self, place: int) -> None:
+        """Note a place."""
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         self._places.append((place, event))
 
     def passed(self) -> list[tuple[int, float]]:
+        """The places with their times in ns."""
         places, self._places = self._places, []
         torch.cuda.synchronize(self._device)
-        first = places[0][1]
-        return [(place, 1e6 * first.elapsed_time(event)) for place, event in places]
+        return [(place, 1e6 * places[0][1].elapsed_time(event)) for place, event in places]
 
 
 def op_times(
@@ -96,7 +99,7 @@ def op_times(
     An op that the schedule runs several times gets the mean of its runs. The module, its buffers and
     gradients, and the random generators stay as they are. Raises AdapterError where the step fails.
     """
-    clock: _Clock = _EventClock(device) if device.type == "cuda" else _HostClock()
+    clock: Clock = EventClock(device) if device.type == "cuda" else HostClock()
     program = generate(step, schedule, clock.pass_)
     primals = _primals(step, module, args, kwargs)
     found = []
