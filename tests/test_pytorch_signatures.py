@@ -132,7 +132,7 @@ class TestPlanning:
         executor = trained.__dict__["_ogc_plan_executor"]
         known = Signatures(lambda *_: executor, limit=1)
         for batch in (SMALL, LARGE):
-            known.add(Signature.of((batch,), {}), executor, trained)
+            known.add(Signature.of((batch,), {}, executor.autocast), executor, trained)
         assert len(known.plans) == 1
 
 

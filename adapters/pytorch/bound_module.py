@@ -16,6 +16,7 @@ from torch import nn
 
 from .annotate import cpu_text, visible_costs
 from .attachment import Attachment, InputMismatchError, settings_of
+from .autocast_state import AutocastState
 from .capture import Meta, meta
 from .program import Program, generate
 from .signatures import Signatures
@@ -37,6 +38,7 @@ class Executor:
         self.program: Program = generate(step, plan.schedule)
         self._executable = Executable(step, self.program)
         self._joint = step.joint
+        self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
         self._settings = settings_of(module)
         self._switches = _switches()
@@ -66,6 +68,12 @@ class Executor:
         if switches != self._switches:
             now = next(f"{name} is {value}" for name, value in switches.items() if value != self._switches[name])
             raise InputMismatchError(f"{now}, unlike when the plan was bound", remedy="train as the plan was bound")
+        autocast = AutocastState.now().seen_by(self.enters_autocast)
+        if autocast != self.autocast:
+            raise InputMismatchError(
+                f"{autocast}; the plan was bound with {self.autocast}",
+                remedy='plan inside the autocast context that the forward runs in, or with signatures="plan"',
+            )
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
         self._warn_of_gradients(primals)
         self._warn_of_threads()
@@ -88,9 +96,14 @@ class Executor:
         for place, (leaf, wanted) in enumerate(zip(leaves, self._joint.inputs, strict=True)):
             given = meta(leaf)
             if given != wanted:
+                fixed = not (isinstance(given, Meta) and isinstance(wanted, Meta))
                 raise InputMismatchError(
-                    f"argument {place} is {_shown(given)}; the plan was bound for {_shown(wanted)}",
-                    remedy='bind again for this input, pad it to the planned shape, or plan with signatures="plan"',
+                    f"argument {_path(leaves, spec, place)} is {_shown(given)}; "
+                    f"the plan was bound for {_shown(wanted)}",
+                    remedy="pass a tensor, such as torch.tensor(5), here and where it is planned: "
+                    "a plan holds for one value of anything else"
+                    if fixed
+                    else 'bind again for this input, pad it to the planned shape, or plan with signatures="plan"',
                 )
         differentiable = [id(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         if len(set(differentiable)) < len(differentiable):
@@ -135,6 +148,14 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
+def _path(leaves: list[Any], spec: pytree.TreeSpec, place: int) -> str:
+    """Where the leaf at ``place`` stands in a call: ``0``, ``labels``, ``0['mask'][1]``."""
+    named, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(leaves, spec))
+    (_, first, *rest), _ = named[place]
+    name = first.idx if isinstance(first, pytree.SequenceKey) else first.key
+    return f"{name}{pytree.keystr(tuple(rest))}"
+
+
 def _shown(given: Any) -> str:
     return str(given) if isinstance(given, Meta) else " ".join(given)
 
@@ -142,8 +163,6 @@ def _shown(given: Any) -> str:
 def _switches() -> dict[str, bool]:
     """Global settings that decide which kernels run."""
     return {
-        "autocast on the CPU": torch.is_autocast_enabled("cpu"),
-        "autocast on CUDA": torch.is_autocast_enabled("cuda"),
         "oneDNN": torch.backends.mkldnn.enabled,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }

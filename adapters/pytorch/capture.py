@@ -13,9 +13,10 @@ from ogc_plan.planner.errors import AdapterError, OgcPlanError
 from torch import fx, nn
 
 from . import torch_api
+from .autocast_state import AutocastState, hides_autocast, traced_as_eager
 from .scopes import recorded_scopes
 from .side_effects import watched
-from .tied import merge_tied
+from .tied import merge_tied, under_one_name
 from .torch_api import pytree
 from .unsupported import UnsupportedModuleError as UnsupportedModuleError
 
@@ -37,7 +38,7 @@ class Joint:
     ``outputs[i]`` is the node of the i-th output leaf, or its value where it is no tensor, ``tangents[i]``
     the gradient that comes in for it (None where it takes none), ``gradients`` the gradient of each primal
     that gets one, ``updates`` the new value of each buffer that the step overwrites. ``inputs`` describes
-    the leaves of the arguments.
+    the leaves of the arguments, ``autocast`` what of the autocast state the graph holds for.
     """
 
     graph: fx.Graph
@@ -49,6 +50,8 @@ class Joint:
     inputs: tuple[Any, ...]
     in_spec: pytree.TreeSpec
     out_spec: pytree.TreeSpec
+    autocast: AutocastState
+    enters_autocast: bool
 
 
 class Meta(NamedTuple):
@@ -85,13 +88,12 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] 
     described = tuple(meta(leaf) for leaf in leaves)
     leaves = _apart(leaves, module)
     args, named = pytree.tree_unflatten(leaves, in_spec)
-    half = any(t.dtype in (torch.float16, torch.bfloat16) for t in _tensors(leaves, module))
+    state = AutocastState.now()
+    half = state.enabled or any(t.dtype in (torch.float16, torch.bfloat16) for t in _tensors(leaves, module))
     try:
-        with warnings.catch_warnings(), torch.enable_grad():
-            warnings.simplefilter("ignore")
-            bare = _without_own_hooks(module)
-            with _restored(module), recorded_scopes(bare), watched(bare):
-                traced = torch_api.joint_graph(bare, args, named, eager_dropout=half)
+        traced, enters_autocast = _traced(module, args, named, eager_dropout=half)
+        if enters_autocast and not half:
+            traced, _ = _traced(module, args, named, eager_dropout=True)
     except OgcPlanError:
         raise
     except Exception as error:
@@ -101,7 +103,20 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] 
         ) from error
     if any(traced.shares_memory):
         raise _shared_outputs(module)
-    return _describe(module, traced, described, in_spec)
+    seen = state.seen_by(enters_autocast)
+    return _describe(module, traced, described, in_spec, seen, enters_autocast)
+
+
+def _traced(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, eager_dropout: bool
+) -> tuple[torch_api.Traced, bool]:
+    """The joint graph, and whether the forward enters autocast itself."""
+    bare = _without_own_hooks(module)
+    with warnings.catch_warnings(), torch.enable_grad(), _restored(module), recorded_scopes(bare):
+        warnings.simplefilter("ignore")
+        with under_one_name(bare), watched(bare), traced_as_eager(bare) as autocast:
+            traced = torch_api.joint_graph(bare, args, kwargs, eager_dropout=eager_dropout)
+    return traced, autocast.entered
 
 
 def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -117,11 +132,11 @@ def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
     devices = {tensor.device.type for tensor in _tensors(pytree.tree_leaves(args), module)}
     if "meta" in devices:
         raise AdapterError(f"{type(module).__name__} is on the meta device", remedy="move it to where it will train")
-    for device in devices:
-        if torch.is_autocast_enabled(device):
-            raise AdapterError(
-                f"autocast is on for {device}", remedy="capture and train outside autocast; autocast is not supported"
-            )
+    if hides_autocast(module):
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} is a traced graph, whose casts under autocast would not be those of eager",
+            remedy="plan the module that it was traced from",
+        )
     for path, child in module.named_modules():
         _refuse_submodule(path, child)
 
@@ -206,7 +221,14 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}".rstrip(": ")
 
 
-def _describe(module: nn.Module, traced: torch_api.Traced, inputs: tuple[Any, ...], in_spec: pytree.TreeSpec) -> Joint:
+def _describe(
+    module: nn.Module,
+    traced: torch_api.Traced,
+    inputs: tuple[Any, ...],
+    in_spec: pytree.TreeSpec,
+    autocast: AutocastState,
+    enters_autocast: bool,
+) -> Joint:
     graph = traced.graph
     primals: list[Primal] = []
     tangent_of: dict[int, fx.Node] = {}
@@ -267,6 +289,8 @@ def _describe(module: nn.Module, traced: torch_api.Traced, inputs: tuple[Any, ..
         inputs,
         in_spec,
         traced.out_spec,
+        autocast,
+        enters_autocast,
     )
 
 

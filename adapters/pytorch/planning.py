@@ -19,6 +19,7 @@ from ogc_plan.planner.step_profile import OpTimes, StepProfile, applied, read_pr
 from torch import nn
 
 from .annotate import Annotated, annotate, device_of
+from .autocast_state import AutocastState
 from .bound_module import Executor, bound, executor_of, original
 from .capture import UnsupportedModuleError, capture, first_line
 from .exported_nodes import exported, ops_of_nodes
@@ -50,6 +51,7 @@ def export(
     is run once, alone, to measure its workspace and time, unless a ``profile`` (see `profile`) has them.
     """
     model = original(model)
+    _refuse_autocast(model)
     timed = _profile_of(profile)
     step, annotated = _annotated(model, args, kwargs, timed)
     annotation = annotated.annotation if timed is None else applied(annotated.annotation, timed)
@@ -99,13 +101,14 @@ def within_budget(
 ) -> nn.Module:
     """Plan ``model`` within ``budget`` straight from its graph, and bind it.
 
-    ``budget`` is ``3GB``, ``60%``, ``min`` or a number of bytes.
+    ``budget`` is ``3GB``, ``60%``, ``min`` or a number of bytes. Under autocast, call it inside the context
+    that the forward will run in.
     Times are measured, each distinct call alone, unless ``device`` names a roofline to take them from or
     ``profile`` (what `profile` returned, or its file) has them, measured in a step with these arguments.
-    Arguments unlike ``args`` in shape, type, strides or gradient raise InputMismatchError when training; with
-    ``signatures="plan"`` each new kind is planned when it first comes, told in a warning, and kept (the 8
-    used last are). The other options are those of the command line. Raises InfeasibleBudgetError and what
-    `capture` raises.
+    Arguments unlike ``args`` in shape, type, strides or gradient, and another autocast state, raise
+    InputMismatchError when training; with ``signatures="plan"`` each new kind is planned when it first
+    comes, told in a warning, and kept (the 8 used last are). The other options are those of the command
+    line. Raises InfeasibleBudgetError and what `capture` raises.
     """
     if signatures not in ("raise", "plan"):
         raise AdapterError(f"signatures is {signatures!r}", remedy='write "raise" or "plan"')
@@ -146,7 +149,7 @@ def within_budget(
         return bound(model, executor)
     known = Signatures(executor_for)
     trained = bound(model, executor, known)
-    known.add(Signature.of(args, kwargs or {}), executor, trained)
+    known.add(Signature.of(args, kwargs or {}, executor.autocast), executor, trained)
     return trained
 
 
@@ -217,6 +220,16 @@ def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_prese
     return Prediction(timeline.peak_total_nbytes, timeline.peak_activation_nbytes)
 
 
+def _refuse_autocast(model: nn.Module) -> None:
+    """An exported program shows no casts of the autocast that it was exported under."""
+    state = AutocastState.now()
+    if state.enabled:
+        raise UnsupportedModuleError(
+            f"{type(model).__name__} cannot be exported under {state}, whose casts the file would not have",
+            remedy="use within_budget, which needs no file, or enter autocast inside the module's forward",
+        )
+
+
 def _profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:
     return profile if profile is None or isinstance(profile, StepProfile) else read_profile(profile)
 
@@ -266,7 +279,7 @@ def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> 
         raise PlanMismatchError(
             f"the plan was made for graph {made.model.fingerprint[:12]}, {type(model).__name__} with these arguments "
             f"has {mine.graph.fingerprint[:12]}",
-            remedy="export with arguments of the same shapes and types, and plan again",
+            remedy="export with arguments of the same shapes and types under the same autocast, and plan again",
         )
 
 

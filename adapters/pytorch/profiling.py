@@ -19,6 +19,7 @@ from ogc_plan.planner.schedule import Schedule, StepKind
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from . import torch_api
 from .attachment import Attachment, settings_of
 from .blocks import tensors
 from .capture import first_line, meta
@@ -146,9 +147,10 @@ def _primals(
 def _run(step: TracedStep, program: Program, primals: Callable[[], list[torch.Tensor]]) -> None:
     given = primals()
     needed = [given[place] for place in program.backward_primals]
-    outputs, saved = program.forward(given)
-    del outputs
-    program.backward(needed, saved, [_ones(tensors(node)[0]) for node in step.joint.tangents if node is not None])
+    with torch_api.WithoutAutocast():
+        outputs, saved = program.forward(given)
+        del outputs
+        program.backward(needed, saved, [_ones(tensors(node)[0]) for node in step.joint.tangents if node is not None])
 
 
 def _ones(traced: torch.Tensor) -> torch.Tensor:

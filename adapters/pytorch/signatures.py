@@ -11,6 +11,7 @@ from ogc_plan.planner.plan_record import Plan
 from torch import nn
 
 from .attachment import Attachment
+from .autocast_state import AutocastState
 from .capture import meta
 from .torch_api import pytree
 
@@ -22,6 +23,8 @@ class Executor(Protocol):
     """What is asked of an executor of one plan (bound_module.py)."""
 
     plan: Plan
+    autocast: AutocastState
+    enters_autocast: bool
 
     def attach(self, module: nn.Module) -> Attachment:
         """The module's tensors as the plan takes them."""
@@ -36,19 +39,21 @@ Maker = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any]], Executor]
 
 
 class Signature(NamedTuple):
-    """What a plan depends on of the arguments: their structure, and shape, type and gradient of each leaf."""
+    """What a plan depends on of a call: its arguments' structure, shape, type and gradient of each leaf, autocast."""
 
     spec: str
     leaves: tuple[Any, ...]
+    autocast: AutocastState
 
     @classmethod
-    def of(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Signature:
-        """The signature of one call."""
+    def of(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any], autocast: AutocastState) -> Signature:
+        """The signature of one call under what its module sees of the autocast state."""
         leaves, spec = pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
-        return cls(repr(spec), tuple(meta(leaf) for leaf in leaves))
+        return cls(repr(spec), tuple(meta(leaf) for leaf in leaves), autocast)
 
     def __str__(self) -> str:
-        return ", ".join(" ".join(leaf) if type(leaf) is tuple else str(leaf) for leaf in self.leaves)
+        leaves = ", ".join(" ".join(leaf) if type(leaf) is tuple else str(leaf) for leaf in self.leaves)
+        return f"{leaves}, {self.autocast}" if self.autocast.enabled else leaves
 
 
 class Signatures:
@@ -78,12 +83,18 @@ class Signatures:
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward by the plan for these arguments."""
-        signature = Signature.of(args, kwargs)
+        signature = Signature.of(args, kwargs, AutocastState.now().seen_by(self._enter_autocast))
         if signature not in self._known:
-            self.add(signature, self._made(module, signature, args, kwargs), module)
+            executor = self._made(module, signature, args, kwargs)
+            signature = signature._replace(autocast=executor.autocast)
+            self.add(signature, executor, module)
         self._known.move_to_end(signature)
         executor, attachment = self._known[signature]
         return executor(attachment, args, kwargs)
+
+    @property
+    def _enter_autocast(self) -> bool:
+        return any(executor.enters_autocast for executor, _ in self._known.values())
 
     def _made(self, module: nn.Module, signature: Signature, args: tuple[Any, ...], kwargs: Any) -> Executor:
         executor = self._make(module, args, kwargs)

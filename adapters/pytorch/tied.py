@@ -1,15 +1,53 @@
 """Parameters that a module holds under several names: one input, and one gradient summed in the backward.
 
 Tracing gives every name an input and a gradient of its own. Autograd would add those up after the step,
-out of the plan's sight.
+out of the plan's sight. So a module is traced with one name for each; what runs without its forward (a
+traced graph) has its graph changed instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import fx, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 _ADD = torch.ops.aten.add.Tensor
+
+
+@contextmanager
+def under_one_name(module: nn.Module) -> Iterator[None]:
+    """Take every name but the first of a tied parameter away, except while the forward runs.
+
+    The caller puts the names back. Names of one module under several paths stay.
+    """
+    first: dict[int, tuple[nn.Module, str]] = {}
+    others: list[tuple[nn.Module, str, nn.Module, str]] = []
+    for owner in [] if isinstance(module, fx.GraphModule) else list(module.modules()):
+        for key, parameter in list(owner._parameters.items()):
+            if parameter is not None and id(parameter) in first:
+                others.append((owner, key, *first[id(parameter)]))
+                del owner._parameters[key]
+            elif parameter is not None:
+                first[id(parameter)] = (owner, key)
+
+    def fill(child: nn.Module, _: object) -> None:
+        for owner, key, source, name in others if child is module else ():
+            owner._parameters[key] = source._parameters[name]
+
+    def empty(*_: object) -> None:
+        for owner, key, _source, _name in others:
+            owner._parameters.pop(key, None)
+
+    before = register_module_forward_pre_hook(fill)  # before those of who looks at the module
+    after = module.register_forward_hook(empty, always_call=True)
+    try:
+        yield
+    finally:
+        before.remove()
+        after.remove()
 
 
 def merge_tied(

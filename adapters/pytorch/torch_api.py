@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -28,12 +28,18 @@ NEEDED = (
     "torch._functorch.aot_autograd.aot_export_joint_with_descriptors",
     "torch._C.DispatchKey.Autograd",
     "torch._C.DispatchKey.CompositeImplicitAutograd",
+    "torch._C._DisableAutocast",
     "torch._C._autograd._get_current_graph_task_keep_graph",
+    "torch._functorch.config.backward_pass_autocast",
+    "torch._functorch.config.patch",
     "torch._ops.OpOverload",
     "torch._subclasses.functional_tensor.FunctionalTensor",
     "torch.autograd.profiler._is_profiler_enabled",
+    "torch.utils._pytree.SequenceKey",
     "torch.utils._pytree.TreeSpec",
+    "torch.utils._pytree.keystr",
     "torch.utils._pytree.tree_flatten",
+    "torch.utils._pytree.tree_flatten_with_path",
     "torch.utils._pytree.tree_leaves",
     "torch.utils._pytree.tree_map",
     "torch.utils._pytree.tree_unflatten",
@@ -84,6 +90,8 @@ def _exists(name: str) -> bool:
 
 check()
 
+from torch._C import _DisableAutocast as WithoutAutocast  # noqa: E402
+from torch._functorch import config as functorch_config  # noqa: E402
 from torch._functorch._aot_autograd.descriptors import (  # noqa: E402
     BufferAOTInput,
     GradAOTOutput,
@@ -111,6 +119,9 @@ __all__ = [
     "TangentAOTInput",
     "TorchVersionError",
     "Traced",
+    "WithoutAutocast",
+    "backward_without_autocast",
+    "called_on_entering_autocast",
     "check",
     "direct",
     "joint_graph",
@@ -177,6 +188,28 @@ def _without_python_kernels(names: tuple[str, ...]) -> Iterator[None]:
             op.py_kernels[key] = kernel
         for op in overloads:
             op._dispatch_cache.clear()
+
+
+def backward_without_autocast() -> contextlib.AbstractContextManager[None]:
+    """Traces backwards as they run after the caller has left autocast."""
+    patched: contextlib.AbstractContextManager[None] = functorch_config.patch(backward_pass_autocast="off")
+    return patched
+
+
+@contextlib.contextmanager
+def called_on_entering_autocast(entered: Callable[[], None]) -> Iterator[None]:
+    """Calls ``entered`` whenever an autocast context is entered."""
+    increment = torch.autocast_increment_nesting
+
+    def noted() -> int:
+        entered()
+        return int(increment())
+
+    torch.autocast_increment_nesting = noted
+    try:
+        yield
+    finally:
+        torch.autocast_increment_nesting = increment
 
 
 def profiler_runs() -> bool:

@@ -92,7 +92,8 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
     ) -> tuple[torch.Tensor, ...]:
         """Run the generated forward; what it saves is kept outside autograd's saved tensors, to free it early."""
         program = executable.program
-        outputs, saved = program.forward(list(primals))
+        with torch_api.WithoutAutocast():  # the casts are calls of the program
+            outputs, saved = program.forward(list(primals))
         ctx.executable, ctx.handover, ctx.saved = executable, handover, saved
         ctx.primals = [primals[i] for i in program.backward_primals]
         ctx.versions = [torch_api.version_of(primal) for primal in ctx.primals]
@@ -120,7 +121,8 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
             saved = list(saved)
         else:
             ctx.saved = None
-        gradients = executable.program.backward(list(ctx.primals), saved, tangents)
+        with torch_api.WithoutAutocast():
+            gradients = executable.program.backward(list(ctx.primals), saved, tangents)
         placed: list[torch.Tensor | None] = [None] * (2 + executable.primal_count)
         for place, gradient, needed in zip(
             executable.gradient_places, gradients, executable.needed_tangents, strict=True
