@@ -43,10 +43,11 @@ def examples() -> TensorDataset:
 
 
 class TestAccelerate:
-    def fit(self, model: nn.Module, examples: TensorDataset) -> Fitted:
+    def fit(self, model: nn.Module, examples: TensorDataset, precision: str = "no") -> Fitted:
         accelerate = pytest.importorskip("accelerate")
         torch.manual_seed(3)
-        accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)  # one precision per process
+        accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2, mixed_precision=precision)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         batches = DataLoader(examples, batch_size=8, shuffle=True)
         model, optimizer, batches = accelerator.prepare(model, optimizer, batches)
@@ -65,6 +66,14 @@ class TestAccelerate:
         pytest.importorskip("accelerate")
         model = recomputing(network(), (examples[:8][0],), "80%")
         assert self.fit(model, examples) == self.fit(network(), examples)
+
+    def test_a_module_planned_under_autocast_trains_in_mixed_precision_to_the_same_bits(
+        self, examples: TensorDataset
+    ) -> None:
+        pytest.importorskip("accelerate")
+        with torch.autocast("cpu", torch.bfloat16):
+            model = recomputing(network(), (examples[:8][0],), "80%")
+        assert self.fit(model, examples, "bf16") == self.fit(network(), examples, "bf16")
 
 
 class TestLightning:
