@@ -16,6 +16,10 @@ class InputMismatchError(AdapterError):
     """The arguments, parameters, modes or settings differ from those the plan was bound for."""
 
 
+class OtherValuesError(InputMismatchError):
+    """The module asks for a value of its arguments, and these arguments answer otherwise than the plan's did."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What tracing took for granted of one submodule: its mode, plain attributes and number of hooks."""
@@ -49,6 +53,7 @@ class Attachment:
             (child.__dict__, tuple(child._modules.values()), child, setting)
             for child, setting in zip(children, traced, strict=True)
         ]
+        self._guards, self._module = joint.guards, module
         owners = dict(module.named_modules(remove_duplicate=False))
         self._places: list[tuple[dict[str, Any], str]] = []
         for primal in joint.primals:
@@ -69,6 +74,15 @@ class Attachment:
                     setting.keys, values, setting.values, strict=True) if a != b), "its hooks")  # fmt: skip
                 where = f"submodule {setting.path!r}" if setting.path else "the module"
                 raise InputMismatchError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
+
+    def check_values(self, leaves: list[Any]) -> None:
+        """Raise OtherValuesError where the module would go another way for these argument leaves."""
+        for guard in self._guards:
+            if not guard.holds(leaves, dict(self._module.named_buffers(remove_duplicate=False))):
+                raise OtherValuesError(
+                    f"{guard} was {guard.answer!r} for the arguments the plan was bound for and is not for these",
+                    remedy='plan with signatures="plan", which makes one plan per way',
+                )
 
     def own_tensors(self) -> list[torch.Tensor]:
         """The tensors of the module itself, in the order of the primals that are no arguments."""

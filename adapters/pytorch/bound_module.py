@@ -74,6 +74,7 @@ class Executor:
                 f"{autocast}; the plan was bound with {self.autocast}",
                 remedy='plan inside the autocast context that the forward runs in, or with signatures="plan"',
             )
+        attachment.check_values(leaves)
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
         self._warn_of_gradients(primals)
         self._warn_of_threads()

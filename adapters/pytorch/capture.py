@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -16,9 +19,11 @@ from . import torch_api
 from .autocast_state import AutocastState, hides_autocast, traced_as_eager
 from .scopes import recorded_scopes
 from .side_effects import watched
+from .stationary import stationary_nbytes
 from .tied import merge_tied, under_one_name
 from .torch_api import pytree
 from .unsupported import UnsupportedModuleError as UnsupportedModuleError
+from .value_guards import Guard, ValueGuards
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,9 @@ class Joint:
     ``outputs[i]`` is the node of the i-th output leaf, or its value where it is no tensor, ``tangents[i]``
     the gradient that comes in for it (None where it takes none), ``gradients`` the gradient of each primal
     that gets one, ``updates`` the new value of each buffer that the step overwrites. ``inputs`` describes
-    the leaves of the arguments, ``autocast`` what of the autocast state the graph holds for.
+    the leaves of the arguments, ``autocast`` what of the autocast state the graph holds for, ``guards`` what the
+    graph takes for granted of their values, ``stationary`` the bytes of the storages of parameters, buffers and
+    inputs, by kind.
     """
 
     graph: fx.Graph
@@ -52,6 +59,8 @@ class Joint:
     out_spec: pytree.TreeSpec
     autocast: AutocastState
     enters_autocast: bool
+    guards: tuple[Guard, ...] = ()
+    stationary: Mapping[str, int] = field(default_factory=dict)
 
 
 class Meta(NamedTuple):
@@ -90,13 +99,22 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] 
     args, named = pytree.tree_unflatten(leaves, in_spec)
     state = AutocastState.now()
     half = state.enabled or any(t.dtype in (torch.float16, torch.bfloat16) for t in _tensors(leaves, module))
+    values = ValueGuards(leaves, _names_of(args, named))
+    drawn = _HostGenerators()
     try:
-        traced, enters_autocast = _traced(module, args, named, eager_dropout=half)
+        traced, enters_autocast = _traced(module, args, named, values, eager_dropout=half)
         if enters_autocast and not half:
-            traced, _ = _traced(module, args, named, eager_dropout=True)
+            traced, _ = _traced(module, args, named, values, eager_dropout=True)
+        drawn.check(module)
     except OgcPlanError:
         raise
+    except torch_api.DataDependentOutputException as error:
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} cannot be traced: it goes by a value that is not its arguments' ({error.func})",
+            remedy="let no branch depend on parameters or random numbers (a layer drop: set it to 0), or move it out",
+        ) from error
     except Exception as error:
+        _refuse_unknown_outputs(module, error)
         raise UnsupportedModuleError(
             f"{type(module).__name__} cannot be traced: {first_line(error)}",
             remedy="keep shapes static and control flow independent of values, or move what fails out of the module",
@@ -104,19 +122,69 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] 
     if any(traced.shares_memory):
         raise _shared_outputs(module)
     seen = state.seen_by(enters_autocast)
-    return _describe(module, traced, described, in_spec, seen, enters_autocast)
+    joint = _describe(module, traced, described, in_spec, seen, enters_autocast)
+    named_primals = [(primal.kind, primal.name, primal.index) for primal in joint.primals]
+    held = stationary_nbytes(module, named_primals, leaves)
+    return replace(joint, guards=tuple(values.guards), stationary=held)
 
 
 def _traced(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, eager_dropout: bool
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    values: ValueGuards,
+    *,
+    eager_dropout: bool,
 ) -> tuple[torch_api.Traced, bool]:
-    """The joint graph, and whether the forward enters autocast itself."""
+    """The joint graph, and whether the forward enters autocast itself; ``values`` are followed where it asks."""
     bare = _without_own_hooks(module)
-    with warnings.catch_warnings(), torch.enable_grad(), _restored(module), recorded_scopes(bare):
-        warnings.simplefilter("ignore")
-        with under_one_name(bare), watched(bare), traced_as_eager(bare) as autocast:
-            traced = torch_api.joint_graph(bare, args, kwargs, eager_dropout=eager_dropout)
-    return traced, autocast.entered
+
+    def trace() -> tuple[torch_api.Traced, bool]:
+        with warnings.catch_warnings(), torch.enable_grad(), _restored(module), recorded_scopes(bare):
+            warnings.simplefilter("ignore")
+            with under_one_name(bare), watched(bare), traced_as_eager(bare) as autocast:
+                traced = torch_api.joint_graph(bare, args, kwargs, eager_dropout=eager_dropout)
+        return traced, autocast.entered
+
+    try:
+        return trace()
+    except torch_api.DataDependentOutputException:  # the module asks for a value
+        bare.__dict__["forward"] = values.around(bare, bare.forward)
+    return trace()
+
+
+class _HostGenerators:
+    """The states of Python's and numpy's random generators: what is drawn from them would be fixed by tracing."""
+
+    def __init__(self) -> None:
+        self._python = random.getstate()
+        self._numpy = repr(sys.modules["numpy"].random.get_state()) if "numpy" in sys.modules else ""
+
+    def check(self, module: nn.Module) -> None:
+        """Raise UnsupportedModuleError where one of them has moved."""
+        now = _HostGenerators()
+        for name, moved in (("random", now._python != self._python), ("numpy.random", now._numpy != self._numpy)):
+            if moved:
+                raise UnsupportedModuleError(
+                    f"{type(module).__name__} draws from {name} in its forward; a plan would repeat that draw for ever",
+                    remedy="draw with torch, switch it off (augmentation: apply_spec_augment=False), or draw outside",
+                )
+
+
+def _refuse_unknown_outputs(module: nn.Module, error: Exception) -> None:
+    """Say what to do about an output of a class that torch cannot take apart, such as a cache of keys and values."""
+    found = re.search(r"Found <class '(?:\w+\.)*(\w+)'> in output, which is not a known type", str(error))
+    if found:
+        cached = "pass use_cache=False" if "Cache" in found[1] else "return tensors in tuples, lists and dicts"
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} returns a {found[1]}, whose tensors a plan cannot hand back", remedy=cached
+        ) from error
+
+
+def _names_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """What the argument leaves are called: ``args[0]``, ``labels``."""
+    found = pytree.tree_flatten_with_path((args, kwargs))[0]
+    return [("args" if path[0].idx == 0 else "kwargs") + pytree.keystr(path[1:]) for path, _ in found]
 
 
 def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:

@@ -1,4 +1,7 @@
-"""One plan per signature of a module's arguments: each is made when its signature is first met, and kept."""
+"""One plan per signature of a module's arguments: each is made when its signature is first met, and kept.
+
+Where a module goes by values of its arguments there is one plan per signature and way.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from ogc_plan.planner.plan_record import Plan
 from torch import nn
 
-from .attachment import Attachment
+from .attachment import Attachment, OtherValuesError
 from .autocast_state import AutocastState
 from .capture import meta
 from .torch_api import pytree
@@ -61,18 +64,20 @@ class Signatures:
 
     def __init__(self, make: Maker, limit: int = LIMIT) -> None:
         self._make, self._limit = make, limit
-        self._known: OrderedDict[Signature, tuple[Executor, Attachment]] = OrderedDict()
+        self._known: OrderedDict[tuple[Signature, int], tuple[Executor, Attachment]] = OrderedDict()
+        self._made_so_far = 0
 
     def add(self, signature: Signature, executor: Executor, module: nn.Module) -> None:
         """Keep ``executor`` for ``signature``, in the place of the one longest unused where all places are taken."""
         while len(self._known) >= self._limit:
             self._known.popitem(last=False)
-        self._known[signature] = (executor, executor.attach(module))
+        self._known[signature, self._made_so_far] = (executor, executor.attach(module))
+        self._made_so_far += 1
 
     def of_copy(self, module: nn.Module) -> Signatures:
         """The same plans for a copy of the module."""
         made = Signatures(self._make, self._limit)
-        for signature, (executor, _) in self._known.items():
+        for (signature, _), (executor, _) in self._known.items():
             made.add(signature, executor, module)
         return made
 
@@ -84,12 +89,17 @@ class Signatures:
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward by the plan for these arguments."""
         signature = Signature.of(args, kwargs, AutocastState.now().seen_by(self._enter_autocast))
-        if signature not in self._known:
-            executor = self._made(module, signature, args, kwargs)
-            signature = signature._replace(autocast=executor.autocast)
-            self.add(signature, executor, module)
-        self._known.move_to_end(signature)
-        executor, attachment = self._known[signature]
+        for key in [key for key in self._known if key[0] == signature]:
+            executor, attachment = self._known[key]
+            try:
+                result = executor(attachment, args, kwargs)
+            except OtherValuesError:  # nothing ran; another plan of this signature may fit, or a new one does
+                continue
+            self._known.move_to_end(key)
+            return result
+        executor = self._made(module, signature, args, kwargs)
+        self.add(signature._replace(autocast=executor.autocast), executor, module)
+        _, attachment = next(reversed(self._known.values()))
         return executor(attachment, args, kwargs)
 
     @property

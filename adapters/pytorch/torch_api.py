@@ -33,9 +33,13 @@ NEEDED = (
     "torch._functorch.config.backward_pass_autocast",
     "torch._functorch.config.patch",
     "torch._ops.OpOverload",
+    "torch._subclasses.fake_impls.op_implementations_dict",
+    "torch._subclasses.fake_tensor.DataDependentOutputException",
     "torch._subclasses.functional_tensor.FunctionalTensor",
     "torch.autograd.profiler._is_profiler_enabled",
     "torch.utils._pytree.SequenceKey",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+    "torch.utils._python_dispatch._disable_current_modes",
     "torch.utils._pytree.TreeSpec",
     "torch.utils._pytree.keystr",
     "torch.utils._pytree.tree_flatten",
@@ -104,11 +108,16 @@ from torch._functorch._aot_autograd.descriptors import (  # noqa: E402
 from torch._functorch._aot_autograd.schemas import OutputType  # noqa: E402
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors  # noqa: E402
 from torch._ops import OpOverload  # noqa: E402
+from torch._subclasses.fake_impls import op_implementations_dict  # noqa: E402
+from torch._subclasses.fake_tensor import DataDependentOutputException  # noqa: E402
 from torch._subclasses.functional_tensor import FunctionalTensor  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # noqa: E402
+from torch.utils.weak import WeakTensorKeyDictionary  # noqa: E402
 
 __all__ = [
     "BufferAOTInput",
+    "DataDependentOutputException",
     "FunctionalTensor",
     "GradAOTOutput",
     "InputMutationAOTOutput",
@@ -117,15 +126,19 @@ __all__ = [
     "PlainAOTInput",
     "PlainAOTOutput",
     "TangentAOTInput",
+    "TorchDispatchMode",
     "TorchVersionError",
     "Traced",
     "WithoutAutocast",
     "backward_without_autocast",
+    "by_tensor",
     "called_on_entering_autocast",
     "check",
     "direct",
+    "is_plain",
     "joint_graph",
     "keeps_graph",
+    "outside_of_modes",
     "profiler_runs",
     "pytree",
     "schema_of",
@@ -153,6 +166,7 @@ def joint_graph(
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_without_python_kernels((*_REWRITTEN, "dropout") if eager_dropout else _REWRITTEN))
+        stack.enter_context(_described_as_run())
         captured = aot_export_joint_with_descriptors(stack, module, args, kwargs)
         graph: fx.Graph = captured.graph_module.graph
         graph.owning_module = captured.graph_module
@@ -212,6 +226,38 @@ def called_on_entering_autocast(entered: Callable[[], None]) -> Iterator[None]:
         torch.autocast_increment_nesting = increment
 
 
+@contextlib.contextmanager
+def _described_as_run() -> Iterator[None]:
+    """Products of groups of matrices, as mixtures of experts make them, in every type that the CPU computes.
+
+    Torch describes them to tracing for bfloat16 alone.
+    """
+    known = op_implementations_dict.get(_GROUPED)
+    op_implementations_dict[_GROUPED] = _grouped_product
+    try:
+        yield
+    finally:
+        del op_implementations_dict[_GROUPED]
+        if known is not None:
+            op_implementations_dict[_GROUPED] = known
+
+
+_GROUPED = torch.ops.aten._grouped_mm.default
+
+
+def _grouped_product(
+    mode: Any, _: Any, one: torch.Tensor, other: torch.Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None
+) -> Any:
+    if one.device.type != "cpu" or one.dtype is torch.bfloat16 or (one.dim() == other.dim() == 3):
+        return NotImplemented
+    if one.dim() == other.dim() == 2:
+        shape: tuple[int, ...] = (offs.shape[0], one.shape[0], other.shape[1])
+    else:
+        shape = (one.shape[-2], other.shape[-1])
+    with mode:
+        return torch.empty(shape, dtype=out_dtype or one.dtype, device=one.device)
+
+
 def profiler_runs() -> bool:
     """Whether a profiler of the caller's is recording."""
     return bool(torch.autograd.profiler._is_profiler_enabled)
@@ -240,3 +286,20 @@ def schema_of(overload: OpOverload) -> Any:
 def version_of(tensor: torch.Tensor) -> int:
     """How many times a tensor was written in place."""
     return int(tensor._version)
+
+
+def by_tensor() -> Any:
+    """An empty dictionary by tensor, which keeps none of them alive."""
+    return WeakTensorKeyDictionary()
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has values of its own: no stand-in of tracing, whose class is another."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
+@contextlib.contextmanager
+def outside_of_modes() -> Iterator[None]:
+    """Calls inside run as if nothing were being traced."""
+    with _disable_current_modes():
+        yield

@@ -289,17 +289,9 @@ class TracedStep:
         return self._gradient(block)
 
     def _stationary(self) -> Stationary:
-        seen: set[int] = set()
-        total = {"parameter": 0, "buffer": 0, "input": 0}
-        for primal in self.joint.primals:
-            for block in self.blocks.of[primal.node]:
-                if block not in seen:
-                    seen.add(block)
-                    total[primal.kind] += self.blocks.blocks[block].nbytes
-        for made in self.blocks.blocks:
-            if made.node.op == "get_attr":
-                total["buffer"] += made.nbytes
-        return Stationary(total["parameter"], total["buffer"], total["input"])
+        constants = sum(made.nbytes for made in self.blocks.blocks if made.node.op == "get_attr")
+        held = self.joint.stationary
+        return Stationary(held["parameter"], held["buffer"] + constants, held["input"])
 
     @property
     def calls(self) -> list[fx.Node]:
