@@ -193,7 +193,7 @@ def page(results: Results, place: Place) -> str:
         "\n".join(f"- {name}: {why}." for name, (good, why) in verdicts.items() if not good),
         "Peaks in MiB (2^20 bytes). Activations: all that a step makes but finished parameter gradients, none of which "
         "is there before. As published: gradients there before the step, inputs made inside it, less what stands "
-        "before and after.",
+        "before and after. Plan s: wall seconds of the slowest plan, beside whatever else the machine did.",
         in_mib(results),
         "What PyTorch offers, by the same meter:",
         alternatives(results),
