@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 from math import isqrt
 from random import Random
 
+import networkx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -172,8 +173,11 @@ def test_a_diamond_is_planned(name):
 @settings(max_examples=150, deadline=None)
 def test_separators_are_the_storages_that_cross_a_cut_alone(graph):
     training = graph[0]
-    ops = [i for i, op in enumerate(training.ops) if op.backward is not None]
-    found = []
+    trained = {i for i, op in enumerate(training.ops) if op.backward is not None}
+    flow = networkx.DiGraph((training.producer[s], i) for i, op in enumerate(training.ops) for s in op.reads)
+    flow.add_nodes_from(range(len(training.ops)))
+    between = {i for i in flow if trained & networkx.ancestors(flow, i) and trained & networkx.descendants(flow, i)}
+    ops, found = sorted(trained | between), []
     for cut in ops:
         written = {s for i in ops if i <= cut for s in training.ops[i].writes if training.storages[s].nbytes}
         alone = written & {s for i in ops if i > cut for s in training.ops[i].reads}
@@ -207,6 +211,18 @@ def test_sqrt_keeps_about_sqrt_n_storages_of_a_chain(n):
 def test_sqrt_makes_the_peak_of_a_chain_grow_like_the_square_root():
     peaks = [sqrt_n.solve(chain_problem(n)).peak_nbytes for n in (64, 1024)]
     assert peaks[1] <= 4.4 * peaks[0]
+
+
+def test_an_addition_that_needs_no_backward_is_a_path_all_the_same():
+    graph = net([[], [0], [0, 1], [2], [2, 3], [4]]).graph
+    ops = tuple(replace(op, backward=None if index in (2, 4) else op.backward) for index, op in enumerate(graph.ops))
+    assert separators.separators(replace(graph, ops=ops)) == separators.separators(graph)
+
+
+def test_what_such_an_addition_makes_is_not_carried_as_a_mask_is():
+    graph = net([[], [0], [0, 1], [2], [2, 3], [4]]).graph
+    ops = tuple(replace(op, backward=None if index in (2, 4) else op.backward) for index, op in enumerate(graph.ops))
+    assert separators.carried(replace(graph, ops=ops), [1, 3]) == frozenset()
 
 
 def test_sqrt_spreads_its_checkpoints_evenly():

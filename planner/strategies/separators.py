@@ -5,7 +5,7 @@ that gradient-carrying ops on one side hand to gradient-carrying ops on the othe
 that point can be recomputed from it alone. One sweep with a difference array finds them all.
 
 The published definition asks that every path of the whole graph crosses the tensor. Ours looks at
-ops that have a backward only, so a mask or position table computed once and read by every layer is
+ops that gradients pass only, so a mask or position table computed once and read by every layer is
 no second path (it is *carried* along with a checkpoint), nor is a head that ends in an output, nor
 a bias computed from parameters in the middle of the network.
 """
@@ -31,8 +31,20 @@ class Separator:
 
 
 def differentiable(graph: TrainingGraph) -> tuple[int, ...]:
-    """Ops that have a backward, in forward order."""
-    return tuple(index for index, op in enumerate(graph.ops) if op.backward is not None)
+    """Ops that gradients pass, in forward order: those with a backward, and those between two of them.
+
+    Frameworks run no backward for an addition, say, whose gradient is that of its result.
+    """
+    producer = graph.producer
+    trained = [op.backward is not None for op in graph.ops]
+    below, above = list(trained), list(trained)
+    for index, op in enumerate(graph.ops):
+        below[index] |= any(below[producer[storage]] for storage in op.reads)
+    wanted: set[int] = set()
+    for index in reversed(range(len(graph.ops))):
+        above[index] |= not wanted.isdisjoint(graph.ops[index].writes)
+        wanted.update(graph.ops[index].reads if above[index] else ())
+    return tuple(index for index in range(len(graph.ops)) if below[index] and above[index])
 
 
 def crossings(
@@ -88,7 +100,8 @@ def carried(graph: TrainingGraph, after: Iterable[int]) -> frozenset[int]:
     last_read = {
         storage: index for index in trained for storage in graph.ops[index].reads
     }  # later ops overwrite earlier ones
-    free = [s for s in sorted(last_read) if graph.ops[producer[s]].backward is None]
+    inside = set(trained)
+    free = [s for s in sorted(last_read) if int(producer[s]) not in inside]
     return frozenset(
         s for s in free if np.searchsorted(cuts, producer[s], "left") < np.searchsorted(cuts, last_read[s], "left")
     )
