@@ -351,14 +351,14 @@ class TestState:
             assert AutocastState.now() == before
 
     def test_a_module_that_cannot_be_traced_leaves_the_state_as_it_was(self) -> None:
-        class Branch(nn.Module):
+        class Branch(nn.Linear):
             def forward(self, x: Tensor) -> Tensor:
-                return x * 2 if x.sum() > 0 else x
+                return x * 2 if self.weight.sum() > 0 else x
 
         with cast(cache_enabled=False):
             before = AutocastState.now()
             with pytest.raises(UnsupportedModuleError, match="cannot be traced"):
-                capture(Branch(), (rows().requires_grad_(),))
+                capture(Branch(4, 4), (rows().requires_grad_(),))
             assert AutocastState.now() == before
 
     def test_a_planned_step_leaves_no_cast_behind(self, shared: tuple[nn.Module, Tensor]) -> None:

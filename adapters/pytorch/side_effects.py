@@ -43,11 +43,15 @@ def watched(module: nn.Module) -> Iterator[None]:
     hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave)
     present = {id(found) for found in _traced_tensors()}
     held = [pair for child in module.modules() for value in child.__dict__.values() for pair in _contents(value)]
+    recurrent = [child for child in module.modules() if isinstance(child, nn.RNNBase)]
+    derived = [{key: child.__dict__[key] for key in _DERIVED if key in child.__dict__} for child in recurrent]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+        for child, own in zip(recurrent, derived, strict=True):
+            child.__dict__.update(own)
         for container, content in held:
             if not _same(_copied(container), _copied(content)):
                 _refill(container, content)
@@ -109,6 +113,8 @@ def _set_by_norms(module: nn.Module) -> set[tuple[str, str]]:
 
 _IGNORED = frozenset(nn.Module().__dict__) - {"training"} | {"_output_capturing_hooks_installed"}
 """Hooks change around a forward; transformers hooks what it collects, and the graph returns that anyhow."""
+_DERIVED = ("_flat_weights", "_flat_weight_refs")
+"""What a recurrent layer of torch keeps of its own parameters, which tracing exchanges."""
 
 
 def _state(module: nn.Module) -> dict[tuple[str, str], Any]:
@@ -117,8 +123,8 @@ def _state(module: nn.Module) -> dict[tuple[str, str], Any]:
     for path, child in module.named_modules():
         for tensors in (child._parameters, child._buffers):
             found.update({(path, key): value for key, value in tensors.items()})
-        own = child.__dict__.items()
-        found.update({(path, key): _copied(value) for key, value in own if key not in _IGNORED})
+        ignored = _IGNORED.union(_DERIVED if isinstance(child, nn.RNNBase) else ())
+        found.update({(path, key): _copied(value) for key, value in child.__dict__.items() if key not in ignored})
     return found
 
 

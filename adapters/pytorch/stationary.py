@@ -26,14 +26,15 @@ def stationary_nbytes(
     for kind in KINDS:
         for name, index in ((name, index) for of, name, index in named if of == kind):
             tensor = _tensor(module, kind, name, leaves, index)
+            if not isinstance(tensor, torch.Tensor):
+                continue  # a number among the arguments
             if tensor.layout is torch.strided and torch_api.storage_key(tensor) not in seen:
                 seen.add(torch_api.storage_key(tensor))
                 total[kind] += tensor.untyped_storage().nbytes()
     return total
 
 
-def _tensor(module: nn.Module, kind: str, name: str, leaves: Sequence[Any], index: int) -> torch.Tensor:
+def _tensor(module: nn.Module, kind: str, name: str, leaves: Sequence[Any], index: int) -> object:
     if kind == "input":
-        leaf: torch.Tensor = leaves[index]
-        return leaf
+        return leaves[index]
     return module.get_parameter(name) if kind == "parameter" else module.get_buffer(name)
