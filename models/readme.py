@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from models.benchmark_published import PUBLISHED
+from models.benchmark_table import against_published, verdict
 from models.light import light_path
 from models.plan_cells import cells, retried, row_of
 from models.plan_extent import SHARES
@@ -130,6 +132,21 @@ def fidelity(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def ancestor(record: dict[str, Any]) -> str:
+    """Each network that OGC was published with: published, its strategy run here, and ours against both."""
+    results = {name: entry for name, entry in record["networks"].items() if name in PUBLISHED and "error" not in entry}
+    lines = [against_published(results)]
+    better = [verdict(name, entry)[0] for name, entry in results.items()]
+    missing = [name for name in PUBLISHED if name not in results]
+    lines.append(
+        f"Better in memory and in time than published and than the strategy: {sum(better)} of {len(better)} networks, "
+        "for the others see [why not](models/results/benchmark.md)."
+    )
+    if missing:
+        lines[-1] += f" Not measured yet: {', '.join(missing)}."
+    return "\n\n".join(lines)
+
+
 FIRST = r"^activation peak|^step time|^proof"
 
 
@@ -168,6 +185,7 @@ def blocks() -> dict[str, Callable[[], str]]:
         "alternatives": lambda: alternatives(compared),
         "architectures": lambda: architectures(zoo),
         "published": lambda: published(found),
+        "ancestor": lambda: ancestor(json.loads((RESULTS / "benchmark.json").read_text())),
     }
 
 
