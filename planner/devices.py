@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
 from dataclasses import dataclass
 from json import dumps as quoted
 from pathlib import Path
 
-from .errors import StorageError, UsageError
+from .errors import UsageError
+from .json_text import once, text_of
 
 MEASURED = "measured"
 """Stands for the device of an annotation, whose times were measured there."""
@@ -104,9 +104,9 @@ def read_device(path: str | os.PathLike[str]) -> Device:
     for one that says something else, or that gives the name of a built-in device other figures.
     """
     where = f"--device-spec {quoted(str(path))}"
-    text = _text(Path(path), where)
+    text = text_of(Path(path), where, kind="device", most_nbytes=_MAX_SPEC_NBYTES, remedy=SPEC_REMEDY)
     try:
-        data = json.loads(text, object_pairs_hook=_once)
+        data = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         reason = str(error).split("\n")[0][:200]
         raise UsageError(f"{where} is not JSON: {reason}", remedy=SPEC_REMEDY) from None
@@ -134,30 +134,6 @@ def read_device(path: str | os.PathLike[str]) -> Device:
             remedy="choose another name, so that a plan tells the two apart",
         )
     return builtin or device
-
-
-def _text(path: Path, where: str) -> str:
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise StorageError(f"{where} cannot be read: it is not a regular file", remedy="pass a JSON file")
-        if status.st_size > _MAX_SPEC_NBYTES:
-            raise UsageError(f"{where} has {status.st_size} bytes: it is no device", remedy=SPEC_REMEDY)
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{where} is not UTF-8 text", remedy=SPEC_REMEDY) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise StorageError(f"{where} cannot be read: {reason}", remedy="check the path and its permissions") from None
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object without a key given twice."""
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        twice = next(key for key in data if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"key {quoted(twice[:80])} is given twice")
-    return data
 
 
 def _kind(value: object) -> str:

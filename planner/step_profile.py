@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from dataclasses import asdict, dataclass, replace
 from json import dumps as quoted
 from pathlib import Path
 from typing import Any
 
 from .annotations import Annotation, fingerprint
-from .errors import StorageError, UsageError
+from .errors import UsageError
+from .json_text import once, text_of
 from .plan_writer import write_whole
 from .training import MAX_NBYTES
 
@@ -80,8 +80,9 @@ def read_profile(path: str | os.PathLike[str]) -> StepProfile:
     is no profile.
     """
     where = f"profile {quoted(str(path))}"
+    text = text_of(Path(path), where, kind="profile", most_nbytes=MAX_FILE_NBYTES, remedy=_REMEDY)
     try:
-        data = json.loads(_text(Path(path), where), object_pairs_hook=_once, parse_constant=_refuse_constant)
+        data = json.loads(text, object_pairs_hook=once, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         reason = str(error).split("\n")[0][:200]
         raise UsageError(f"{where} is not JSON: {reason}", remedy=_REMEDY) from None
@@ -119,29 +120,6 @@ def applied(annotation: Annotation, profile: StepProfile) -> Annotation:
         for work, op in zip(annotation.works, profile.ops, strict=True)
     )
     return replace(annotation, works=works, framework=profile.framework, device=profile.device)
-
-
-def _text(path: Path, where: str) -> str:
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise StorageError(f"{where} cannot be read: it is not a regular file", remedy="pass a profile's file")
-        if status.st_size > MAX_FILE_NBYTES:
-            raise UsageError(f"{where} has {status.st_size} bytes: it is no profile", remedy=_REMEDY)
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{where} is not UTF-8 text", remedy=_REMEDY) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise StorageError(f"{where} cannot be read: {reason}", remedy="check the path and its permissions") from None
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"key {quoted(next(key for key in keys if keys.count(key) > 1)[:80])} is given twice")
-    return data
 
 
 def _refuse_constant(text: str) -> None:

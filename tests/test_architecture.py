@@ -20,7 +20,7 @@ LEVELS: tuple[tuple[frozenset[str], ...], ...] = tuple(
     tuple(frozenset(family.split()) for family in level)
     for level in (
         ("errors",),
-        ("units", "graph"),
+        ("units", "graph", "json_text"),
         ("training",),
         ("annotations",),
         (

@@ -1,0 +1,38 @@
+"""Small JSON files that people hand in: their text, and objects in which no key is given twice."""
+
+from __future__ import annotations
+
+import stat
+from json import dumps as quoted
+from pathlib import Path
+
+from .errors import StorageError, UsageError
+
+
+def text_of(path: Path, where: str, *, kind: str, most_nbytes: int, remedy: str) -> str:
+    """The text of a JSON file that should hold a ``kind`` (device, profile), named ``where`` in errors.
+
+    Raises StorageError for what cannot be read, and UsageError, with the ``remedy``, for more than ``most_nbytes``
+    and for what is not UTF-8.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise StorageError(f"{where} cannot be read: it is not a regular file", remedy=f"pass a {kind}'s JSON file")
+        if status.st_size > most_nbytes:
+            raise UsageError(f"{where} has {status.st_size} bytes: it is no {kind}", remedy=remedy)
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{where} is not UTF-8 text", remedy=remedy) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise StorageError(f"{where} cannot be read: {reason}", remedy="check the path and its permissions") from None
+
+
+def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """For json.loads: an object. Raises ValueError for a key that is given twice."""
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {quoted(next(key for key in keys if keys.count(key) > 1)[:80])} is given twice")
+    return data
