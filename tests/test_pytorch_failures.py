@@ -7,15 +7,18 @@ in-place calls.
 from __future__ import annotations
 
 import copy
+import random
 from collections import deque
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
 from ogc_plan.adapters.pytorch import UnsupportedModuleError, plan_of
 from ogc_plan.planner.schedule import StepKind
 from torch import Tensor, nn
+from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
 
 from tests.failure_modules import Between, Call, all_again, backward_source
 from tests.torch_modules import WithLoss, convolutional
@@ -176,8 +179,32 @@ EFFECTS: dict[str, tuple[Any, str]] = {
 }
 
 
-def asserted(module: Any, y: Tensor) -> None:
-    torch.ops.aten._assert_async.msg(y.sum() < 1e9, "too much")
+def forked(x: Tensor) -> Tensor:
+    with torch.random.fork_rng():
+        return x * torch.randn_like(x)
+
+
+def seeded(x: Tensor) -> Tensor:
+    torch.manual_seed(0)
+    return F.dropout(x, 0.4)
+
+
+SEEDING: dict[str, tuple[Call, str]] = {
+    "a seed": (seeded, "seeds or rewinds"),
+    "a stream put back": (forked, "seeds or rewinds"),
+    "Python's generator": (lambda x: x * random.random(), "outside torch"),
+    "NumPy's generator": (lambda x: x * float(numpy.random.rand()), "outside torch"),
+}
+
+
+@torch.library.custom_op("ogc_failures::told", mutates_args=())
+def told(x: Tensor) -> Tensor:
+    """A copy, from an operator with an effect."""
+    return x.clone()
+
+
+told.register_fake(torch.empty_like)
+told.register_autograd(lambda ctx, gradient: gradient)
 
 
 class TestSideEffects:
@@ -207,6 +234,17 @@ class TestSideEffects:
             planned(Counting(effect), X)
         OUTSIDE.clear()
 
+    @pytest.mark.parametrize("name", SEEDING)
+    def test_what_seeds_the_generator_or_draws_outside_torch_is_refused_by_name(self, name: str) -> None:
+        call, message = SEEDING[name]
+        with pytest.raises(UnsupportedModuleError, match=message):
+            planned(Between(call), X)
+
+    def test_a_registered_effect_is_refused_by_name(self) -> None:
+        _register_effectful_op(torch.ops.ogc_failures.told.default, _EffectType.ORDERED)
+        with pytest.raises(UnsupportedModuleError, match="another kind: ForwardTokenAOTInput"):
+            planned(Between(torch.ops.ogc_failures.told), X)
+
     def test_a_refusal_leaves_the_module_as_it_was(self) -> None:
         module = Counting(EFFECTS["an append further in"][0])
         with pytest.raises(UnsupportedModuleError):
@@ -217,10 +255,6 @@ class TestSideEffects:
         module = Counting(lambda module, y: module.nested.setdefault("mask", torch.ones(6)))
         module(*X)
         assert planned(module, X)(*X).grad_fn is not None
-
-    def test_an_assertion_is_refused_by_name(self) -> None:
-        with pytest.raises(UnsupportedModuleError, match=r"_assert_async.* returns nothing"):
-            planned(Counting(asserted), X)
 
 
 class TestShapes:

@@ -17,13 +17,13 @@ import torch
 from ogc_plan.planner.errors import AdapterError, OgcPlanError
 from ogc_plan.planner.schedule import Schedule, StepKind
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from . import torch_api
 from .attachment import Attachment, settings_of
 from .blocks import tensors
 from .capture import first_line, meta
 from .program import Program, generate
+from .torch_api import pytree
 from .traced_step import TracedStep
 
 _WARM_UPS = 2

@@ -1,15 +1,19 @@
 """What a forward leaves behind besides its outputs and its buffers: seen while tracing, and refused by name.
 
 A planned step replays aten calls. Attributes that the forward sets, buffers that it replaces by other
-tensors, lists that it appends to would stay as they were, and nobody would notice.
+tensors, lists that it appends to would stay as they were, a seed would not be set, and nobody would notice.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import random
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,12 +33,24 @@ def watched(module: nn.Module) -> Iterator[None]:
     norms = _set_by_norms(module)
     known: list[dict[tuple[str, str], Any]] = []
 
+    draws: list[Any] = []
+    generator = torch.random.default_generator
+
     def enter(child: nn.Module, _: Any) -> None:
         if child is module:
             known.append(_state(module))
+            draws.append(_states_outside_torch())
+            torch.random.default_generator = _Watched(generator, type(module).__name__)
 
     def leave(child: nn.Module, _: Any, __: Any) -> None:
         if child is module and known:
+            torch.random.default_generator = generator
+            if draws.pop() != _states_outside_torch():
+                raise UnsupportedModuleError(
+                    f"the forward of {type(module).__name__} draws random numbers outside torch, which a planned step "
+                    "would draw no more",
+                    remedy="draw them with torch, or before the step",
+                )
             before, after = known.pop(), _state(module)
             for place in {**before, **after}:
                 if place not in norms and not _same(before.get(place), after.get(place)):
@@ -48,6 +64,7 @@ def watched(module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
+        torch.random.default_generator = generator
         for hook in hooks:
             hook.remove()
         for child, own in zip(recurrent, derived, strict=True):
@@ -62,6 +79,40 @@ def watched(module: nn.Module) -> Iterator[None]:
                 f"the forward of {type(module).__name__} stores a tensor outside the module",
                 remedy=_INSTEAD,
             )
+
+
+class _Watched:
+    """A generator that refuses to be seeded or set to another state."""
+
+    def __init__(self, generator: torch.Generator, name: str) -> None:
+        self._generator, self._name = generator, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute in ("manual_seed", "seed", "set_state") and not _called_by_torch():
+            raise UnsupportedModuleError(
+                f"the forward of {self._name} seeds or rewinds the random generator, which a planned step would not",
+                remedy="seed before the step, or pass what is drawn as an argument",
+            )
+        return getattr(self._generator, attribute)
+
+
+def _called_by_torch() -> bool:
+    """Whether it is torch itself that puts a generator's state back, as it does around what it traces."""
+    home = str(Path(torch.__file__).parent)
+    between = (torch.random.__file__, contextlib.__file__, f"{home}/_compile.py", f"{home}/_dynamo")
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(between):
+        frame = frame.f_back
+    return frame.f_code.co_filename.startswith((home, str(Path(__file__).parent)))
+
+
+def _states_outside_torch() -> list[Any]:
+    """The states of Python's generator and of NumPy's, where it is loaded."""
+    states: list[Any] = [random.getstate()]
+    if "numpy" in sys.modules:
+        kind, keys, *rest = sys.modules["numpy"].random.get_state()
+        states += [kind, keys.tobytes(), *rest]
+    return states
 
 
 def _contents(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:

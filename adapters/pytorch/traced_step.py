@@ -301,20 +301,10 @@ class TracedStep:
         return forward + backward
 
 
-_CHECKS_OF_SHAPES = ("_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
-
-
 def _refuse_untraceable(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        if isinstance(node.target, torch_api.OpOverload) and not torch_api.schema_of(node.target).returns:
-            if target_name(node) in _CHECKS_OF_SHAPES:
-                continue
-            raise UnsupportedModuleError(
-                f"{node.name} ({node.target}) returns nothing; what it does besides, a planned step would leave out",
-                remedy="leave out calls with side effects, such as assertions and prints",
-            )
         if target_name(node) == "native_dropout" and node.args[1] == 1:
             raise UnsupportedModuleError(
                 f"{node.name} drops everything; eager training draws no random numbers for it, tracing does",
