@@ -192,8 +192,8 @@ def seeded(x: Tensor) -> Tensor:
 SEEDING: dict[str, tuple[Call, str]] = {
     "a seed": (seeded, "seeds or rewinds"),
     "a stream put back": (forked, "seeds or rewinds"),
-    "Python's generator": (lambda x: x * random.random(), "outside torch"),
-    "NumPy's generator": (lambda x: x * float(numpy.random.rand()), "outside torch"),
+    "Python's generator": (lambda x: x * random.random(), "draws from random"),
+    "NumPy's generator": (lambda x: x * float(numpy.random.rand()), r"draws from numpy\.random"),
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -33,24 +32,16 @@ def watched(module: nn.Module) -> Iterator[None]:
     norms = _set_by_norms(module)
     known: list[dict[tuple[str, str], Any]] = []
 
-    draws: list[Any] = []
     generator = torch.random.default_generator
 
     def enter(child: nn.Module, _: Any) -> None:
         if child is module:
             known.append(_state(module))
-            draws.append(_states_outside_torch())
             torch.random.default_generator = _Watched(generator, type(module).__name__)
 
     def leave(child: nn.Module, _: Any, __: Any) -> None:
         if child is module and known:
             torch.random.default_generator = generator
-            if draws.pop() != _states_outside_torch():
-                raise UnsupportedModuleError(
-                    f"the forward of {type(module).__name__} draws random numbers outside torch, which a planned step "
-                    "would draw no more",
-                    remedy="draw them with torch, or before the step",
-                )
             before, after = known.pop(), _state(module)
             for place in {**before, **after}:
                 if place not in norms and not _same(before.get(place), after.get(place)):
@@ -104,15 +95,6 @@ def _called_by_torch() -> bool:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(between):
         frame = frame.f_back
     return frame.f_code.co_filename.startswith((home, str(Path(__file__).parent)))
-
-
-def _states_outside_torch() -> list[Any]:
-    """The states of Python's generator and of NumPy's, where it is loaded."""
-    states: list[Any] = [random.getstate()]
-    if "numpy" in sys.modules:
-        kind, keys, *rest = sys.modules["numpy"].random.get_state()
-        states += [kind, keys.tobytes(), *rest]
-    return states
 
 
 def _contents(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
