@@ -26,7 +26,10 @@ def dotted(node: ast.AST) -> str:
 
 
 def private(name: str) -> bool:
+    """Whether a name of torch is private; operators are not, whatever they are called."""
     parts = name.split(".")
+    if name.startswith("torch.ops."):
+        return False
     return parts[0] == "torch" and any(part.startswith("_") and not part.startswith("__") for part in parts)
 
 
