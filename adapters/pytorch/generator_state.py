@@ -34,8 +34,13 @@ def save_state(device: torch.device) -> torch.Tensor:
 def swap_state(state: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Put ``state`` in place and return the one that it replaces."""
     now = _current(device)
+    put_back(state, device)
+    return now
+
+
+def put_back(state: torch.Tensor, device: torch.device) -> None:
+    """Put ``state`` in place. The one it replaces is not looked at: that would take memory beside the results."""
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
     else:
         torch.set_rng_state(state)
-    return now

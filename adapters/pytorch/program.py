@@ -20,7 +20,7 @@ from torch import fx
 
 from . import torch_api
 from .capture import UnsupportedModuleError
-from .generator_state import generator_of, save_state, swap_state
+from .generator_state import generator_of, put_back, save_state, swap_state
 from .segments import is_backward
 from .traced_step import Copy, StepOp, TracedStep
 
@@ -254,7 +254,7 @@ class _Generator:
         self.live |= made
         if op.random and again:  # whatever the re-run raises, the caller's stream goes on where it was
             to.lines[first:] = ["try:", *(f"    {line}" for line in to.lines[first:])]
-            to.lines += ["finally:", f"    {to.function(swap_state)}(__now, {device})", "del __now"]
+            to.lines += ["finally:", f"    {to.function(put_back)}(__now, {device})", "del __now"]
 
     def _rerun_beside(self, to: _Writer, node: fx.Node) -> None:
         """Run a node of whose blocks some are still alive: bind the missing ones, drop the duplicates."""
