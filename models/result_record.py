@@ -21,6 +21,11 @@ def machine(device: str) -> str:
     return f"CPU, {platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
 
 
+def versions() -> dict[str, str]:
+    """What made the results, beside this repository: the versions that figures may depend on."""
+    return {"python": platform.python_version()} | {name: version(name) for name in ("torch", "ogc-plan", "ortools")}
+
+
 def write(
     path: Path, report: str, *, script: str, arguments: Sequence[str] | None, device: str, quantity: str, **data: Any
 ) -> None:
@@ -29,10 +34,9 @@ def write(
     ``arguments`` are those ``script`` ran with, None for those of this process.
     """
     command = " ".join([f"python -m {script}", *(sys.argv[1:] if arguments is None else arguments)])
-    versions = {"python": platform.python_version()}
-    versions |= {name: version(name) for name in ("torch", "ogc-plan", "ortools")}
-    record = {"command": command, "quantity": quantity, "device": machine(device), "versions": versions, **data}
+    made_by = versions()
+    record = {"command": command, "quantity": quantity, "device": machine(device), "versions": made_by, **data}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")
-    listed = ", ".join(f"{name} {number}" for name, number in versions.items())
+    listed = ", ".join(f"{name} {number}" for name, number in made_by.items())
     path.with_suffix(".md").write_text(f"`{command}` on {record['device']}; {listed}\n\n{report}\n")

@@ -74,7 +74,8 @@ class Case:
 
     ``build`` draws weights from torch's default generator. ``inputs`` takes a seed: equal seeds give equal
     tensors, on the CPU; floating inputs do not require a gradient yet. ``sequential`` gives the network
-    without its loss as one chain over the same parameters; None where it is no chain.
+    without its loss as one chain over the same parameters; None where it is no chain. ``onednn`` says whether it
+    is to run with oneDNN on.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Case:
     inputs: Callable[[int], tuple[Tensor, ...]]
     blocks: Callable[[Supervised], list[Block]]
     sequential: Callable[[Supervised], nn.Sequential] | None = None
+    onednn: bool = True
 
     def arguments(self, seed: int, device: str | torch.device = "cpu") -> tuple[Tensor, ...]:
         """The inputs on a device, the floating ones requiring a gradient."""
