@@ -25,7 +25,7 @@ from models.plan_extent import SHARES
 from models.plan_tables import beaten, counts, legend, overheads, summary
 from models.plan_time_tables import sizes, totals
 from models.readme_executor import alternatives, executor, predicted
-from models.readme_files import architectures, published
+from models.readme_files import architectures, published, stressed
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "models" / "results"
@@ -185,6 +185,7 @@ def blocks() -> dict[str, Callable[[], str]]:
         "alternatives": lambda: alternatives(compared),
         "architectures": lambda: architectures(zoo),
         "published": lambda: published(found),
+        "stress": lambda: stressed(json.loads((RESULTS / "stress_architectures.json").read_text())),
         "ancestor": lambda: ancestor(json.loads((RESULTS / "benchmark.json").read_text())),
     }
 

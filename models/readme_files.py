@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+RESULTS_OF_STRESS = ("bound", "refused", "wrong", "unbuilt")
+
 SHOWN = (
     "bert", "gpt2", "llama", "t5", "whisper", "vit", "convnext", "segformer", "clip", "mamba", "unet2d",
     "unet2d_condition",
@@ -63,4 +65,22 @@ def published(record: dict[str, Any]) -> str:
         f"refused by name, {len(files) - results['planned'] - results['refused']} fail "
         "([list with package names](models/results/published_files.md), "
         "`python -m models.published_files -o models/results/published_files.json`)."
+    )
+
+
+def stressed(record: dict[str, Any]) -> str:
+    """How many small networks train by a plan to eager's bits, and what became of the others, in a sentence."""
+    rows = record["rows"]
+    named = {result: [row["name"] for row in rows if row["result"] == result] for result in RESULTS_OF_STRESS}
+    bound = [row for row in rows if row["result"] == "bound"]
+    pairs = [pair for row in bound for pair in row["peaks"].values()]
+    apart = max(abs(pair["measured_nbytes"] - pair["predicted_nbytes"]) for pair in pairs)
+    kinds = ", ".join(dict.fromkeys(row["kind"] for row in rows))
+    lists = {result: f" ({', '.join(names)})" if names else "" for result, names in named.items()}
+    return (
+        f"Of {len(rows)} small networks with random weights ({kinds}) {len(bound)} train by a plan to the bits of "
+        f"eager training, each measured peak within {apart} bytes of the prediction; {len(named['refused'])} are "
+        f"refused by name{lists['refused']}, {len(named['wrong'])} wrong{lists['wrong']}, {len(named['unbuilt'])} "
+        f"could not be stepped by their own library either ([each one](models/results/stress_architectures.md), "
+        "`python -m models.stress_architectures -o models/results/stress_architectures.json`)."
     )
