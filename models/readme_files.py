@@ -79,7 +79,7 @@ def stressed(record: dict[str, Any]) -> str:
     lists = {result: f" ({', '.join(names)})" if names else "" for result, names in named.items()}
     return (
         f"Of {len(rows)} small networks with random weights ({kinds}) {len(bound)} train by a plan to the bits of "
-        f"eager training, each measured peak within {apart} bytes of the prediction; {len(named['refused'])} are "
+        f"eager training, each measured peak within {apart:,} bytes of the prediction; {len(named['refused'])} are "
         f"refused by name{lists['refused']}, {len(named['wrong'])} wrong{lists['wrong']}, {len(named['unbuilt'])} "
         f"could not be stepped by their own library either ([each one](models/results/stress_architectures.md), "
         "`python -m models.stress_architectures -o models/results/stress_architectures.json`)."
