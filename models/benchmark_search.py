@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ogc_plan.planner.pipeline import replay
-from ogc_plan.planner.problem import Problem, build_problem
-from ogc_plan.planner.solution import Decisions, Solution, Status
+from ogc_plan.planner.problem import Problem
+from ogc_plan.planner.solution import Solution
 from ogc_plan.planner.solving import Solver
-from ogc_plan.planner.training import BackwardOp, TrainingGraph
 
 NEAR = 1.02
 """A search for the smallest memory within a time ends when it is known to this factor."""
@@ -114,47 +113,11 @@ def _point(problem: Problem, solution: Solution, seconds: float) -> Point:
 
 
 def strategy(problem: Problem, name: str) -> Point:
-    """The one plan of a strategy that takes no budget (`ogc`, `sqrt`, `keep-all`), replayed on this problem.
-
-    Such a strategy looks for tensors that all gradients pass through. PyTorch's graph has no backward for what
-    hands gradients on as they come, such as the sum at the end of a residual block; it is shown one that does
-    nothing, or it would see no path there and choose badly.
-    """
+    """The one plan of a strategy that takes no budget (`ogc`, `sqrt`, `keep-all`), replayed on this problem."""
     started = time.perf_counter()
-    shown = build_problem(passing(problem.graph), problem.costs, problem.scope)
-    solution = Solver(name).solve(shown, None)
-    assert solution.decisions is not None
-    real = {index for index, op in enumerate(problem.graph.ops) if op.backward is not None}
-    sequence = tuple(entry for entry in solution.decisions.sequence if entry >= 0 or ~entry in real)
-    mapped = replace(solution, decisions=Decisions(sequence), status=Status.FEASIBLE)
-    replay(problem, mapped)  # raises where the bytes or the time are others now
-    return _point(problem, mapped, time.perf_counter() - started)
-
-
-def passing(graph: TrainingGraph) -> TrainingGraph:
-    """The graph with an empty backward for every op without one that lies between two ops with one."""
-    trained = [op.backward is not None for op in graph.ops]
-    after = _reached(graph, trained)
-    before = list(trained)
-    wanted = {s for index, op in enumerate(graph.ops) if trained[index] for s in op.reads}
-    for index in range(len(graph.ops) - 1, -1, -1):
-        if trained[index] or not wanted.isdisjoint(graph.ops[index].writes):
-            before[index] = True
-            wanted.update(graph.ops[index].reads)
-    ops = zip(graph.ops, trained, after, before, strict=True)
-    return replace(
-        graph,
-        ops=tuple(replace(op, backward=BackwardOp()) if not t and a and b else op for op, t, a, b in ops),
-    )
-
-
-def _reached(graph: TrainingGraph, trained: list[bool]) -> list[bool]:
-    """Whether an op has a backward or reads, on any path, what one with a backward made."""
-    producer = graph.producer
-    found = list(trained)
-    for index, op in enumerate(graph.ops):
-        found[index] = trained[index] or any(found[producer[storage]] for storage in op.reads)
-    return found
+    solution = Solver(name).solve(problem, None)
+    replay(problem, solution)
+    return _point(problem, solution, time.perf_counter() - started)
 
 
 Progress = Callable[[str], None]

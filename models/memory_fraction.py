@@ -24,6 +24,7 @@ from ogc_plan.planner.units import format_nbytes
 from torch import Tensor, nn
 
 from .result_record import write
+from .result_table import table
 from .step_meters import clear_gradients
 from .zoo import ZOO
 
@@ -90,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OgcPlanError as error:
         print(error, file=sys.stderr)
         return 2
-    report = "\n".join(["| run | result |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows)])
+    report = table(["run", "result"], [list(row) for row in rows])
     print(report)
     if options.output:
         quantity = "peaks of the CUDA allocator under a hard cap"

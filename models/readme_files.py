@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-RESULTS_OF_STRESS = ("bound", "refused", "wrong", "unbuilt")
+from models.stress_architectures import RESULTS
 
 SHOWN = (
     "bert", "gpt2", "llama", "t5", "whisper", "vit", "convnext", "segformer", "clip", "mamba", "unet2d",
@@ -71,7 +71,7 @@ def published(record: dict[str, Any]) -> str:
 def stressed(record: dict[str, Any]) -> str:
     """How many small networks train by a plan to eager's bits, and what became of the others, in a sentence."""
     rows = record["rows"]
-    named = {result: [row["name"] for row in rows if row["result"] == result] for result in RESULTS_OF_STRESS}
+    named = {result: [row["name"] for row in rows if row["result"] == result] for result in RESULTS}
     bound = [row for row in rows if row["result"] == "bound"]
     pairs = [pair for row in bound for pair in row["peaks"].values()]
     apart = max(abs(pair["measured_nbytes"] - pair["predicted_nbytes"]) for pair in pairs)

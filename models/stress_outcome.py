@@ -31,7 +31,7 @@ from torch.utils import _pytree as pytree
 
 from .step_meters import by_allocator, by_storages, clear_gradients, parameter_gradients
 from .stress_case import Case
-from .training_outcome import LEARNING_RATE, Outcome, compare, outcome
+from .training_outcome import LEARNING_RATE, Outcome, compare, equal_bits, outcome
 
 BUDGET, EFFORT = "60%", "fast"  # the execution is what is looked at, not how good a plan is
 STEPS = 2
@@ -93,9 +93,7 @@ def differing(found: Outcome, expected: Outcome) -> list[str]:
 
 
 def _same(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return torch.equal(one.contiguous().view(-1).view(torch.uint8), other.contiguous().view(-1).view(torch.uint8))
+    return one is not None and other is not None and equal_bits(one, other)
 
 
 def bind_within(module: nn.Module, inputs: Mapping[str, Any], budget: str) -> nn.Module:

@@ -111,15 +111,15 @@ def train(
     return first, last
 
 
+def equal_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether type, shape and every bit are equal, so a NaN equals itself and -0.0 differs from 0.0."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(one.contiguous().view(-1).view(torch.uint8), other.contiguous().view(-1).view(torch.uint8))
+
+
 def _same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
-    """Equal in every bit, so a NaN equals itself and -0.0 differs from 0.0."""
-
-    def equal(one: Tensor, other: Tensor) -> bool:
-        if one.dtype != other.dtype or one.shape != other.shape:
-            return False
-        return torch.equal(one.contiguous().view(-1).view(torch.uint8), other.contiguous().view(-1).view(torch.uint8))
-
-    return first.keys() == second.keys() and all(equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(equal_bits(first[name], second[name]) for name in first)
 
 
 def _largest_difference(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:

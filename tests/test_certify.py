@@ -52,28 +52,30 @@ def test_a_plan_found_meanwhile_is_the_new_ceiling() -> None:
     assert proof.found.bound_ns == 1
 
 
-def test_the_work_goes_on_with_a_better_plan() -> None:
-    problem, exact = chain_problem(), minimum_recompute_ns(chain_problem(), 80)
+def taken_up_again(exact_ns: int, hopeless: float) -> tuple[int, int]:
+    """A bound after next to no work, and after a plan of the exact cost was found."""
+    problem = chain_problem()
     known = search(problem, 80)
     known.effort = replace(EFFORTS["default"], branching=1)
-    assert exact is not None
     proof = Proof(known, StageLP(problem), tuple(range(8)), problem.store_all_ns)
     proof.advance()
-    before, known.effort = proof.found.bound_ns, replace(EFFORTS["default"], hopeless=1.0)
-    proof.again(exact)
-    assert before < proof.found.bound_ns == exact
+    before, known.effort = proof.found.bound_ns, replace(EFFORTS["default"], hopeless=hopeless)
+    proof.again(exact_ns)
+    return before, proof.found.bound_ns
+
+
+def test_the_work_goes_on_with_a_better_plan() -> None:
+    exact = minimum_recompute_ns(chain_problem(), 80)
+    assert exact is not None
+    before, after = taken_up_again(exact, hopeless=1.0)
+    assert before < after == exact
 
 
 def test_no_more_work_is_done_where_the_gap_is_hopeless() -> None:
-    problem, exact = chain_problem(), minimum_recompute_ns(chain_problem(), 80)
-    known = search(problem, 80)
-    known.effort = replace(EFFORTS["default"], branching=1)
+    exact = minimum_recompute_ns(chain_problem(), 80)
     assert exact is not None
-    proof = Proof(known, StageLP(problem), tuple(range(8)), problem.store_all_ns)
-    proof.advance()
-    before, known.effort = proof.found.bound_ns, replace(EFFORTS["default"], hopeless=0.01)
-    proof.again(exact)
-    assert before == proof.found.bound_ns
+    before, after = taken_up_again(exact, hopeless=0.01)
+    assert before == after
 
 
 def test_more_stages_raise_a_bound_that_few_leave_low() -> None:

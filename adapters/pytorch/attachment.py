@@ -77,8 +77,9 @@ class Attachment:
 
     def check_values(self, leaves: list[Any]) -> None:
         """Raise OtherValuesError where the module would go another way for these argument leaves."""
+        buffers = dict(self._module.named_buffers(remove_duplicate=False)) if self._guards else {}
         for guard in self._guards:
-            if not guard.holds(leaves, dict(self._module.named_buffers(remove_duplicate=False))):
+            if not guard.holds(leaves, buffers):
                 raise OtherValuesError(
                     f"{guard} was {guard.answer!r} for the arguments the plan was bound for and is not for these",
                     remedy='plan with signatures="plan", which makes one plan per way',

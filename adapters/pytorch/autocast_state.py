@@ -26,6 +26,9 @@ class Mode(NamedTuple):
     enabled: bool
     dtype: torch.dtype
 
+    def __str__(self) -> str:
+        return f"{self.device_type} to {str(self.dtype).removeprefix('torch.')}"
+
 
 class AutocastState(NamedTuple):
     """The autocast state of the calling thread.
@@ -58,14 +61,14 @@ class AutocastState(NamedTuple):
         return AutocastState(tuple(m for m in self.modes if m.enabled), self.cache or not self.enabled, False)
 
     def __str__(self) -> str:
-        words = [f"{m.device_type} to {str(m.dtype).removeprefix('torch.')}" for m in self.modes if m.enabled]
+        words = [str(mode) for mode in self.modes if mode.enabled]
         text = f"autocast on {' and '.join(words)}" if words else "no autocast"
         return text + ("" if self.cache else " without its cache") + self._context
 
     @property
     def _context(self) -> str:
         within = ", a disabled autocast context is open" if self.within and not self.enabled else ""
-        defaults = [f"{m.device_type} to {str(m.dtype).removeprefix('torch.')}" for m in self.modes if not m.enabled]
+        defaults = [str(mode) for mode in self.modes if not mode.enabled]
         return within + (f" (by default {', '.join(defaults)})" if defaults else "")
 
 
