@@ -17,6 +17,7 @@ from torch import fx, nn
 
 from . import torch_api
 from .autocast_state import AutocastState, hides_autocast, traced_as_eager
+from .layouts_as_run import laid_out_as_run
 from .scopes import recorded_scopes
 from .side_effects import watched
 from .stationary import stationary_nbytes
@@ -142,7 +143,7 @@ def _traced(
     def trace() -> tuple[torch_api.Traced, bool]:
         with warnings.catch_warnings(), torch.enable_grad(), _restored(module), recorded_scopes(bare):
             warnings.simplefilter("ignore")
-            with under_one_name(bare), watched(bare), traced_as_eager(bare) as autocast:
+            with under_one_name(bare), watched(bare), laid_out_as_run(), traced_as_eager(bare) as autocast:
                 traced = torch_api.joint_graph(bare, args, kwargs, eager_dropout=eager_dropout)
         return traced, autocast.entered
 

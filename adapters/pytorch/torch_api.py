@@ -35,6 +35,7 @@ NEEDED = (
     "torch._ops.OpOverload",
     "torch._subclasses.fake_impls.op_implementations_dict",
     "torch._subclasses.fake_tensor.DataDependentOutputException",
+    "torch._subclasses.fake_tensor.FakeTensorMode",
     "torch._subclasses.functional_tensor.FunctionalTensor",
     "torch.autograd.profiler._is_profiler_enabled",
     "torch.utils._pytree.SequenceKey",
@@ -109,7 +110,7 @@ from torch._functorch._aot_autograd.schemas import OutputType  # noqa: E402
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors  # noqa: E402
 from torch._ops import OpOverload  # noqa: E402
 from torch._subclasses.fake_impls import op_implementations_dict  # noqa: E402
-from torch._subclasses.fake_tensor import DataDependentOutputException  # noqa: E402
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402
 from torch._subclasses.functional_tensor import FunctionalTensor  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # noqa: E402
@@ -118,6 +119,7 @@ from torch.utils.weak import WeakTensorKeyDictionary  # noqa: E402
 __all__ = [
     "BufferAOTInput",
     "DataDependentOutputException",
+    "FakeTensorMode",
     "FunctionalTensor",
     "GradAOTOutput",
     "InputMutationAOTOutput",
@@ -182,7 +184,9 @@ def joint_graph(
 _REWRITTEN = (
     *(f"upsample_{kind}" for kind in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")),
     *(f"_upsample_{kind}2d_aa" for kind in ("bilinear", "bicubic", "lanczos")),
+    *(f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)),
     "rnn_tanh", "rnn_relu", "lstm", "gru",
+    "hardshrink", "softshrink", "multi_margin_loss", "multilabel_margin_loss_forward",
 )  # fmt: skip
 """Operators that tracing composes in Python of other calls than the kernels eager runs, so that bits differ."""
 
