@@ -32,7 +32,7 @@ def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
 
     Warns of calls that could not be measured; they are charged with their results only.
     """
-    meter = WorkspaceMeter(device_of(step)) if measure else None
+    meter = WorkspaceMeter(device_of(step), step.reuse.calls) if measure else None
     if meter is not None:
         meter.measure(step.calls)
         for node in step.calls:
@@ -71,19 +71,19 @@ def device_of(step: TracedStep) -> torch.device:
 
 def _work(op: StepOp, workspace: Workspace, meter: WorkspaceMeter | None) -> OpWork:
     nodes = [node for node in (*op.main, *op.sums) if isinstance(node, fx.Node)]
-    forward = work_of(op.node) if op.node is not None else NodeWork(0, 0, 0, False)
+    forward = [work_of(node) for node in op.runs]
     backward = [work_of(node) for node in nodes]
     backward += [NodeWork(0, 2 * node.nbytes, 1, False) for node in op.sums if isinstance(node, Copy)]
     return OpWork(
-        forward.flops,
-        forward.traffic_nbytes,
-        forward.kernels,
+        sum(work.flops for work in forward),
+        sum(work.traffic_nbytes for work in forward),
+        sum(work.kernels for work in forward),
         sum(work.flops for work in backward),
         sum(work.traffic_nbytes for work in backward),
         sum(work.kernels for work in backward),
-        forward.half or any(work.half for work in backward),
+        any(work.half for work in (*forward, *backward)),
         *workspace,
-        meter.time_ns(op.node) if meter is not None and op.node is not None else 0,
+        sum(meter.time_ns(node) for node in op.runs) if meter is not None else 0,
         sum(meter.time_ns(node) for node in nodes) if meter is not None else 0,
     )
 

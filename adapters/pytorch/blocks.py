@@ -119,6 +119,15 @@ class Blocks:
             if held.get(place, 0) > self.blocks[block].nbytes:
                 self.blocks[block] = replace(self.blocks[block], nbytes=held[place])
 
+    def take_over(self, old: int, block: int) -> None:
+        """Let what lived in the block ``old`` live in ``block``; nobody makes ``old`` any more."""
+        for nodes in (self.of, self.made):
+            for node, found in nodes.items():
+                if old in found:
+                    moved = tuple(block if other == old else other for other in found)
+                    nodes[node] = moved if nodes is self.of else tuple(other for other in found if other != old)
+        self.blocks[old] = replace(self.blocks[old], nbytes=0)
+
     def allocates(self, node: fx.Node) -> bool:
         """Whether running the node takes memory."""
         return node.op == "call_function" and bool(self.made[node])

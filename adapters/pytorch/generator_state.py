@@ -5,7 +5,18 @@ from __future__ import annotations
 import torch
 from torch import fx
 
+from . import torch_api
 from .blocks import tensors
+
+_OF_TORCH = ("aten", "prims", "_c10d_functional", "c10d_functional", "higher_order")
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether a node draws from a generator; an operator from outside torch may, unless it says it does not."""
+    target = node.target
+    if not isinstance(target, torch_api.OpOverload):
+        return False
+    return torch.Tag.nondeterministic_seeded in target.tags or target.namespace not in _OF_TORCH
 
 
 def generator_of(node: fx.Node) -> torch.device:

@@ -97,7 +97,7 @@ class _Writer:
             if node.op in ("placeholder", "get_attr") or node in self.available:
                 self.asked[node] = None
                 self.born(node)
-            elif self.step.blocks.allocates(node) or not self.step.blocks.of[node]:
+            elif self.step.blocks.allocates(node) or not self.step.blocks.of[node] or node in self.step.reuse.calls:
                 raise UnsupportedModuleError(f"{node.name} is used before the plan computes it")
             else:
                 self.call(node)
@@ -109,13 +109,28 @@ class _Writer:
         for block in set(self.step.blocks.of[node]):
             self.looking_at.setdefault(block, []).append(node)
 
+    def names_of(self, blocks: set[int]) -> list[fx.Node]:
+        """The names alive that look at one of the blocks."""
+        found = (node for block in sorted(blocks) for node in self.looking_at.get(block, ()))
+        return list(dict.fromkeys(node for node in found if node in self.alive))
+
+    def ask(self, blocks: set[int]) -> None:
+        """Ask for every name that looks at one of the blocks and may be asked for."""
+        for block in sorted(blocks):
+            for node in self.available_of.get(block, ()):
+                self.name(node)
+
     # -- lines -----------------------------------------------------------------------------------
 
     def expression(self, node: fx.Node) -> str:
-        """The call of a node's operator."""
-        words = [self.argument(value) for value in node.args]
-        words += [f"{key}={self.argument(value)}" for key, value in node.kwargs.items()]
-        return f"{self.function(node.target)}({', '.join(words)})"
+        """The call of a node's operator, in place where it writes over an argument."""
+        call = self.step.reuse.calls.get(node)
+        target, args, kwargs = node.target, node.args, node.kwargs
+        if call is not None:
+            target, (args, kwargs) = call.row.call, call.bound(args, kwargs)
+        words = [self.argument(value) for value in args]
+        words += [f"{key}={self.argument(value)}" for key, value in kwargs.items()]
+        return f"{self.function(target)}({', '.join(words)})"
 
     def call(self, node: fx.Node) -> None:
         """Run a node and name its result; of a tuple, name every element that has a node."""
@@ -226,44 +241,53 @@ class _Generator:
             return
         op = self.step.ops[step.index]
         again = step.kind is StepKind.RECOMPUTE
-        if op.node is not None:
-            self._run(to, op, op.node, step.index, again)
+        if op.runs:
+            self._run(to, op, step.index, again)
         if not again:
             for primal, value in op.updates:
                 target = self.step.joint.primals[primal].node
                 to.lines.append(f"{to.name(target)}.copy_({to.argument(value)})")
 
-    def _run(self, to: _Writer, op: StepOp, node: fx.Node, index: int, again: bool) -> None:
-        for argument in node.all_input_nodes:
-            to.name(argument)
+    def _run(self, to: _Writer, op: StepOp, index: int, again: bool) -> None:
+        made = {block for node in op.runs for block in self.step.blocks.made[node]}
+        for node in op.runs:
+            for argument in node.all_input_nodes:
+                if not made.intersection(self.step.blocks.of[argument]):
+                    to.name(argument)
         state = f"__state{index}"
+        device = to.constant(generator_of(op.runs[0])) if op.random else ""
         if op.random and again:
-            device = to.constant(generator_of(node))
             to.lines.append(f"__now = {to.function(swap_state)}({state}, {device})")
         elif op.random and index in self.rerun:
-            device = to.constant(generator_of(node))
             to.lines.append(f"{state} = {to.function(save_state)}({device})")
             self.states.add(index)
-        made = set(self.step.blocks.made[node])
         first = len(to.lines)
         if made & self.live:  # the old copy stays; what the re-run makes of it again dies at once
-            self._rerun_beside(to, node)
+            self._rerun_beside(to, op, made & self.live)
         else:
-            to.call(node)
-            to.elements(node)
+            for node in op.runs:
+                to.call(node)
+                to.elements(node)
         self.live |= made
         if op.random and again:  # whatever the re-run raises, the caller's stream goes on where it was
             to.lines[first:] = ["try:", *(f"    {line}" for line in to.lines[first:])]
             to.lines += ["finally:", f"    {to.function(put_back)}(__now, {device})", "del __now"]
 
-    def _rerun_beside(self, to: _Writer, node: fx.Node) -> None:
-        """Run a node of whose blocks some are still alive: bind the missing ones, drop the duplicates."""
-        to.lines.append(f"__again = {to.expression(node)}")
-        for user in node.users:
-            if user.target is operator.getitem and not self.live.intersection(self.step.blocks.of[user]):
-                to.lines.append(f"{user.name} = __again[{user.args[1]!r}]")
-                to.born(user)
-        to.lines.append("del __again")
+    def _rerun_beside(self, to: _Writer, op: StepOp, live: set[int]) -> None:
+        """Run nodes of whose blocks some are still alive: set those aside, run, and drop the duplicates."""
+        to.ask(live)
+        kept = to.names_of(live)
+        names = [f"__kept{number}" for number in range(len(kept))]
+        to.lines.append(f"{', '.join(names)}, = {', '.join(node.name for node in kept)},")
+        to.delete(kept)
+        for node in op.runs:
+            to.call(node)
+            to.elements(node)
+        to.delete(to.names_of(live))
+        to.lines.append(f"{', '.join(node.name for node in kept)}, = {', '.join(names)},")
+        to.lines.append(f"del {', '.join(names)}")
+        for node in kept:
+            to.born(node)
 
     def _backward(self, to: _Writer, op: StepOp, index: int) -> None:
         blocks = self.step.blocks

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import fx
 
-from .blocks import Blocks, elements, ranks
+from .blocks import elements, ranks
 from .generator_state import generator_of, state_nbytes
 from .traced_step import StepOp, TracedStep
 
@@ -35,19 +35,23 @@ def workspaces(step: TracedStep, kernel_peak: KernelPeak | None) -> tuple[Worksp
     found = []
     for op in step.ops:
         forward = 0
-        if op.node is not None and kernel_peak is not None:
-            outputs = sum(step.blocks.blocks[block].nbytes for block in step.blocks.made[op.node])
-            forward = max(0, kernel_peak(op.node, frozenset()) - outputs)
-            forward += state_nbytes(generator_of(op.node)) if op.random else 0
-        backward = _backward(op, step.blocks, lasting, kernel_peak, frozenset())
-        found.append(Workspace(forward, backward, _backward(op, step.blocks, lasting, kernel_peak, parameter)))
+        if op.runs and kernel_peak is not None:
+            outputs = peak = 0
+            for node in op.runs:
+                peak = max(peak, outputs + kernel_peak(node, frozenset()))
+                outputs += sum(step.blocks.blocks[block].nbytes for block in step.blocks.made[node])
+            forward = max(0, peak - outputs)
+            forward += state_nbytes(generator_of(op.runs[0])) if op.random else 0
+        backward = _backward(op, step, lasting, kernel_peak, frozenset())
+        found.append(Workspace(forward, backward, _backward(op, step, lasting, kernel_peak, parameter)))
     return tuple(found)
 
 
 def _backward(
-    op: StepOp, blocks: Blocks, lasting: frozenset[int], kernel_peak: KernelPeak | None, left_out: frozenset[int]
+    op: StepOp, step: TracedStep, lasting: frozenset[int], kernel_peak: KernelPeak | None, left_out: frozenset[int]
 ) -> int:
     """The most the main part holds beyond the ``lasting`` gradients it gives, neither counting ``left_out``."""
+    blocks, over = step.blocks, step.reuse.over
     last_use: dict[int, int] = {}
     for place, node in enumerate(op.main):
         last_use.update(dict.fromkeys((*blocks.made[node], *blocks.reads(node)), place))
@@ -55,7 +59,9 @@ def _backward(
     peak = 0
     for place, node in enumerate(op.main):
         before = sum(alive.values())
-        alive.update({b: blocks.blocks[b].nbytes for b in blocks.made[node] if b not in left_out})
+        fresh = [b for b in blocks.made[node] if b not in left_out]
+        # What a result takes over was made here, and goes on under its name, or is a gradient that came in.
+        alive.update({b: alive.pop(over[b], 0) if b in over else blocks.blocks[b].nbytes for b in fresh})
         inside = sum(alive.values()) - before
         if kernel_peak is not None:
             placed = zip(elements(node), blocks.of[node], strict=True)

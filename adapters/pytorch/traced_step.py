@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,10 +22,14 @@ from torch import fx
 from . import torch_api
 from .blocks import Blocks, target_name, tensors
 from .capture import Joint, UnsupportedModuleError
-from .generator_state import generator_of, state_nbytes
+from .generator_state import generator_of, is_random, state_nbytes
 from .running_statistics import drop_ignored_statistics, ignores_statistics
 from .scopes import scope_of
 from .segments import Segment, cut, is_backward
+from .storage_reuse import find
+
+IN_PLACE_SUM = " += "
+"""What stands in the name of a sum written into one of its operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,11 @@ class Copy:
 
 @dataclass(slots=True)
 class StepOp:
-    """One op: the ``node`` its forward runs (None: nothing), buffers to overwrite after it, and its backward."""
+    """One op: the ``node`` its forward runs (None: nothing), buffers to overwrite after it, and its backward.
+
+    The nodes ``then`` run right after ``node``, in the memory of its result; the op of such a node has its
+    forward ``elsewhere``.
+    """
 
     name: str
     op_type: str
@@ -48,6 +57,13 @@ class StepOp:
     main: list[fx.Node] = field(default_factory=list)
     sums: list[fx.Node | Copy] = field(default_factory=list)
     once: bool = False
+    then: tuple[fx.Node, ...] = ()
+    elsewhere: bool = False
+
+    @property
+    def runs(self) -> tuple[fx.Node, ...]:
+        """The nodes that the forward runs."""
+        return (self.node, *self.then) if self.node is not None and not self.elsewhere else ()
 
     @property
     def has_backward(self) -> bool:
@@ -57,18 +73,8 @@ class StepOp:
     @property
     def random(self) -> bool:
         """Whether the forward draws from the global generator."""
-        return self.node is not None and is_random(self.node)
+        return any(is_random(node) for node in self.runs)
 
-
-def is_random(node: fx.Node) -> bool:
-    """Whether a node draws from a generator; an operator from outside torch may, unless it says it does not."""
-    target = node.target
-    if not isinstance(target, torch_api.OpOverload):
-        return False
-    return torch.Tag.nondeterministic_seeded in target.tags or target.namespace not in _OF_TORCH
-
-
-_OF_TORCH = ("aten", "prims", "_c10d_functional", "c10d_functional", "higher_order")
 
 _CHOICES = ("argmax", "argmin", "argsort", "kthvalue", "mode", "multinomial", "sort", "topk")
 _CHOICES_BESIDE_VALUES = ("max", "median", "min", "nanmedian")
@@ -85,7 +91,7 @@ class TracedStep:
     """Ops in forward order, and how storages and gradients of `graph` map to blocks of the joint graph.
 
     ``storage_of`` maps the blocks that forward ops allocate, ``gradient_of`` the backward blocks that
-    outlive their segment (tangents included).
+    outlive their segment (tangents included). ``reuse`` says which nodes write over an argument.
     """
 
     def __init__(self, joint: Joint) -> None:
@@ -94,6 +100,8 @@ class TracedStep:
         drop_ignored_statistics(joint.graph)
         self.blocks = Blocks(joint.graph)
         segments = cut(joint, self.blocks)
+        self._empty = {node: made[0] for node, made in self.blocks.made.items() if made}
+        self.reuse = find(joint, self.blocks, segments)
         self.ops = self._make_ops(segments)
         self.storage_of: dict[int, int] = {}
         self.gradient_of: dict[int, int] = {}
@@ -101,13 +109,14 @@ class TracedStep:
         self._follows: dict[int, int] = {}  # block of a gradient that autograd is handed -> who reads it waits for this
         self._place_copies()
         for op in self.ops:
-            for block in self.blocks.made[op.node] if op.node is not None else ():
+            for block in self._written(op):
                 self.storage_of[block] = len(self.storage_of)
 
     # -- ops -------------------------------------------------------------------------------------
 
     def _make_ops(self, segments: list[Segment]) -> list[StepOp]:
         owned = {segment.owner: segment for segment in segments}
+        elsewhere = self.reuse.elsewhere
         ops: list[StepOp] = []
         reader: dict[int, int] = {}  # block of an overwritten buffer -> last op that reads it
         updated = {self.blocks.of[self.joint.primals[i].node][0] for i, _ in self.joint.updates}
@@ -115,17 +124,23 @@ class TracedStep:
             if node.op != "call_function" or is_backward(node):
                 continue
             allocates = self.blocks.allocates(node)
-            if not allocates and node not in owned:
+            joins = node in elsewhere
+            if not allocates and not joins and node not in owned:
                 continue
-            op = StepOp(node.name, target_name(node), node if allocates else None, scope_of(node))
-            if allocates:
+            op = StepOp(node.name, target_name(node), node if allocates or joins else None, scope_of(node))
+            op.then, op.elsewhere = tuple(self.reuse.joined.get(node, ())), joins
+            op.op_type += "_" if joins else ""
+            if allocates or joins:
                 old = self.blocks.reads(node) & updated
                 reader.update(dict.fromkeys(old, len(ops)))
                 op.once = (bool(old) and not ignores_statistics(node)) or chooses(node)
             if node in owned:
                 op.main, op.sums = owned[node].main, list(owned[node].sums)
             ops.append(op)
-        made_by = {block: i for i, op in enumerate(ops) if op.node for block in self.blocks.made[op.node]}
+        once = {op.name for op in ops if op.once}
+        for op in ops:
+            op.once = op.once or any(node.name in once for node in op.then)
+        made_by = {block: i for i, op in enumerate(ops) for node in op.runs for block in self.blocks.made[node]}
         late: list[StepOp] = []
         for primal, value in self.joint.updates:
             buffer = self.blocks.of[self.joint.primals[primal].node][0]
@@ -190,19 +205,14 @@ class TracedStep:
                 backwards[index] = self._backward(index, used)
         ops = []
         for index, op in enumerate(self.ops):
-            node = op.node
-            reads = self.blocks.reads(node) if node is not None else set()
-            if node is None:
-                reads = {block for _, value in op.updates for block in self.blocks.of[value]}
-            writes = self.blocks.made[node] if node is not None else ()
             ops.append(
                 TrainingOp(
                     op.name,
                     op.op_type,
-                    self._storages(reads),
-                    tuple(self.storage_of[block] for block in writes),
+                    self._forward_reads(op),
+                    tuple(self.storage_of[block] for block in self._written(op)),
                     backwards.get(index),
-                    state_nbytes(generator_of(node)) if node is not None and op.random else 0,
+                    state_nbytes(generator_of(op.node)) if op.node is not None and op.random else 0,
                     once=op.once,
                 )
             )
@@ -211,6 +221,8 @@ class TracedStep:
             for block in found:
                 if block in names and node.name not in names[block]:
                     names[block].append(node.name)
+        for node in self.reuse.elsewhere:
+            names[self._empty[node]].append(node.name)
         outputs = {b for node in self.joint.outputs if isinstance(node, fx.Node) for b in self.blocks.of[node]}
         return TrainingGraph(
             tuple(ops),
@@ -222,15 +234,55 @@ class TracedStep:
             tuple(tuple(names[block]) for block in self.storage_of),
         )
 
+    def _written(self, op: StepOp) -> tuple[int, ...]:
+        """The blocks that the forward of an op makes; of one that runs elsewhere a block of no bytes."""
+        if op.elsewhere and op.node is not None:
+            return (self._empty[op.node],)
+        return tuple(block for node in op.runs for block in self.blocks.made[node])
+
+    def _forward_reads(self, op: StepOp) -> tuple[int, ...]:
+        """The storages that must be there for the forward of an op.
+
+        Where that runs elsewhere: first what the op where it runs reads too, then what both write into, then
+        what that op reads for this one alone.
+        """
+        if op.node is None:
+            return self._storages({block for _, value in op.updates for block in self.blocks.of[value]})
+        if not op.elsewhere:
+            reads = {block for node in op.runs for block in self.blocks.reads(node)}
+            return self._storages(reads - set(self._written(op)))
+        into = self.blocks.of[op.node][0]
+        maker = self.blocks.blocks[into].node
+        before = [maker, *self.reuse.joined[maker]]
+        others = {block for node in before[: before.index(op.node)] for block in self.blocks.reads(node)}
+        reads = self.blocks.reads(op.node) - {into}
+        return (*self._storages(reads & others), self.storage_of[into], *self._storages(reads - others))
+
     def _storages(self, blocks: set[int]) -> tuple[int, ...]:
         return tuple(sorted(self.storage_of[block] for block in blocks if block in self.storage_of))
 
     def _gradient(self, block: int) -> int:
+        """The gradient that lives in a block: in the end, where others are summed into it."""
         if block not in self.gradient_of:
-            self.gradient_of[block] = len(self._gradients)
-            made = self.blocks.blocks[block]
-            self._gradients.append(Gradient(made.name, made.nbytes, self.returned.get(block, False)))
+            becomes = [block]
+            while becomes[-1] in self._summed:
+                becomes.append(self._summed[becomes[-1]])
+            made = self.blocks.blocks[becomes[-1]]
+            self.gradient_of.update(dict.fromkeys(becomes, len(self._gradients)))
+            self._gradients.append(Gradient(made.name, made.nbytes, self.returned.get(becomes[-1], False)))
         return self.gradient_of[block]
+
+    @cached_property
+    def _summed(self) -> dict[int, int]:
+        """For each block that a sum is written into the block of the sum."""
+        sums = (node for op in self.ops for node in op.sums if node in self.reuse.calls)
+        return {self.reuse.over[made]: made for node in sums for made in self._made(node)}
+
+    def _shared(self, block: int, made: Collection[int]) -> int | None:
+        """The gradient whose memory a block that an op makes takes over, where the op did not make that too."""
+        while block in made and block in self.reuse.over:
+            block = self.reuse.over[block]
+        return None if block in made else self.gradient_of[block]
 
     def _users(self) -> dict[int, set[tuple[int, bool]]]:
         """For each block who reads it in the backward: (op, in its sums)."""
@@ -248,13 +300,14 @@ class TracedStep:
         given = [b for b in made if b in self.returned or used.get(b, set()) - {(index, False)}]
         read = {block for node in op.main for block in self._read(node)}
         takes = sorted(self.gradient_of[block] for block in read - set(made) if self._ends(block))
-        gives = [GradientEdge(self._gradient(block)) for block in given]
+        gives = [GradientEdge(self._gradient(block), self._shared(block, made)) for block in given]
         sums = []
         every = set(read)
         for node in op.sums:
             reads = self._read(node)
             every |= reads
-            operands = sorted(self.gradient_of[block] for block in reads if self._ends(block))
+            into = {self.reuse.over[made] for made in self._made(node) if made in self.reuse.over}
+            operands = sorted(self.gradient_of[block] for block in reads - into if self._ends(block))
             sums.append(GradientSum(self._result(node), tuple(operands)))
         takes += sorted(self._follows[block] for block in every if block in self._follows)
         own = {block for node in (*op.main, *op.sums) for block in self._made(node)}
@@ -286,6 +339,10 @@ class TracedStep:
             self._gradients.append(Gradient(f"{node.source.name}_copy", node.nbytes, primal.kind != "input"))
             return len(self._gradients) - 1
         (block,) = self.blocks.made[node]
+        if block in self.reuse.over:  # what is summed stays; a gradient of no bytes says when the operands end
+            into = self._gradients[self.gradient_of[block]]
+            self._gradients.append(Gradient(f"{into.name}{IN_PLACE_SUM}{self.blocks.blocks[block].name}", 0))
+            return len(self._gradients) - 1
         return self._gradient(block)
 
     def _stationary(self) -> Stationary:
@@ -296,7 +353,7 @@ class TracedStep:
     @property
     def calls(self) -> list[fx.Node]:
         """Every node that the step runs and that allocates."""
-        forward = [op.node for op in self.ops if op.node is not None]
+        forward = [node for op in self.ops for node in op.runs]
         backward = [node for op in self.ops for node in (*op.main, *op.sums) if isinstance(node, fx.Node)]
         return forward + backward
 

@@ -9,7 +9,7 @@ import operator
 import os
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from torch import fx
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from . import torch_api
+from .in_place import InPlace
 from .torch_api import pytree
 
 _MARK = "ogc-plan call "
@@ -63,12 +64,14 @@ class WorkspaceMeter:
     """Measures calls on ``device``, each distinct one once.
 
     Calls are told apart by operator, constant arguments, and shapes, strides and data types of tensors.
-    ``unmeasured`` names the operators of calls that could not run alone, whose memory is not known.
+    Nodes ``in_place`` run so. ``unmeasured`` names the operators of calls that could not run alone, whose
+    memory is not known.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, in_place: Mapping[fx.Node, InPlace] | None = None) -> None:
         self.unmeasured: set[str] = set()
         self._device = device
+        self._in_place = in_place or {}
         self._signature: dict[fx.Node, str] = {}
         self._returned: dict[str, Any] = {}  # layouts of the outputs, in their tuple
         self._changes: dict[str, list[_Change]] = {}
@@ -131,7 +134,9 @@ class WorkspaceMeter:
         self._read(record, runs)
 
     def _sign(self, node: fx.Node) -> str:
-        return repr((str(node.target), fx.map_arg((node.args, node.kwargs), self._layouts)))
+        call = self._in_place.get(node)
+        layouts = fx.map_arg((node.args, node.kwargs), self._layouts)
+        return repr((str(node.target), layouts) if call is None else (str(node.target), layouts, call.place))
 
     def _layouts(self, argument: fx.Node) -> Any:
         """The layouts of an argument: as a measured call returned it, else as traced."""
@@ -151,12 +156,15 @@ class WorkspaceMeter:
             for argument in node.all_input_nodes
         }
         args, kwargs = fx.map_arg((node.args, node.kwargs), inputs.__getitem__)
+        target, call = node.target, self._in_place.get(node)
+        if call is not None:
+            target, (args, kwargs) = call.row.call, call.bound(args, kwargs)
         if self._device.type == "cuda":  # a first call may also make handles and choose algorithms
-            node.target(*args, **kwargs)
+            target(*args, **kwargs)
         mark = f"{_MARK}{len(self._changes)}"
         with record_function(mark):
-            result = node.target(*args, **kwargs)
-        self._time_ns[signature] = min(self._timed(node, args, kwargs) for _ in range(_TIMED_RUNS))
+            result = target(*args, **kwargs)
+        self._time_ns[signature] = min(self._timed(target, args, kwargs) for _ in range(_TIMED_RUNS))
         self._returned[signature] = pytree.tree_map_only(torch.Tensor, _layout, result)
         addresses, held = [], []
         for given, traced in zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta["val"]), strict=True):
@@ -167,11 +175,11 @@ class WorkspaceMeter:
         self._held[signature] = held
         return _Run(signature, mark, addresses)
 
-    def _timed(self, node: fx.Node, args: Any, kwargs: Any) -> int:
+    def _timed(self, target: Callable[..., Any], args: Any, kwargs: Any) -> int:
         """Nanoseconds of one run of a call, to the end of its kernels."""
         self._synchronise()
         start = time.perf_counter_ns()
-        node.target(*args, **kwargs)
+        target(*args, **kwargs)
         self._synchronise()
         return time.perf_counter_ns() - start
 

@@ -1,6 +1,7 @@
 """A planned training step as eager PyTorch runs it: what each op saves for its backward, and in which module it sits.
 
-The graph of a plan is that of a traced step. Eager PyTorch differs in what dropout keeps on a CPU (a mask of the
+The graph of a plan is that of a traced step. Eager PyTorch differs in that its ops have memory of their own
+(out_of_place.py; a module that is told to work in place holds less), and in what dropout keeps on a CPU (a mask of the
 input's element type instead of one byte per element), and its checkpoint does not care which ops run only once.
 """
 
@@ -15,6 +16,8 @@ from ogc_plan.planner.graph import Storage
 from ogc_plan.planner.plan_record import Plan
 from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.training import OpCost, TrainingGraph, TrainingOp
+
+from .out_of_place import out_of_place
 
 SAVES_NOTHING = frozenset({
     "add", "alias", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy", "cumsum", "detach",
@@ -52,7 +55,7 @@ def eager_step(plan: Plan) -> EagerStep:
     """The step of a plan as eager PyTorch runs it."""
     source = plan.model.annotations
     on_cpu = source is not None and source.device.startswith("cpu")
-    graph = plan.graph
+    graph = out_of_place(plan.graph)
     paths = _paths(plan)
     counters = frozenset(_counters(graph.ops, paths))
     storages = _with_float_masks(graph) if on_cpu else graph.storages
