@@ -64,12 +64,18 @@ def _composed(node: fx.Node) -> bool:
 
 
 def _contiguous(node: fx.Node) -> bool:
-    """Whether the result is laid out as ``masked_fill`` always lays it out."""
+    """Whether the arguments are laid out as ``masked_fill`` and ``native_dropout`` lay out their results."""
     return all(tensor.is_contiguous() for argument in node.all_input_nodes for tensor in elements(argument).values())
 
 
 def _drops(node: fx.Node) -> bool:
-    return _composed(node) and len(node.args) == 3 and node.args[2] in (None, True) and 0 < float(node.args[1]) < 1
+    return (
+        _composed(node)
+        and _contiguous(node)
+        and len(node.args) == 3
+        and node.args[2] in (None, True)
+        and 0 < float(node.args[1]) < 1
+    )
 
 
 def _out(packet: Any, overload: str = "default", *places: int, out: str = "out") -> tuple[Any, Row]:

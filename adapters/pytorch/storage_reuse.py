@@ -62,6 +62,7 @@ class _Finder:
                 for block in blocks.reads(node):
                     self.readers.setdefault(block, []).append(node)
         self.pinned = {block for node in self._kept() for block in blocks.of[node]}
+        self.overwritten = {blocks.of[joint.primals[primal].node][0] for primal, _ in joint.updates}
 
     def _kept(self) -> Iterator[fx.Node]:
         """Nodes whose memory somebody outside the graph is given."""
@@ -109,6 +110,8 @@ class _Finder:
         if any(self.place[self.blocks.blocks[read].node] > self.place[maker] for read in more):
             return False
         if is_random(node) and any(is_random(other) for other in self._between(maker, node) if other not in group):
+            return False
+        if more & self.overwritten:  # must run once; what it joins need not
             return False
         nbytes = self.blocks.blocks[block].nbytes
         return not self._nbytes(more) or self._nbytes(reads) <= nbytes

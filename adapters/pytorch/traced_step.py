@@ -19,7 +19,6 @@ from ogc_plan.planner.training import (
 )
 from torch import fx
 
-from . import torch_api
 from .blocks import Blocks, target_name, tensors
 from .capture import Joint, UnsupportedModuleError
 from .generator_state import generator_of, is_random, state_nbytes
@@ -137,9 +136,6 @@ class TracedStep:
             if node in owned:
                 op.main, op.sums = owned[node].main, list(owned[node].sums)
             ops.append(op)
-        once = {op.name for op in ops if op.once}
-        for op in ops:
-            op.once = op.once or any(node.name in once for node in op.then)
         made_by = {block: i for i, op in enumerate(ops) for node in op.runs for block in self.blocks.made[node]}
         late: list[StepOp] = []
         for primal, value in self.joint.updates:
