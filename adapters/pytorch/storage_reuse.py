@@ -173,7 +173,8 @@ def _is_plain(node: fx.Node) -> bool:
 def _same_memory(argument: object, result: torch.Tensor, nbytes: int) -> bool:
     """Whether a result fits into the memory of an argument, element over element, and fills it.
 
-    Not so for a single number: a kernel may return it inside a larger storage.
+    Not so for a single number: a kernel may return it inside a larger storage. Nor for a view that conjugates
+    or negates what it looks at: what is written over it would be such a view too.
     """
     return (
         isinstance(argument, torch.Tensor)
@@ -183,6 +184,7 @@ def _same_memory(argument: object, result: torch.Tensor, nbytes: int) -> bool:
         and argument.device == result.device
         and argument.shape == result.shape
         and argument.stride() == result.stride()
+        and not (argument.is_conj() or argument.is_neg())
         and _is_dense(argument)
     )
 
