@@ -80,7 +80,7 @@ class Executor:
         self._warn_of_threads()
         outputs = iter(self._executable(primals))
         results = [next(outputs) if isinstance(value, torch.fx.Node) else value for value in self._joint.outputs]
-        return pytree.tree_unflatten(results, self._joint.out_spec)
+        return pytree.tree_unflatten([results[place] for place in self._joint.places], self._joint.out_spec)
 
     def _check_arguments(self, leaves: list[Any], spec: pytree.TreeSpec) -> None:
         if spec != self._joint.in_spec:

@@ -17,6 +17,7 @@ from torch import fx, nn
 
 from . import torch_api
 from .autocast_state import AutocastState, hides_autocast, traced_as_eager
+from .distinct_outputs import DistinctOutputs
 from .layouts_as_run import laid_out_as_run
 from .scopes import recorded_scopes
 from .side_effects import watched
@@ -41,12 +42,12 @@ class Primal:
 class Joint:
     """The captured graph and what its inputs and outputs mean.
 
-    ``outputs[i]`` is the node of the i-th output leaf, or its value where it is no tensor, ``tangents[i]``
-    the gradient that comes in for it (None where it takes none), ``gradients`` the gradient of each primal
-    that gets one, ``updates`` the new value of each buffer that the step overwrites. ``inputs`` describes
-    the leaves of the arguments, ``autocast`` what of the autocast state the graph holds for, ``guards`` what the
-    graph takes for granted of their values, ``stationary`` the bytes of the storages of parameters, buffers and
-    inputs, by kind.
+    ``outputs[i]`` is the node of the i-th distinct output leaf, or its value where it is no tensor; ``places[i]``
+    the place among them of the i-th leaf of the result. ``tangents[i]`` is the gradient that comes in for an
+    output (None where it takes none), ``gradients`` the gradient of each primal that gets one, ``updates`` the
+    new value of each buffer that the step overwrites. ``inputs`` describes the leaves of the arguments,
+    ``autocast`` what of the autocast state the graph holds for, ``guards`` what the graph takes for granted of
+    their values, ``stationary`` the bytes of the storages of parameters, buffers and inputs, by kind.
     """
 
     graph: fx.Graph
@@ -58,6 +59,7 @@ class Joint:
     inputs: tuple[Any, ...]
     in_spec: pytree.TreeSpec
     out_spec: pytree.TreeSpec
+    places: tuple[int, ...]
     autocast: AutocastState
     enters_autocast: bool
     guards: tuple[Guard, ...] = ()
@@ -101,11 +103,12 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] 
     state = AutocastState.now()
     half = state.enabled or any(t.dtype in (torch.float16, torch.bfloat16) for t in _tensors(leaves, module))
     values = ValueGuards(leaves, _names_of(args, named))
+    distinct = DistinctOutputs()
     drawn = _HostGenerators()
     try:
-        traced, enters_autocast = _traced(module, args, named, values, eager_dropout=half)
+        traced, enters_autocast = _traced(module, args, named, values, distinct, eager_dropout=half)
         if enters_autocast and not half:
-            traced, _ = _traced(module, args, named, values, eager_dropout=True)
+            traced, _ = _traced(module, args, named, values, distinct, eager_dropout=True)
         drawn.check(module)
     except OgcPlanError:
         raise
@@ -123,7 +126,7 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] 
     if any(traced.shares_memory):
         raise _shared_outputs(module)
     seen = state.seen_by(enters_autocast)
-    joint = _describe(module, traced, described, in_spec, seen, enters_autocast)
+    joint = _describe(module, traced, distinct, described, in_spec, seen, enters_autocast)
     named_primals = [(primal.kind, primal.name, primal.index) for primal in joint.primals]
     held = stationary_nbytes(module, named_primals, leaves)
     return replace(joint, guards=tuple(values.guards), stationary=held)
@@ -134,11 +137,13 @@ def _traced(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     values: ValueGuards,
+    outputs: DistinctOutputs,
     *,
     eager_dropout: bool,
 ) -> tuple[torch_api.Traced, bool]:
     """The joint graph, and whether the forward enters autocast itself; ``values`` are followed where it asks."""
     bare = _without_own_hooks(module)
+    bare.__dict__["forward"] = outputs.around(bare.forward)
 
     def trace() -> tuple[torch_api.Traced, bool]:
         with warnings.catch_warnings(), torch.enable_grad(), _restored(module), recorded_scopes(bare):
@@ -293,6 +298,7 @@ def first_line(error: BaseException) -> str:
 def _describe(
     module: nn.Module,
     traced: torch_api.Traced,
+    distinct: DistinctOutputs,
     inputs: tuple[Any, ...],
     in_spec: pytree.TreeSpec,
     autocast: AutocastState,
@@ -357,7 +363,8 @@ def _describe(
         tuple(updates),
         inputs,
         in_spec,
-        traced.out_spec,
+        distinct.spec,
+        distinct.places,
         autocast,
         enters_autocast,
     )

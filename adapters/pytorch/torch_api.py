@@ -151,10 +151,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A joint graph, the structure of its outputs, and per output whether it shares memory and takes a gradient."""
+    """A joint graph, and per output whether it shares memory and takes a gradient."""
 
     graph: fx.Graph
-    out_spec: pytree.TreeSpec
     shares_memory: tuple[bool, ...]
 
 
@@ -178,7 +177,7 @@ def joint_graph(
             raise _lacking(f"{type(captured).__name__}._aot_state.fw_metadata.output_info") from error
         alone = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
         shares = tuple(info.output_type not in alone and info.requires_grad for info in infos)
-        return Traced(graph, captured.out_spec, shares)
+        return Traced(graph, shares)
 
 
 _REWRITTEN = (
