@@ -72,7 +72,8 @@ def _ways(runs: Mapping[Way, Run], classes: int) -> str:
     counted = "the CUDA allocator's" if on_cuda else "counted tensor by tensor, without what kernels take and give back"
     return (
         f"{lines}\n\nPeaks of the first step of an epoch, {counted}. Everything: parameters, momentum, buffers, "
-        "images, gradients, activations; activations are all that a step makes but finished parameter gradients."
+        "images, gradients, activations; activations are all that a step makes but finished parameter gradients. "
+        "Seconds are of the clock, one way after the other: what else the machine does shows in them."
     )
 
 
