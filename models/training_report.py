@@ -40,7 +40,7 @@ def page(recipe: Recipe, runs: Mapping[Way, Run], plan: Plan | None, images: Ima
     )
     parts = [where, _ways(runs, images.classes), _curves(runs, course)]
     if plan is not None:
-        bound = "" if plan.budget.nbytes is None else f" of {megabytes(plan.budget.nbytes)} MB of activations"
+        bound = "" if plan.budget.nbytes is None else f", {megabytes(plan.budget.nbytes)} MB with kernels' workspace"
         parts.append(
             f"Plan: budget {plan.budget.text}{bound}, {len(plan.recomputed)} ops run again, "
             f"{plan.time.overhead:.1%} more time predicted."
