@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ogc_plan.adapters.pytorch.capture import capture
+from ogc_plan.adapters.pytorch.capture import UnsupportedModuleError, capture
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -79,3 +79,21 @@ class TestReturnedAgain:
 def test_a_tensor_returned_twice_takes_one_gradient() -> None:
     joint = capture(Convolved(lambda _, h: (h, h.sin(), h)), IMAGES)
     assert len([tangent for tangent in joint.tangents if tangent is not None]) == 2
+
+
+class TestUnused:
+    def test_an_output_without_a_use_adds_nothing(self) -> None:
+        module = Convolved(lambda net, h: (net.second(h.sin()).square().sum(), h, h.exp()))
+        trained = planned(module, IMAGES, "1GB", "segments:2")
+        assert train(trained, IMAGES) == train(module, IMAGES)
+
+    def test_one_that_decides_how_a_sum_of_gradients_lies_is_refused(self) -> None:
+        module = Convolved(lambda _, h: (h.transpose(2, 3).softmax(-1).square().sum(), h))
+        trained = planned(module, IMAGES)
+        with pytest.raises(UnsupportedModuleError, match="leaves out output 1"):
+            trained(*IMAGES)[0].backward()
+
+    def test_it_is_none_when_it_is_used(self) -> None:
+        module = Convolved(lambda _, h: (h.transpose(2, 3).softmax(-1).square().sum(), h))
+        trained = planned(module, IMAGES)
+        assert train(trained, IMAGES, loss=used_often) == train(module, IMAGES, loss=used_often)

@@ -12,6 +12,7 @@ from .blocks import tensors
 from .program import Program
 from .segments import tangents_needed
 from .traced_step import TracedStep
+from .unused_outputs import UnusedOutputs
 
 
 class Handover:
@@ -33,6 +34,7 @@ class Executable:
         self.differentiable = tuple(
             joint.tangents[i] is not None for i, node in enumerate(joint.outputs) if isinstance(node, fx.Node)
         )
+        self.unused = UnusedOutputs(joint)
         needed, every = tangents_needed(joint), frozenset(range(sum(t is not None for t in joint.tangents)))
         self.needed_tangents = tuple(needed.get(node, every) for _, node in joint.gradients)
         self.gradient_places = tuple(primal for primal, _ in joint.gradients)
@@ -115,6 +117,7 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
         _check_versions(ctx, executable)
         tangents, ctx.handover.tangents = ctx.handover.tangents, None
         absent = {place for place, tangent in enumerate(tangents) if tangent is None}
+        executable.unused.check(absent)
         executable.complete(tangents)
         saved = ctx.saved
         if torch_api.keeps_graph():
