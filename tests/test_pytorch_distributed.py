@@ -9,15 +9,17 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from ogc_plan.adapters.pytorch import bind, plan_of, within_budget
+from ogc_plan.adapters.pytorch import bind, gradient_parts, plan_of, within_budget
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.torch_training import bits, planned
 
@@ -122,6 +124,48 @@ def sharded(rank: int, *, reshard: bool) -> bool:
     return found[0] == found[1]
 
 
+def in_parts(case: Callable[[int], bool]) -> Callable[[int], bool]:
+    """The case with backwards in as many parts as can be."""
+
+    def cut(rank: int) -> bool:
+        with mock.patch.multiple(gradient_parts, LEAST_NBYTES=0, PARTS=2**20):
+            return case(rank)
+
+    return cut
+
+
+class Noting(TorchDispatchMode):
+    """Writes down the calls that run inside."""
+
+    def __init__(self, calls: list[str]) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def reducing_early(rank: int) -> bool:
+    """Whether the first bucket is reduced while the backward still multiplies matrices."""
+    wrapped = DistributedDataParallel(planned(Blocks(), (batch_of(rank),)), bucket_cap_mb=0.001)
+    calls: list[str] = []
+
+    def reduce(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        calls.append("bucket")
+        done: torch.futures.Future[Tensor] = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    wrapped.register_comm_hook(None, lambda _, bucket: reduce(bucket))
+    for _ in range(2):  # all is one bucket in the first step
+        loss = wrapped(batch_of(rank)).sum()
+        calls.clear()
+        with Noting(calls):
+            loss.backward()
+    return "aten.mm.default" in calls[calls.index("bucket") :]
+
+
 CASES: dict[str, Callable[[int], bool]] = {
     "data parallel": data_parallel,
     "data parallel, accumulating": lambda rank: data_parallel(rank, accumulated=3),
@@ -132,6 +176,12 @@ CASES: dict[str, Callable[[int], bool]] = {
     "gradients as views of buckets": lambda rank: data_parallel(rank, gradient_as_bucket_view=True),
     "small buckets": lambda rank: data_parallel(rank, bucket_cap_mb=0.001),
     "two batch sizes in turn": new_batch_sizes,
+    "in parts": in_parts(data_parallel),
+    "in parts, accumulating": in_parts(lambda rank: data_parallel(rank, accumulated=3)),
+    "in parts, an output unused": in_parts(lambda rank: data_parallel(rank, find_unused_parameters=True, unused=True)),
+    "in parts, static graph": in_parts(lambda rank: data_parallel(rank, static_graph=True, accumulated=3)),
+    "in parts, reduced as they come": in_parts(reducing_early),
+    "in parts, sharded blocks": in_parts(lambda rank: sharded(rank, reshard=True)),
     "sharded blocks of one plan": lambda rank: sharded(rank, reshard=True),
     "sharded blocks, kept whole after the forward": lambda rank: sharded(rank, reshard=False),
 }

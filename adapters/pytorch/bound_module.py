@@ -18,6 +18,7 @@ from .annotate import cpu_text, visible_costs
 from .attachment import Attachment, InputMismatchError, settings_of
 from .autocast_state import AutocastState
 from .capture import Meta, meta
+from .gradient_parts import accumulating_nbytes
 from .program import Program, generate
 from .signatures import Signatures
 from .step_workspace import Workspace
@@ -44,7 +45,7 @@ class Executor:
         self._switches = _switches()
         self._metas = [meta(tensor) for tensor in self.attach(module).own_tensors()]
         self._warned_of_gradients = self._warned_of_threads = False
-        self._uncovered_nbytes = _uncovered_nbytes(plan)
+        self._uncovered_nbytes = _uncovered_nbytes(plan, self.program)
         self._measured_on = plan.model.annotations.device if plan.model.annotations is not None else ""
 
     def attach(self, module: nn.Module) -> Attachment:
@@ -137,12 +138,14 @@ class Executor:
         )
 
 
-def _uncovered_nbytes(plan: Plan) -> int:
+def _uncovered_nbytes(plan: Plan, program: Program) -> int:
     """Bytes of present gradients for which a budget on everything has no room; 0 where it has, or bounds less."""
     full = plan.graph.parameter_gradient_nbytes
     if plan.budget.scope != "total" or plan.budget.grad_accumulation:
         return 0
-    return full if plan.peak.total_nbytes + full > plan.budget.nbytes else 0
+    if plan.peak.total_nbytes + full <= plan.budget.nbytes:
+        return 0
+    return full if accumulating_nbytes(plan.graph, plan.costs, plan.schedule, program.parts) > plan.budget.nbytes else 0
 
 
 def _listed(names: tuple[str, ...]) -> str:

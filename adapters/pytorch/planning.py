@@ -23,6 +23,7 @@ from .autocast_state import AutocastState
 from .bound_module import Executor, bound, executor_of, original
 from .capture import UnsupportedModuleError, capture, first_line
 from .exported_nodes import exported, ops_of_nodes
+from .gradient_parts import accumulating_nbytes
 from .onnx_file import write_onnx
 from .profiling import op_times
 from .signatures import Signature, Signatures
@@ -209,15 +210,18 @@ def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_prese
 
     Without ``kernel_workspace``, memory that a kernel takes and returns inside one call is left out, as a
     meter of tensors sees it. ``gradients_present``: every parameter has a ``.grad`` already, into which
-    the step accumulates.
+    the step accumulates; a gradient that it makes lives to the end of its part of the backward
+    (gradient_parts.py).
     """
     executor = executor_of(module)
     made = executor.plan
-    full = made.graph.parameter_gradient_nbytes if gradients_present else 0
-    stationary = replace(made.graph.stationary, accumulated_gradient_nbytes=full)
+    stationary = replace(made.graph.stationary, accumulated_gradient_nbytes=0)
     costs = made.costs if kernel_workspace else executor.visible_costs
     timeline = simulate(replace(made.graph, stationary=stationary), costs, made.schedule)
-    return Prediction(timeline.peak_total_nbytes, timeline.peak_activation_nbytes)
+    total = timeline.peak_total_nbytes
+    if gradients_present:
+        total = accumulating_nbytes(made.graph, costs, made.schedule, executor.program.parts)
+    return Prediction(total, timeline.peak_activation_nbytes)
 
 
 def _refuse_autocast(model: nn.Module) -> None:

@@ -150,7 +150,9 @@ def _run(step: TracedStep, program: Program, primals: Callable[[], list[torch.Te
     with torch_api.WithoutAutocast():
         outputs, saved = program.forward(given)
         del outputs
-        program.backward(needed, saved, [_ones(tensors(node)[0]) for node in step.joint.tangents if node is not None])
+        tangents = [_ones(tensors(node)[0]) for node in step.joint.tangents if node is not None]
+        for gradients in program.backward(needed, saved, tangents):
+            gradients.clear()
 
 
 def _ones(traced: torch.Tensor) -> torch.Tensor:

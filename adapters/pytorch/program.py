@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import fx
 from . import torch_api
 from .capture import UnsupportedModuleError
 from .generator_state import generator_of, put_back, save_state, swap_state
+from .gradient_parts import Part, parts_of
 from .segments import is_backward
 from .traced_step import Copy, StepOp, TracedStep
 
@@ -33,18 +34,20 @@ Pass = Callable[[int], None]
 class Program:
     """The two functions of one training step, and their source.
 
-    ``forward(primals) -> (outputs, saved)``; ``backward(primals, saved, tangents) -> gradients``, one per
-    entry of the joint graph's gradients. Both empty the lists they are given, so that what they hold
-    dies as the plan says. ``backward_primals`` are the primals that the backward reads, ``saved_outputs``
-    the places in ``saved`` that look at a model output.
+    ``forward(primals) -> (outputs, saved)``; ``backward(primals, saved, tangents)`` yields the gradients of
+    one part after the other (gradient_parts.py), each time in a list that the caller must empty. Both
+    functions empty the lists they are given, so that what they hold dies as the plan says.
+    ``backward_primals`` are the primals that the backward reads, ``saved_outputs`` the places in ``saved``
+    that look at a model output.
     """
 
     forward: Callable[[Values], tuple[Values, Values]]
-    backward: Callable[[Values, Values, Values], Values]
+    backward: Callable[[Values, Values, Values], Iterator[Values]]
     forward_source: str
     backward_source: str
     backward_primals: tuple[int, ...]
     saved_outputs: tuple[int, ...]
+    parts: tuple[Part, ...]
 
 
 class _Writer:
@@ -178,6 +181,7 @@ class _Generator:
         for block, gradient in step.gradient_of.items():
             self.blocks_of.setdefault(gradient, set()).add(block)
         self.live: set[int] = set()  # blocks of forward values
+        self.parts = parts_of(step, schedule)
 
     def _count_takers(self) -> Counter[int]:
         graph = self.step.graph
@@ -212,14 +216,16 @@ class _Generator:
         at_start = {node for node in forward.alive if self._is_saved(node)}
         backward.offer(at_start)
         self._passed(backward, -1)
+        ends = {part.end: part for part in self.parts}
         for place, step in enumerate(steps[split:], split):
             if step.kind is StepKind.BACKWARD:
                 self._backward(backward, self.step.ops[step.index], step.index)
             else:
                 self._forward_or_free(backward, step)
             self._passed(backward, place)
-        results = [self._result(backward, place) for place in range(len(self.step.joint.gradients))]
-        return self._assemble(forward, backward, at_start, outputs, results, states)
+            if place in ends:
+                self._hand_over(backward, ends[place])
+        return self._assemble(forward, backward, at_start, outputs, states)
 
     def _passed(self, to: _Writer, place: int) -> None:
         if self.pass_ is not None:
@@ -322,9 +328,17 @@ class _Generator:
             if not self.takers[gradient]:
                 to.release(self.blocks_of.get(gradient, set()))
 
-    def _result(self, to: _Writer, place: int) -> str:
-        primal, node = self.step.joint.gradients[place]
-        return f"__copy{primal}" if primal in self.step.copied else to.name(node)
+    def _hand_over(self, to: _Writer, part: Part) -> None:
+        """Yield the gradients of a part, of which no name stays."""
+        gradients = [self.step.joint.gradients[place] for place in part.gradients]
+        copies = {primal: f"__copy{primal}" for primal, _ in gradients if primal in self.step.copied}
+        results = [copies[primal] if primal in copies else to.name(node) for primal, node in gradients]
+        to.lines.append(f"__given = [{', '.join(results)}]")
+        to.lines += [f"del {copy}" for copy in copies.values()]
+        own = {block for primal, node in gradients if primal not in copies for block in self.step.blocks.of[node]}
+        for block in own:  # with the blocks that were summed in its memory
+            to.release({block} | self.blocks_of.get(self.step.gradient_of[block], set()))
+        to.lines.append("yield __given")
 
     # -- the two functions -----------------------------------------------------------------------
 
@@ -334,7 +348,6 @@ class _Generator:
         backward: _Writer,
         at_start: set[fx.Node],
         outputs: list[str],
-        results: list[str],
         states: list[int],
     ) -> Program:
         primals = {primal.node: i for i, primal in enumerate(self.step.joint.primals)}
@@ -355,9 +368,7 @@ class _Generator:
         )
         first = [*_unpack(names, "saved"), *_unpack([node.name for node in tangents], "tangents")]
         first = [*_unpack([node.name for node in needed], "primals"), *first, *self._constants(backward)]
-        backward_source = backward.source(
-            "def backward(primals, saved, tangents):", first, f"return [{', '.join(results)}]"
-        )
+        backward_source = backward.source("def backward(primals, saved, tangents):", first, "return")
         return Program(
             _compile(forward_source, "forward", self.constants),
             _compile(backward_source, "backward", self.constants),
@@ -365,6 +376,7 @@ class _Generator:
             backward_source,
             tuple(primals[node] for node in needed),
             shared,
+            self.parts,
         )
 
     def _bind(self, writer: _Writer, primals: dict[fx.Node, int], source: str) -> list[str]:

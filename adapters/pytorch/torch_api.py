@@ -30,6 +30,7 @@ NEEDED = (
     "torch._C.DispatchKey.CompositeImplicitAutograd",
     "torch._C._DisableAutocast",
     "torch._C._autograd._get_current_graph_task_keep_graph",
+    "torch._C._will_engine_execute_node",
     "torch._functorch.config.backward_pass_autocast",
     "torch._functorch.config.patch",
     "torch._ops.OpOverload",
@@ -138,6 +139,7 @@ __all__ = [
     "check",
     "direct",
     "is_plain",
+    "is_wanted",
     "joint_graph",
     "keeps_graph",
     "outside_of_modes",
@@ -274,6 +276,11 @@ def direct(target: Any) -> Any:
 def keeps_graph() -> bool:
     """Whether the backward now running was asked to keep the graph (``retain_graph=True``)."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+def is_wanted(node: Any) -> bool:
+    """Whether the backward now running will run a node of the graph, too."""
+    return bool(torch._C._will_engine_execute_node(node))
 
 
 def storage_key(tensor: torch.Tensor) -> int:

@@ -1,7 +1,13 @@
-"""The autograd node that runs a program: one node for a whole training step."""
+"""The autograd nodes that run a program: one per part of its backward, chained so that they run in turn.
+
+The node of the first part has the outputs, and the edges to what gets its gradient in that part; its one other
+input is an empty tensor, the output of the node of the second part, and so on. Between two of them autograd
+runs what has the highest priority: it accumulates the gradients that the first one returned, and calls hooks.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,13 +19,6 @@ from .program import Program
 from .segments import tangents_needed
 from .traced_step import TracedStep
 from .unused_outputs import UnusedOutputs
-
-
-class Handover:
-    """Carries output gradients past autograd's own frames, which would hold them to the end of the backward."""
-
-    def __init__(self) -> None:
-        self.tangents: list[torch.Tensor | None] | None = None
 
 
 class Executable:
@@ -37,17 +36,22 @@ class Executable:
         self.unused = UnusedOutputs(joint)
         needed, every = tangents_needed(joint), frozenset(range(sum(t is not None for t in joint.tangents)))
         self.needed_tangents = tuple(needed.get(node, every) for _, node in joint.gradients)
-        self.gradient_places = tuple(primal for primal, _ in joint.gradients)
-        self.primal_count = len(joint.primals)
+        later = {primal for part in program.parts[1:] for primal in part.primals}
+        self.first_primals = tuple(place for place in range(len(joint.primals)) if place not in later)
         self.tangent_metas = tuple(tensors(node)[0] for node in joint.tangents if node is not None)
-        self.overwritten = frozenset(primal for primal, _ in joint.updates)
+        overwritten = {primal for primal, _ in joint.updates}
+        kept = {primal: place for place, primal in enumerate(program.backward_primals) if primal not in overwritten}
+        self.checked = tuple(tuple(kept[p] for p in part.reads if p in kept) for part in program.parts)
         self.names = tuple(primal.name for primal in joint.primals)
 
     def __call__(self, primals: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Run the forward; the returned tensors carry the history that runs the backward."""
-        handover = Handover()
-        outputs = TrainingFunction.apply(self, handover, *primals)
-        passed: tuple[torch.Tensor, ...] = HandoverFunction.apply(handover, self.differentiable, *outputs)
+        run = Run(self, primals)
+        token: torch.Tensor | None = None
+        for number in range(len(self.program.parts) - 1, 0, -1):
+            token = PartFunction.apply(run, number, token, *(primals[i] for i in self.program.parts[number].primals))
+        outputs = TrainingFunction.apply(run, token, *(primals[i] for i in self.first_primals))
+        passed: tuple[torch.Tensor, ...] = HandoverFunction.apply(run, *outputs)
         return passed
 
     def complete(self, tangents: list[torch.Tensor | None]) -> None:
@@ -62,18 +66,137 @@ class Executable:
                 tangents[place] = dense.zero_() if given is None else dense.copy_(given)
 
 
+class Run:
+    """What the autograd nodes of one forward share.
+
+    Kept here and not on one of them: what the forward saved (not as autograd's saved tensors, to free it early),
+    the gradients of the outputs (autograd's own frames would hold them to the end of the backward), and the
+    backward that is going on.
+    """
+
+    def __init__(self, executable: Executable, primals: list[torch.Tensor]) -> None:
+        self.executable = executable
+        self.primals: list[torch.Tensor] = primals
+        self.versions: list[int] = []
+        self.saved: list[Any] | None = None
+        self.output_versions: list[int] = []
+        self.tangents: list[torch.Tensor | None] | None = None
+        self.unused: frozenset[int] = frozenset()
+        self.going: Iterator[list[Any]] | None = None
+
+    def forward(self) -> list[torch.Tensor]:
+        """Run the generated forward and keep what the backward needs."""
+        program, primals = self.executable.program, self.primals
+        self.primals = []
+        with torch_api.WithoutAutocast():  # the casts are calls of the program
+            outputs, self.saved = program.forward(list(primals))
+        self.primals = [primals[i] for i in program.backward_primals]
+        self.versions = [torch_api.version_of(primal) for primal in self.primals]
+        self.output_versions = [torch_api.version_of(self.saved[i]) for i in program.saved_outputs]
+        return outputs
+
+    def begin(self) -> None:
+        """Begin the generated backward with the gradients that were handed over."""
+        if self.saved is None:
+            raise RuntimeError(
+                "this step has run backward already and its saved tensors are freed; "
+                "pass retain_graph=True to the first backward to run it twice"
+            )
+        for place, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
+            if torch_api.version_of(self.saved[place]) != version:
+                raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
+        tangents, self.tangents = self.tangents, None
+        assert tangents is not None
+        self.unused = frozenset(place for place, tangent in enumerate(tangents) if tangent is None)
+        self.executable.unused.check(self.unused)
+        self.executable.complete(tangents)
+        saved = list(self.saved) if torch_api.keeps_graph() else self.saved
+        if saved is self.saved:
+            self.saved = None
+        self.going = self.executable.program.backward(list(self.primals), saved, tangents)
+
+    def part(self, number: int, next_node: Any) -> dict[int, torch.Tensor | None]:
+        """Run one part of the backward: its gradients, by primal. The last one that autograd wants ends it."""
+        executable, part = self.executable, self.executable.program.parts[number]
+        self._check_versions(number)
+        assert self.going is not None
+        with torch_api.WithoutAutocast():
+            given = next(self.going)
+        if next_node is None or not torch_api.is_wanted(next_node):
+            self.going = None
+        needed = (executable.needed_tangents[place] for place in part.gradients)
+        # What only unused outputs depend on gets no gradient at all.
+        found = {
+            primal: None if tangents <= self.unused else gradient
+            for primal, gradient, tangents in zip(part.primals, given, needed, strict=True)
+        }
+        given.clear()
+        return found
+
+    def _check_versions(self, number: int) -> None:
+        """Refuse to differentiate with values that were overwritten since the forward, as autograd does."""
+        executable = self.executable
+        for place in executable.checked[number]:
+            now = torch_api.version_of(self.primals[place])
+            if now != self.versions[place]:
+                name = executable.names[executable.program.backward_primals[place]]
+                raise RuntimeError(
+                    f"{name} was modified in place after the forward, and its backward still needs it: "
+                    f"version {now}, expected {self.versions[place]}"
+                )
+
+
+class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
+    """Forward of one planned step, and the first part of its backward."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, token: torch.Tensor | None, *_: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Run the generated forward."""
+        ctx.run, ctx.chained = run, token is not None
+        outputs = run.forward()
+        ctx.set_materialize_grads(False)
+        pairs = zip(outputs, run.executable.differentiable, strict=True)
+        ctx.mark_non_differentiable(*(output for output, wanted in pairs if not wanted))
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Begin the generated backward, run its first part and place the gradients."""
+        ctx.run.begin()
+        gradients = ctx.run.part(0, ctx.next_functions[0][0] if ctx.chained else None)
+        return (None, None, *(gradients.get(primal) for primal in ctx.run.executable.first_primals))
+
+
+class PartFunction(torch.autograd.Function):  # type: ignore[misc]
+    """A later part of the backward; what it gives gradients to comes as ``primals``, for autograd to know."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, number: int, token: torch.Tensor | None, *primals: torch.Tensor) -> torch.Tensor:
+        """The token that puts this part behind the one before."""
+        ctx.run, ctx.number, ctx.chained = run, number, token is not None
+        ctx.set_materialize_grads(False)
+        # On the device of the gradients: autograd then runs this node in the same thread as their accumulation.
+        devices = [primal.device for primal in primals]
+        return torch.empty(0, device=next((device for device in devices if device.type != "cpu"), devices[0]))
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Run this part of the generated backward."""
+        gradients = ctx.run.part(ctx.number, ctx.next_functions[0][0] if ctx.chained else None)
+        return (None, None, None, *gradients.values())
+
+
 class HandoverFunction(torch.autograd.Function):  # type: ignore[misc]
     """Passes outputs through; in the backward it puts their gradients aside for `TrainingFunction`."""
 
     @staticmethod
-    def forward(
-        ctx: Any, handover: Handover, differentiable: tuple[bool, ...], *outputs: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, run: Run, *outputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Views of the outputs."""
-        ctx.handover, ctx.differentiable = handover, differentiable
+        ctx.run = run
         ctx.set_materialize_grads(False)
         passed = tuple(output.detach() for output in outputs)
-        ctx.mark_non_differentiable(*(p for p, wanted in zip(passed, differentiable, strict=True) if not wanted))
+        pairs = zip(passed, run.executable.differentiable, strict=True)
+        ctx.mark_non_differentiable(*(output for output, wanted in pairs if not wanted))
         return passed
 
     @staticmethod
@@ -81,68 +204,6 @@ class HandoverFunction(torch.autograd.Function):  # type: ignore[misc]
         """Keep the gradients of differentiable outputs; hand on nothing."""
         if torch.is_grad_enabled():
             raise RuntimeError("a planned module has no second derivative; call backward without create_graph=True")
-        ctx.handover.tangents = [g for g, wanted in zip(gradients, ctx.differentiable, strict=True) if wanted]
-        return (None,) * (2 + len(gradients))
-
-
-class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
-    """Forward and backward of one planned step."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, executable: Executable, handover: Handover, *primals: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        """Run the generated forward; what it saves is kept outside autograd's saved tensors, to free it early."""
-        program = executable.program
-        with torch_api.WithoutAutocast():  # the casts are calls of the program
-            outputs, saved = program.forward(list(primals))
-        ctx.executable, ctx.handover, ctx.saved = executable, handover, saved
-        ctx.primals = [primals[i] for i in program.backward_primals]
-        ctx.versions = [torch_api.version_of(primal) for primal in ctx.primals]
-        ctx.output_versions = [torch_api.version_of(saved[i]) for i in program.saved_outputs]
-        ctx.set_materialize_grads(False)
-        pairs = zip(outputs, executable.differentiable, strict=True)
-        ctx.mark_non_differentiable(*(output for output, wanted in pairs if not wanted))
-        return tuple(outputs)
-
-    @staticmethod
-    def backward(ctx: Any, *_: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        """Run the generated backward and place its gradients."""
-        executable: Executable = ctx.executable
-        if ctx.saved is None:
-            raise RuntimeError(
-                "this step has run backward already and its saved tensors are freed; "
-                "pass retain_graph=True to the first backward to run it twice"
-            )
-        _check_versions(ctx, executable)
-        tangents, ctx.handover.tangents = ctx.handover.tangents, None
-        absent = {place for place, tangent in enumerate(tangents) if tangent is None}
-        executable.unused.check(absent)
-        executable.complete(tangents)
-        saved = ctx.saved
-        if torch_api.keeps_graph():
-            saved = list(saved)
-        else:
-            ctx.saved = None
-        with torch_api.WithoutAutocast():
-            gradients = executable.program.backward(list(ctx.primals), saved, tangents)
-        placed: list[torch.Tensor | None] = [None] * (2 + executable.primal_count)
-        for place, gradient, needed in zip(
-            executable.gradient_places, gradients, executable.needed_tangents, strict=True
-        ):
-            if not needed <= absent:  # what only unused outputs depend on gets no gradient at all
-                placed[2 + place] = gradient
-        return tuple(placed)
-
-
-def _check_versions(ctx: Any, executable: Executable) -> None:
-    """Refuse to differentiate with values that were overwritten since the forward, as autograd does."""
-    for place, value, version in zip(executable.program.backward_primals, ctx.primals, ctx.versions, strict=True):
-        if torch_api.version_of(value) != version and place not in executable.overwritten:
-            raise RuntimeError(
-                f"{executable.names[place]} was modified in place after the forward, and its backward still needs "
-                f"it: version {torch_api.version_of(value)}, expected {version}"
-            )
-    for place, version in zip(executable.program.saved_outputs, ctx.output_versions, strict=True):
-        if torch_api.version_of(ctx.saved[place]) != version:
-            raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
+        wanted = ctx.run.executable.differentiable
+        ctx.run.tangents = [gradient for gradient, w in zip(gradients, wanted, strict=True) if w]
+        return (None,) * (1 + len(gradients))

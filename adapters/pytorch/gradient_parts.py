@@ -1,0 +1,136 @@
+"""The backward of a step in parts: after each one, the gradients that are final by then go to autograd.
+
+Autograd accumulates what it is handed before it goes on, so that a gradient that is added into a present
+``.grad``, or that a hook uses up, need not live to the end of the step. A gradient goes only when no later
+step of the schedule reads it, nor the tensor it belongs to: a hook may overwrite both.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from ogc_plan.planner.schedule import Schedule, StepKind
+from ogc_plan.planner.simulate import simulate
+from ogc_plan.planner.training import OpCost, TrainingGraph
+from torch import fx
+
+from .traced_step import Copy, TracedStep
+
+PARTS = 8
+LEAST_NBYTES = 2**20
+"""A part ends when this many bytes of parameters' gradients wait, or 1/PARTS of all where that is more: what
+smaller parts would save is not worth a node of autograd each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The steps of a schedule's backward up to the one at place ``end``.
+
+    ``gradients`` are places among the joint graph's gradients, ``nbytes`` the size of the parameters' among
+    them, ``primals`` what they are gradients of; ``reads`` are the primals that the steps read.
+    """
+
+    end: int
+    gradients: tuple[int, ...]
+    nbytes: int
+    primals: tuple[int, ...]
+    reads: tuple[int, ...]
+
+
+def parts_of(step: TracedStep, schedule: Schedule) -> tuple[Part, ...]:
+    """The parts of the backward, at least one. The last one ends with the schedule."""
+    steps = list(schedule)
+    reads = _reads(step, schedule)
+    ready: dict[int, list[int]] = {}  # place in the schedule -> gradients that may go after it
+    for gradient, place in enumerate(_ready(step, schedule)):
+        ready.setdefault(place, []).append(gradient)
+    sizes = [_parameter_nbytes(step, gradient) for gradient in range(len(step.joint.gradients))]
+    enough = max(LEAST_NBYTES, sum(sizes) / PARTS)
+    found: list[Part] = []
+    waiting: list[int] = []
+    left = len(sizes)
+    begin = 0  # the steps of the part that is being filled
+    for place in sorted(ready):
+        waiting += ready[place]
+        nbytes, left = sum(sizes[gradient] for gradient in waiting), left - len(ready[place])
+        if left and nbytes >= enough:
+            found.append(_part(step, place, waiting, nbytes, reads[begin : place + 1]))
+            waiting, begin = [], place + 1
+    nbytes = sum(sizes[gradient] for gradient in waiting)
+    return (*found, _part(step, len(steps) - 1, waiting, nbytes, reads[begin:]))
+
+
+def accumulating_nbytes(
+    graph: TrainingGraph, costs: tuple[OpCost, ...], schedule: Schedule, parts: Sequence[Part]
+) -> int:
+    """The peak of everything in a step whose gradients are added part by part to a full set that is there."""
+    stationary = replace(graph.stationary, accumulated_gradient_nbytes=graph.parameter_gradient_nbytes)
+    held = simulate(replace(graph, stationary=stationary), costs, schedule).total_nbytes
+    gone = [0, *accumulate(part.nbytes for part in parts)]
+    ends = [part.end for part in parts]
+    return max(nbytes - gone[bisect_left(ends, place)] for place, nbytes in enumerate(held))
+
+
+def _part(step: TracedStep, end: int, gradients: list[int], nbytes: int, reads: Iterable[set[int]]) -> Part:
+    primals = tuple(step.joint.gradients[gradient][0] for gradient in gradients)
+    return Part(end, tuple(gradients), nbytes, primals, tuple(sorted(set().union(*reads))))
+
+
+def _nodes(step: TracedStep, schedule: Schedule) -> list[list[fx.Node | Copy]]:
+    """What each step of the backward function runs; nothing for the steps of the forward function."""
+    steps = list(schedule)
+    split = 1 + max((place for place, each in enumerate(steps) if each.kind is StepKind.FORWARD), default=-1)
+    found: list[list[fx.Node | Copy]] = [[] for _ in steps]
+    for place, each in enumerate(steps[split:], split):
+        if each.kind is StepKind.BACKWARD:
+            found[place] = [*step.ops[each.index].main, *step.ops[each.index].sums]
+        elif each.kind is StepKind.RECOMPUTE:
+            found[place] = [*step.ops[each.index].runs]
+    return found
+
+
+def _reads(step: TracedStep, schedule: Schedule) -> list[set[int]]:
+    """The primals that each step of the backward function reads."""
+    owners: dict[int, list[int]] = {}
+    for place, primal in enumerate(step.joint.primals):
+        for block in step.blocks.of[primal.node]:
+            owners.setdefault(block, []).append(place)
+    return [
+        {primal for node in nodes for block in _blocks_read(step, node) for primal in owners.get(block, ())}
+        for nodes in _nodes(step, schedule)
+    ]
+
+
+def _ready(step: TracedStep, schedule: Schedule) -> list[int]:
+    """For each gradient of the joint graph the place of the step after which nothing needs it or its tensor."""
+    last: dict[int, int] = {}  # block -> the last step that makes or reads it
+    copied: dict[int, int] = {}  # primal whose gradient is a copy -> the step that makes it
+    for place, nodes in enumerate(_nodes(step, schedule)):
+        for node in nodes:
+            last.update(dict.fromkeys(_blocks_read(step, node), place))
+            if isinstance(node, Copy):
+                copied[node.primal] = place
+            else:
+                last.update(dict.fromkeys(step.blocks.made[node], place))
+    found = []
+    for primal, node in step.joint.gradients:
+        own = step.blocks.of[step.joint.primals[primal].node]
+        blocks = own if primal in step.copied else (*own, *step.blocks.of[node])
+        found.append(max(copied.get(primal, -1), *(last.get(block, -1) for block in blocks)))
+    return found
+
+
+def _blocks_read(step: TracedStep, node: fx.Node | Copy) -> set[int]:
+    return set(step.blocks.of[node.source]) if isinstance(node, Copy) else step.blocks.reads(node)
+
+
+def _parameter_nbytes(step: TracedStep, gradient: int) -> int:
+    primal, node = step.joint.gradients[gradient]
+    if step.joint.primals[primal].kind == "input":
+        return 0
+    if primal in step.copied:
+        return step.copied[primal].nbytes
+    return sum(step.blocks.blocks[block].nbytes for block in step.blocks.of[node])
