@@ -104,7 +104,7 @@ def _encoders() -> list[Case]:
         share_att_key=True,
     )
     group.add("roformer", "RoFormer", embedding_size=32)
-    group.add("nystromformer", "Nystromformer", num_landmarks=4, segment_means_seq_len=LENGTH)
+    group.add("nystromformer", "Nystromformer", num_landmarks=LENGTH, segment_means_seq_len=LENGTH)
     group.add("fnet", "FNet", inputs=_unpadded)
     group.add("longformer", "Longformer", attention_window=[8, 8])
     group.add("big_bird", "BigBird", attention_type="original_full")

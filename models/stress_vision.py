@@ -71,7 +71,7 @@ def _vision() -> list[Case]:
         num_encoder_blocks=2,
         patch_sizes=[4, 2],
         strides=[4, 2],
-        sequence_reduction_ratios=[4, 2],
+        sequence_reduction_ratios=[4, 1],
         num_attention_heads=[1, 2],
         mlp_ratios=[2, 2],
     )
@@ -88,7 +88,7 @@ def _vision() -> list[Case]:
         "cvt",
         "Cvt",
         embed_dim=[8, 16],
-        depth=[1, 1],
+        depth=[1, 2],
         num_heads=[1, 2],
         patch_sizes=[7, 3],
         patch_stride=[4, 2],
@@ -110,7 +110,7 @@ def _vision() -> list[Case]:
         "focalnet", "FocalNet", image_size=64, embed_dim=16, depths=[1, 1], focal_levels=[2, 2], focal_windows=[3, 3]
     )
     nets.add(
-        "efficientnet", "EfficientNet", image_size=64, width_coefficient=0.25, depth_coefficient=0.1, hidden_dim=64
+        "efficientnet", "EfficientNet", image_size=64, width_coefficient=0.25, depth_coefficient=0.1, hidden_dim=320
     )
     nets.add("swiftformer", "SwiftFormer", depths=[1, 1, 1, 1], embed_dims=[8, 16, 16, 32])
     nets.add(
@@ -171,9 +171,9 @@ def _vision() -> list[Case]:
         "dpt",
         "DPTForDepthEstimation",
         "DPTConfig",
-        **VIT,
+        **VIT | {"num_hidden_layers": 4},
         is_hybrid=False,
-        backbone_out_indices=[0, 1, 0, 1],
+        backbone_out_indices=[0, 1, 2, 3],
         neck_hidden_sizes=[8, 8, 8, 8],
         fusion_hidden_size=16,
     )
@@ -183,6 +183,7 @@ def _vision() -> list[Case]:
         "GLPNForDepthEstimation",
         "GLPNConfig",
         hidden_sizes=[8, 16, 16, 32],
+        num_attention_heads=[1, 2, 2, 4],
         depths=[1, 1, 1, 1],
         decoder_hidden_size=8,
         inputs=_seen(64),
