@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.strategies.branch_and_bound import Bound, BranchAndBound
 from ogc_plan.planner.strategies.certify import Proof, certify, certifying
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluator
@@ -76,6 +78,29 @@ def test_no_more_work_is_done_where_the_gap_is_hopeless() -> None:
     assert exact is not None
     before, after = taken_up_again(exact, hopeless=0.01)
     assert before == after
+
+
+class Branching:
+    """Boxes whose bound rises by ``rise`` with every part of the work."""
+
+    def __init__(self, rise: int) -> None:
+        self.simplex, self.rise, self.parts = self, rise, 0
+        self.work = 0
+
+    def improved(self, incumbent_ns: int) -> None:
+        pass
+
+    def run(self, solves: int, work: int) -> Bound:
+        self.parts += 1
+        return Bound(self.parts * self.rise, 0, 1, self.parts, False)
+
+
+@pytest.mark.parametrize(("rise", "parts"), [(0, 2), (10, 4)])
+def test_branching_goes_on_only_where_it_leads_somewhere(rise: int, parts: int) -> None:
+    boxes = Branching(rise)
+    proof = Proof(search(chain_problem(), 80), StageLP(chain_problem()), (0,), 100)
+    proof._run(cast(BranchAndBound, boxes), 400)
+    assert boxes.parts == parts
 
 
 def test_more_stages_raise_a_bound_that_few_leave_low() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .beside import beside
 from .branch_and_bound import UNLIMITED, BranchAndBound, begin
 from .extra_stages import extra_stages
 from .search import Search
@@ -23,6 +24,10 @@ _FIRST = 4
 """The part of the work done before that: a quarter."""
 _TRIAL_OPS, _FEWEST_TRIALS, _MOST_TRIALS = 4000, 6, 24
 """Places tried for more stages: so many times ops, within limits."""
+_PARTS = 4
+"""The work is done in so many parts, ..."""
+_RISE = 0.01
+"""... each after the second only where the one before closed this share of the gap that was left."""
 _SEEDS = 7
 """Stages that more are added to; from many, what is added raises the bound less."""
 
@@ -36,25 +41,21 @@ class Certified:
 
 
 @contextmanager
-def certifying(search: Search, relaxed: StageLP) -> Iterator[Beside]:
+def certifying(search: Search, relaxed: StageLP) -> Iterator[ProofBeside]:
     """Work on the bound beside whatever the caller does meanwhile.
 
     Nothing passes between the two but when the caller asks, so the outcome does not depend on how fast either is.
     """
     assert search.best is not None
     proof = Proof(search, relaxed, _stages(search), search.best.found.recompute_ns)
-    with ThreadPoolExecutor(1) as pool:
-        try:
-            yield Beside(proof, pool)
-        except BaseException:
-            search.stopped_early = True  # else leaving would wait for the whole branch and bound
-            raise
+    with beside(search) as pool:
+        yield ProofBeside(proof, pool)
 
 
-class Beside:
+class ProofBeside:
     """A proof at work in a thread of its own, from the start."""
 
-    def __init__(self, proof: Proof, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, proof: Proof, pool: Executor) -> None:
         self._proof, self._pool = proof, pool
         self._future: Future[None] = pool.submit(proof.advance)
 
@@ -77,6 +78,7 @@ class Proof:
         self.search, self.relaxed, self.stages, self.incumbent_ns = search, relaxed, stages, incumbent_ns
         self.boxes: BranchAndBound | None = None
         self.found = Certified(0)
+        self.stuck = False
 
     def advance(self) -> None:
         """Branch for as much work as the effort allows; where it may look for more stages, under those again."""
@@ -100,7 +102,7 @@ class Proof:
         """Branch for as much work once more if a plan of this cost leaves a gap that is worth it, and not hopeless."""
         self.incumbent_ns = min(self.incumbent_ns, incumbent_ns)
         worth = _AGAIN_WORTH < self._gap() <= self.search.effort.hopeless
-        if self.boxes is not None and worth and not self.search.out_of_time():
+        if self.boxes is not None and worth and not self.stuck and not self.search.out_of_time():
             self._run(self.boxes, self.search.effort.branching)
         self.found = replace(self.found, bound_ns=min(self.found.bound_ns, self.incumbent_ns))
 
@@ -108,9 +110,16 @@ class Proof:
         return (self.incumbent_ns - self.found.bound_ns) / max(1, self.search.problem.store_all_ns)
 
     def _run(self, boxes: BranchAndBound, work: int) -> bool:
-        """Branch on for some work, and remember what is better than before; whether it is."""
+        """Branch on for some work, or until that leads nowhere; whether the bound is better than before."""
         boxes.improved(self.incumbent_ns)
-        answer = boxes.run(UNLIMITED, boxes.simplex.work + work)
+        reached = self.found.bound_ns
+        for part in range(_PARTS):
+            answer = boxes.run(UNLIMITED, boxes.simplex.work + work // _PARTS)
+            stays = answer.bound_ns - reached < _RISE * (self.incumbent_ns - reached)
+            self.stuck = part > 0 and answer.nodes > 0 and stays
+            if answer.closed or self.stuck:
+                break
+            reached = answer.bound_ns
         if answer.bound_ns <= self.found.bound_ns:
             return False
         relaxations = (self.relaxed.relaxation(boxes.staged, point, answer.bound_ns, True) for point in answer.points)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -256,6 +257,12 @@ class Evaluator:
         self.problem = problem
         self.arrays = arrays_of(problem)
         self.scratch = scratch_of(self.arrays)
+
+    def beside(self) -> Evaluator:
+        """Another evaluator of the same problem, for use at the same time in another thread."""
+        other = copy(self)
+        other.scratch = scratch_of(self.arrays)
+        return other
 
     def evaluate(self, labels: Labels) -> Evaluation:
         """Peak and recomputation time of a labelling."""

@@ -80,10 +80,17 @@ def reach(search: Search, labels: Annealer, holds: HoldAnnealer | None) -> None:
     search.offer(found)
 
 
-def improve_holds(
-    search: Search, annealer: HoldAnnealer, points: Sequence[Relaxation] = (), *, share: float = 1.0
-) -> None:
-    """From the best plan of any kind; ``points`` are rounded first. ``share`` of the effort's work is done."""
+def round_points(search: Search, annealer: HoldAnnealer, points: Sequence[Relaxation]) -> None:
+    """Offer the roundings of ``points`` as holds."""
+    for point in points:
+        for threshold in _THRESHOLDS:
+            rounded = annealer.from_stages(point.stages, point.held, threshold)
+            if rounded is not None:
+                search.offer_sequence(rounded[0])
+
+
+def improve_holds(search: Search, annealer: HoldAnnealer, *, share: float = 1.0) -> None:
+    """From the best plan of any kind. ``share`` of the effort's work is done."""
     iterations = iterations_of(len(annealer.holds.movable), int(share * search.worth() * search.effort.holds))
 
     def stop(sequence: Array) -> bool:
@@ -91,11 +98,6 @@ def improve_holds(
         search.say("improving the plan")
         return search.out_of_time() or search.settled()
 
-    for point in points:
-        for threshold in _THRESHOLDS:
-            rounded = annealer.from_stages(point.stages, point.held, threshold)
-            if rounded is not None:
-                search.offer_sequence(rounded[0])
     for heat in _HOLD_HEATS:
         if search.best is None or search.stopped_early or search.settled():
             return

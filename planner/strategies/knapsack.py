@@ -97,15 +97,15 @@ class SavedTensors:
             edges.append((self.ops + s, self.ops + self.storages + s, capacity))
         self.source = self.ops + 2 * self.storages
         edges += [(self.ops + self.storages + s, self.source + 1, _UNBOUNDED) for s in saved(graph)]
-        self.edges = edges
+        self.edges = np.array(edges, dtype=np.int32).reshape(-1, 3)
 
     def cut(self, banned: Iterable[int]) -> frozenset[int]:
         """The storages to save so that the backward needs no re-run of a banned op; of several cuts the last."""
         from scipy.sparse import csr_matrix
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-        edges = self.edges + [(self.source, op, _UNBOUNDED) for op in sorted(banned)]
-        tails, heads, capacities = (np.array(column, dtype=np.int32) for column in zip(*edges, strict=True))
+        again = np.array([(self.source, op, _UNBOUNDED) for op in sorted(banned)], dtype=np.int32).reshape(-1, 3)
+        tails, heads, capacities = np.concatenate((self.edges, again)).T
         size = (self.source + 2, self.source + 2)
         capacity = csr_matrix((capacities, (tails, heads)), shape=size, dtype=np.int32)
         residual = capacity - maximum_flow(capacity, self.source, self.source + 1).flow

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
+from .beside import beside
 from .evaluate import Array, Labels
 from .improve import HOLD_OPS, iterations_of
 from .labels import Label
 from .prepared import Prepared
 from .search import Search
-from .starts import baselines
+from .starts import Others
 
 _LADDER = (0.8, 0.5, 0.2)
 """Budgets, between floor and reach, whose relaxation is rounded when the smallest peak is looked for."""
@@ -23,8 +24,13 @@ def lower_peak(search: Search, prepared: Prepared) -> None:
         search.offer(search.evaluator.labels(fill))
     if not search.problem.op_count:
         return
-    baselines(search)
-    for sequence, _ in (prepared.chain(search.effort.chain).smallest(), prepared.rotor.lowest):
+    others = Others(search)
+    with beside(search) as pool:
+        made = pool.submit(others.make)
+        smallest = prepared.chain(search.effort.chain).smallest(), prepared.rotor.lowest
+        made.result()
+    others.offer()
+    for sequence, _ in smallest:
         search.offer_sequence(sequence)
     floor = search.problem.floor_nbytes
     assert search.lowest is not None

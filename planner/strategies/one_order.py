@@ -8,15 +8,16 @@ from functools import cached_property
 
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
+from .beside import beside
 from .certify import certifying
-from .improve import HOLD_OPS, improve_holds, improve_labels, reach
+from .improve import HOLD_OPS, improve_holds, improve_labels, reach, round_points
 from .labels import Label
 from .lower_peak import lower_peak
 from .orders import Orders
 from .prepared import Prepared
 from .search import Candidate, Search
 from .stage_lp import Relaxation
-from .starts import baselines, chains, cut, generate_rows, repair, rotors
+from .starts import Others, chains, cut, generate_rows, repair, rotors
 
 _LAST_SHARE = 0.5
 
@@ -56,16 +57,23 @@ class OneOrder:
         if not search.problem.backward_order or search.gap() <= 0:
             return
         self.bound_quickly()
-        if prepared.relaxed is not None:
-            generate_rows(search, prepared.relaxed)
-        if search.gap() <= 0:
-            return
-        if prepared.relaxed is not None and not search.settled():
-            repair(search, prepared.relaxed)
-        if self.orders is None or search.best is None:
-            baselines(search)
+        others = Others(search)
+        with beside(search) as pool:
+            made = pool.submit(others.make) if self.orders is None else None
+            if prepared.relaxed is not None:
+                generate_rows(search, prepared.relaxed)
+            if search.gap() <= 0:
+                return
+            if prepared.relaxed is not None and not search.settled():
+                repair(search, prepared.relaxed)
+            if made is not None:
+                made.result()
         if self.orders is None:
+            others.offer()
             rotors(search, prepared.rotor)
+        elif search.best is None:
+            others.make()
+            others.offer()
         if self.orders is None and not search.settled():  # where orders may be chosen the chain's blocks are large
             chains(search, prepared.chain(search.effort.chain))
         if search.best is None and not search.out_of_time():
@@ -78,15 +86,21 @@ class OneOrder:
         if self.prepared.relaxed is not None:
             generate_rows(self.search, self.prepared.relaxed)
 
-    def improve(self, points: Sequence[Relaxation] = ()) -> None:
-        """Anneal labels, then holds; ``points`` are rounded on the way."""
-        if self.search.best is not None and not self.search.settled():
-            improve_labels(self.search, self._labels)
+    def improve(self, points: Sequence[Relaxation] = ()) -> bool:
+        """Anneal labels, then holds; ``points`` are rounded on the way. Whether that led to a better plan."""
+        search, before = self.search, self.search.best
+        if before is not None and not search.settled():
+            improve_labels(search, self._labels)
             if self._holds is not None:
-                improve_holds(self.search, self._holds, points)
+                round_points(search, self._holds, points)
+                improve_holds(search, self._holds)
+        return search.best is not before
 
     def finish(self) -> None:
-        """Raise the bound, and meanwhile lower the cost, at last where the bound's own points lead."""
+        """Raise the bound, and meanwhile lower the cost, at last where the bound's own points lead.
+
+        Annealing that has led nowhere is not taken up again unless those points did.
+        """
         search, relaxed = self.search, self.prepared.relaxed
         if relaxed is None:
             self.improve()
@@ -96,14 +110,17 @@ class OneOrder:
             if search.best is None or search.settled() or search.out_of_time():
                 return
             with certifying(search, relaxed) as proof:
-                self.improve(points)
+                moves = self.improve(points) or search.effort.thorough
                 found = proof.certified()
                 search.bound_ns = max(search.bound_ns, found.bound_ns)
                 if search.settled():
                     return
                 proof.go_on()
                 if self._holds is not None and found.points:
-                    improve_holds(search, self._holds, found.points, share=_LAST_SHARE)
+                    before = search.best
+                    round_points(search, self._holds, found.points)
+                    if moves or search.best is not before:
+                        improve_holds(search, self._holds, share=_LAST_SHARE)
                 found = proof.certified()
             search.bound_ns = max(search.bound_ns, found.bound_ns)
             points = found.points

@@ -6,6 +6,7 @@ from . import greedy, knapsack, layers, lp_rounding, ogc, segments, speed, sqrt_
 from .chain import Chain
 from .cut_rounding import round_cut
 from .cuts import grids
+from .evaluate import Array, Labels
 from .min_cut import MinCut
 from .rotor import Rotor
 from .search import Search
@@ -105,24 +106,40 @@ def cut(search: Search, minimum: MinCut) -> None:
     round_cut(minimum, search.evaluator, search.budget_nbytes, search.offer)
 
 
-def baselines(search: Search) -> None:
-    """Grids of cuts and the plans of the other strategies: the certified one is never worse than they are."""
-    evaluator, budget = search.evaluator, search.budget_nbytes
-    for labels in grids(evaluator):
-        search.offer(labels)
-    for count in (2, 4, 8):
-        search.offer(segments.labels(evaluator, count))
-    for module in (speed, sqrt_n, ogc, greedy, layers):
-        if search.out_of_time():
-            return
-        search.offer(module.labels(evaluator, budget))
-    if search.problem.op_count <= _KNAPSACK_OPS and not search.out_of_time():
-        search.offer(knapsack.labels(evaluator, budget))
-    if search.problem.op_count <= _ROUNDING_OPS:
-        for inner in (budget, None):
+class Others:
+    """Grids of cuts and the plans of the other strategies: the certified one is never worse than they are.
+
+    They look at nothing that a search finds, so `make` may run in a thread beside it and `offer` comes after.
+    """
+
+    def __init__(self, search: Search) -> None:
+        self.search, self.evaluator = search, search.evaluator.beside()
+        self.labels: list[Labels] = []
+        self.sequences: list[Array] = []
+
+    def make(self) -> None:
+        """Ask them all, or as many as there is time for."""
+        evaluator, search, budget = self.evaluator, self.search, self.search.budget_nbytes
+        self.labels += grids(evaluator)
+        self.labels += [segments.labels(evaluator, count) for count in (2, 4, 8)]
+        for module in (speed, sqrt_n, ogc, greedy, layers):
             if search.out_of_time():
                 return
-            search.offer_sequence(lp_rounding.sequence(evaluator, inner, deadline=search.deadline)[0])
+            self.labels.append(module.labels(evaluator, budget))
+        if search.problem.op_count <= _KNAPSACK_OPS and not search.out_of_time():
+            self.labels.append(knapsack.labels(evaluator, budget))
+        if search.problem.op_count <= _ROUNDING_OPS:
+            for inner in (budget, None):
+                if search.out_of_time():
+                    return
+                self.sequences.append(lp_rounding.sequence(evaluator, inner, deadline=search.deadline)[0])
+
+    def offer(self) -> None:
+        """Let the search have what was made."""
+        for labels in self.labels:
+            self.search.offer(labels)
+        for sequence in self.sequences:
+            self.search.offer_sequence(sequence)
 
 
 def rotors(search: Search, rotor: Rotor) -> None:

@@ -1,0 +1,20 @@
+"""Work in a thread beside a search. What it does must not depend on how far the search is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+
+from .search import Search
+
+
+@contextmanager
+def beside(search: Search) -> Iterator[Executor]:
+    """One thread, which is waited for at the end; an exception stops the search first, and so what runs there."""
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            yield pool
+        except BaseException:
+            search.stopped_early = True  # else leaving would wait for all of it
+            raise
