@@ -108,8 +108,10 @@ def within_budget(
     ``profile`` (what `profile` returned, or its file) has them, measured in a step with these arguments.
     Arguments unlike ``args`` in shape, type, strides or gradient, and another autocast state, raise
     InputMismatchError when training; with ``signatures="plan"`` each new kind is planned when it first
-    comes, told in a warning, and kept (the 8 used last are). The other options are those of the command
-    line. Raises InfeasibleBudgetError and what `capture` raises.
+    comes, told in a warning, and kept (the 8 used last are). ``grad_accumulation`` charges a second full set of
+    gradients all step, beside those made so far; the step adds them up part by part and stays below that, at
+    what ``predict(..., gradients_present=True)`` tells. The other options are those of the command line.
+    Raises InfeasibleBudgetError and what `capture` raises.
     """
     if signatures not in ("raise", "plan"):
         raise AdapterError(f"signatures is {signatures!r}", remedy='write "raise" or "plan"')
