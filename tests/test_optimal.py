@@ -15,15 +15,16 @@ from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.schedule import lower
 from ogc_plan.planner.simulate import simulate
 from ogc_plan.planner.solution import Decisions, Solution, Status
-from ogc_plan.planner.strategies import STRATEGIES, strategy_named
+from ogc_plan.planner.strategies import STRATEGIES, optimal, strategy_named
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.strategies.optimal import CHOSEN_CLASS, better, solve
 from ogc_plan.planner.strategies.orders import default_orders
 from ogc_plan.planner.strategies.prepared import Prepared
 from ogc_plan.planner.strategies.reorder import Reordered
+from ogc_plan.planner.strategies.search import Candidate
 from ogc_plan.planner.strategies.stage_lp import BOUND_CLASS
-from ogc_plan.planner.strategies.task import Task
+from ogc_plan.planner.strategies.task import Known, Task
 from ogc_plan.planner.training import OpCost, TrainingGraph
 
 from models.light import light_path
@@ -108,6 +109,18 @@ def test_what_an_unreachable_budget_calls_the_smallest_peak_has_a_plan() -> None
             if solve(problem, unknown.smallest_nbytes, effort="fast").decisions is None:
                 broken.append(seed)
     assert broken == []
+
+
+def test_a_plan_below_the_smallest_peak_that_was_known_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = build_problem(*chain(12), Scope.ACTIVATIONS)
+    prepared = Prepared(problem)
+    whole = strategy_named("keep-all")(problem)
+    sequence = np.array(whole.decisions.sequence, dtype=np.int64) if whole.decisions else np.zeros(0, dtype=np.int64)
+    found = prepared.evaluator.evaluate_sequence(sequence)
+    known = Known(prepared, None, (Candidate(sequence, found._replace(peak_nbytes=found.peak_nbytes + 5)),))
+    monkeypatch.setattr(optimal, "_best", lambda *_: (None, False))
+    monkeypatch.setattr(Task, "lowest", lambda _: ([known], False))
+    assert solve(prepared, whole.peak_nbytes).decisions is not None
 
 
 def test_an_expired_time_limit_still_gives_a_plan_or_says_it_stopped() -> None:

@@ -76,12 +76,14 @@ def _solved(task: Task, budget_nbytes: int | None) -> Solution:
         known, cut_short = task.lowest()
         stopped |= cut_short
         smallest = min(plans.peak_nbytes for plans in known)
+        best, cut_short = _planned(task, smallest if budget_nbytes is None else max(budget_nbytes, smallest), known)
+        stopped |= cut_short
+        assert best.search.best is not None
+        smallest = min(smallest, best.search.best.found.peak_nbytes)  # the plan may lie below what it was asked for
         if budget_nbytes is not None and smallest > budget_nbytes:
             return Solution(
                 Status.UNKNOWN, NAME, None, bound_class=BOUND_CLASS, smallest_nbytes=smallest, stopped_early=stopped
             )
-        best, cut_short = _planned(task, smallest if budget_nbytes is None else budget_nbytes, known)
-        stopped |= cut_short
     return replace(_answer(best, smallest), stopped_early=stopped)
 
 
