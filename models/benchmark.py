@@ -17,18 +17,21 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .benchmark_measure import add_options, place_of
+from .benchmark_measure import add_options, parsed, place_of
+from .benchmark_network import Place
 from .benchmark_picture import timelines, tradeoffs
 from .benchmark_published import PUBLISHED
-from .benchmark_table import csv_rows, page
+from .benchmark_table import csv_rows, failure, failures, page
+from .option_values import count, folder, output_file
 from .result_record import write
 from .zoo import ZOO
 
@@ -36,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CODE = ("planner/**/*.py", "adapters/pytorch/*.py", "models/networks/*.py")
 MODULES = ("measure", "search", "memory", "methods", "network", "published")
 
+INTERRUPTED = 130
 Results = dict[str, dict[str, Any]]
 Tell = Callable[[str], None]
 
@@ -43,7 +47,12 @@ Tell = Callable[[str], None]
 def handed_on(options: argparse.Namespace) -> list[str]:
     """The options of one network's process."""
     given = ["--device", options.device, "--effort", options.effort, "--backend", options.backend]
-    given += ["--compile-budgets", options.compile_budgets, "--solves", str(options.solves)]
+    given += [
+        "--compile-budgets",
+        ",".join(f"{share:g}" for share in options.compile_budgets),
+        "--solves",
+        str(options.solves),
+    ]
     given += ["--steps", str(options.steps), "--warm-up", str(options.warm_up)]
     given += ["--roofline", options.roofline] if options.roofline else []
     given += ["--small"] if options.small else []
@@ -59,19 +68,49 @@ def state(given: Sequence[str]) -> str:
     return digest.hexdigest()[:12]
 
 
-def measured(name: str, parts: Path, given: Sequence[str], tell: Tell) -> dict[str, Any]:
+def command(name: str, given: Sequence[str]) -> list[str]:
+    """What measures one network."""
+    return [sys.executable, "-m", "models.benchmark_measure", name, *given]
+
+
+class Processes:
+    """The networks' processes that run, which can be ended together, from another thread than theirs."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[str]] = set()
+        self._ended = False
+        self._lock = threading.Lock()
+
+    def start(self, arguments: Sequence[str], words: IO[str]) -> subprocess.Popen[str]:
+        """A new one, its errors in ``words``. Raises InterruptedError after `end`."""
+        with self._lock:
+            if self._ended:
+                raise InterruptedError
+            process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=words, text=True, cwd=ROOT)
+            self._running.add(process)
+            return process
+
+    def end(self) -> None:
+        """End those that run, and start none."""
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                process.terminate()  # does nothing where it ended by itself
+
+
+def measured(name: str, parts: Path, given: Sequence[str], tell: Tell, processes: Processes) -> dict[str, Any]:
     """The result of one network: from ``parts`` where it is, else from a process now, and put there.
 
-    A network whose process fails has its last words for a result, under ``error``, and nothing is put there.
+    A network whose process fails has its last words for a result, under ``error``. Nothing is put there of one that
+    failed.
     """
     part = parts / f"{name}.json"
     if part.exists():
         kept: dict[str, Any] = json.loads(part.read_text())
         return kept
-    command = [sys.executable, "-m", "models.benchmark_measure", name, *given]
     found: dict[str, Any] = {}
     with tempfile.TemporaryFile("w+") as words:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=words, text=True, cwd=ROOT)
+        process = processes.start(command(name, given), words)
         assert process.stdout is not None
         for line in process.stdout:
             told = json.loads(line)
@@ -81,6 +120,8 @@ def measured(name: str, parts: Path, given: Sequence[str], tell: Tell) -> dict[s
             words.seek(0)
             last = words.read().strip().splitlines() or [f"exit code {process.returncode}"]
             return {"error": last[-1][:300]}
+    if failure(name, found) is not None:
+        return found
     unfinished = part.with_suffix(".unfinished")
     unfinished.write_text(json.dumps(found))
     unfinished.replace(part)
@@ -88,7 +129,11 @@ def measured(name: str, parts: Path, given: Sequence[str], tell: Tell) -> dict[s
 
 
 def run(names: Sequence[str], parts: Path, given: Sequence[str], jobs: int) -> Results:
-    """Every network, ``jobs`` at a time, with a line of progress for each that runs."""
+    """Every network, ``jobs`` at a time, with a line of progress for each that runs.
+
+    An interrupt ends those that run and starts no other.
+    """
+    processes = Processes()
     parts.mkdir(parents=True, exist_ok=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress, ThreadPoolExecutor(jobs) as pool:
@@ -96,13 +141,20 @@ def run(names: Sequence[str], parts: Path, given: Sequence[str], jobs: int) -> R
 
         def one(name: str) -> dict[str, Any]:
             line = progress.add_task(name, total=None)
-            found = measured(name, parts, given, lambda what: progress.update(line, description=f"{name}: {what}"))
+            found = measured(
+                name, parts, given, lambda what: progress.update(line, description=f"{name}: {what}"), processes
+            )
             progress.remove_task(line)
             progress.advance(overall)
             return found
 
-        started = {name: pool.submit(one, name) for name in names}
-        return {name: started[name].result() for name in names}
+        try:
+            started = {name: pool.submit(one, name) for name in names}
+            return {name: started[name].result() for name in names}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            processes.end()
+            raise
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -120,36 +172,43 @@ def _parser() -> argparse.ArgumentParser:
         help=f"networks, or all for the {len(PUBLISHED)} published ones (default): {', '.join(ZOO)}",
     )
     add_options(parser)
-    parser.add_argument("--jobs", type=int, default=1, help="networks at a time; 1 where times are measured")
-    parser.add_argument("--parts", type=Path, help="folder of what is done (default: one for this code, in /tmp)")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file, with .md, .csv and pictures beside it")
+    parser.add_argument("--jobs", type=count, default=1, help="networks at a time; 1 where times are measured")
+    parser.add_argument("--parts", type=folder, help="folder of what is done (default: one for this code, in /tmp)")
+    parser.add_argument("-o", "--output", type=output_file, help="JSON file, with .md, .csv and pictures beside it")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Benchmark what the command line asks for, print the tables and write the results; 1 where a network failed."""
-    options = _parser().parse_args(arguments)
+    """Benchmark what the command line asks for, print the tables and write the results.
+
+    1 where a network failed, 2 for a command line that cannot be followed, 130 where it was interrupted.
+    """
+    options = parsed(_parser(), arguments)
     names = list(PUBLISHED) if "all" in options.arch else list(dict.fromkeys(options.arch))
     place, given = place_of(options), handed_on(options)
     parts = options.parts or Path(tempfile.gettempdir()) / f"ogc-plan-benchmark-networks-{state(given)}"
-    results = run(names, parts, given, options.jobs)
+    try:
+        results = run(names, parts, given, options.jobs)
+    except KeyboardInterrupt:
+        print("models.benchmark: interrupted; the same command goes on with what is not done", file=sys.stderr)
+        return INTERRUPTED
     text = page(results, place)
     print(text)
     if options.output:
-        write_all(options.output, results, text, arguments, place.described())
-    return int(any("error" in found for found in results.values()))
+        write_all(options.output, results, text, arguments, place)
+    return int(bool(failures(results)))
 
 
-def write_all(output: Path, results: Results, text: str, arguments: Sequence[str] | None, where: str) -> None:
+def write_all(output: Path, results: Results, text: str, arguments: Sequence[str] | None, place: Place) -> None:
     """The JSON and Markdown record, a CSV with one line per network and method, and two pictures."""
     write(
         output,
         text,
         script="models.benchmark",
         arguments=arguments,
-        device="cpu" if "no GPU" in where else "cuda",
+        device=place.device.type,
         quantity="bytes and seconds of one training step; overhead as a share of a plain step",
-        where=where,
+        where=place.described(),
         networks=results,
     )
     with output.with_suffix(".csv").open("w", newline="") as file:
@@ -157,7 +216,7 @@ def write_all(output: Path, results: Results, text: str, arguments: Sequence[str
         writer = csv.DictWriter(file, fieldnames=list(lines[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
-    finished = {name: found for name, found in results.items() if "error" not in found}
+    finished = {name: found for name, found in results.items() if name not in failures(results)}
     output.with_name(f"{output.stem}_memory_time.svg").write_text(tradeoffs(finished))
     output.with_name(f"{output.stem}_timelines.svg").write_text(timelines(finished))
 

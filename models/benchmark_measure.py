@@ -20,18 +20,21 @@ from typing import Any
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
+from ogc_plan.planner.devices import DEVICES
 from ogc_plan.planner.errors import OgcPlanError
 from ogc_plan.planner.model import store_all_timeline
 from ogc_plan.planner.schedule import Schedule, StepKind
 from ogc_plan.planner.simulate import Timeline
 from ogc_plan.planner.solving import Solver
+from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.training import OpCost
 
 from .benchmark_memory import STEPS, WARM_UP, gradient_difference, measure
 from .benchmark_methods import methods
 from .benchmark_network import FAKE, Network, Place
-from .benchmark_published import PUBLISHED, Published
+from .benchmark_published import Published, published_at
 from .benchmark_search import Point, Progress, Tradeoff, strategy
+from .option_values import count, count_or_none, device, fractions
 from .zoo import ZOO, Entry
 
 SOLVES = 4
@@ -75,18 +78,25 @@ def row(name: str, network: Network, settings: Settings, module: Any, **known: A
     return {"method": name, **asdict(found), "gradient_difference": difference, **known}
 
 
+def size_of(entry: Entry, settings: Settings) -> tuple[int, int]:
+    """Batch and extent."""
+    return (entry.small_batch, entry.small_extent) if settings.small else (entry.batch, entry.extent)
+
+
 def benchmark(
     entry: Entry, place: Place, settings: Settings, published: Published | None, tell: Progress
 ) -> dict[str, Any]:
-    """Every way to train one network."""
-    batch, extent = (entry.small_batch, entry.small_extent) if settings.small else (entry.batch, entry.extent)
+    """Every way to train one network; ``error`` alone where it does not train plainly."""
+    (batch, extent), build = size_of(entry, settings), entry.build_small if settings.small else entry.build
     tell("tracing")
     started = time.perf_counter()
-    network = Network(entry.name, lambda: entry.build(extent), lambda: entry.inputs(batch, extent), place)
+    network = Network(entry.name, lambda: build(extent), lambda: entry.inputs(batch, extent), place)
     trace_s = time.perf_counter() - started
     solver = Solver(effort=settings.effort)
     plain_ns = network.problem.store_all_ns
     rows = [row("plain", network, settings, network.module, predicted_s=plain_ns / 1e9, overhead=0.0, plan_nbytes=None)]
+    if "error" in rows[0]:
+        return {"input": entry.describe(batch, extent), "error": f"plain: {rows[0]['error']}"}
     schedule, timeline = store_all_timeline(network.model.training, network.model.costs)
     lines = {"plain": _line(network.model.costs, schedule, timeline)}
 
@@ -114,7 +124,8 @@ def benchmark(
     add(MINIMUM, tradeoff.smallest())
     if published is not None:
         tell("published memory")
-        add(MATCHED_MEMORY, tradeoff.within(int(network.plain_nbytes * published.remaining)))
+        plain_nbytes = rows[0].get("activation_nbytes", network.plain_nbytes)  # the planned graph may hold less
+        add(MATCHED_MEMORY, tradeoff.within(int(plain_nbytes * published.remaining)))
     tell("memory of the ogc strategy")
     add(STRATEGY_MEMORY, tradeoff.within(theirs.peak_nbytes))
     if published is not None:
@@ -163,19 +174,38 @@ def _line(costs: Sequence[OpCost], schedule: Schedule, timeline: Timeline) -> li
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `models.benchmark` hands on."""
     parser.add_argument(
-        "--device", default=FAKE, help="cuda:0, cpu, or fake (default): the real programs on tensors without memory"
+        "--device",
+        type=device,
+        default=FAKE,
+        help="cuda:0, cpu, or fake (default): the real programs on tensors without memory",
     )
     parser.add_argument(
-        "--roofline", help="device whose datasheet gives times; on fake tensors rtx2080ti unless given, else measured"
+        "--roofline",
+        choices=DEVICES,
+        metavar="DEVICE",
+        help="device whose datasheet gives times; on fake tensors rtx2080ti unless given, else measured",
     )
     parser.add_argument("--small", action="store_true", help="the zoo's small sizes, which fit a CPU")
-    parser.add_argument("--effort", default="fast", help="of the planner: fast (default), default or high")
-    parser.add_argument("--solves", type=int, default=SOLVES, help="plans to find a time (default %(default)s)")
-    parser.add_argument("--steps", type=int, default=STEPS, help="steps timed (default %(default)s)")
-    parser.add_argument("--warm-up", type=int, default=WARM_UP, help="of them left out (default %(default)s)")
-    parser.add_argument("--compile-budgets", default=COMPILE_BUDGETS, help="fractions (default %(default)s)")
+    parser.add_argument("--effort", choices=EFFORTS, default="fast", help="of the planner (default %(default)s)")
+    parser.add_argument(
+        "--solves", type=count_or_none, default=SOLVES, help="plans to find a time (default %(default)s)"
+    )
+    parser.add_argument("--steps", type=count, default=STEPS, help="steps timed (default %(default)s)")
+    parser.add_argument("--warm-up", type=count_or_none, default=WARM_UP, help="of them left out (default %(default)s)")
+    parser.add_argument("--compile-budgets", type=fractions, default=COMPILE_BUDGETS, help="(default %(default)s)")
     parser.add_argument("--backend", default="aot_eager", help="of torch.compile (default %(default)s)")
     parser.add_argument("--no-alternatives", action="store_true", help="leave out what PyTorch itself offers")
+
+
+def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options, if they agree with each other."""
+    options = parser.parse_args(arguments)
+    if options.steps <= options.warm_up:
+        parser.error(
+            f"--steps {options.steps} leaves none to time after --warm-up {options.warm_up}; "
+            f"write --steps {options.warm_up + 1} or more, or a smaller --warm-up"
+        )
+    return options
 
 
 def place_of(options: argparse.Namespace) -> Place:
@@ -185,14 +215,13 @@ def place_of(options: argparse.Namespace) -> Place:
 
 def settings_of(options: argparse.Namespace) -> Settings:
     """The options as settings."""
-    fractions = tuple(float(part) for part in options.compile_budgets.split(",") if part)
     return Settings(
         options.small,
         options.effort,
         options.solves,
         options.steps,
         options.warm_up,
-        fractions,
+        options.compile_budgets,
         options.backend,
         not options.no_alternatives,
     )
@@ -203,14 +232,20 @@ def main(arguments: Sequence[str] | None = None, write: Callable[[str], Any] = p
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=ZOO)
     add_options(parser)
-    options = parser.parse_args(arguments)
+    options = parsed(parser, arguments)
 
     def tell(what: str) -> None:
         write(json.dumps({"next": what}))
         sys.stdout.flush()
 
-    published = PUBLISHED.get(options.name)
-    found = benchmark(ZOO[options.name], place_of(options), settings_of(options), published, tell)
+    entry, settings = ZOO[options.name], settings_of(options)
+    published = published_at(entry.name, entry.describe(*size_of(entry, settings)))
+    try:
+        found = benchmark(entry, place_of(options), settings, published, tell)
+    except OgcPlanError as error:
+        remedy = f"; {error.remedy}" if error.remedy else ""
+        print(f"{entry.name}: {error}{remedy}", file=sys.stderr)
+        return error.exit_code
     write(json.dumps({"result": found}))
     return 0
 

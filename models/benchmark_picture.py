@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .benchmark_measure import STRATEGY, STRATEGY_TIME
-from .benchmark_published import PUBLISHED
+from .benchmark_published import published_at
 
 Results = dict[str, dict[str, Any]]
 
@@ -84,8 +84,9 @@ def tradeoffs(results: Results) -> str:
             panel.dot(*point, BLUE)
         theirs = rows[STRATEGY]
         panel.dot(100 * theirs["overhead"], 100 * theirs["plan_nbytes"] / whole, RED)
-        if name in PUBLISHED:
-            panel.dot(100 * PUBLISHED[name].overhead, 100 * PUBLISHED[name].remaining, GREY)
+        published = published_at(name, entry["input"])
+        if published is not None:
+            panel.dot(100 * published.overhead, 100 * published.remaining, GREY)
         return panel
 
     legend = (("ours", BLUE), ("ogc strategy, run here", RED), ("OGC, as published", GREY))

@@ -55,3 +55,11 @@ PUBLISHED = {
     "darts_cifar10": Published(64, 32, 5627, 1115, 0.318, 0.494),
 }
 """Rows of the table by the name of the network."""
+
+
+def published_at(name: str, described: str | None) -> Published | None:
+    """The row of a network where its inputs, ``64x3x224x224``, are of the published size; None where they are not."""
+    published = PUBLISHED.get(name)
+    if published is None or described != f"{published.batch}x3x{published.extent}x{published.extent}":
+        return None
+    return published

@@ -17,12 +17,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
+from ogc_plan.planner.devices import DEVICES
 from ogc_plan.planner.errors import OgcPlanError
 from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.solving import Solver
+from ogc_plan.planner.strategies.effort import EFFORTS
+from ogc_plan.planner.strategies.warm_up import prepare_kernels
 from ogc_plan.planner.units import parse_budget
 from rich.console import Console
 from rich.progress import Progress
@@ -32,13 +34,16 @@ from .benchmark_network import FAKE, Network, Place
 from .benchmark_picture import BLUE, GREY, RED, Panel, picture
 from .benchmark_search import Tradeoff
 from .networks.cifar_resnet import cifar_resnet_v2
+from .option_values import added, count, count_or_none, counts, device, output_file
 from .result_record import write
 from .result_table import megabytes, table
 
 BLOCKS = "1,2,3,4,8,16,32,64,128,200"
 BATCH = 1280
-OVERHEAD = 0.3
-SOLVES = 4
+OVERHEAD = 0.34
+"""Time that a plan may add: one more forward pass. Below that the layers that cannot run again set a linear growth."""
+SOLVES = 6
+INTERRUPTED = 130
 PUBLISHED_MB = {1: (1620, 1683), 2: (2145, 1713), 3: (2648, 1934), 4: (3172, 1891)}
 """Of gradient-checkpointing, on a GPU at batch 1280: blocks a stage -> peak MB plain and checkpointed."""
 PUBLISHED_S = {1: (1.89, 3.51), 2: (3.38, 4.66), 3: (4.79, 6.50), 4: (6.20, 8.44)}
@@ -134,12 +139,16 @@ def deepest(fits: Callable[[int], bool], limit: int) -> int:
     return low
 
 
+def _deeper(depths: Sequence[Depth]) -> list[Depth]:
+    return sorted(depths, key=lambda depth: depth.blocks)[len(depths) // 2 :]
+
+
 def growth(depths: Sequence[Depth], quantity: str) -> float | None:
-    """The exponent of the growth of a quantity with the number of blocks, fitted over the deeper half."""
-    deep = sorted(depths, key=lambda depth: depth.blocks)[len(depths) // 2 :]
-    if len(deep) < 2:
+    """The exponent of the growth of a quantity with the number of blocks, from the least to the greatest depth."""
+    ranked = sorted(depths, key=lambda depth: depth.blocks)
+    if len(ranked) < 2:
         return None
-    first, last = deep[0], deep[-1]
+    first, last = ranked[0], ranked[-1]
     return math.log(getattr(last, quantity) / getattr(first, quantity)) / math.log(last.blocks / first.blocks)
 
 
@@ -159,13 +168,28 @@ def report(depths: Sequence[Depth], batch: int, place: Place) -> str:
             f"{published[0]:,}, {published[1]:,}" if published else "-",
             f"{times[1] / times[0] - 1:.0%}" if published else "-",
         ])  # fmt: skip
-    exponents = [growth(depths, quantity) for quantity in ("plain_nbytes", "planned_nbytes")]
-    grown = "" if None in exponents else (
-        f"Over the deeper half memory grows as depth to the power {exponents[0]:.2f} plain and {exponents[1]:.2f} "
-        "planned (0.5 is the square root)."
-    )  # fmt: skip
+    parts = []
+    for some, over in ((list(depths), "all depths"), (_deeper(depths), "the deeper half")):
+        plain, planned = (growth(some, quantity) for quantity in ("plain_nbytes", "planned_nbytes"))
+        if plain is not None and planned is not None:
+            parts.append(f"over {over} as depth to the power {plain:.2f} plain and {planned:.2f} planned")
+    grown = f"Memory grows {', '.join(parts)} (0.5 is the square root)." if parts else ""
     where = f"Batch {batch:,}, images 32x32; {place.described()}. Memory: activation peaks, without kernels' workspace."
     return "\n\n".join(part for part in (where, table(header, rows), grown) if part)
+
+
+def within(memory: str, fitting: dict[str, int], limit: int, overhead: float) -> str:
+    """How deep it goes ``plain`` and ``planned``, in a sentence; 0 blocks where not even the least depth fits."""
+    how = [
+        f"{blocks} blocks a stage {way} ({6 * blocks + 2:,} layers)" if blocks else f"no depth fits {way}"
+        for way, blocks in fitting.items()
+    ]
+    most = f" (no more than {limit} were tried)" if fitting["planned"] == limit else ""
+    least = "" if all(fitting.values()) else " The least is 1 block a stage, 8 layers."
+    return (
+        f"Within {memory} for everything a step holds: {', '.join(how)}{most} at no more than {overhead:.0%} more "
+        f"time.{least}"
+    )
 
 
 def drawing(depths: Sequence[Depth]) -> str:
@@ -189,54 +213,62 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m models.deep_resnet", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--blocks", default=BLOCKS, help="numbers of blocks a stage (default %(default)s)")
-    parser.add_argument("--batch", type=int, default=BATCH, help="images a step (default %(default)s)")
-    parser.add_argument("--overhead", type=float, default=OVERHEAD, help="time a plan may add (default %(default)s)")
+    parser.add_argument("--blocks", type=counts, default=BLOCKS, help="numbers of blocks a stage (default %(default)s)")
+    parser.add_argument("--batch", type=count, default=BATCH, help="images a step (default %(default)s)")
+    parser.add_argument("--overhead", type=added, default=OVERHEAD, help="time a plan may add (default %(default)s)")
     parser.add_argument("--memory", help="also find the greatest depth whose step fits, e.g. 16GB")
     parser.add_argument(
-        "--limit", type=int, default=256, help="blocks a stage tried for --memory (default %(default)s)"
+        "--limit", type=count, default=256, help="blocks a stage tried for --memory (default %(default)s)"
     )
-    parser.add_argument("--effort", default="fast", help="of the planner: fast (default), default or high")
-    parser.add_argument("--solves", type=int, default=SOLVES, help="plans a depth (default %(default)s)")
-    parser.add_argument("--device", default=FAKE, help="cuda:0, cpu or fake (default)")
-    parser.add_argument("--roofline", help="whose datasheet gives times; on fake tensors rtx2080ti unless given")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file, with .md and .svg beside it")
+    parser.add_argument("--effort", choices=EFFORTS, default="fast", help="of the planner (default %(default)s)")
+    parser.add_argument("--solves", type=count_or_none, default=SOLVES, help="plans a depth (default %(default)s)")
+    parser.add_argument("--device", type=device, default=FAKE, help="cuda:0, cpu or fake (default)")
+    parser.add_argument(
+        "--roofline",
+        choices=DEVICES,
+        metavar="DEVICE",
+        help="whose datasheet gives times; on fake tensors rtx2080ti unless given",
+    )
+    parser.add_argument("-o", "--output", type=output_file, help="JSON file, with .md and .svg beside it")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Examine the depths that the command line asks for."""
+    """Examine the depths that the command line asks for; 130 where it is interrupted."""
     parser = _parser()
     options = parser.parse_args(arguments)
     place = Place(options.device, options.roofline or ("rtx2080ti" if options.device == FAKE else None))
-    chosen = {"overhead": options.overhead, "effort": options.effort}
     try:
         limit = None if options.memory is None else parse_budget(options.memory).nbytes
-        counts = [int(part) for part in options.blocks.split(",")]
-    except (OgcPlanError, ValueError) as error:
-        parser.error(str(error))
+    except OgcPlanError as error:
+        parser.error(f"--memory: {error}; {error.remedy}")
     if options.memory is not None and limit is None:
         parser.error(f"--memory {options.memory!r} is no size; write for example 16GB")
-    if min(counts) < 1 or options.batch < 1:
-        parser.error("--blocks and --batch are whole numbers from 1 on")
+    try:
+        _examined(options, place, limit, arguments)
+    except KeyboardInterrupt:
+        print("models.deep_resnet: interrupted; nothing was kept", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _examined(options: argparse.Namespace, place: Place, limit: int | None, arguments: Sequence[str] | None) -> None:
+    """Examine, print and write."""
+    chosen = {"overhead": options.overhead, "effort": options.effort}
+    prepare_kernels()  # compiling them on a fresh machine is not part of a plan
     depths = []
     with Progress(console=Console(stderr=True)) as progress:
-        line = progress.add_task("depths", total=len(counts))
-        for count in counts:
-            progress.update(line, description=f"{6 * count + 2} layers")
-            depths.append(examine(count, options.batch, place, solves=options.solves, **chosen))
+        line = progress.add_task("depths", total=len(options.blocks))
+        for blocks in options.blocks:
+            progress.update(line, description=f"{6 * blocks + 2} layers")
+            depths.append(examine(blocks, options.batch, place, solves=options.solves, **chosen))
             progress.advance(line)
     text = report(depths, options.batch, place)
     fitting: dict[str, int] = {}
     if limit is not None:
         fitting["plain"] = deepest(lambda n: plain_fits(n, options.batch, place, limit), options.limit)
         fitting["planned"] = deepest(lambda n: planned_fits(n, options.batch, place, limit, **chosen), options.limit)
-        most = f" (no more than {options.limit} were tried)" if fitting["planned"] == options.limit else ""
-        text += (
-            f"\n\nWithin {options.memory} for everything a step holds: {fitting['plain']} blocks a stage plain "
-            f"({6 * fitting['plain'] + 2:,} layers), {fitting['planned']} planned ({6 * fitting['planned'] + 2:,} "
-            f"layers){most} at no more than {options.overhead:.0%} more time."
-        )
+        text += f"\n\n{within(options.memory, fitting, options.limit, options.overhead)}"
     print(text)
     if options.output:
         write(
@@ -253,7 +285,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             fitting_blocks=fitting,
         )
         options.output.with_suffix(".svg").write_text(drawing(depths))
-    return 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from models.benchmark_published import PUBLISHED
-from models.benchmark_table import against_published, verdict
+from models.benchmark_table import against_published, as_published, verdict
 from models.light import light_path
 from models.plan_cells import cells, retried, row_of
 from models.plan_extent import SHARES
@@ -26,6 +26,7 @@ from models.plan_tables import beaten, counts, legend, overheads, summary
 from models.plan_time_tables import sizes, totals
 from models.readme_executor import alternatives, executor, predicted
 from models.readme_files import architectures, published, stressed
+from models.readme_training import deep, tutorials
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "models" / "results"
@@ -139,8 +140,8 @@ def ancestor(record: dict[str, Any]) -> str:
     better = [verdict(name, entry)[0] for name, entry in results.items()]
     missing = [name for name in PUBLISHED if name not in results]
     lines.append(
-        f"Better in memory and in time than published and than the strategy: {sum(better)} of {len(better)} networks, "
-        "for the others see [why not](models/results/benchmark.md)."
+        f"Better in memory and in time, by activations, than published and than the strategy: {sum(better)} of "
+        f"{len(better)} networks, for the others see [why not](models/results/benchmark.md). {as_published(results)}"
     )
     if missing:
         lines[-1] += f" Not measured yet: {', '.join(missing)}."
@@ -187,6 +188,11 @@ def blocks() -> dict[str, Callable[[], str]]:
         "published": lambda: published(found),
         "stress": lambda: stressed(json.loads((RESULTS / "stress_architectures.json").read_text())),
         "ancestor": lambda: ancestor(json.loads((RESULTS / "benchmark.json").read_text())),
+        "deep": lambda: deep(json.loads((RESULTS / "deep_resnet.json").read_text())),
+        "tutorials": lambda: tutorials(
+            {name: json.loads((RESULTS / f"train_{name}.json").read_text()) for name in ("vgg16", "resnet110")}
+        ),
+        "small": lambda: alternatives(json.loads((RESULTS / "executor_benchmark_small.json").read_text())),
     }
 
 

@@ -32,6 +32,7 @@ RESNET110 = Recipe(
     weight_decay=1e-4,
     budget="30%",
     published="Published of OGC on CIFAR-10, batch 64, 2 epochs: loss 1.483, then 1.169.",
+    least_size=8,
 )
 
 

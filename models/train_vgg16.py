@@ -24,7 +24,7 @@ from torch import nn
 from .networks.vgg import VGG, vgg16
 from .training_recipe import Recipe
 from .training_run import run
-from .vgg16_memory import memory_section
+from .vgg16_memory import Held, memory_section
 
 HEAD_DEVIATION = 0.01
 
@@ -61,11 +61,12 @@ VGG16 = Recipe(
     weight_decay=0.0,
     budget="60%",
     published="Published, 10 epochs at batch 64 of 224x224: accuracy 79 plain and with checkpoint_sequential.",
+    least_size=32,
     chain=parts,
 )
 
 
-def memory(options: argparse.Namespace, console: Console) -> str:
+def memory(options: argparse.Namespace, console: Console) -> tuple[str, list[Held]]:
     """One step at the tutorial's batch and size, whatever was trained here."""
     return memory_section(VGG16, parts, options.budget, console)
 

@@ -24,7 +24,7 @@ class Recipe:
 
     ``build`` takes a number of classes and draws weights from torch's default generator. ``chain`` gives what the
     tutorial hands to `checkpoint_sequential`; None where it does not use it. ``size`` is the side of an image in
-    pixels. ``published`` is what was reported of it.
+    pixels, ``least_size`` the smallest that the network takes. ``published`` is what was reported of it.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Recipe:
     weight_decay: float
     budget: str
     published: str
+    least_size: int
     chain: Callable[[nn.Module], nn.Sequential] | None = None
 
     @property

@@ -8,14 +8,17 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from ogc_plan.adapters.pytorch import plan_of
 from ogc_plan.planner.errors import OgcPlanError, UsageError
 from ogc_plan.planner.plan_record import Plan
+from ogc_plan.planner.units import parse_budget
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .executor_fidelity import repeatable  # before torch is loaded: it sets what torch reads once
+from .option_values import count, folder, output_file, rate, seed
 from .result_record import write
 from .training_images import HELD_OUT_SHARE, Images, generated, in_folder
 from .training_loop import Course, Run, train
@@ -27,8 +30,8 @@ import torch
 
 LEAST_HELD_OUT = 64
 INTERRUPTED = 130
-Section = Callable[[argparse.Namespace, Console], str]
-"""Makes a part of the report that needs no training."""
+Section = Callable[[argparse.Namespace, Console], tuple[str, Sequence[Any]]]
+"""Makes a part of the report that needs no training, and the dataclasses of its rows."""
 
 
 def parser_of(recipe: Recipe, described: str) -> argparse.ArgumentParser:
@@ -38,30 +41,24 @@ def parser_of(recipe: Recipe, described: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--only", choices=recipe.ways, help="train one way only (default: all, and compare)")
     parser.add_argument("--images", type=Path, metavar="DIR", help="folder with one sub-folder of images per class")
-    parser.add_argument("--batch", type=_count, default=recipe.batch, help="images a step (default %(default)s)")
-    parser.add_argument("--size", type=_count, default=recipe.size, help="side in pixels (default %(default)s)")
-    parser.add_argument("--epochs", type=_count, default=recipe.epochs, help="default %(default)s")
+    parser.add_argument("--batch", type=count, default=recipe.batch, help="images a step (default %(default)s)")
+    parser.add_argument("--size", type=count, default=recipe.size, help="side in pixels (default %(default)s)")
+    parser.add_argument("--epochs", type=count, default=recipe.epochs, help="default %(default)s")
     parser.add_argument(
-        "--images-per-epoch", type=_count, help=f"default {recipe.images_per_epoch}, of a folder all of them"
+        "--images-per-epoch", type=count, help=f"default {recipe.images_per_epoch}, of a folder all of them"
     )
     parser.add_argument("--budget", default=recipe.budget, help="of activations, 60%%, 2GB, min (default %(default)s)")
     parser.add_argument(
-        "--rate", type=float, default=recipe.learning_rate, help="of stochastic gradient descent (default %(default)s)"
+        "--rate", type=rate, default=recipe.learning_rate, help="of stochastic gradient descent (default %(default)s)"
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    parser.add_argument("--seed", type=int, default=0, help="of weights, images and dropout (default %(default)s)")
+    parser.add_argument("--seed", type=seed, default=0, help="of weights, images and dropout (default %(default)s)")
     folder = Path("checkpoints") / recipe.name
     parser.add_argument("--checkpoints", type=Path, default=folder, metavar="DIR", help="default %(default)s")
     parser.add_argument("--no-checkpoints", action="store_true", help="write none")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoints")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write, with a .md beside it")
+    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
     return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
-    return int(text)
 
 
 def images_of(recipe: Recipe, options: argparse.Namespace) -> Images:
@@ -85,11 +82,12 @@ def run(
     if section is not None:
         parser.add_argument("--memory", action="store_true", help="print the table of memory alone, train nothing")
     options = parser.parse_args(arguments)
+    _checked(parser, recipe, options)
     recipe = replace(recipe, learning_rate=options.rate)
     console = Console(stderr=True)
     try:
         if section is not None and options.memory:
-            print(section(options, console))
+            print(section(options, console)[0])
             return 0
         return _trained(recipe, options, arguments, console, section)
     except OgcPlanError as error:
@@ -97,8 +95,31 @@ def run(
         print(f"{recipe.script}: error: {error}{remedy}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"{recipe.script}: interrupted; go on with --resume", file=sys.stderr)
+        kept = any(path is not None and path.exists() for path in checkpoints_of(recipe.ways, options).values())
+        how = "; go on with --resume" if kept else ", without a checkpoint to go on from"
+        print(f"{recipe.script}: interrupted{how}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _checked(parser: argparse.ArgumentParser, recipe: Recipe, options: argparse.Namespace) -> None:
+    """End with a line about options that cannot be followed, or not together, before anything is trained."""
+    if options.size < recipe.least_size:
+        parser.error(f"--size {options.size}: {recipe.name} takes images of {recipe.least_size} pixels a side or more")
+    if options.no_checkpoints and options.resume:
+        parser.error("--resume goes on from checkpoints and --no-checkpoints has none; leave one of them out")
+    try:
+        parse_budget(options.budget)
+        if not options.no_checkpoints:
+            folder(str(options.checkpoints))
+    except OgcPlanError as error:
+        parser.error(f"--budget: {error}; {error.remedy}")
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"--checkpoints {error}")
+
+
+def checkpoints_of(ways: Sequence[Way], options: argparse.Namespace) -> dict[Way, Path | None]:
+    """The checkpoint of each way, None where none is kept."""
+    return {way: None if options.no_checkpoints else options.checkpoints / f"{way}.pt" for way in ways}
 
 
 def _trained(
@@ -123,8 +144,10 @@ def _trained(
     ways = (options.only,) if options.only else recipe.ways
     runs, plan = compared(recipe, ways, images, course, options, console)
     parts = [page(recipe, runs, plan, images, course, options.size)]
+    memory: Sequence[Any] = ()
     if section is not None and not options.only:
-        parts.append(section(options, console))
+        shown, memory = section(options, console)
+        parts.append(shown)
     text = "\n\n".join(parts)
     print(text)
     differing = unequal(runs)
@@ -144,6 +167,7 @@ def _trained(
             recomputed_ops=None if plan is None else len(plan.recomputed),
             runs={way: asdict(found) for way, found in runs.items()},
             unequal_to_plain=differing,
+            memory=[asdict(held) for held in memory],
         )
     return int(any(differing.values()) or _above_budget(runs, plan))
 
@@ -157,10 +181,9 @@ def compared(
     console: Console,
 ) -> tuple[dict[Way, Run], Plan | None]:
     """Train each of ``ways`` from the same weights on the same batches; the plan where one of them is planned."""
-    folder = None if options.no_checkpoints else options.checkpoints
-    files = {way: None if folder is None else folder / f"{way}.pt" for way in ways}
+    files = checkpoints_of(ways, options)
     if options.resume and not any(path is not None and path.exists() for path in files.values()):
-        raise UsageError(f"--resume: no checkpoint in {folder}", remedy="train without --resume first")
+        raise UsageError(f"--resume: no checkpoint in {options.checkpoints}", remedy="train without --resume first")
     example = images.train.batch(range(course.batch), course.device)
     runs: dict[Way, Run] = {}
     plan: Plan | None = None

@@ -104,8 +104,10 @@ def _held(name: str, module: Supervised, forward: Callable[..., Tensor], batch: 
     return Held(name, total, found.activation_nbytes, counter.get_total_flops(), sum(p.numel() for p in trained))
 
 
-def memory_section(recipe: Recipe, parts: Callable[[nn.Module], nn.Sequential], budget: str, console: Console) -> str:
-    """The table with what its figures mean, as Markdown."""
+def memory_section(
+    recipe: Recipe, parts: Callable[[nn.Module], nn.Sequential], budget: str, console: Console
+) -> tuple[str, list[Held]]:
+    """The table with what its figures mean, as Markdown, and its rows."""
     with console.status("memory of one step") as status:
         rows = list(steps_held(recipe, parts, tuple(dict.fromkeys((budget, TIGHT))), status))
     plain = rows[0]
@@ -123,7 +125,7 @@ def memory_section(recipe: Recipe, parts: Callable[[nn.Module], nn.Sequential], 
             for row in rows
         ],
     )
-    return (
+    text = (
         f"Memory of one step at the tutorial's size, batch {recipe.batch} of {recipe.size}x{recipe.size}, counted "
         "tensor by tensor on the programs that run, without a GPU. Everything: parameters, momentum, images, "
         "gradients and activations at their peak. Work: floating-point operations, plain = 1.\n\n"
@@ -134,3 +136,4 @@ def memory_section(recipe: Recipe, parts: Callable[[nn.Module], nn.Sequential], 
         f"what the device reports in use, context and unused cache included: "
         f"published {PUBLISHED_MB[0]:,} -> {PUBLISHED_MB[1]:,} MB."
     )
+    return text, rows

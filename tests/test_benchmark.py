@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
+import signal
+import sys
+import threading
+import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +20,7 @@ from ogc_plan.planner.solving import Solver
 from ogc_plan.planner.strategies.separators import differentiable
 from torch import Tensor, nn
 
-from models import benchmark
+from models import benchmark, benchmark_measure
 from models.benchmark_measure import (
     MATCHED_MEMORY,
     MATCHED_TIME,
@@ -29,9 +35,10 @@ from models.benchmark_measure import benchmark as benchmarked
 from models.benchmark_memory import by_statistics, gradient_difference, measure
 from models.benchmark_methods import blocks_of, chains_of, methods
 from models.benchmark_network import FAKE, Network, Place, without_dropout
-from models.benchmark_published import PUBLISHED, Published
+from models.benchmark_published import PUBLISHED, Published, published_at
 from models.benchmark_search import Tradeoff, strategy
-from models.benchmark_table import page, rows_of, verdict
+from models.benchmark_table import as_published, failures, page, rows_of, verdict
+from models.option_values import device
 from models.zoo import ZOO, Entry
 
 LOSS_NBYTES = 8
@@ -238,6 +245,15 @@ class TestResult:
         worse = [{**r, "overhead": 9.0} if r["method"] == STRATEGY_MEMORY else r for r in found["rows"]]
         assert verdict("tiny", {**found, "rows": worse})[1].startswith("not time at the strategy's memory")
 
+    def test_less_saved_than_the_strategy_by_the_published_count_is_said(self, found: dict[str, Any]) -> None:
+        plain = rows_of(found)["plain"]["protocol_nbytes"]
+        rows = [{**r, "protocol_nbytes": plain} if r["method"] == STRATEGY_TIME else r for r in found["rows"]]
+        assert "less than the strategy in its time on tiny (0.0%" in as_published({"tiny": {**found, "rows": rows}})
+
+    def test_nothing_is_said_where_ours_saves_more_by_that_count_too(self, found: dict[str, Any]) -> None:
+        rows = [{**r, "protocol_nbytes": 1} if r["method"] == STRATEGY_TIME else r for r in found["rows"]]
+        assert as_published({"tiny": {**found, "rows": rows}}) == ""
+
     def test_what_is_done_next_is_told(self, found: dict[str, Any], told: list[str]) -> None:
         assert told[:2] == ["tracing", "the ogc strategy"]
 
@@ -250,7 +266,7 @@ class TestFiles:
     def test_a_run_writes_json_tables_lines_and_pictures(self, found: dict[str, Any], tmp_path: Path) -> None:
         results = {"tiny": found, "absent": {"error": "it failed"}}
         output = tmp_path / "benchmark.json"
-        benchmark.write_all(output, results, page(results, PREDICTED), ["--arch", "tiny"], PREDICTED.described())
+        benchmark.write_all(output, results, page(results, PREDICTED), ["--arch", "tiny"], PREDICTED)
         with output.with_suffix(".csv").open() as file:
             lines = list(csv.DictReader(file))
         written = (
@@ -268,6 +284,138 @@ class TestFiles:
     def test_a_network_that_fails_is_named_and_left_to_be_done(self, tmp_path: Path) -> None:
         failed = benchmark.run(["resnet18"], tmp_path, ["--device", "nowhere"], 1)["resnet18"]
         assert ("nowhere" in failed["error"], list(tmp_path.iterdir())) == (True, [])
+
+
+class TestPublishedFigures:
+    def test_they_stand_beside_networks_of_their_own_size(self) -> None:
+        sized = {name: ZOO[name].describe(ZOO[name].batch, ZOO[name].extent) for name in PUBLISHED}
+        assert {name: published_at(name, inputs) for name, inputs in sized.items()} == PUBLISHED
+
+    def test_they_do_not_stand_beside_small_ones(self) -> None:
+        sized = {name: ZOO[name].describe(ZOO[name].small_batch, ZOO[name].small_extent) for name in PUBLISHED}
+        assert not any(published_at(name, inputs) for name, inputs in sized.items())
+
+    def test_the_page_of_a_small_network_has_none(self, found: dict[str, Any]) -> None:
+        assert "4,955" not in page({"alexnet": found}, PREDICTED)
+
+
+class TestSmall:
+    def test_the_reduced_network_is_built(self) -> None:
+        class Built(Exception): ...
+
+        def reduced(extent: int) -> nn.Module:
+            raise Built
+
+        with pytest.raises(Built):
+            benchmarked(replace(TINY, reduced=reduced), PREDICTED, replace(SETTINGS, small=True), None, lambda _: None)
+
+    def test_a_run_writes_its_results(self, tmp_path: Path) -> None:
+        output = tmp_path / "small.json"
+        given = ["--arch", "resnet8_v2_cifar10", "--small", "--no-alternatives", "--solves", "1"]
+        code = benchmark.main([*given, "--parts", str(tmp_path / "parts"), "-o", str(output)])
+        written = json.loads(output.read_text())["networks"]["resnet8_v2_cifar10"]
+        assert (code, written["input"], "plain" in rows_of(written)) == (0, "16x3x32x32", True)
+
+
+class TestFailures:
+    def test_a_network_that_does_not_train_plainly_has_failed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def measure(*given: object, **options: object) -> None:
+            raise RuntimeError("no room")
+
+        monkeypatch.setattr(benchmark_measure, "measure", measure)
+        found = benchmarked(TINY, PREDICTED, SETTINGS, OGC, lambda _: None)
+        assert found == {"input": "4x3x16x16", "error": "plain: RuntimeError: no room"}
+
+    @pytest.mark.parametrize("method", ["plain", STRATEGY, MINIMUM, STRATEGY_TIME])
+    def test_the_page_names_a_network_without_a_row_that_it_needs(self, method: str, found: dict[str, Any]) -> None:
+        broken = [{"method": method, "error": "no room"} if r["method"] == method else r for r in found["rows"]]
+        assert f"- tiny failed: {method}: no room" in page({"tiny": {**found, "rows": broken}}, PREDICTED)
+
+    def test_pictures_leave_out_a_network_that_failed(self, found: dict[str, Any], tmp_path: Path) -> None:
+        broken = {**found, "rows": [{"method": "plain", "error": "no room"}]}
+        benchmark.write_all(tmp_path / "x.json", {"tiny": broken}, "", [], PREDICTED)
+        assert ">tiny<" not in (tmp_path / "x_memory_time.svg").read_text()
+
+    def test_a_network_that_failed_is_left_to_be_done(
+        self, found: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        said = f"print({json.dumps(json.dumps({'result': {'input': 'any', 'error': 'plain: no room'}}))})"
+        monkeypatch.setattr(benchmark, "command", lambda name, given: [sys.executable, "-c", said])
+        results = benchmark.run(["resnet18"], tmp_path, [], 1)
+        assert (failures(results), list(tmp_path.iterdir())) == ({"resnet18": "plain: no room"}, [])
+
+
+class TestInterrupt:
+    def test_it_ends_what_runs_and_starts_no_other(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder, ran = tmp_path / "started", f"import os, time; open(f'{tmp_path}/started/{{os.getpid()}}', 'w').close()"
+        folder.mkdir()
+        monkeypatch.setattr(benchmark, "command", lambda *_: [sys.executable, "-c", f"{ran}; time.sleep(60)"])
+        main = threading.main_thread().ident
+        assert main is not None
+
+        def interrupt() -> None:
+            while not list(folder.iterdir()):
+                time.sleep(0.05)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            benchmark.run(["resnet18", "resnet34"], tmp_path / "parts", [], 1)
+        assert (len(list(folder.iterdir())), time.monotonic() - started < 30) == (1, True)
+
+    def test_the_exit_code_and_a_line_say_so(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def interrupted(*given: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(benchmark, "run", interrupted)
+        assert (benchmark.main(["--arch", "vgg11"]), "interrupted; the same command" in capsys.readouterr().err) == (
+            130,
+            True,
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--device", "cuda:0"], "--device: 'cuda:0': torch finds no GPU; write fake, cpu"),
+        (["--device", "banana"], "--device: 'banana' is no device; write fake, cpu"),
+        (["--device", "mps"], "--device: 'mps': nothing is measured on mps; write fake, cpu"),
+        (["--steps", "1"], "--steps 1 leaves none to time after --warm-up 30; write --steps 31 or more"),
+        (["--warm-up", "-1"], "--warm-up: '-1' is no whole number from 0 on"),
+        (["--solves", "-1"], "--solves: '-1' is no whole number from 0 on"),
+        (["--jobs", "0"], "--jobs: '0' is no whole number from 1 on"),
+        (["--effort", "foo"], "--effort: invalid choice: 'foo'"),
+        (["--roofline", "foo"], "--roofline: invalid choice: 'foo'"),
+        (["--compile-budgets", "0.5,x"], "'0.5,x' holds other than numbers from 0 to 1"),
+        (["--compile-budgets", "2"], "'2' holds other than numbers from 0 to 1"),
+        (["--parts", "{}"], "is a file, not a folder; name another place"),
+        (["-o", "{}/x.json"], "is a file, not a folder; name another place"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line_before_anything_runs(
+    given: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delattr(benchmark, "run")
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as ended:
+        benchmark.main([text.format(tmp_path / "file") for text in given])
+    assert (ended.value.code, said in capsys.readouterr().err.splitlines()[-1]) == (2, True)
+
+
+@pytest.mark.parametrize(("given", "said"), [("cuda:1", "torch finds 1 GPUs"), ("cuda:0", None), ("cuda", None)])
+def test_a_gpu_that_is_not_there_is_refused(given: str, said: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with nullcontext() if said is None else pytest.raises(argparse.ArgumentTypeError, match=said):
+        assert device(given) == given
 
 
 def test_the_device_of_torch_is_as_it_was(fake: Network) -> None:

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from models import deep_resnet
 from models.benchmark_network import FAKE, Place
-from models.deep_resnet import Depth, deepest, examine, growth, report
+from models.deep_resnet import Depth, deepest, examine, growth, report, within
 
 PLACE = Place(FAKE, "rtx2080ti")
 
@@ -59,7 +60,46 @@ def test_a_run_writes_results_and_a_picture(tmp_path: Path) -> None:
     assert (len(written["depths"]), output.with_suffix(".svg").read_text()[:4]) == (1, "<svg")
 
 
-@pytest.mark.parametrize("given", [["--memory", "much"], ["--memory", "50%"], ["--blocks", "x"], ["--blocks", "0"]])
-def test_nonsense_is_refused(given: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        deep_resnet.main(given)
+def test_a_memory_that_no_depth_fits_is_said_to_fit_none() -> None:
+    said = within("1MB", {"plain": 0, "planned": 0}, 256, 0.34)
+    assert ("no depth fits plain, no depth fits planned" in said, "0 blocks" in said) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--memory", "much"], "--memory: budget 'much' is not a size"),
+        (["--memory", "50%"], "--memory '50%' is no size; write for example 16GB"),
+        (["--blocks", "x"], "--blocks: 'x' is no whole number from 1 on"),
+        (["--blocks", "1,0"], "--blocks: '0' is no whole number from 1 on"),
+        (["--batch", "0"], "--batch: '0' is no whole number from 1 on"),
+        (["--limit", "0"], "--limit: '0' is no whole number from 1 on"),
+        (["--overhead", "nan"], "--overhead: 'nan' is no share of a step's time"),
+        (["--roofline", "foo"], "--roofline: invalid choice: 'foo'"),
+        (["--effort", "foo"], "--effort: invalid choice: 'foo'"),
+        (["--device", "cuda:0"], "--device: 'cuda:0': torch finds no GPU; write fake, cpu"),
+        (["--device", "banana"], "--device: 'banana' is no device; write fake, cpu"),
+        (["--device", "meta"], "--device: 'meta': nothing is measured on meta; write fake, cpu"),
+        (["-o", "{}/x.json"], "is a file, not a folder; name another place"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(
+    given: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as ended:
+        deep_resnet.main([text.format(tmp_path / "file") for text in given])
+    assert (ended.value.code, said in capsys.readouterr().err.splitlines()[-1]) == (2, True)
+
+
+def test_an_interrupt_ends_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(deep_resnet, "prepare_kernels", interrupted)
+    assert deep_resnet.main(["--blocks", "1"]) == 130

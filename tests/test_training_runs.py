@@ -143,8 +143,6 @@ def folder_of(tmp_path: Path, classes: int, files: int) -> Path:
         (["--images", "{}/empty"], "class class0 has 0 images, and two are the least"),
         (["--images", "{}/spoilt"], "Pillow|cannot be read as an image"),
         (["--batch", "64", "--images-per-epoch", "32"], "32 images do not fill one batch of 64"),
-        (["--resume", "--checkpoints", "{}"], "--resume: no checkpoint in"),
-        (["--budget", "much"], "much"),
         (["--budget", "1%"], "floor"),
     ],
 )
@@ -158,6 +156,59 @@ def test_what_cannot_be_trained_on_is_refused_in_one_line(
     code = run(SMALL_VGG, "", [*asked, "--only", "planned", "--no-checkpoints", "--device", "cpu"])
     lines = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
     assert (code > 1, len(lines), any(part in lines[0] for part in said.split("|"))) == (True, 1, True)
+
+
+def test_a_resume_without_a_checkpoint_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(SMALL_VGG, "", ["--resume", "--checkpoints", str(tmp_path), "--device", "cpu"])
+    assert (code, "--resume: no checkpoint in" in capsys.readouterr().err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--rate", "-1"], "--rate: '-1' is no number above 0"),
+        (["--rate", "nan"], "--rate: 'nan' is no number above 0"),
+        (["--rate", "fast"], "--rate: 'fast' is no number above 0"),
+        (["--seed", "-1"], "--seed: '-1' is no whole number from 0 to 4294967295"),
+        (["--size", "8"], "--size 8: vgg16 takes images of 32 pixels a side or more"),
+        (["--budget", "much"], "--budget: budget 'much' is not a size"),
+        (["--checkpoints", "{}"], "is a file, not a folder; name another place"),
+        (["--checkpoints", "{}/deeper"], "is a file, not a folder; name another place"),
+        (["-o", "{}/x.json"], "is a file, not a folder; name another place"),
+        (["-o", "."], "is a folder; name a file in it"),
+        (["-o", "x.md"], "a .md is written beside the file; name it .json"),
+        (["--no-checkpoints", "--resume"], "--resume goes on from checkpoints and --no-checkpoints has none"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_before_training(
+    given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as ended:
+        run(replace(SMALL_VGG, build=interrupted), "", [text.format(tmp_path / "file") for text in given])
+    assert (ended.value.code, said in capsys.readouterr().err.splitlines()[-1]) == (2, True)
+
+
+def interrupted(classes: int) -> nn.Module:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "said"),
+    [
+        (["--no-checkpoints"], True, "interrupted, without a checkpoint to go on from"),
+        ([], False, "interrupted, without a checkpoint to go on from"),
+        ([], True, "interrupted; go on with --resume"),
+    ],
+)
+def test_an_interrupted_run_names_resume_only_where_there_is_a_checkpoint(
+    given: list[str], kept: bool, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if kept:
+        (tmp_path / "plain.pt").touch()
+    stopped = replace(SMALL_VGG, build=interrupted, images_per_epoch=16)
+    code = run(stopped, "", [*given, "--device", "cpu", "--checkpoints", str(tmp_path)])
+    assert (code, said in capsys.readouterr().err) == (130, True)
 
 
 def test_a_folder_without_pillow_is_refused_with_the_remedy(
