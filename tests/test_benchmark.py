@@ -352,6 +352,7 @@ class TestInterrupt:
         monkeypatch.setattr(benchmark, "command", lambda *_: [sys.executable, "-c", f"{ran}; time.sleep(60)"])
         main = threading.main_thread().ident
         assert main is not None
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
         def interrupt() -> None:
             while not list(folder.iterdir()):
@@ -360,8 +361,11 @@ class TestInterrupt:
 
         threading.Thread(target=interrupt, daemon=True).start()
         started = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            benchmark.run(["resnet18", "resnet34"], tmp_path / "parts", [], 1)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                benchmark.run(["resnet18", "resnet34"], tmp_path / "parts", [], 1)
+        finally:
+            signal.signal(signal.SIGINT, before)
         assert (len(list(folder.iterdir())), time.monotonic() - started < 30) == (1, True)
 
     def test_the_exit_code_and_a_line_say_so(
