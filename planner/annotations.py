@@ -31,6 +31,8 @@ from .training import (
 
 MODEL_KEY = "ogc_plan.training_graph"
 NODE_KEY = "ogc_plan.op"
+IN_PLACE_SUM = " += "
+"""What stands in the name of a gradient that is a sum written into one of its operands."""
 VERSION = 1
 
 MAX_OPS = 2**20

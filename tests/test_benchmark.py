@@ -40,6 +40,7 @@ from models.benchmark_search import Tradeoff, strategy
 from models.benchmark_table import as_published, failures, page, rows_of, verdict
 from models.option_values import device
 from models.zoo import ZOO, Entry
+from tests.refused_lines import refused
 
 LOSS_NBYTES = 8
 """A scalar loss and its gradient, which the meter sees and a plan of the module does not contain."""
@@ -408,10 +409,8 @@ def test_nonsense_is_refused_in_one_line_before_anything_runs(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.delattr(benchmark, "run")
-    (tmp_path / "file").touch()
-    with pytest.raises(SystemExit) as ended:
-        benchmark.main([text.format(tmp_path / "file") for text in given])
-    assert (ended.value.code, said in capsys.readouterr().err.splitlines()[-1]) == (2, True)
+    code, line = refused(benchmark.main, given, tmp_path, capsys)
+    assert (code, said in line) == (2, True)
 
 
 @pytest.mark.parametrize(("given", "said"), [("cuda:1", "torch finds 1 GPUs"), ("cuda:0", None), ("cuda", None)])

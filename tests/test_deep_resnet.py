@@ -11,6 +11,7 @@ import torch
 from models import deep_resnet
 from models.benchmark_network import FAKE, Place
 from models.deep_resnet import Depth, deepest, examine, growth, report, within
+from tests.refused_lines import refused
 
 PLACE = Place(FAKE, "rtx2080ti")
 
@@ -91,10 +92,8 @@ def test_nonsense_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    (tmp_path / "file").touch()
-    with pytest.raises(SystemExit) as ended:
-        deep_resnet.main([text.format(tmp_path / "file") for text in given])
-    assert (ended.value.code, said in capsys.readouterr().err.splitlines()[-1]) == (2, True)
+    code, line = refused(deep_resnet.main, given, tmp_path, capsys)
+    assert (code, said in line) == (2, True)
 
 
 def test_an_interrupt_ends_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from models.training_images import generated
 from models.training_recipe import Recipe
 from models.training_run import run
 from models.vgg16_memory import Held, steps_held
+from tests.refused_lines import refused
 
 
 def small_vgg(classes: int) -> VGG:
@@ -183,10 +185,8 @@ def test_a_resume_without_a_checkpoint_is_refused(tmp_path: Path, capsys: pytest
 def test_what_cannot_be_followed_is_refused_before_training(
     given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(SystemExit) as ended:
-        run(replace(SMALL_VGG, build=interrupted), "", [text.format(tmp_path / "file") for text in given])
-    assert (ended.value.code, said in capsys.readouterr().err.splitlines()[-1]) == (2, True)
+    code, line = refused(partial(run, replace(SMALL_VGG, build=interrupted), ""), given, tmp_path, capsys)
+    assert (code, said in line) == (2, True)
 
 
 def interrupted(classes: int) -> nn.Module:

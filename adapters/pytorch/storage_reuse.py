@@ -22,6 +22,7 @@ from .capture import Joint
 from .generator_state import is_random
 from .in_place import ROWS, InPlace
 from .segments import Segment, is_backward
+from .strides import is_dense
 
 
 @dataclass(slots=True)
@@ -185,14 +186,5 @@ def _same_memory(argument: object, result: torch.Tensor, nbytes: int) -> bool:
         and argument.shape == result.shape
         and argument.stride() == result.stride()
         and not (argument.is_conj() or argument.is_neg())
-        and _is_dense(argument)
+        and is_dense(argument)
     )
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1 and stride != expected:
-            return False
-        expected *= size
-    return True

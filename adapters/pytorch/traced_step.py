@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
+from ogc_plan.planner.annotations import IN_PLACE_SUM
 from ogc_plan.planner.graph import Storage
 from ogc_plan.planner.training import (
     BackwardOp,
@@ -26,9 +27,7 @@ from .running_statistics import drop_ignored_statistics, ignores_statistics
 from .scopes import scope_of
 from .segments import Segment, cut, is_backward
 from .storage_reuse import find
-
-IN_PLACE_SUM = " += "
-"""What stands in the name of a sum written into one of its operands."""
+from .strides import is_dense, lies_like
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,9 +378,4 @@ def _takes_over(given: torch.Tensor, wanted: torch.Tensor) -> bool:
         return False
     if given.untyped_storage().nbytes() != given.numel() * given.element_size():
         return False
-    dense, expected = True, 1
-    for stride, size in sorted((st, sz) for st, sz in zip(wanted.stride(), wanted.shape, strict=True) if sz > 1):
-        dense, expected = dense and stride == expected, expected * size
-    if dense:
-        return all(a == b for a, b, n in zip(given.stride(), wanted.stride(), wanted.shape, strict=True) if n > 1)
-    return bool(given.is_contiguous())
+    return lies_like(given, wanted) if is_dense(wanted) else bool(given.is_contiguous())

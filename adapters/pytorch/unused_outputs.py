@@ -15,6 +15,7 @@ from torch import fx
 from .blocks import tensors
 from .capture import Joint, UnsupportedModuleError
 from .segments import tangents_needed
+from .strides import lies_like
 
 
 class _Term(NamedTuple):
@@ -53,7 +54,4 @@ class UnusedOutputs:
 
 def _term(total: fx.Node, one: fx.Node, other: fx.Node, needed: dict[fx.Node, frozenset[int]]) -> _Term:
     (made,), (given,) = tensors(total), tensors(one)
-    alike = made.shape == given.shape and all(
-        a == b for a, b, size in zip(made.stride(), given.stride(), made.shape, strict=True) if size > 1
-    )
-    return _Term(needed[one], needed[other], alike)
+    return _Term(needed[one], needed[other], lies_like(made, given))

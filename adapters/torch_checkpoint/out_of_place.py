@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ogc_plan.planner.annotations import IN_PLACE_SUM
 from ogc_plan.planner.training import BackwardOp, Gradient, GradientEdge, GradientSum, TrainingGraph
-
-IN_PLACE_SUM = " += "
-"""As traced_step.py of the PyTorch adapter writes it."""
 
 
 def out_of_place(graph: TrainingGraph) -> TrainingGraph:

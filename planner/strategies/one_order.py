@@ -58,26 +58,35 @@ class OneOrder:
             return
         self.bound_quickly()
         others = Others(search)
-        with beside(search) as pool:
-            made = pool.submit(others.make) if self.orders is None else None
-            if prepared.relaxed is not None:
-                generate_rows(search, prepared.relaxed)
-            if search.gap() <= 0:
-                return
-            if prepared.relaxed is not None and not search.settled():
-                repair(search, prepared.relaxed)
-            if made is not None:
-                made.result()
         if self.orders is None:
-            others.offer()
+            with beside(search) as pool:
+                made = pool.submit(others.make)
+                proven = self._relax()
+                made.result()
+        else:
+            proven = self._relax()
+            if search.best is None:
+                others.make()
+        if proven:
+            return
+        others.offer()
+        if self.orders is None:
             rotors(search, prepared.rotor)
-        elif search.best is None:
-            others.make()
-            others.offer()
         if self.orders is None and not search.settled():  # where orders may be chosen the chain's blocks are large
             chains(search, prepared.chain(search.effort.chain))
         if search.best is None and not search.out_of_time():
             reach(search, self._labels, self._holds)
+
+    def _relax(self) -> bool:
+        """Round the relaxations of several backwards, where there are any; whether they prove a plan the best."""
+        search, relaxed = self.search, self.prepared.relaxed
+        if relaxed is not None:
+            generate_rows(search, relaxed)
+        if search.gap() <= 0:
+            return True
+        if relaxed is not None and not search.settled():
+            repair(search, relaxed)
+        return False
 
     def follow(self, candidate: Candidate) -> None:
         """Go on from a plan of this order that was found elsewhere: bound what others may cost."""
