@@ -53,7 +53,7 @@ class Attachment:
             (child.__dict__, tuple(child._modules.values()), child, setting)
             for child, setting in zip(children, traced, strict=True)
         ]
-        self._guards, self._module = joint.guards, module
+        self._guards, self.module = joint.guards, module
         owners = dict(module.named_modules(remove_duplicate=False))
         self._places: list[tuple[dict[str, Any], str]] = []
         for primal in joint.primals:
@@ -77,7 +77,7 @@ class Attachment:
 
     def check_values(self, leaves: list[Any]) -> None:
         """Raise OtherValuesError where the module would go another way for these argument leaves."""
-        buffers = dict(self._module.named_buffers(remove_duplicate=False)) if self._guards else {}
+        buffers = dict(self.module.named_buffers(remove_duplicate=False)) if self._guards else {}
         for guard in self._guards:
             if not guard.holds(leaves, buffers):
                 raise OtherValuesError(

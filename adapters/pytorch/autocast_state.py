@@ -8,7 +8,7 @@ the lower precision; tracing would switch that cache off, and run the backward u
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import torch
@@ -59,6 +59,16 @@ class AutocastState(NamedTuple):
         if enters_autocast:
             return self
         return AutocastState(tuple(m for m in self.modes if m.enabled), self.cache or not self.enabled, False)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """What runs inside runs in this state again, as far as contexts can bring it about."""
+        with ExitStack() as stack:
+            for mode in self.modes:
+                if self.within or self.enabled or mode not in AutocastState.now().modes:
+                    kind, enabled, dtype = mode
+                    stack.enter_context(torch.autocast(kind, dtype, enabled, cache_enabled=self.cache))
+            yield
 
     def __str__(self) -> str:
         words = [str(mode) for mode in self.modes if mode.enabled]

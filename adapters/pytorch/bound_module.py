@@ -7,6 +7,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,10 +15,12 @@ from ogc_plan.planner.errors import AdapterError
 from ogc_plan.planner.plan_record import Plan
 from torch import nn
 
+from . import torch_api
+from .absent_gradients import AbsentGradients
 from .annotate import cpu_text, visible_costs
 from .attachment import Attachment, InputMismatchError, settings_of
 from .autocast_state import AutocastState
-from .capture import Meta, meta
+from .capture import Joint, Meta, capture, meta
 from .gradient_parts import accumulating_nbytes
 from .program import Program, generate
 from .signatures import Signatures
@@ -37,7 +40,8 @@ class Executor:
         self.plan = plan
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program: Program = generate(step, plan.schedule)
-        self._executable = Executable(step, self.program)
+        absent = AbsentGradients(step, plan, visible, self.program)
+        self._executable = Executable(step, self.program, absent)
         self._joint = step.joint
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
@@ -79,9 +83,14 @@ class Executor:
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
         self._warn_of_gradients(primals)
         self._warn_of_threads()
-        outputs = iter(self._executable(primals))
+        outputs = iter(self._executable(primals, partial(self._retrace, attachment.module, args, kwargs)))
         results = [next(outputs) if isinstance(value, torch.fx.Node) else value for value in self._joint.outputs]
         return pytree.tree_unflatten([results[place] for place in self._joint.places], self._joint.out_spec)
+
+    def _retrace(self, module: nn.Module, args: Any, kwargs: dict[str, Any], detached: frozenset[int]) -> Joint:
+        """The step of a forward that has run, with outputs detached. Raises what `capture` raises."""
+        with torch_api.outside_of_modes(), self.autocast.entered():
+            return capture(original(module), args, kwargs, detached=detached)
 
     def _check_arguments(self, leaves: list[Any], spec: pytree.TreeSpec) -> None:
         if spec != self._joint.in_spec:

@@ -6,7 +6,7 @@ import random
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -88,8 +88,16 @@ def meta(value: Any) -> Any:
     return type(value).__name__, repr(value)
 
 
-def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Joint:
+def capture(
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    detached: Collection[int] = (),
+) -> Joint:
     """Trace one training step of ``module`` on ``args``; nothing is computed and the module is not changed.
+
+    Distinct outputs at the places ``detached`` take no gradient.
 
     Raises UnsupportedModuleError where the module cannot be traced, takes no gradient, changes its
     arguments in place, or returns tensors that share memory.
@@ -103,7 +111,7 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] 
     state = AutocastState.now()
     half = state.enabled or any(t.dtype in (torch.float16, torch.bfloat16) for t in _tensors(leaves, module))
     values = ValueGuards(leaves, _names_of(args, named))
-    distinct = DistinctOutputs()
+    distinct = DistinctOutputs(detached)
     drawn = _HostGenerators()
     try:
         traced, enters_autocast = _traced(module, args, named, values, distinct, eager_dropout=half)

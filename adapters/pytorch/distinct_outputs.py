@@ -6,7 +6,7 @@ autograd adds up the uses of one tensor in another order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -17,10 +17,11 @@ from .torch_api import pytree
 class DistinctOutputs:
     """The structure of what a forward returned last, and which of its leaves are one and the same tensor.
 
-    ``places[i]`` is the place of the i-th leaf among the distinct ones.
+    ``places[i]`` is the place of the i-th leaf among the distinct ones; those at ``detached`` take no gradient.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, detached: Collection[int] = ()) -> None:
+        self._detached = frozenset(detached)
         self.spec: pytree.TreeSpec = pytree.tree_flatten(None)[1]
         self.places: tuple[int, ...] = ()
 
@@ -39,6 +40,6 @@ class DistinctOutputs:
                     kept.append(leaf)
                 places.append(known)
             self.places = tuple(places)
-            return kept
+            return [leaf.detach() if place in self._detached else leaf for place, leaf in enumerate(kept)]
 
         return distinct

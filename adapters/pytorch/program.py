@@ -37,8 +37,8 @@ class Program:
     ``forward(primals) -> (outputs, saved)``; ``backward(primals, saved, tangents)`` yields the gradients of
     one part after the other (gradient_parts.py), each time in a list that the caller must empty. Both
     functions empty the lists they are given, so that what they hold dies as the plan says.
-    ``backward_primals`` are the primals that the backward reads, ``saved_outputs`` the places in ``saved``
-    that look at a model output.
+    ``backward_primals`` are the primals that the backward reads. ``saved`` are the nodes whose values the forward
+    hands to it, then the ops whose generator states; ``saved_outputs`` the places there that look at a model output.
     """
 
     forward: Callable[[Values], tuple[Values, Values]]
@@ -46,6 +46,7 @@ class Program:
     forward_source: str
     backward_source: str
     backward_primals: tuple[int, ...]
+    saved: tuple[fx.Node | int, ...]
     saved_outputs: tuple[int, ...]
     parts: tuple[Part, ...]
 
@@ -171,7 +172,7 @@ class _Writer:
 
 
 class _Generator:
-    def __init__(self, step: TracedStep, schedule: Schedule, pass_: Pass | None = None) -> None:
+    def __init__(self, step: TracedStep, schedule: Schedule, pass_: Pass | None, parts: tuple[Part, ...]) -> None:
         self.step, self.schedule, self.pass_ = step, schedule, pass_
         self.block_of = {storage: block for block, storage in step.storage_of.items()}
         self.constants: dict[str, Any] = {}
@@ -181,7 +182,7 @@ class _Generator:
         for block, gradient in step.gradient_of.items():
             self.blocks_of.setdefault(gradient, set()).add(block)
         self.live: set[int] = set()  # blocks of forward values
-        self.parts = parts_of(step, schedule)
+        self.parts = parts or parts_of(step, schedule)
 
     def _count_takers(self) -> Counter[int]:
         graph = self.step.graph
@@ -216,15 +217,18 @@ class _Generator:
         at_start = {node for node in forward.alive if self._is_saved(node)}
         backward.offer(at_start)
         self._passed(backward, -1)
-        ends = {part.end: part for part in self.parts}
+        for part in self.parts:
+            if part.end < split:  # nothing to do before its end
+                self._hand_over(backward, part)
         for place, step in enumerate(steps[split:], split):
             if step.kind is StepKind.BACKWARD:
                 self._backward(backward, self.step.ops[step.index], step.index)
             else:
                 self._forward_or_free(backward, step)
             self._passed(backward, place)
-            if place in ends:
-                self._hand_over(backward, ends[place])
+            for part in self.parts:
+                if part.end == place:
+                    self._hand_over(backward, part)
         return self._assemble(forward, backward, at_start, outputs, states)
 
     def _passed(self, to: _Writer, place: int) -> None:
@@ -375,6 +379,7 @@ class _Generator:
             forward_source,
             backward_source,
             tuple(primals[node] for node in needed),
+            (*saved, *states),
             shared,
             self.parts,
         )
@@ -405,6 +410,9 @@ def copy_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
 
 
-def generate(step: TracedStep, schedule: Schedule, pass_: Pass | None = None) -> Program:
-    """Generate and compile the two functions that run ``schedule``; ``pass_`` is called as they go along."""
-    return _Generator(step, schedule, pass_).program()
+def generate(step: TracedStep, schedule: Schedule, pass_: Pass | None = None, parts: tuple[Part, ...] = ()) -> Program:
+    """Generate and compile the two functions that run ``schedule``; ``pass_`` is called as they go along.
+
+    ``parts`` are those of its backward, where they are given.
+    """
+    return _Generator(step, schedule, pass_, parts).program()

@@ -43,17 +43,20 @@ class Reuse:
         return frozenset(node for nodes in self.joined.values() for node in nodes)
 
 
-def find(joint: Joint, blocks: Blocks, segments: Iterable[Segment]) -> Reuse:
-    """All reuse in a graph; the blocks of forward nodes that run in place become those they write into."""
-    finder = _Finder(joint, blocks, list(segments))
+def find(joint: Joint, blocks: Blocks, segments: Iterable[Segment], among: frozenset[str] | None = None) -> Reuse:
+    """All reuse in a graph; the blocks of forward nodes that run in place become those they write into.
+
+    ``among`` are the names of the only forward nodes that may; None: all.
+    """
+    finder = _Finder(joint, blocks, list(segments), among)
     finder.forward()
     finder.backward()
     return finder.found
 
 
 class _Finder:
-    def __init__(self, joint: Joint, blocks: Blocks, segments: list[Segment]) -> None:
-        self.joint, self.blocks, self.segments = joint, blocks, segments
+    def __init__(self, joint: Joint, blocks: Blocks, segments: list[Segment], among: frozenset[str] | None) -> None:
+        self.joint, self.blocks, self.segments, self.among = joint, blocks, segments, among
         self.found = Reuse()
         self.place = {node: i for i, node in enumerate(joint.graph.nodes)}
         run = {node for segment in segments for node in (*segment.main, *segment.sums)}
@@ -95,6 +98,8 @@ class _Finder:
     def forward(self) -> None:
         """Join readers to makers, in the order of the graph."""
         for node in self.joint.graph.nodes:
+            if self.among is not None and node.name not in self.among:
+                continue
             if node.op == "call_function" and not is_backward(node) and self.blocks.allocates(node):
                 for call, block in self.candidates(node):
                     maker = self.blocks.blocks[block].node

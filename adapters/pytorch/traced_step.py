@@ -26,7 +26,7 @@ from .generator_state import generator_of, is_random, state_nbytes
 from .running_statistics import drop_ignored_statistics, ignores_statistics
 from .scopes import scope_of
 from .segments import Segment, cut, is_backward
-from .storage_reuse import find
+from .storage_reuse import Reuse, find
 from .strides import is_dense, lies_like
 
 
@@ -89,17 +89,19 @@ class TracedStep:
     """Ops in forward order, and how storages and gradients of `graph` map to blocks of the joint graph.
 
     ``storage_of`` maps the blocks that forward ops allocate, ``gradient_of`` the backward blocks that
-    outlive their segment (tangents included). ``reuse`` says which nodes write over an argument.
+    outlive their segment (tangents included). ``reuse`` says which nodes write over an argument; in the forward
+    they are those of the step ``like``, where there is one.
     """
 
-    def __init__(self, joint: Joint) -> None:
+    def __init__(self, joint: Joint, like: TracedStep | None = None) -> None:
         self.joint = joint
         _refuse_untraceable(joint.graph)
         drop_ignored_statistics(joint.graph)
         self.blocks = Blocks(joint.graph)
         segments = cut(joint, self.blocks)
         self._empty = {node: made[0] for node, made in self.blocks.made.items() if made}
-        self.reuse = find(joint, self.blocks, segments)
+        among = None if like is None else frozenset(node.name for node in like.reuse.elsewhere)
+        self.reuse: Reuse = find(joint, self.blocks, segments, among)
         self.ops = self._make_ops(segments)
         self.storage_of: dict[int, int] = {}
         self.gradient_of: dict[int, int] = {}

@@ -14,39 +14,40 @@ import torch
 from torch import fx
 
 from . import torch_api
+from .absent_gradients import AbsentGradients, Retrace, full_backward
 from .blocks import tensors
+from .capture import Joint
 from .program import Program
-from .segments import tangents_needed
 from .traced_step import TracedStep
-from .unused_outputs import UnusedOutputs
 
 
 class Executable:
     """A program with what it takes to run it inside autograd.
 
-    ``differentiable[i]`` says whether the i-th tensor output takes a gradient.
+    ``differentiable[i]`` says whether the i-th tensor output takes a gradient, ``absent`` makes the backward
+    where some of those that do get none.
     """
 
-    def __init__(self, step: TracedStep, program: Program) -> None:
+    def __init__(self, step: TracedStep, program: Program, absent: AbsentGradients) -> None:
         joint = step.joint
-        self.program = program
+        self.program, self.absent = program, absent
+        self.backward = full_backward(program, joint)
         self.differentiable = tuple(
             joint.tangents[i] is not None for i, node in enumerate(joint.outputs) if isinstance(node, fx.Node)
         )
-        self.unused = UnusedOutputs(joint)
-        needed, every = tangents_needed(joint), frozenset(range(sum(t is not None for t in joint.tangents)))
-        self.needed_tangents = tuple(needed.get(node, every) for _, node in joint.gradients)
         later = {primal for part in program.parts[1:] for primal in part.primals}
         self.first_primals = tuple(place for place in range(len(joint.primals)) if place not in later)
         self.tangent_metas = tuple(tensors(node)[0] for node in joint.tangents if node is not None)
+        several = len(self.tangent_metas) > 1
+        self.kept_primals = tuple(range(len(joint.primals))) if several else program.backward_primals
         overwritten = {primal for primal, _ in joint.updates}
-        kept = {primal: place for place, primal in enumerate(program.backward_primals) if primal not in overwritten}
-        self.checked = tuple(tuple(kept[p] for p in part.reads if p in kept) for part in program.parts)
+        kept = set(program.backward_primals) - overwritten
+        self.checked = tuple(tuple(primal for primal in part.reads if primal in kept) for part in program.parts)
         self.names = tuple(primal.name for primal in joint.primals)
 
-    def __call__(self, primals: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def __call__(self, primals: list[torch.Tensor], retrace: Retrace) -> tuple[torch.Tensor, ...]:
         """Run the forward; the returned tensors carry the history that runs the backward."""
-        run = Run(self, primals)
+        run = Run(self, primals, retrace)
         token: torch.Tensor | None = None
         for number in range(len(self.program.parts) - 1, 0, -1):
             token = PartFunction.apply(run, number, token, *(primals[i] for i in self.program.parts[number].primals))
@@ -55,15 +56,14 @@ class Executable:
         return passed
 
     def complete(self, tangents: list[torch.Tensor | None]) -> None:
-        """Bring output gradients into the layout the graph was traced with; an unused output's is zero."""
+        """Bring output gradients into the layout the graph was traced with."""
         for place, traced in enumerate(self.tangent_metas):
             given = tangents[place]
-            if given is not None and given.stride() == traced.stride() and given.dtype == traced.dtype:
+            if given is None or (given.stride() == traced.stride() and given.dtype == traced.dtype):
                 continue
             with torch.no_grad():
-                device = traced.device if given is None else given.device
-                dense = torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=device)
-                tangents[place] = dense.zero_() if given is None else dense.copy_(given)
+                dense = torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=given.device)
+                tangents[place] = dense.copy_(given)
 
 
 class Run:
@@ -74,24 +74,26 @@ class Run:
     backward that is going on.
     """
 
-    def __init__(self, executable: Executable, primals: list[torch.Tensor]) -> None:
+    def __init__(self, executable: Executable, primals: list[torch.Tensor], retrace: Retrace) -> None:
         self.executable = executable
-        self.primals: list[torch.Tensor] = primals
-        self.versions: list[int] = []
+        self.given: list[torch.Tensor] = primals  # until the forward
+        self.retrace = retrace if len(executable.tangent_metas) > 1 else _never
+        self.primals: dict[int, torch.Tensor] = {}
+        self.versions: dict[int, int] = {}
         self.saved: list[Any] | None = None
         self.output_versions: list[int] = []
         self.tangents: list[torch.Tensor | None] | None = None
-        self.unused: frozenset[int] = frozenset()
+        self.backward = executable.backward
         self.going: Iterator[list[Any]] | None = None
 
     def forward(self) -> list[torch.Tensor]:
         """Run the generated forward and keep what the backward needs."""
-        program, primals = self.executable.program, self.primals
-        self.primals = []
+        program, primals = self.executable.program, self.given
+        self.given = []
         with torch_api.WithoutAutocast():  # the casts are calls of the program
             outputs, self.saved = program.forward(list(primals))
-        self.primals = [primals[i] for i in program.backward_primals]
-        self.versions = [torch_api.version_of(primal) for primal in self.primals]
+        self.primals = {i: primals[i] for i in self.executable.kept_primals}
+        self.versions = {i: torch_api.version_of(primals[i]) for i in program.backward_primals}
         self.output_versions = [torch_api.version_of(self.saved[i]) for i in program.saved_outputs]
         return outputs
 
@@ -107,29 +109,30 @@ class Run:
                 raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
         tangents, self.tangents = self.tangents, None
         assert tangents is not None
-        self.unused = frozenset(place for place, tangent in enumerate(tangents) if tangent is None)
-        self.executable.unused.check(self.unused)
+        missing = frozenset(place for place, tangent in enumerate(tangents) if tangent is None)
+        self.backward = self.executable.backward
+        if missing:
+            self.backward = self.executable.absent.backward(missing, self.retrace)
         self.executable.complete(tangents)
-        saved = list(self.saved) if torch_api.keeps_graph() else self.saved
-        if saved is self.saved:
+        saved = self.saved
+        if torch_api.keeps_graph():
+            saved = list(saved)
+        else:
             self.saved = None
-        self.going = self.executable.program.backward(list(self.primals), saved, tangents)
+        self.going = self.backward.begun(self.primals, saved, tangents)
 
     def part(self, number: int, next_node: Any) -> dict[int, torch.Tensor | None]:
         """Run one part of the backward: its gradients, by primal. The last one that autograd wants ends it."""
-        executable, part = self.executable, self.executable.program.parts[number]
         self._check_versions(number)
         assert self.going is not None
         with torch_api.WithoutAutocast():
             given = next(self.going)
         if next_node is None or not torch_api.is_wanted(next_node):
             self.going = None
-        needed = (executable.needed_tangents[place] for place in part.gradients)
-        # What only unused outputs depend on gets no gradient at all.
-        found = {
-            primal: None if tangents <= self.unused else gradient
-            for primal, gradient, tangents in zip(part.primals, given, needed, strict=True)
-        }
+        found = dict.fromkeys(
+            self.executable.program.parts[number].primals
+        )  # None: no output that has one depends on it
+        found.update(zip(self.backward.gradients[number], given, strict=True))
         given.clear()
         return found
 
@@ -139,11 +142,16 @@ class Run:
         for place in executable.checked[number]:
             now = torch_api.version_of(self.primals[place])
             if now != self.versions[place]:
-                name = executable.names[executable.program.backward_primals[place]]
+                name = executable.names[place]
                 raise RuntimeError(
                     f"{name} was modified in place after the forward, and its backward still needs it: "
                     f"version {now}, expected {self.versions[place]}"
                 )
+
+
+def _never(outputs: frozenset[int]) -> Joint:
+    """A step with one output does without it only where nothing runs."""
+    raise AssertionError(outputs)
 
 
 class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
