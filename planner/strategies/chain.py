@@ -27,7 +27,7 @@ from .min_cut import MinCut
 from .rerun_pruning import hold
 
 SPACINGS = (6, 20, 40, 80, 160, 320)
-_MOST_BLOCKS = 130
+_MOST_BLOCKS = 260
 _UNITS, _PRICE_UNITS = 2000, 500
 """Units of memory of the tables that plans come from, and of those that only tell the price of memory."""
 
