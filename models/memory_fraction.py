@@ -15,7 +15,6 @@ import argparse
 import gc
 import os
 import sys
-from pathlib import Path
 
 import torch
 from ogc_plan.adapters.pytorch import plan_of, within_budget
@@ -23,6 +22,7 @@ from ogc_plan.planner.errors import OgcPlanError, UsageError
 from ogc_plan.planner.units import format_nbytes
 from torch import Tensor, nn
 
+from .option_values import count, output_file
 from .result_record import write
 from .result_table import table
 from .step_meters import clear_gradients
@@ -55,7 +55,10 @@ def steps_run(module: nn.Module, arguments: tuple[Tensor, ...], steps: int) -> s
 def capped(arch: str, budget: str, headroom: str, steps: int) -> list[tuple[str, str]]:
     """Rows of the report: the cap, then what eager and the plan did under it. Needs a CUDA device."""
     if not torch.cuda.is_available():
-        raise UsageError("there is no CUDA device to cap", remedy="run it on a machine with an NVIDIA GPU")
+        raise UsageError(
+            f"--arch {arch} --budget {budget}: there is no CUDA device to cap",
+            remedy="run it on a machine with an NVIDIA GPU",
+        )
     entry = ZOO[arch]
     torch.manual_seed(0)
     with torch.device("cuda"):
@@ -83,13 +86,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--arch", choices=ZOO, default="resnet50")
     parser.add_argument("--budget", default="4GB", help="bytes for everything a step holds (default %(default)s)")
     parser.add_argument("--headroom", default="5%", help="of the budget, for the allocator (default %(default)s)")
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write, with a .md beside it")
+    parser.add_argument("--steps", type=count, default=3, help="of SGD under the cap (default %(default)s)")
+    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
     options = parser.parse_args(arguments)
     try:
         rows = capped(options.arch, options.budget, options.headroom, options.steps)
     except OgcPlanError as error:
-        print(error, file=sys.stderr)
+        remedy = f"; {error.remedy}" if error.remedy else ""
+        print(f"models.memory_fraction: {error}{remedy}", file=sys.stderr)
         return 2
     report = table(["run", "result"], [list(row) for row in rows])
     print(report)
