@@ -37,7 +37,10 @@ from .zoo import ZOO
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("planner/**/*.py", "adapters/pytorch/*.py", "models/networks/*.py")
-MODULES = ("measure", "search", "memory", "methods", "network", "published")
+MODULES = (
+    *(f"benchmark_{part}" for part in ("measure", "search", "memory", "methods", "network", "published")),
+    *("checkpoint_division", "predicted_time", "storage_meter", "training_alternatives"),
+)
 
 INTERRUPTED = 130
 Results = dict[str, dict[str, Any]]
@@ -63,7 +66,7 @@ def state(given: Sequence[str]) -> str:
     """A digest of everything that results depend on: options and code."""
     digest = hashlib.sha256(" ".join(given).encode())
     paths = {path for pattern in CODE for path in ROOT.glob(pattern)}
-    for path in sorted(paths | {ROOT / f"models/benchmark_{module}.py" for module in MODULES}):
+    for path in sorted(paths | {ROOT / f"models/{module}.py" for module in MODULES}):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 

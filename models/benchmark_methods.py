@@ -5,7 +5,6 @@ Each method changes a network's module for as long as its context lasts, and giv
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -16,36 +15,10 @@ from torch import Tensor, nn
 from torch._functorch import config as functorch_config
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
 
+from .checkpoint_division import blocks_of, chains_of, layers_of, segments_of, stages_of
 from .training_alternatives import keep_products
 
 Method = Callable[[nn.Module], AbstractContextManager[nn.Module]]
-CONTAINERS = (nn.Sequential, nn.ModuleList)
-
-
-def blocks_of(module: nn.Module) -> list[nn.Module]:
-    """The blocks a network is built of: what its containers list, and a container of plain layers as a whole."""
-    found: list[nn.Module] = []
-    for child in module.children():
-        parts = list(child.children())
-        if not parts:
-            continue
-        composite = any(next(part.children(), None) is not None for part in parts)
-        if isinstance(child, CONTAINERS) and composite:
-            found += blocks_of(child)
-        else:
-            found.append(child)
-    return found
-
-
-def chains_of(module: nn.Module) -> list[nn.Sequential]:
-    """The outermost Sequentials of a network, which is how `checkpoint_sequential` is used on it."""
-    found: list[nn.Sequential] = []
-    for child in module.children():
-        if isinstance(child, nn.Sequential):
-            found.append(child)
-        elif not isinstance(child, nn.ModuleList):
-            found += chains_of(child)
-    return [chain for chain in found if len(chain) > 1]
 
 
 @contextmanager
@@ -62,9 +35,22 @@ def _forwards(replaced: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
 
 @contextmanager
 def per_block(module: nn.Module, **options: Any) -> Iterator[nn.Module]:
-    """`torch.utils.checkpoint` around each block, not reentrant."""
+    """`torch.utils.checkpoint` around each block, not reentrant; a trunk of layers is taken stage by stage."""
     run = partial(checkpoint, use_reentrant=False, **options)
-    with _forwards({block: partial(run, block.forward) for block in blocks_of(module)}):
+
+    def checkpointed(block: nn.Module) -> Callable[..., Any]:
+        stages = stages_of(block)
+        if len(stages) == 1:
+            return partial(run, block.forward)
+
+        def forward(x: Tensor) -> Any:
+            for stage in stages:
+                x = run(nn.Sequential(*stage), x)
+            return x
+
+        return forward
+
+    with _forwards({block: checkpointed(block) for block in blocks_of(module)}):
         yield module
 
 
@@ -73,9 +59,8 @@ def sequential(module: nn.Module) -> Iterator[nn.Module]:
     """`checkpoint_sequential` with about sqrt(n) segments on every outermost Sequential of n layers."""
 
     def split(chain: nn.Sequential) -> Callable[[Tensor], Tensor]:
-        layers = [layer for part in chain for layer in (part if isinstance(part, nn.Sequential) else [part])]
-        segments = max(1, round(math.sqrt(len(layers))))
-        return partial(checkpoint_sequential, layers, segments, use_reentrant=False)
+        segments = [nn.Sequential(*part) for part in segments_of(layers_of(chain))]
+        return partial(checkpoint_sequential, segments, len(segments), use_reentrant=False)
 
     with _forwards({chain: split(chain) for chain in chains_of(module)}):
         yield module

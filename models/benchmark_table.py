@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from .benchmark_alternatives import alternatives, reason
 from .benchmark_measure import MATCHED_MEMORY, MATCHED_TIME, MINIMUM, STRATEGY, STRATEGY_MEMORY, STRATEGY_TIME
 from .benchmark_network import Place
 from .benchmark_published import MIB, published_at
+from .benchmark_rows import Row, cut, overhead, rows_of
 from .result_table import table
 
 _UNDIVIDED = 0.05
 """A cut below this is none: the strategy found no place to divide the network."""
 
 Results = dict[str, dict[str, Any]]
-Row = dict[str, Any]
 
 COLUMNS = (
     "method", "activation_nbytes", "total_nbytes", "protocol_nbytes", "allocated_nbytes", "reserved_nbytes", "seconds",
-    "predicted_s", "overhead", "bound", "plan_nbytes", "plan_s", "gradient_difference", "error",
+    "predicted_s", "calls_s", "overhead", "bound", "plan_nbytes", "plan_s", "gradient_difference", "error",
 )  # fmt: skip
 
 
@@ -34,26 +35,10 @@ def csv_rows(results: Results) -> list[Row]:
                 known = {"published_mib": published.plain_mib, "published_s": published.plain_s}
             elif published is not None and row.get("method") == STRATEGY:
                 known = {"published_mib": published.ogc_mib, "published_s": published.ogc_s}
+            cells["error"] = reason(row["error"]) if row.get("error") else None
             line = {"network": name, "input": entry.get("input"), "ops": entry.get("ops"), **cells, **known}
             found.append({key: "" if value is None else value for key, value in line.items()})
     return found
-
-
-def rows_of(entry: dict[str, Any]) -> dict[str, Row]:
-    """The rows of a network that have a result, by method."""
-    return {row["method"]: row for row in entry.get("rows", []) if not row.get("error")}
-
-
-def overhead(row: Row, plain: Row) -> float:
-    """The time that a row adds, measured where both were, else predicted."""
-    if row.get("seconds") and plain.get("seconds"):
-        return float(row["seconds"] / plain["seconds"] - 1)
-    return float(row["overhead"])
-
-
-def cut(row: Row, plain: Row, quantity: str = "activation_nbytes") -> float:
-    """The share of plain training's memory that a row saves."""
-    return 1 - float(row[quantity]) / float(plain[quantity])
 
 
 def _percent(value: float | None, digits: int = 0) -> str:
@@ -206,34 +191,6 @@ def in_mib(results: Results) -> str:
     return table(header, lines)
 
 
-def alternatives(results: Results) -> str:
-    """What PyTorch itself offers: memory saved, time where it was measured, or how it fails."""
-    names = list(dict.fromkeys(
-        row["method"] for _, entry in _finished(results) for row in entry["rows"]
-        if not row["method"].startswith(("plain", "ours", STRATEGY))
-    ))  # fmt: skip
-    if not names:
-        return ""
-    lines = []
-    for name, entry in _finished(results):
-        rows = {row["method"]: row for row in entry["rows"]}
-        lines.append([name, *(_alternative(rows.get(method), rows["plain"]) for method in names)])
-    return table(["network: cut", *names], lines)
-
-
-def _alternative(row: Row | None, plain: Row) -> str:
-    if row is None:
-        return "-"
-    if row.get("error"):
-        return f"fails: {row['error']}"
-    words = _percent(cut(row, plain), 1)
-    if row.get("seconds"):
-        words += f" / {_percent(overhead(row, plain), 1)}"
-    if row.get("gradient_difference"):
-        words += f", gradients differ by {row['gradient_difference']:.0e}"
-    return words
-
-
 def page(results: Results, place: Place) -> str:
     """Everything, as Markdown."""
     finished = dict(_finished(results))
@@ -256,8 +213,7 @@ def page(results: Results, place: Place) -> str:
         "is there before. As published: gradients there before the step, inputs made inside it, less what stands "
         "before and after. Plan s: wall seconds of the slowest plan, beside whatever else the machine did.",
         in_mib(results),
-        "What PyTorch offers, by the same meter:",
-        alternatives(results),
+        alternatives(finished, predicted=place.fake),
         "\n".join(f"- {name} failed: {why}" for name, why in failures(results).items()),
     ]
     return "\n\n".join(part for part in parts if part)

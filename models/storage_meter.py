@@ -163,6 +163,10 @@ class _Loss(torch.autograd.Function):
         return torch.ones(shape, dtype=dtype, device=device)
 
 
+LOSS_NBYTES = 8
+"""What `training_step` holds of a float32 output's loss and its gradient, which no plan of the module contains."""
+
+
 def training_step(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     """One eager forward and backward; returns the output, which the caller thus holds to the end.
 

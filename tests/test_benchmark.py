@@ -33,17 +33,18 @@ from models.benchmark_measure import (
 )
 from models.benchmark_measure import benchmark as benchmarked
 from models.benchmark_memory import by_statistics, gradient_difference, measure
-from models.benchmark_methods import blocks_of, chains_of, methods
+from models.benchmark_methods import methods
 from models.benchmark_network import FAKE, Network, Place, without_dropout
 from models.benchmark_published import PUBLISHED, Published, published_at
+from models.benchmark_rows import rows_of
 from models.benchmark_search import Tradeoff, strategy
-from models.benchmark_table import as_published, failures, page, rows_of, verdict
+from models.benchmark_table import as_published, failures, page, verdict
+from models.checkpoint_division import blocks_of, chains_of
 from models.option_values import device
+from models.storage_meter import LOSS_NBYTES
 from models.zoo import ZOO, Entry
 from tests.refused_lines import refused
 
-LOSS_NBYTES = 8
-"""A scalar loss and its gradient, which the meter sees and a plan of the module does not contain."""
 PREDICTED = Place(FAKE, "rtx2080ti")
 MEASURED = Place("cpu", "rtx2080ti")
 SETTINGS = Settings(steps=2, warm_up=1, solves=2)
@@ -223,7 +224,7 @@ class TestMethods:
             def forward(self, x: Tensor) -> Tensor:
                 raise RuntimeError("not here\nin two lines")
 
-        assert row("any", fake, SETTINGS, Fails()) == {"method": "any", "error": "RuntimeError: not here"}
+        assert row("any", fake, SETTINGS, Fails()) == {"method": "any", "error": "RuntimeError: not here in two lines"}
 
 
 def all_methods(of: Network) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from models.benchmark_measure import MATCHED_MEMORY, MATCHED_TIME, STRATEGY, STRATEGY_MEMORY
 from models.benchmark_published import PUBLISHED
-from models.benchmark_table import cut, overhead, rows_of
+from models.benchmark_rows import cut, overhead, rows_of
 
 RESULTS = Path(__file__).parent.parent / "models" / "results"
 NETWORKS: dict[str, Any] = json.loads((RESULTS / "benchmark.json").read_text())["networks"]

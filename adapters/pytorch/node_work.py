@@ -10,7 +10,7 @@ from torch import fx
 from torch.utils.flop_counter import flop_registry
 
 from .blocks import tensors
-from .torch_api import OpOverload, pytree, storage_key
+from .torch_api import OpOverload, pytree, schema_of, storage_key
 
 aten = torch.ops.aten
 
@@ -62,16 +62,40 @@ def work_of(node: fx.Node) -> NodeWork:
     """The work of one call; none for views, for elements taken from a tuple and for uninitialized memory."""
     if not isinstance(node.target, OpOverload):
         return _NOTHING
-    op = node.target.overloadpacket
-    outputs = tensors(node)
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("val"))
     given = [tensor for argument in node.all_input_nodes for tensor in tensors(argument)]
+    return _work(node.target, args, kwargs, given, tensors(node), node.meta.get("val"))
+
+
+def work_of_call(target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> NodeWork:
+    """The work of a call that was made: what `work_of` says of its node, and of a call that writes to its arguments.
+
+    Tensors may be fake ones, as a dispatch mode sees them.
+    """
+    given = {id(leaf): leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+    outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    return _work(target, args, kwargs, list(given.values()), outputs, result)
+
+
+def _work(
+    target: OpOverload,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    given: list[torch.Tensor],
+    outputs: list[torch.Tensor],
+    result: Any,
+) -> NodeWork:
+    op = target.overloadpacket
     known = {storage_key(tensor) for tensor in given}
-    if op in _UNINITIALIZED or all(storage_key(tensor) in known for tensor in outputs):
+    views = not schema_of(target).is_mutable and all(storage_key(tensor) in known for tensor in outputs)
+    if op in _UNINITIALIZED or views:
         return _NOTHING
     floating = [tensor for tensor in outputs if tensor.is_floating_point()]
-    kernels = sum(node.args[10]) if op is aten.convolution_backward else 1
+    kernels = sum(args[10]) if op is aten.convolution_backward else 1
     traffic = _read_nbytes(op, given, outputs) + sum(_nbytes(tensor) for tensor in outputs)
-    return NodeWork(_flops(node, op), traffic, kernels, bool(floating) and floating[0].element_size() <= 2)
+    return NodeWork(
+        _flops(op, args, kwargs, result), traffic, kernels, bool(floating) and floating[0].element_size() <= 2
+    )
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
@@ -89,8 +113,7 @@ def _read_nbytes(op: Any, given: list[torch.Tensor], outputs: list[torch.Tensor]
     return first + others
 
 
-def _flops(node: fx.Node, op: Any) -> int:
-    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("val"))
+def _flops(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     if op is aten.convolution_backward:
         # Each gradient costs what the forward costs. PyTorch's own formula forgets the groups of the weight's.
         gradient, *operands = args[:3]
@@ -106,7 +129,7 @@ def _flops(node: fx.Node, op: Any) -> int:
         op = aten._scaled_dot_product_flash_attention_backward
     if op not in flop_registry:
         return 0
-    return int(flop_registry[op](*args, **kwargs, out_val=node.meta["val"]))
+    return int(flop_registry[op](*args, **kwargs, out_val=result))
 
 
 def _recurrent_flops(args: tuple[Any, ...]) -> int:
