@@ -199,7 +199,12 @@ def model_options() -> Callable[[Command], Command]:
             click.option("--profile", metavar="FILE", help="Measured times and workspace for an annotated file."),
             click.option("--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient."),
             click.option("--optimizer", metavar="NAME", help="Count its states: sgd, momentum, adam, adamw."),
-            click.option("--grad-accumulation", is_flag=True, help="Keep a second set of parameter gradients."),
+            click.option(
+                "--grad-accumulation",
+                is_flag=True,
+                help="Gradients are there already: keep a second full set. New ones go where annotations end them, "
+                "in a bare file at the end of the step.",
+            ),
             click.option("--ignore-annotations", is_flag=True, help="Plan the bare ONNX graph of an annotated file."),
             click.option(
                 "--charge-unknown", is_flag=True, help="Plan unknown ops too, with all inputs and outputs charged."

@@ -100,7 +100,8 @@ class Annotation:
 def dumps(annotation: Annotation) -> str:
     """The annotation as one line of JSON in ASCII; equal annotations give equal text.
 
-    What a plan's options decide is left out: optimizer and accumulated gradient bytes. So are the
+    What a plan's options decide is left out: optimizer and accumulated gradient bytes. The gradients that
+    backwards end are there, for plans of steps that accumulate. Left out are the
     fingerprint, the ops' indices in a forward graph and the positions of gradient edges.
     """
     graph = annotation.graph
@@ -137,7 +138,7 @@ def fingerprint(graph: TrainingGraph) -> str:
     """SHA-256 over names, sizes and structure of a training graph.
 
     Costs, tensor aliases, assumptions and what a plan's options decide (optimizer and accumulated
-    gradient bytes) do not count.
+    gradient bytes, which gradients backwards end) do not count.
     """
     fields = [
         [getattr(graph.stationary, key) for key in _FIXED],
@@ -147,21 +148,23 @@ def fingerprint(graph: TrainingGraph) -> str:
         graph.seeds,
         [
             [op.name, op.op_type, op.reads, op.writes, _backward_lists(op.backward), op.random_state_nbytes, op.once]
-            for op in graph.ops
+            for op in graph.without_ends().ops
         ],
     ]
     return hashlib.sha256(json.dumps(fields, separators=(",", ":")).encode()).hexdigest()
 
 
 def _backward_lists(backward: BackwardOp | None) -> list[Any] | None:
-    """[reads, takes, [[gradient, alias or null]], [[result, [operands]]]]."""
+    """[reads, takes, [[gradient, alias or null]], [[result, [operands]]]], and what it ends where there is any."""
     if backward is None:
         return None
+    ends = [list(backward.ends)] if backward.ends else []
     return [
         list(backward.reads),
         list(backward.takes),
         [[edge.gradient, edge.alias_of] for edge in backward.gives],
         [[total.result, list(total.operands)] for total in backward.sums],
+        *ends,
     ]
 
 
@@ -293,9 +296,9 @@ def _op(row: list[Any], where: str, storages: int, gradients: int) -> tuple[Trai
 
 
 def _backward(value: object, where: str, storages: int, gradients: int) -> BackwardOp:
-    if not isinstance(value, list) or len(value) != 4:
-        _fail(f"{where} is not a list of 4 entries")
-    reads, takes, gives, sums = value
+    if not isinstance(value, list) or len(value) not in (4, 5):
+        _fail(f"{where} is not a list of 4 or 5 entries")
+    reads, takes, gives, sums = value[:4]
     edges = []
     for gradient, alias in _pairs(gives, f"{where} gives"):
         shared = None if alias is None else _indices([alias], f"{where} gives", gradients)[0]
@@ -309,6 +312,7 @@ def _backward(value: object, where: str, storages: int, gradients: int) -> Backw
         _indices(takes, f"{where} takes", gradients),
         tuple(edges),
         tuple(totals),
+        _indices(value[4], f"{where} ends", gradients) if len(value) == 5 else (),
     )
 
 

@@ -2,8 +2,9 @@
 
 Backwards are bits of integers: ``before[i]`` must precede the backward of op i, ``after[i]`` must follow it.
 A gradient is surely there when a contributor must precede, and surely not released when a user, or another
-contributor, must follow. Its memory is a block of its own, or that of a gradient whose memory its only
-contribution shares; a block is counted once, whoever shares it.
+contributor, must follow; one that goes when it has been added up, when any of the backwards that it waits for must.
+Its memory is a block of its own, or that of a gradient whose memory its only contribution shares; a block is
+counted once, whoever shares it.
 """
 
 from __future__ import annotations
@@ -25,12 +26,19 @@ class GradientLife:
     """One gradient: (op, block the contribution shares or -1) of each contribution, and the ops that use it.
 
     ``block`` is the gradient that owns the memory once all contributions are there, itself or one it shares with.
+    ``enders`` are the ops whose backwards end it: it goes after the last of them, its makers and its users.
     """
 
     block: int
     makers: list[tuple[int, int]] = field(default_factory=list)
     users: list[int] = field(default_factory=list)
     seeded: bool = False
+    enders: list[int] = field(default_factory=list)
+
+    @property
+    def touching(self) -> list[int]:
+        """The ops whose backwards make, use or end it."""
+        return [*(maker for maker, _ in self.makers), *self.users, *self.enders]
 
 
 def gradient_lives(graph: TrainingGraph) -> list[GradientLife]:
@@ -54,22 +62,25 @@ def gradient_lives(graph: TrainingGraph) -> list[GradientLife]:
             lives[total.result].makers.append((index, -1))
             for gradient in total.operands:
                 lives[gradient].users.append(index)
+        for gradient in backward.ends:
+            lives[gradient].enders.append(index)
     return lives
 
 
-def gradient_tokens(graph: TrainingGraph) -> list[tuple[int, list[int], bool]]:
-    """(bytes, backwards that touch it, whether the caller hands it in) of each gradient that is no parameter's.
+def gradient_tokens(graph: TrainingGraph, *, parameters: bool) -> list[tuple[int, list[int], bool]]:
+    """(bytes, backwards that touch it, whether the caller hands it in) of each gradient that goes in the step.
 
-    It is alive from the first of these backwards, or from the start, to the last, whatever the order.
+    It is alive from the first of these backwards, or from the start, to the last, whatever the order. Those of
+    ``parameters`` are among them where they are counted and a backward ends them.
     """
     lives = gradient_lives(graph)
     sharing: list[list[int]] = [[] for _ in graph.gradients]
     for life in lives:
-        sharing[life.block] += [*(maker for maker, _ in life.makers), *life.users]
+        sharing[life.block] += life.touching
     return [
         (entry.nbytes, sharing[gradient], lives[gradient].seeded)
         for gradient, entry in enumerate(graph.gradients)
-        if not entry.parameter
+        if not entry.parameter or (parameters and lives[gradient].enders)
     ]
 
 
@@ -96,7 +107,11 @@ class GradientLives:
         """Add the backwards during which a gradient is surely alive to those of its block."""
         life, entry = self.lives[gradient], self.graph.gradients[gradient]
         used = used_later = 0
-        if entry.parameter or not life.users:
+        if life.enders:  # until the end of the last of these backwards
+            for index in life.touching:
+                used |= self.before[index] | 1 << index
+            used_later = used
+        elif entry.parameter or not life.users:
             used = used_later = self.everywhere
         for index in life.users:
             used |= self.before[index] | 1 << index

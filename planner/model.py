@@ -207,7 +207,8 @@ def from_annotation(
     """A model planned from what an adapter knows of its training step; no file is needed.
 
     ``name`` stands for the file in plans and reports, ``producer`` is the framework unless given.
-    The optimizer's state and accumulated gradients count per byte of the parameters' gradients.
+    The optimizer's state and accumulated gradients count per byte of the parameters' gradients. In a step that
+    accumulates, new gradients go where the annotation ends them; otherwise they live to the end of the step.
     ``device`` and ``profile`` as in `load_model`. Raises UsageError for an unknown device or optimizer, for both
     a device and a profile, and for a profile of another graph, and ValueError
     for an annotation that contradicts itself (`annotations.loads` never returns one).
@@ -228,7 +229,7 @@ def from_annotation(
     graph.validate()
     trained = graph.parameter_gradient_nbytes
     training = replace(
-        graph,
+        graph if grad_accumulation else graph.without_ends(),
         stationary=with_options(graph.stationary, trained, optimizer, grad_accumulation),
         aliases=graph.aliases or tuple((storage.name,) for storage in graph.storages),
         fingerprint=fingerprint(graph),

@@ -132,6 +132,7 @@ def _read_backward(part: _Reader, storage_of: dict[str, int], gradient_of: dict[
         gradients(part.strings("takes")),
         tuple(edges),
         tuple(sums),
+        gradients(part.strings("ends")) if "ends" in part.data else (),
     )
 
 

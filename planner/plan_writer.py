@@ -37,6 +37,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
                 for e in op.backward.gives
             ],
             "sums": [[gradients[t.result], [gradients[g] for g in t.operands]] for t in op.backward.sums],
+            **({"ends": [gradients[g] for g in op.backward.ends]} if op.backward.ends else {}),
         }
         ops.append(
             {

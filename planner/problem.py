@@ -130,7 +130,8 @@ def gradient_memory(
 
     Walks the backward once and follows every gradient block from its allocation to the step that
     releases its last alias. A fan-in sum, implicit or spelled out, holds its operands and the result for
-    a moment. Under Scope.ACTIVATIONS the block that ends up as a parameter's gradient is not counted.
+    a moment. Under Scope.ACTIVATIONS the block that ends up as a parameter's gradient is not counted. A
+    parameter's gradient that a backward ends goes after the last backward that touches it.
     """
     remaining = [0] * len(graph.gradients)
     last_use: dict[int, tuple[int, int]] = {}  # gradient -> position in the order, 0 for takes or 1 + number of the sum
@@ -142,6 +143,7 @@ def gradient_memory(
         last_use.update((gradient, (position, 0)) for gradient in backward.takes)
         for number, summed in enumerate(backward.sums, start=1):
             last_use.update((gradient, (position, number)) for gradient in summed.operands)
+    ending = _ending(graph, order)
     lasting = {gradient for gradient, entry in enumerate(graph.gradients) if entry.parameter}
     sizes: list[int] = []  # one entry per gradient block
     users: list[int] = []
@@ -201,7 +203,28 @@ def gradient_memory(
             peak = max(peak, alive)
             end(summed.operands, (position, number))
         during.append(peak)
+        for gradient in ending.get(position, ()):
+            if gradient in block:
+                release(block.pop(gradient))
     return np.array(during, dtype=np.int64), np.array(between, dtype=np.int64)
+
+
+def _ending(graph: TrainingGraph, order: tuple[int, ...]) -> dict[int, list[int]]:
+    """Position in the order -> gradients of parameters that go after the backward there."""
+    last: dict[int, int] = {}
+    ended: dict[int, None] = {}
+    for position, index in enumerate(order):
+        backward = graph.ops[index].backward
+        assert backward is not None
+        ended |= dict.fromkeys(backward.ends)
+        last |= dict.fromkeys((edge.gradient for edge in backward.gives), position)
+        last |= dict.fromkeys((*backward.takes, *backward.ends), position)
+        for total in backward.sums:
+            last |= dict.fromkeys((total.result, *total.operands), position)
+    found: dict[int, list[int]] = {}
+    for gradient in ended:
+        found.setdefault(last[gradient], []).append(gradient)
+    return found
 
 
 def backward_workspace_nbytes(cost: OpCost, scope: Scope) -> int:

@@ -7,11 +7,12 @@ where they act; README.md, "What is counted", has them in words.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from .errors import PlanMismatchError
 from .schedule import Schedule, Step, StepKind
-from .training import GradientSum, OpCost, TrainingGraph
+from .training import BackwardOp, GradientSum, OpCost, TrainingGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,11 @@ class Timeline:
 
 @dataclass(slots=True)
 class _Block:
-    """A gradient's memory: its size and how many refer to it."""
+    """A gradient's memory: its size, how many refer to it, and whether it is a parameter's finished gradient."""
 
     nbytes: int
     references: int = 0
+    finished: bool = False
 
 
 class _Replay:
@@ -66,6 +68,9 @@ class _Replay:
                 self.missing[gradient] += 1
             for gradient in (*backward.takes, *(g for total in backward.sums for g in total.operands)):
                 self.takers[gradient] += 1
+        ended = {gradient for op in graph.ops if op.backward for gradient in op.backward.ends}
+        self.touched = [_touched(op.backward) & ended if op.backward else set[int]() for op in graph.ops]
+        self.unfinished = Counter(gradient for touched in self.touched for gradient in touched)
         self.seeded = False
         self.peak = 0
         self.activation_peak = 0
@@ -144,13 +149,14 @@ class _Replay:
             total.references += 1
             last = not self.missing[gradient] and all(other != gradient for other, _ in contributions)
             if last and self.graph.gradients[gradient].parameter:
-                self.finished_nbytes += total.nbytes
+                self.finished(total)
             self.mark()
             self.drop(contribution)
             self.drop(present)
             self.blocks[gradient] = total
         for summed in backward.sums:
             self.add_up(position, step, summed)
+        self.end(step.index)
         self.done.add(step.index)
         return cost.backward_ns
 
@@ -163,7 +169,7 @@ class _Replay:
         total = self.blocks[summed.result] = self.block(summed.result)
         total.references = 1
         if self.graph.gradients[summed.result].parameter:
-            self.finished_nbytes += total.nbytes
+            self.finished(total)
         self.mark()
         for operand in summed.operands:
             self.release(operand)
@@ -194,7 +200,18 @@ class _Replay:
         for gradient, block in contributions:
             alone = sum(other == gradient for other, _ in contributions) == 1 and gradient not in self.blocks
             if self.graph.gradients[gradient].parameter and alone and not self.missing[gradient]:
-                self.finished_nbytes += block.nbytes
+                self.finished(block)
+
+    def finished(self, block: _Block) -> None:
+        block.finished = True
+        self.finished_nbytes += block.nbytes
+
+    def end(self, index: int) -> None:
+        """Parameters' gradients that wait for no other backward than this one are added up and go."""
+        for gradient in self.touched[index]:
+            self.unfinished[gradient] -= 1
+            if not self.unfinished[gradient] and gradient in self.blocks:
+                self.drop(self.blocks.pop(gradient))
 
     def release(self, gradient: int) -> None:
         """One taker is done; the last one lets the gradient go, unless it is a parameter's."""
@@ -206,6 +223,7 @@ class _Replay:
         block.references -= 1
         if block.references == 0:
             self.held -= block.nbytes
+            self.finished_nbytes -= block.nbytes if block.finished else 0
 
     def free(self, position: int, step: Step) -> None:
         if step.random_state:
@@ -220,6 +238,12 @@ class _Replay:
             raise self.fail(position, "frees a model output, which the caller still holds", step)
         self.live.discard(step.index)
         self.held -= self.graph.storages[step.index].nbytes
+
+
+def _touched(backward: BackwardOp) -> set[int]:
+    """The gradients that a backward makes, uses or ends."""
+    summed = (gradient for total in backward.sums for gradient in (total.result, *total.operands))
+    return {*(edge.gradient for edge in backward.gives), *backward.takes, *summed, *backward.ends}
 
 
 def simulate(graph: TrainingGraph, costs: tuple[OpCost, ...], schedule: Schedule) -> Timeline:

@@ -8,7 +8,7 @@ optimizer state are `Stationary`. Bytes everywhere; indices refer to the tuples 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .graph import Storage
 
@@ -21,8 +21,8 @@ class Gradient:
     """A gradient buffer of one tensor (bijective views of it share the buffer).
 
     It lives until the last backward that takes it or adds it to a sum has done so; one that nothing
-    takes lives to the end, as do a parameter's. ``parameter`` marks the gradients that end up as a
-    parameter's, which a budget on activations does not count.
+    takes lives to the end, as do a parameter's unless a backward ends them. ``parameter`` marks the gradients
+    that end up as a parameter's, which a budget on activations does not count.
     """
 
     name: str
@@ -63,12 +63,17 @@ class BackwardOp:
 
     In this order: every given gradient is allocated, with the workspace on top; the taken ones are
     released (a gradient that several ops take, with the last of them); then the sums run one by one.
+
+    ``ends`` are gradients of parameters that the runtime adds into those that are there already once this
+    backward has run, and all others that end, make, take or add up the same gradient, in whatever order they
+    run. Only a step that accumulates has any.
     """
 
     reads: tuple[int, ...] = ()
     takes: tuple[int, ...] = ()
     gives: tuple[GradientEdge, ...] = ()
     sums: tuple[GradientSum, ...] = ()
+    ends: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,14 @@ class TrainingGraph:
     def parameter_gradient_nbytes(self) -> int:
         """Bytes of one full set of parameter gradients."""
         return sum(gradient.nbytes for gradient in self.gradients if gradient.parameter)
+
+    def without_ends(self) -> TrainingGraph:
+        """The same step where the parameters' gradients live to its end."""
+        ops = (
+            op if op.backward is None or not op.backward.ends else replace(op, backward=replace(op.backward, ends=()))
+            for op in self.ops
+        )
+        return replace(self, ops=tuple(ops))
 
     @property
     def producer(self) -> tuple[int, ...]:
@@ -204,6 +217,9 @@ class TrainingGraph:
         missing += summed
         for name, backward in backwards:
             where, taken = f"the backward of {name!r}", set(backward.takes)
+            for gradient in backward.ends:
+                if not self.gradients[gradient].parameter:
+                    raise ValueError(f"{where} ends {self.gradients[gradient].name!r}, which is no parameter's")
             for gradient in backward.takes:
                 if missing[gradient]:
                     raise ValueError(f"{where} takes {self.gradients[gradient].name!r} before it is complete")

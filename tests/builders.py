@@ -286,6 +286,20 @@ def as_an_adapter_sees_it(rng: Random, graph: TrainingGraph) -> TrainingGraph:
     return replace(graph, ops=tuple(ops), gradients=tuple(gradients))
 
 
+def ending(rng: Random, graph: TrainingGraph, share: float = 0.7) -> TrainingGraph:
+    """The graph of a step that accumulates: ``share`` of the parameters' gradients end, each with up to three ops."""
+    ends: list[list[int]] = [[] for _ in graph.ops]
+    for gradient, entry in enumerate(graph.gradients):
+        if entry.parameter and graph.backward_order and rng.random() < share:
+            for index in rng.sample(graph.backward_order, min(len(graph.backward_order), rng.choice((1, 1, 1, 2, 3)))):
+                ends[index].append(gradient)
+    ops = (
+        replace(op, backward=op.backward and replace(op.backward, ends=tuple(gone)))
+        for op, gone in zip(graph.ops, ends, strict=True)
+    )
+    return replace(graph, ops=tuple(ops))
+
+
 def _makes(gives: list[GradientEdge], sums: list[GradientSum], gradient: int) -> bool:
     return any(edge.gradient == gradient for edge in gives) or any(total.result == gradient for total in sums)
 
@@ -306,8 +320,12 @@ def random_graph(rng: Random, op_count: int, *, sizes: tuple[int, ...] | None = 
     graph = grower.finish()
     if rng.random() < 0.5:
         graph = as_an_adapter_sees_it(rng, graph)
+    costs = random_costs(rng, graph, max_workspace_nbytes=max(grower.sizes))
+    own = Random(100 * op_count + len(graph.gradients))  # the caller's draws are those without ends
+    if own.random() < 0.5:
+        graph = ending(own, graph)
     graph.validate()
-    return graph, random_costs(rng, graph, max_workspace_nbytes=max(grower.sizes))
+    return graph, costs
 
 
 def random_costs(rng: Random, graph: TrainingGraph, *, max_workspace_nbytes: int = 0) -> Costs:

@@ -164,7 +164,8 @@ def _gradient_rows(
 
     A gradient is a row of *terms*: what the caller hands in, and one per contribution. Term 0 is the
     first value; every further term is added to the value so far and gives the next value. A gradient
-    that a sum spelled out makes is one row. What is last taken or added up dies there, a parameter's never.
+    that a sum spelled out makes is one row. What is last taken or added up dies there, a parameter's only where
+    it ends.
     """
     end = ticks[-1].stop
     forwards = [n for n, step in enumerate(steps) if step.kind is StepKind.FORWARD]
@@ -186,8 +187,12 @@ def _gradient_rows(
         for summed, tick in zip(spelled_out, range(ticks[number].stop - 1 - len(spelled_out), end), strict=False):
             made[summed.result] = tick
             taken.update((gradient, tick + 1) for gradient in summed.operands)
+    ended = {gradient for number in backwards for gradient in _backward(graph, steps[number]).ends}
     for gradient, kept in enumerate(graph.gradients):
-        if kept.parameter:
+        if gradient in ended:  # until all is done in the last backward that has to do with it
+            touching = [number for number in backwards if _touches(_backward(graph, steps[number]), gradient)]
+            taken[gradient] = ticks[touching[-1]].stop - 1
+        elif kept.parameter:
             taken[gradient] = end
 
     rows: list[_Row] = []
@@ -238,6 +243,12 @@ def _backward(graph: TrainingGraph, step: Step) -> BackwardOp:
     backward = graph.ops[step.index].backward
     assert backward is not None
     return backward
+
+
+def _touches(backward: BackwardOp, gradient: int) -> bool:
+    given = any(edge.gradient == gradient for edge in backward.gives)
+    summed = any(gradient in (total.result, *total.operands) for total in backward.sums)
+    return given or summed or gradient in (*backward.takes, *backward.ends)
 
 
 def _sum_tick(ticks: list[range], sums: dict[tuple[int, int], int], which: tuple[int, int]) -> int:

@@ -22,7 +22,7 @@ from ogc_plan.planner.schedule import StepKind
 from tests.plan_fixtures import FIXTURES, FOLDER
 
 SCHEMA = Path(plan_writer.__file__).with_name("plan.schema.json")
-SCHEMA_SHA256 = "f6db9564f8fb6d7501c27ce3e48f60abe6479abc76071c73fb377c10282c90f8"
+SCHEMA_SHA256 = "bd11825613c3121451f7ed87938da106bad0359871f5c978952b81df41086b27"
 PLANS = pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.name)
 
 

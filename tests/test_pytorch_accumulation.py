@@ -5,16 +5,36 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from ogc_plan.adapters.pytorch import gradient_parts, predict
-from ogc_plan.adapters.pytorch.gradient_parts import Part
+from ogc_plan.adapters.pytorch import bind, export, gradient_groups, gradient_parts, plan_of, predict
+from ogc_plan.adapters.pytorch.annotate import annotate
+from ogc_plan.adapters.pytorch.capture import capture
+from ogc_plan.adapters.pytorch.gradient_parts import Part, accumulating_nbytes
+from ogc_plan.adapters.pytorch.traced_step import TracedStep
+from ogc_plan.planner import pipeline
+from ogc_plan.planner.errors import PlanMismatchError
+from ogc_plan.planner.model import from_annotation, load_model
+from ogc_plan.planner.problem import Scope, build_problem
+from ogc_plan.planner.schedule import StepKind, lower
+from ogc_plan.planner.simulate import simulate
+from ogc_plan.planner.solution import Decisions
+from ogc_plan.planner.strategies.evaluate import Evaluator
+from ogc_plan.planner.strategies.labels import Label
+from ogc_plan.planner.strategies.orders import Orders, ordered, restored
+from ogc_plan.planner.training import OpCost, TrainingGraph
 from torch import Tensor, nn
 
 from models.step_meters import by_storages
 from models.storage_meter import StorageMeter
+from tests.legal_orders import random_orders
 from tests.torch_training import bits, planned
 
 WIDTH, DEPTH = 48, 8
@@ -50,6 +70,38 @@ class ReadBefore(nn.Module):
         return self.last(x).square().sum()
 
 
+class Branches(nn.Module):
+    """Branches of unequal depth whose backwards may run in several orders; one of them has two gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.leave = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)
+        self.branches = nn.ModuleList(
+            nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(depth)))
+            for depth in (1, 3, 2)
+        )
+        self.scale = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.enter(x))
+        found = [branch(x * self.scale) for branch in self.branches]
+        weights = torch.softmax(torch.cat([self.leave(y) for y in found], dim=1), dim=1)
+        joined = torch.stack(found, dim=2) * weights[:, None]
+        return joined.sum(2).square().sum() + (x.detach() * self.leave.weight).sum()
+
+
+class Apart(nn.Module):
+    """What a layer makes is read by one that gives it no gradient; its backward may come after that one's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.first, self.apart, self.last = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(torch.tanh(self.enter(x)))
+        return self.apart(torch.tanh(x.detach())).square().sum() + self.last(torch.tanh(x)).square().sum()
+
+
 KINDS: dict[str, dict[str, bool]] = {"plain": {}, "tied": {"tied": True}, "frozen": {"frozen": True}}
 OF_EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 
@@ -57,7 +109,7 @@ OF_EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts in a network as small as these."""
-    monkeypatch.setattr(gradient_parts, "LEAST_NBYTES", 0)
+    monkeypatch.setattr(gradient_groups, "LEAST_NBYTES", 0)
 
 
 def pair(kind: str = "plain", budget: str = "min", x: Tensor = X) -> tuple[nn.Module, nn.Module]:
@@ -69,7 +121,7 @@ def pair(kind: str = "plain", budget: str = "min", x: Tensor = X) -> tuple[nn.Mo
 
 def in_one_part(monkeypatch: pytest.MonkeyPatch, kind: str = "plain", budget: str = "min") -> nn.Module:
     with monkeypatch.context() as patch:
-        patch.setattr(gradient_parts, "LEAST_NBYTES", 2**40)
+        patch.setattr(gradient_groups, "LEAST_NBYTES", 2**40)
         return pair(kind, budget)[1]
 
 
@@ -122,7 +174,7 @@ class TestParts:
         assert 0 in parts_of(trained)[-1].primals
 
     def test_one_that_is_read_again_goes_after_its_bias(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gradient_parts, "PARTS", 2**20)
+        monkeypatch.setattr(gradient_groups, "PARTS", 2**20)
         weight, bias = 0, 1
         parts = parts_of(planned(ReadBefore(), (X,)))
         (late,), (early,) = ([n for n, part in enumerate(parts) if one in part.primals] for one in (weight, bias))
@@ -305,3 +357,120 @@ class TestKeepingTheGraph:
         torch.autograd.grad(loss, [trained.layers[-1].bias])
         with pytest.raises(RuntimeError, match="this step has run backward already"):
             loss.backward()
+
+
+def made_to_accumulate(module: nn.Module, budget: str = "min", strategy: str = "greedy") -> nn.Module:
+    """Planned for a step that finds gradients, everything counted."""
+    return planned(module, (X,), budget, strategy, scope=Scope.TOTAL, grad_accumulation=True)
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    **{kind: partial(Chain, **options) for kind, options in KINDS.items()},
+    "read before": ReadBefore,
+    "branches": Branches,
+    "apart": Apart,
+}
+
+
+def all_again(graph: TrainingGraph, orders: Orders) -> Decisions:
+    """Before each backward everything runs again that what it reads is computed from."""
+    sequence = list(orders.forward)
+    for index in orders.backward:
+        backward = graph.ops[index].backward
+        assert backward is not None
+        needed, waiting = set[int](), list(backward.reads)
+        while waiting:
+            op = graph.producer[waiting.pop()]
+            if op not in needed and not graph.ops[op].once:
+                needed.add(op)
+                waiting += graph.ops[op].reads
+        sequence += [*(op for op in orders.forward if op in needed), ~index]
+    return Decisions(tuple(sequence))
+
+
+class TestPlannedToAccumulate:
+    @pytest.mark.parametrize(
+        ("name", "budget", "strategy"),
+        [
+            *((name, "min", "greedy") for name in NETWORKS),
+            *((name, "100%", "keep-all") for name in NETWORKS),
+            ("branches", "min", "optimal"),
+        ],
+    )
+    def test_the_plan_says_what_is_predicted_and_measured(self, name: str, budget: str, strategy: str) -> None:
+        trained = made_to_accumulate(NETWORKS[name](), budget, strategy)
+        stepped(trained)
+        expected = plan_of(trained).peak.total_nbytes
+        predicted = predict(trained, gradients_present=True)
+        assert (predicted.total_nbytes, peak(trained)) == (expected, expected)
+
+    def test_a_budget_that_two_full_sets_would_break_is_kept(self) -> None:
+        module = Chain()
+        two_sets = plan_of(made_to_accumulate(module)).graph.without_ends()
+        floor = build_problem(two_sets, (OpCost(1, 1),) * len(two_sets.ops), Scope.TOTAL).floor_nbytes
+        trained = made_to_accumulate(module, f"{floor - 1}B", "optimal")
+        stepped(trained)
+        assert peak(trained) < floor
+
+    @pytest.mark.parametrize("name", NETWORKS)
+    def test_in_any_backward_order_gradients_go_where_the_plan_says(self, name: str) -> None:
+        module = NETWORKS[name]()
+        step = TracedStep(capture(module, (X,)))
+        graph = annotate(step, measure=False).annotation.graph
+        fixed = replace(graph.stationary, accumulated_gradient_nbytes=graph.parameter_gradient_nbytes)
+        problem = build_problem(replace(graph, stationary=fixed), (OpCost(1, 1),) * len(graph.ops), Scope.TOTAL)
+        for seed in range(20):
+            rng = Random(seed)
+            orders = random_orders(rng, graph)
+            evaluator = Evaluator(ordered(problem, orders))
+            labels = np.array([rng.choice(list(Label)) for _ in graph.storages], dtype=np.int8)
+            labels[list(problem.keep)] = Label.KEEP
+            schedule = lower(graph, restored(evaluator.decisions(labels), orders))
+            expected = simulate(problem.graph, problem.costs, schedule).peak_total_nbytes
+            parts = gradient_parts.parts_of(step, schedule)
+            assert accumulating_nbytes(graph, problem.costs, schedule, parts) == expected, seed
+
+    @pytest.mark.parametrize("name", NETWORKS)
+    def test_no_plan_holds_back_what_the_planner_lets_go(self, name: str) -> None:
+        step = TracedStep(capture(NETWORKS[name](), (X,)))
+        graph = annotate(step, measure=False).annotation.graph
+        for seed in range(20):
+            schedule = lower(graph, all_again(graph, random_orders(Random(seed), graph)))
+            runs = {each.index: at for at, each in enumerate(schedule) if each.kind is StepKind.BACKWARD}
+            ends = [max(runs[op] for op in group.ops) for group in gradient_groups.groups_of(step)[:-1]]
+            parts = gradient_parts.parts_of(step, schedule)
+            assert [part.end for part in parts[:-1]] == sorted(set(ends)), seed
+
+    def test_a_re_run_that_nothing_needs_holds_gradients_back(self) -> None:
+        step = TracedStep(capture(Chain(), (X,)))
+        count, order = len(step.graph.ops), step.graph.backward_order
+        again = max(index for index, op in enumerate(step.graph.ops) if "addmm" in op.name)
+        late = Decisions((*range(count), *(~op for op in order[:-1]), again, ~order[-1]))
+        parts = gradient_parts.parts_of(step, lower(step.graph, late))
+        gone = {primal for part in parts[:-1] for primal in part.primals}
+        assert not gone.intersection(parts[-1].reads)
+
+    def test_a_plan_that_lets_them_go_earlier_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        module = Chain()
+        made = plan_of(made_to_accumulate(module))
+        monkeypatch.setattr(gradient_groups, "LEAST_NBYTES", 2**40)
+        with pytest.raises(PlanMismatchError, match="lets gradients go earlier than this program does"):
+            bind(module, made, (X,))
+
+    def test_one_of_two_full_sets_is_taken_as_an_upper_bound(self) -> None:
+        module = Chain()
+        step = TracedStep(capture(module, (X,)))
+        annotation = annotate(step, measure=False).annotation
+        older = replace(annotation, graph=annotation.graph.without_ends())
+        made = pipeline.plan(from_annotation(older, name="older", grad_accumulation=True), "min", scope=Scope.TOTAL)
+        trained = bind(module, made, (X,))
+        stepped(trained)
+        assert peak(trained) < made.peak.total_nbytes
+
+    def test_a_plan_made_from_the_exported_file_is_exact_too(self, tmp_path: Path) -> None:
+        module = Chain()
+        export(module, (X,), tmp_path / "chain.onnx")
+        model = load_model(tmp_path / "chain.onnx", grad_accumulation=True)
+        trained = bind(module, pipeline.plan(model, "min", scope=Scope.TOTAL, strategy="greedy"), (X,))
+        expected = predict(trained, gradients_present=True).total_nbytes
+        assert plan_of(trained).peak.total_nbytes == expected

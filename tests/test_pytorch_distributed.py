@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from ogc_plan.adapters.pytorch import bind, gradient_parts, plan_of, within_budget
+from ogc_plan.adapters.pytorch import bind, gradient_groups, plan_of, within_budget
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -128,7 +128,7 @@ def in_parts(case: Callable[[int], bool]) -> Callable[[int], bool]:
     """The case with backwards in as many parts as can be."""
 
     def cut(rank: int) -> bool:
-        with mock.patch.multiple(gradient_parts, LEAST_NBYTES=0, PARTS=2**20):
+        with mock.patch.multiple(gradient_groups, LEAST_NBYTES=0, PARTS=2**20):
             return case(rank)
 
     return cut

@@ -16,6 +16,7 @@ from ogc_plan.adapters.pytorch.planning import predict
 from ogc_plan.adapters.pytorch.traced_step import TracedStep
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.model import from_annotation
+from ogc_plan.planner.problem import Scope
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -36,12 +37,16 @@ def planned(
     budget: str = "100%",
     strategy: str = "optimal",
     kwargs: dict[str, Any] | None = None,
+    *,
+    scope: Scope | None = None,
+    grad_accumulation: bool = False,
 ) -> nn.Module:
     """``within_budget`` without the measurement of workspace, which these tests do not look at."""
     step = TracedStep(capture(module, args, kwargs))
     annotated = annotate(step, measure=False)
-    model = from_annotation(annotated.annotation, name="module", device="cpu")
-    made = pipeline.plan(model, budget, strategy=strategy)
+    annotation = annotated.annotation
+    model = from_annotation(annotation, name="module", device="cpu", grad_accumulation=grad_accumulation)
+    made = pipeline.plan(model, budget, scope=scope, strategy=strategy)
     return bound(module, Executor(module, step, made, annotated.visible))
 
 

@@ -10,6 +10,7 @@ from ogc_plan.planner.annotations import Annotation, OpWork, fingerprint
 from ogc_plan.planner.training import OpCost
 from torch import fx
 
+from .gradient_groups import with_ends
 from .node_work import NodeWork, work_of
 from .step_workspace import Workspace, workspaces
 from .traced_step import Copy, StepOp, TracedStep
@@ -37,7 +38,7 @@ def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
         meter.measure(step.calls)
         for node in step.calls:
             step.blocks.resize(node, meter.held_nbytes(node))
-    graph = replace(step.graph, fingerprint=fingerprint(step.graph))
+    graph = replace(with_ends(step), fingerprint=fingerprint(step.graph))
     visible = workspaces(step, None)
     full = workspaces(step, meter.peak_without) if meter is not None else visible
     works = [_work(op, workspace, meter) for op, workspace in zip(step.ops, full, strict=True)]

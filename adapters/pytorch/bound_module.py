@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from ogc_plan.planner.errors import AdapterError
+from ogc_plan.planner.errors import AdapterError, PlanMismatchError
 from ogc_plan.planner.plan_record import Plan
 from torch import nn
 
@@ -49,6 +49,7 @@ class Executor:
         self._switches = _switches()
         self._metas = [meta(tensor) for tensor in self.attach(module).own_tensors()]
         self._warned_of_gradients = self._warned_of_threads = False
+        _check_accumulation(plan, self.program)
         self._uncovered_nbytes = _uncovered_nbytes(plan, self.program)
         self._measured_on = plan.model.annotations.device if plan.model.annotations is not None else ""
 
@@ -144,6 +145,19 @@ class Executor:
             f"the plan's workspace was measured on {self._measured_on}, this step runs on {cpu_text()}: "
             "its peak may lie above or below the prediction; plan again",
             stacklevel=2,
+        )
+
+
+def _check_accumulation(plan: Plan, program: Program) -> None:
+    """Refuse a plan for accumulation whose gradients go earlier than those of the program that runs it."""
+    if not plan.budget.grad_accumulation:
+        return
+    nbytes = accumulating_nbytes(plan.graph, plan.costs, plan.schedule, program.parts)
+    if nbytes > plan.peak.total_nbytes:
+        raise PlanMismatchError(
+            f"the plan lets gradients go earlier than this program does: a step that accumulates would hold {nbytes} B "
+            f"and not {plan.peak.total_nbytes} B",
+            remedy="make the plan again",
         )
 
 

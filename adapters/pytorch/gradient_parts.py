@@ -3,6 +3,8 @@
 Autograd accumulates what it is handed before it goes on, so that a gradient that is added into a present
 ``.grad``, or that a hook uses up, need not live to the end of the step. A gradient goes only when no later
 step of the schedule reads it, nor the tensor it belongs to: a hook may overwrite both.
+
+Which gradients go together is decided before there is a plan (gradient_groups.py), so that the planner knows it.
 """
 
 from __future__ import annotations
@@ -17,12 +19,8 @@ from ogc_plan.planner.simulate import simulate
 from ogc_plan.planner.training import OpCost, TrainingGraph
 from torch import fx
 
+from .gradient_groups import blocks_read, groups_of
 from .traced_step import Copy, TracedStep
-
-PARTS = 8
-LEAST_NBYTES = 2**20
-"""A part ends when this many bytes of parameters' gradients wait, or 1/PARTS of all where that is more: what
-smaller parts would save is not worth a node of autograd each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +39,26 @@ class Part:
 
 
 def parts_of(step: TracedStep, schedule: Schedule) -> tuple[Part, ...]:
-    """The parts of the backward, at least one. The last one ends with the schedule."""
-    steps = list(schedule)
-    reads = _reads(step, schedule)
-    ready: dict[int, list[int]] = {}  # place in the schedule -> gradients that may go after it
-    for gradient, place in enumerate(_ready(step, schedule)):
-        ready.setdefault(place, []).append(gradient)
-    sizes = [_parameter_nbytes(step, gradient) for gradient in range(len(step.joint.gradients))]
-    enough = max(LEAST_NBYTES, sum(sizes) / PARTS)
-    found: list[Part] = []
-    waiting: list[int] = []
-    left = len(sizes)
-    begin = 0  # the steps of the part that is being filled
-    for place in sorted(ready):
-        waiting += ready[place]
-        nbytes, left = sum(sizes[gradient] for gradient in waiting), left - len(ready[place])
-        if left and nbytes >= enough:
-            found.append(_part(step, place, waiting, nbytes, reads[begin : place + 1]))
-            waiting, begin = [], place + 1
-    nbytes = sum(sizes[gradient] for gradient in waiting)
-    return (*found, _part(step, len(steps) - 1, waiting, nbytes, reads[begin:]))
+    """The parts of the backward, at least one. The last one ends with the schedule.
+
+    A group of gradients goes where the planner takes it to go: after the last backward that it waits for. Should a
+    re-run that nothing needs read one of its tensors later, after that.
+    """
+    reads, ready = _reads(step, schedule), _ready(step, schedule)
+    runs = {each.index: place for place, each in enumerate(schedule) if each.kind is StepKind.BACKWARD}
+    last = len(schedule) - 1
+    going: dict[int, list[int]] = {last: []}  # place in the schedule -> gradients that go after it
+    nbytes = {last: 0}
+    for group in groups_of(step):
+        waits = [*(runs[op] for op in group.ops), *(ready[gradient] for gradient in group.gradients)]
+        end = max(waits) if group.ops else last
+        going.setdefault(end, []).extend(group.gradients)
+        nbytes[end] = nbytes.get(end, 0) + group.nbytes
+    begin, found = 0, []
+    for end in sorted(going):
+        found.append(_part(step, end, going[end], nbytes[end], reads[begin : end + 1]))
+        begin = end + 1
+    return tuple(found)
 
 
 def accumulating_nbytes(
@@ -68,7 +66,7 @@ def accumulating_nbytes(
 ) -> int:
     """The peak of everything in a step whose gradients are added part by part to a full set that is there."""
     stationary = replace(graph.stationary, accumulated_gradient_nbytes=graph.parameter_gradient_nbytes)
-    held = simulate(replace(graph, stationary=stationary), costs, schedule).total_nbytes
+    held = simulate(replace(graph.without_ends(), stationary=stationary), costs, schedule).total_nbytes
     gone = [0, *accumulate(part.nbytes for part in parts)]
     ends = [part.end for part in parts]
     return max(nbytes - gone[bisect_left(ends, place)] for place, nbytes in enumerate(held))
@@ -99,7 +97,7 @@ def _reads(step: TracedStep, schedule: Schedule) -> list[set[int]]:
         for block in step.blocks.of[primal.node]:
             owners.setdefault(block, []).append(place)
     return [
-        {primal for node in nodes for block in _blocks_read(step, node) for primal in owners.get(block, ())}
+        {primal for node in nodes for block in blocks_read(step, node) for primal in owners.get(block, ())}
         for nodes in _nodes(step, schedule)
     ]
 
@@ -110,7 +108,7 @@ def _ready(step: TracedStep, schedule: Schedule) -> list[int]:
     copied: dict[int, int] = {}  # primal whose gradient is a copy -> the step that makes it
     for place, nodes in enumerate(_nodes(step, schedule)):
         for node in nodes:
-            last.update(dict.fromkeys(_blocks_read(step, node), place))
+            last.update(dict.fromkeys(blocks_read(step, node), place))
             if isinstance(node, Copy):
                 copied[node.primal] = place
             else:
@@ -121,16 +119,3 @@ def _ready(step: TracedStep, schedule: Schedule) -> list[int]:
         blocks = own if primal in step.copied else (*own, *step.blocks.of[node])
         found.append(max(copied.get(primal, -1), *(last.get(block, -1) for block in blocks)))
     return found
-
-
-def _blocks_read(step: TracedStep, node: fx.Node | Copy) -> set[int]:
-    return set(step.blocks.of[node.source]) if isinstance(node, Copy) else step.blocks.reads(node)
-
-
-def _parameter_nbytes(step: TracedStep, gradient: int) -> int:
-    primal, node = step.joint.gradients[gradient]
-    if step.joint.primals[primal].kind == "input":
-        return 0
-    if primal in step.copied:
-        return step.copied[primal].nbytes
-    return sum(step.blocks.blocks[block].nbytes for block in step.blocks.of[node])

@@ -108,9 +108,10 @@ def within_budget(
     ``profile`` (what `profile` returned, or its file) has them, measured in a step with these arguments.
     Arguments unlike ``args`` in shape, type, strides or gradient, and another autocast state, raise
     InputMismatchError when training; with ``signatures="plan"`` each new kind is planned when it first
-    comes, told in a warning, and kept (the 8 used last are). ``grad_accumulation`` charges a second full set of
-    gradients all step, beside those made so far; the step adds them up part by part and stays below that, at
-    what ``predict(..., gradients_present=True)`` tells. The other options are those of the command line.
+    comes, told in a warning, and kept (the 8 used last are). ``grad_accumulation`` plans a step that finds
+    gradients there: a full set all step, and beside it new ones until their part of the backward ends
+    (gradient_parts.py); its peak is what ``predict(..., gradients_present=True)`` tells. The other options are
+    those of the command line.
     Raises InfeasibleBudgetError and what `capture` raises.
     """
     if signatures not in ("raise", "plan"):
@@ -219,7 +220,7 @@ def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_prese
     made = executor.plan
     stationary = replace(made.graph.stationary, accumulated_gradient_nbytes=0)
     costs = made.costs if kernel_workspace else executor.visible_costs
-    timeline = simulate(replace(made.graph, stationary=stationary), costs, made.schedule)
+    timeline = simulate(replace(made.graph.without_ends(), stationary=stationary), costs, made.schedule)
     total = timeline.peak_total_nbytes
     if gradients_present:
         total = accumulating_nbytes(made.graph, costs, made.schedule, executor.program.parts)

@@ -106,6 +106,7 @@ class TracedStep:
         self.storage_of: dict[int, int] = {}
         self.gradient_of: dict[int, int] = {}
         self._gradients: list[Gradient] = []
+        self._copies: dict[int, int] = {}  # primal whose gradient is a copy -> that gradient
         self._follows: dict[int, int] = {}  # block of a gradient that autograd is handed -> who reads it waits for this
         self._place_copies()
         for op in self.ops:
@@ -231,6 +232,11 @@ class TracedStep:
             tuple(tuple(names[block]) for block in self.storage_of),
         )
 
+    def gradient_at(self, place: int) -> int:
+        """The gradient of `graph` that is the one at ``place`` among the joint graph's."""
+        primal, node = self.joint.gradients[place]
+        return self._copies[primal] if primal in self.copied else self.gradient_of[self.blocks.of[node][0]]
+
     def _written(self, op: StepOp) -> tuple[int, ...]:
         """The blocks that the forward of an op makes; of one that runs elsewhere a block of no bytes."""
         if op.elsewhere and op.node is not None:
@@ -333,8 +339,9 @@ class TracedStep:
     def _result(self, node: fx.Node | Copy) -> int:
         if isinstance(node, Copy):
             primal = self.joint.primals[node.primal]
+            self._copies[node.primal] = len(self._gradients)
             self._gradients.append(Gradient(f"{node.source.name}_copy", node.nbytes, primal.kind != "input"))
-            return len(self._gradients) - 1
+            return self._copies[node.primal]
         (block,) = self.blocks.made[node]
         if block in self.reuse.over:  # what is summed stays; a gradient of no bytes says when the operands end
             into = self._gradients[self.gradient_of[block]]

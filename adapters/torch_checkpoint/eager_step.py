@@ -55,7 +55,7 @@ def eager_step(plan: Plan) -> EagerStep:
     """The step of a plan as eager PyTorch runs it."""
     source = plan.model.annotations
     on_cpu = source is not None and source.device.startswith("cpu")
-    graph = out_of_place(plan.graph)
+    graph = out_of_place(plan.graph.without_ends())
     paths = _paths(plan)
     counters = frozenset(_counters(graph.ops, paths))
     storages = _with_float_masks(graph) if on_cpu else graph.storages

@@ -19,7 +19,7 @@ from ..dependences import (
     reversed_dependences,
 )
 from ..gradient_lives import gradient_tokens
-from ..problem import Problem
+from ..problem import Problem, Scope
 from .order_search import Tokens, better_order, cost
 from .orders import Orders, default_orders
 
@@ -93,7 +93,7 @@ def _backward_tokens(problem: Problem) -> Tokens:
     """Gradients from first contribution to last use, and saved values, held or made just in time, to theirs."""
     graph = problem.graph
     tokens = Tokens([[] for _ in graph.ops])
-    for nbytes, steps, seeded in gradient_tokens(graph):
+    for nbytes, steps, seeded in gradient_tokens(graph, parameters=problem.scope is Scope.TOTAL):
         tokens.add(nbytes, steps, started=seeded)
     readers: list[list[int]] = [[] for _ in graph.storages]
     for index in graph.backward_order:

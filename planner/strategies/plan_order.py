@@ -13,7 +13,7 @@ import numpy as np
 
 from ..dependences import Predecessors, backward_predecessors, is_forced
 from ..gradient_lives import gradient_tokens
-from ..problem import Problem
+from ..problem import Problem, Scope
 from .evaluate import Array, Evaluator
 from .order_search import Tokens, better_order
 from .orders import Orders
@@ -53,7 +53,8 @@ class PlanOrders:
         """
         start, groups = _groups(sequence, len(orders.forward))
         tokens = Tokens([[] for _ in orders.forward])
-        for nbytes, steps, seeded in gradient_tokens(self.problem.graph):
+        counted = self.problem.scope is Scope.TOTAL
+        for nbytes, steps, seeded in gradient_tokens(self.problem.graph, parameters=counted):
             tokens.add(nbytes, steps, started=seeded)
         if guess is None:
             before = self._hold(tokens, orders, groups)
