@@ -325,6 +325,34 @@ def test_ogc_places_checkpoints_inside_a_branch():
     assert choice.kept & set(range(1, 10))
 
 
+def cells(count: int, depth: int) -> Problem:
+    """Cells that read the two before them, each through a chain of ``depth`` ops."""
+    edges: list[tuple[int, ...]] = [(), (0,)]
+    before, last = 0, 1
+    for _ in range(count):
+        ends = []
+        for source in (before, last):
+            edges.append((source,))
+            for _ in range(depth - 1):
+                edges.append((len(edges) - 1,))
+            ends.append(len(edges) - 1)
+        edges.append(tuple(ends))
+        before, last = last, len(edges) - 1
+    edges.append((before, last))
+    return net(edges)
+
+
+def test_ogc_divides_a_tangle_at_the_nodes_between_its_independent_segments():
+    problem = cells(8, 4)
+    joins = {index for index, op in enumerate(problem.graph.ops) if len(op.reads) == 2}
+    assert ogc.search(problem.graph).kept >= joins - {len(problem.graph.ops) - 1}
+
+
+def test_the_largest_segment_of_a_divided_tangle_is_a_part_of_it():
+    problem = cells(8, 4)
+    assert ogc.search(problem.graph).segment_nbytes == 4 * 8
+
+
 # with and without a budget
 
 

@@ -1,8 +1,9 @@
 """Tree of chains and branches that a forward graph falls into (Feng & Huang, CVPR 2021, section 3.3).
 
 A chain is cut at its articulation storages into pieces. A piece whose results meet in one op splits
-into the branches between its two ends, each again a chain; a piece that is one connected tangle with
-no articulation storage inside is left whole. Sizes are bytes of saved storages: those a backward reads.
+into the branches between its two ends, each again a chain. A piece that is one connected tangle with
+no articulation storage inside splits into its independent segments, each again a chain, and the nodes
+between them, which are kept when it is divided. Sizes are bytes of saved storages: those a backward reads.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..training import TrainingGraph
+from .independent_segments import SINK, SOURCE, Segment, independent_segments
 from .separators import crossings, differentiable, saved
 
 MAX_DEPTH = 60
@@ -34,10 +36,15 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What lies strictly between two nodes; ``branches`` is empty when it cannot be divided."""
+    """What lies strictly between two nodes; ``branches`` is empty when it cannot be divided.
+
+    ``kept`` are storages inside that are checkpoints, of ``kept_nbytes``, whenever it is divided.
+    """
 
     nbytes: int
     branches: tuple[Chain, ...] = ()
+    kept: tuple[int, ...] = ()
+    kept_nbytes: int = 0
 
 
 class _Builder:
@@ -79,16 +86,64 @@ class _Builder:
             join = self.producer[end]
             inside = [index for index in ops if index != join]
         parts = self.components(inside)
-        divisible = len(parts) > 1 or (len(parts) == 1 and len(inside) < len(ops))
-        if not divisible or depth >= MAX_DEPTH:
+        if depth >= MAX_DEPTH or not parts:
             return Piece(nbytes)
+        if len(parts) == 1 and len(inside) == len(ops):
+            return self.tangle(ops, source, join, nbytes, depth)
         branches = [self.chain(part, source, join, depth + 1) for part in parts]
-        if not any(branch.storages for branch in branches) and len(parts) == 1:
+        if len(parts) == 1 and not branches[0].storages and not branches[0].pieces[0].branches:
             return Piece(nbytes)
         beside = nbytes - self.written_nbytes(inside)  # what the joining op writes besides the end
         if beside:
             branches.append(Chain((), (), (), (Piece(beside),)))
         return Piece(nbytes, tuple(branches))
+
+    def tangle(self, ops: list[int], source: int | None, join: int | None, nbytes: int, depth: int) -> Piece:
+        """A piece that is connected without any one of its storages in the way of all paths."""
+        segments = independent_segments(self.edges(ops, source, join))
+        inside = {index for segment in segments for index in segment.inside}
+        nodes = [index for index in ops if index not in inside]
+        if not inside or not nodes:
+            return Piece(nbytes)
+        branches = [self.between(segment, source, join, depth) for segment in segments]
+        read = {storage for index in (*ops, *self.existing(join)) for storage in self.graph.ops[index].reads}
+        kept: list[int] = []
+        for node in nodes:
+            writes = self.graph.ops[node].writes
+            made = [storage for storage in writes if storage in read and self.size[storage]]
+            kept += made
+            beside = sum(self.saved[storage] for storage in writes if storage not in made)
+            if beside:
+                branches.append(Chain((), (), (), (Piece(beside),)))
+        return Piece(nbytes, tuple(branches), tuple(kept), sum(self.size[storage] for storage in kept))
+
+    def between(self, segment: Segment, source: int | None, join: int | None, depth: int) -> Chain:
+        """The chain of an independent segment of a tangle."""
+        if segment.begin != SOURCE:
+            read = {storage for index in segment.inside for storage in self.graph.ops[index].reads}
+            given = read.intersection(self.graph.ops[segment.begin].writes)
+            source = given.pop() if len(given) == 1 else None
+        return self.chain(segment.inside, source, join if segment.end == SINK else segment.end, depth + 1)
+
+    def edges(self, ops: list[int], source: int | None, join: int | None) -> set[tuple[int, int]]:
+        """Which of ``ops`` feeds which; SOURCE and SINK stand for what is outside."""
+        own = set(ops)
+        found: set[tuple[int, int]] = set()
+        for index in ops:
+            reads = self.graph.ops[index].reads
+            makers = {int(self.producer[storage]) for storage in reads} & own
+            found.update((maker, index) for maker in makers)
+            if not makers or source in reads:
+                found.add((SOURCE, index))
+        for index in self.existing(join):
+            found.update((int(self.producer[s]), SINK) for s in self.graph.ops[index].reads if self.producer[s] in own)
+        ends = own.difference(maker for maker, _ in found)
+        return found | {(index, SINK) for index in ends}
+
+    @staticmethod
+    def existing(join: int | None) -> tuple[int, ...]:
+        """The joining op, if there is one."""
+        return () if join is None else (join,)
 
     def components(self, ops: list[int]) -> list[list[int]]:
         """Ops that are connected by storages made among them, each list in forward order."""

@@ -8,8 +8,9 @@ between two nodes that is larger than C is divided into its branches, each solve
 and both of its ends are kept.
 
 Deviations: costs are bytes of storages that a backward reads, not element counts of every output;
-a tangle with no articulation storage inside is one segment (the original searches independent
-segments in it, in time that grows with the cube of its size or worse); not every C is tried: one is
+the independent segments of a tangle with no articulation storage inside are those that series and
+parallel reductions find, and what lies between them is kept (the original searches all pairs of
+vertices, in time that grows with the cube of their number or worse); not every C is tried: one is
 skipped when a larger C already proves that it cannot win, and chains of more than _ALL_PAIRS nodes
 offer evenly spread segments only, which the notes then say. Values are recomputed on demand, and
 when no checkpoint is worth its bytes nothing is recomputed, since one segment saves nothing.
@@ -91,6 +92,7 @@ def _shortest_path(chain: Chain, bound_nbytes: int, kept: set[int] | None = None
         while node > 0:
             piece = chain.pieces[node - 1]
             if piece.nbytes > bound_nbytes:
+                kept.update(piece.kept)
                 for branch in piece.branches:
                     _shortest_path(branch, bound_nbytes, kept)
             node = came[node]
@@ -100,7 +102,7 @@ def _shortest_path(chain: Chain, bound_nbytes: int, kept: set[int] | None = None
 
 
 def _divided(piece: Piece, bound_nbytes: int) -> float:
-    return sum(_shortest_path(branch, bound_nbytes) for branch in piece.branches)
+    return piece.kept_nbytes + sum(_shortest_path(branch, bound_nbytes) for branch in piece.branches)
 
 
 def _bounds(chain: Chain) -> tuple[set[int], bool]:
