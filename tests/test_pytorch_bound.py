@@ -294,18 +294,6 @@ class TestRefusals:
         with pytest.raises(UnsupportedModuleError, match="changes input 'argument 0' in place"):
             planned(Changes(), (torch.randn(4, 6),))
 
-    def test_an_lstm_that_onednn_runs(self) -> None:
-        class Recurrent(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.lstm = nn.LSTM(4, 4)
-
-            def forward(self, x: Tensor) -> Tensor:
-                return self.lstm(x)[0] * 2
-
-        with pytest.raises(UnsupportedModuleError, match="an LSTM on the CPU"):
-            planned(Recurrent(), (torch.randn(3, 2, 4),))
-
     def test_outputs_that_share_memory(self) -> None:
         class Shares(nn.Module):
             def __init__(self) -> None:

@@ -102,7 +102,7 @@ def _as_run(func: OpOverload, args: Any, kwargs: Any) -> list[_Layout] | None:
         stack.enter_context(torch.random.fork_rng(generators, device_type="cuda"))
         args, kwargs = pytree.tree_map_only(torch.Tensor, _stand_in, (args, kwargs))
         try:
-            made = func(*args, **kwargs)
+            made = torch_api.direct(func)(*args, **kwargs)
         except Exception:  # whatever a kernel has against such values
             return None
     found = [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]

@@ -28,6 +28,7 @@ NEEDED = (
     "torch._functorch.aot_autograd.aot_export_joint_with_descriptors",
     "torch._C.DispatchKey.Autograd",
     "torch._C.DispatchKey.CompositeImplicitAutograd",
+    "torch._C._AutoDispatchBelowAutograd",
     "torch._C._DisableAutocast",
     "torch._C._autograd._get_current_graph_task_keep_graph",
     "torch._C._will_engine_execute_node",
@@ -233,18 +234,21 @@ def called_on_entering_autocast(entered: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _described_as_run() -> Iterator[None]:
-    """Products of groups of matrices, as mixtures of experts make them, in every type that the CPU computes.
+    """Calls that torch describes to tracing otherwise than they run.
 
-    Torch describes them to tracing for bfloat16 alone.
+    Products of groups of matrices, as mixtures of experts make them, in every type that the CPU computes (torch:
+    for bfloat16 alone), and an LSTM layer of oneDNN with its workspace (torch: without) and a gradient
+    for each bias (torch: one for both).
     """
-    known = op_implementations_dict.get(_GROUPED)
-    op_implementations_dict[_GROUPED] = _grouped_product
+    known = {call: op_implementations_dict.get(call) for call in _DESCRIBED}
+    op_implementations_dict.update(_DESCRIBED)
     try:
         yield
     finally:
-        del op_implementations_dict[_GROUPED]
-        if known is not None:
-            op_implementations_dict[_GROUPED] = known
+        for call, described in known.items():
+            del op_implementations_dict[call]
+            if described is not None:
+                op_implementations_dict[call] = described
 
 
 _GROUPED = torch.ops.aten._grouped_mm.default
@@ -263,14 +267,42 @@ def _grouped_product(
         return torch.empty(shape, dtype=out_dtype or one.dtype, device=one.device)
 
 
+def _rnn_layer(mode: Any, call: Any, *args: Any) -> tuple[torch.Tensor, ...]:
+    """What the layer, or its backward, returns on tensors of zeros."""
+
+    def zeros(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
+
+    with outside_of_modes():
+        made = direct(call)(*pytree.tree_map_only(torch.Tensor, zeros, args))
+    with mode:
+        return tuple(torch.empty_strided(given.shape, given.stride(), dtype=given.dtype) for given in made)
+
+
+_DESCRIBED = {
+    _GROUPED: _grouped_product,
+    torch.ops.aten.mkldnn_rnn_layer.default: _rnn_layer,
+    torch.ops.aten.mkldnn_rnn_layer_backward.default: _rnn_layer,
+}
+
+
 def profiler_runs() -> bool:
     """Whether a profiler of the caller's is recording."""
     return bool(torch.autograd.profiler._is_profiler_enabled)
 
 
 def direct(target: Any) -> Any:
-    """The operator behind an overload, called without its Python wrapper."""
-    return getattr(target, "_op", target)
+    """The operator behind an overload, called without its Python wrapper, as training calls it."""
+    return _rnn_layer_in_training if target is _RNN_LAYER else getattr(target, "_op", target)
+
+
+_RNN_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
+
+
+def _rnn_layer_in_training(*args: Any, **kwargs: Any) -> Any:
+    """An LSTM layer of oneDNN, which makes the workspace for its backward only where gradients are on."""
+    with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+        return _RNN_LAYER(*args, **kwargs)
 
 
 def keeps_graph() -> bool:

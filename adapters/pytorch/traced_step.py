@@ -371,11 +371,6 @@ def _refuse_untraceable(graph: fx.Graph) -> None:
                 f"{node.name} drops everything; eager training draws no random numbers for it, tracing does",
                 remedy="use a dropout rate below 1",
             )
-        if target_name(node) == "mkldnn_rnn_layer":
-            raise UnsupportedModuleError(
-                f"{node.name}: an LSTM on the CPU is one oneDNN call that returns less than tracing says",
-                remedy="plan and train inside torch.backends.mkldnn.flags(enabled=False)",
-            )
 
 
 def _takes_over(given: torch.Tensor, wanted: torch.Tensor) -> bool:

@@ -156,7 +156,7 @@ class WorkspaceMeter:
             for argument in node.all_input_nodes
         }
         args, kwargs = fx.map_arg((node.args, node.kwargs), inputs.__getitem__)
-        target, call = node.target, self._in_place.get(node)
+        target, call = torch_api.direct(node.target), self._in_place.get(node)
         if call is not None:
             target, (args, kwargs) = call.row.call, call.bound(args, kwargs)
         if self._device.type == "cuda":  # a first call may also make handles and choose algorithms
