@@ -15,7 +15,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # this and the following are read once, when torch loads
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # idle threads give their core back, where others want it
@@ -28,6 +27,7 @@ from ogc_plan.planner.problem import Scope
 from torch import Tensor, nn
 
 from .executor_fidelity import fresh, repeatable, state_of
+from .option_values import count, counts, fractions, output_file
 from .result_record import write
 from .result_table import megabytes, table
 from .step_meters import by_allocator, by_storages, clear_gradients
@@ -206,12 +206,16 @@ def _parser() -> argparse.ArgumentParser:
         help="of torch.compile: aot_eager (default) runs PyTorch's own kernels as eager does, "
         "aot_eager_decomp_partition decomposed ones; neither needs a C++ compiler, inductor does",
     )
-    parser.add_argument("--compile-budgets", default=COMPILE_BUDGETS, help="fractions (default %(default)s)")
-    parser.add_argument("--segments", default=SEGMENTS, help="of checkpoint_sequential (default %(default)s)")
+    parser.add_argument(
+        "--compile-budgets", type=fractions, default=COMPILE_BUDGETS, help="fractions (default %(default)s)"
+    )
+    parser.add_argument(
+        "--segments", type=counts, default=SEGMENTS, help="of checkpoint_sequential (default %(default)s)"
+    )
     parser.add_argument("--small", action="store_true", help="smaller inputs, a wider GPT")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed rounds (default %(default)s)")
+    parser.add_argument("--rounds", type=count, default=ROUNDS, help="timed rounds (default %(default)s)")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write, with a .md beside it")
+    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
     return parser
 
 
@@ -220,11 +224,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     repeatable(device)
-    budgets = tuple(float(part) for part in options.compile_budgets.split(","))
-    counts = tuple(int(part) for part in options.segments.split(","))
     cases, rows = SMALL if options.small else CASES, list[Row]()
     for name in options.case or cases:
-        found = methods(cases[name], backend=options.backend, budgets=budgets, counts=counts)
+        found = methods(cases[name], backend=options.backend, budgets=options.compile_budgets, counts=options.segments)
         rows += benchmark(cases[name], found, options.rounds, device)
     text = report(rows, cases)
     print(text)

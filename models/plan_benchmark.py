@@ -19,11 +19,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ogc_plan.planner.devices import DEVICES
+from ogc_plan.planner.strategies.effort import EFFORTS
+
+from models.option_values import count, folder, output_file
 from models.plan_extent import BASE, EXTENT
 from models.plan_graphs import SOURCES, Source
 from models.plan_measure import SOLVED
@@ -71,18 +76,24 @@ def timed(source: Source, parts: Path, device: str, effort: str) -> dict[str, An
     return _kept(source, parts, ".times.json", "models.plan_times", device, effort)
 
 
-def main() -> None:
-    """Run the whole benchmark, or a part of it."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--device", default="h200")
-    parser.add_argument("--effort", default=BASE, help="fast, default or high")
+    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
+    parser.add_argument(
+        "--device", choices=DEVICES, default="h200", metavar="DEVICE", help="whose roofline gives times"
+    )
+    parser.add_argument("--effort", choices=EFFORTS, default=BASE, help="of the planner (default %(default)s)")
     parser.add_argument("--only", nargs="*", choices=[*SOURCES], metavar="NAME", help="graphs, e.g. light-vgg19 gpt96")
-    parser.add_argument("--jobs", type=int, default=1, help="graphs planned at a time; they are timed one by one")
+    parser.add_argument("--jobs", type=count, default=1, help="graphs planned at a time; they are timed one by one")
     parser.add_argument("--times", action=argparse.BooleanOptionalAction, default=True, help="time plans, too")
-    parser.add_argument("--parts", type=Path, help="folder of what is done (default: one for this code, in /tmp)")
+    parser.add_argument("--parts", type=folder, help="folder of what is done (default: one for this code, in /tmp)")
     parser.add_argument("--list", action="store_true", help="list the graphs")
-    options = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the whole benchmark, or a part of it."""
+    options = _parser().parse_args(arguments)
     if options.list:
         for source in SOURCES.values():
             print(f"{source.name:22} {source.origin}")

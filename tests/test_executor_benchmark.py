@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from models import executor_benchmark
 from models.executor_benchmark import SMALL, Refusal, Result, Row, benchmark, report
 from models.networks.gpt2 import GPT2Config
-from models.training_alternatives import methods
+from models.training_alternatives import methods, per_block
 from models.training_cases import Case, gpt_case
+from tests.refused_lines import refused
 
 TINY = GPT2Config(vocabulary=64, context=64, layers=3, heads=2, width=32, dropout=0.1)
 
@@ -62,3 +67,30 @@ def test_a_method_that_fails_is_a_finding_of_the_report(case: Case) -> None:
 def test_the_small_sizes_are_those_of_the_earlier_comparison() -> None:
     anchors = ("batch 4, 96x96", "batch 1, 256 tokens, 12 layers, width 256", "batch 1, 128x128")
     assert [case.sizes.startswith(start) for case, start in zip(SMALL.values(), anchors, strict=True)] == [True] * 3
+
+
+def test_a_run_at_the_small_size_writes_its_results(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SMALL, "gpt", case)
+    monkeypatch.setattr(executor_benchmark, "methods", lambda *given, **options: {"by block": per_block})
+    given = ["--small", "--case", "gpt", "--rounds", "1", "--device", "cpu", "-o", str(tmp_path / "small.json")]
+    code = executor_benchmark.main(given)
+    written = json.loads((tmp_path / "small.json").read_text())
+    assert (code, [row["method"] for row in written["rows"]]) == (0, ["eager", "by block"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--rounds", "0"], "--rounds: '0' is no whole number from 1 on"),
+        (["--segments", "2,x"], "--segments: 'x' is no whole number from 1 on"),
+        (["--compile-budgets", "2"], "'2' holds other than numbers from 0 to 1"),
+        (["-o", "{}/x.json"], "is a file, not a folder; name another place"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(
+    given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, line = refused(executor_benchmark.main, given, tmp_path, capsys)
+    assert (code, said in line) == (2, True)

@@ -22,6 +22,7 @@ from models.plan_tables import beaten
 from models.plan_targets import SIZES, size_of
 from models.plan_times import times
 from tests.onnx_files import write_perceptron
+from tests.refused_lines import refused
 
 BATCH = 4096
 
@@ -117,6 +118,31 @@ def test_what_was_planned_is_not_planned_again(tmp_path: Path) -> None:
 def test_what_was_timed_is_not_timed_again(tmp_path: Path) -> None:
     (tmp_path / "kept.times.json").write_text(json.dumps({"read_s": 3}))
     assert plan_benchmark.timed(Source("kept", ""), tmp_path, "h200", "default") == {"read_s": 3}
+
+
+def test_a_run_on_a_small_graph_writes_its_results(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_benchmark, "SOURCES", {"small": Source("small", "written here", BATCH)})
+    (tmp_path / "small.onnx").write_bytes(path.read_bytes())
+    given = ["--effort", "fast", "--no-times", "--parts", str(tmp_path), "-o", str(tmp_path / "out" / "plans.json")]
+    plan_benchmark.main(given)
+    written = json.loads((tmp_path / "out" / "plans.json").read_text())["networks"]["small"]
+    assert {row["strategy"].partition(":")[0] for row in written["rows"]} == set(STRATEGIES)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--jobs", "0"], "--jobs: '0' is no whole number from 1 on"),
+        (["--effort", "foo"], "--effort: invalid choice: 'foo'"),
+        (["--device", "foo"], "--device: invalid choice: 'foo'"),
+        (["-o", "{}/x.json"], "is a file, not a folder; name another place"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(
+    given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, line = refused(plan_benchmark.main, given, tmp_path, capsys)
+    assert (code, said in line) == (2, True)
 
 
 def test_a_graph_is_written_once(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from models.train_vgg16 import VGG16, parts, started
 from models.training_images import generated
 from models.training_recipe import Recipe
 from models.training_run import run
-from models.vgg16_memory import Held, steps_held
+from models.vgg16_memory import MIB, Held, steps_held, with_all_classes
 from tests.refused_lines import refused
 
 
@@ -265,3 +265,8 @@ def test_reentrant_checkpointing_does_not_train_the_trunk(held: dict[str, Held])
 def test_the_plan_holds_less_at_the_tutorials_size_for_less_work(held: dict[str, Held]) -> None:
     planned, written = held["planned, budget 60%"], held["checkpoint_sequential, 2 segments, as written"]
     assert (planned.total_nbytes < 0.75 * written.total_nbytes, planned.flops < written.flops) == (True, True)
+
+
+def test_with_a_thousand_classes_and_every_gradient_there_a_step_holds_what_others_count() -> None:
+    counted, throughout = with_all_classes(VGG16)
+    assert (counted < 6077 * MIB < throughout, round(throughout / MIB)) == (True, 6079)
