@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -102,3 +103,27 @@ class TestLayouts:
         calls = {str(node.target) for node in capture(Enlarging(mode), IMAGES).graph.nodes}
         exact = "_upsample_nearest_exact2d" if "exact" in mode else "upsample_nearest2d"
         assert {f"aten.{exact}.default", f"aten.{exact}_backward.default"} <= calls
+
+
+@torch.library.custom_op("aten::ogc_plan_refuses_halves", mutates_args=())
+def refuses_halves(x: Tensor) -> Tensor:
+    """Twice its input."""
+    if (x == 0.5).all():
+        raise ValueError("all of them one half")
+    return x * 2
+
+
+refuses_halves.register_fake(torch.empty_like)
+refuses_halves.register_autograd(lambda ctx, gradient: gradient * 2)
+
+
+def test_a_call_that_refuses_to_run_on_stand_ins_is_named() -> None:
+    with pytest.warns(UserWarning, match="ogc_plan_refuses_halves.default lays out .* one half"):
+        capture(Transposed(lambda _, h: refuses_halves(h)), IMAGES)
+
+
+def test_the_networks_here_have_none() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for build in NETS.values():
+            capture(build(), IMAGES)

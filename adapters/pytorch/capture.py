@@ -156,8 +156,14 @@ def _traced(
     def trace() -> tuple[torch_api.Traced, bool]:
         with warnings.catch_warnings(), torch.enable_grad(), _restored(module), recorded_scopes(bare):
             warnings.simplefilter("ignore")
-            with under_one_name(bare), watched(bare), laid_out_as_run(), traced_as_eager(bare) as autocast:
+            with under_one_name(bare), watched(bare), laid_out_as_run() as unknown, traced_as_eager(bare) as autocast:
                 traced = torch_api.joint_graph(bare, args, kwargs, eager_dropout=eager_dropout)
+        for call, why in unknown.items():
+            warnings.warn(
+                f"how {call} lays out its results is not known ({why}): where torch describes it otherwise, "
+                "a planned step fails or differs from eager training in a last bit",
+                stacklevel=2,
+            )
         return traced, autocast.entered
 
     try:

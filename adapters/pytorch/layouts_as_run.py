@@ -2,7 +2,8 @@
 
 Torch describes some calls on transposed tensors with other strides than their kernels give (batch norm, the
 backwards of dropout, layer norm and losses). Whatever asks for strides, a ``view`` first, would then be traced
-for another tensor than there will be. Each such call is run once, on stand-ins, while tracing.
+for another tensor than there will be. Each such call is run once, on stand-ins, while tracing. A call whose kernel
+refuses those stays as torch describes it, and is named in a warning.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ _KNOWN = frozenset({
 
 
 @contextmanager
-def laid_out_as_run() -> Iterator[None]:
-    """Trace inside: every result lies as its kernel lays it out."""
+def laid_out_as_run() -> Iterator[dict[str, str]]:
+    """Trace inside: every result lies as its kernel lays it out.
+
+    Gives the calls of which that is not known, each with what its kernel had against the stand-ins.
+    """
     described = FakeTensorMode.dispatch
     layouts = _Layouts()
 
@@ -45,17 +49,18 @@ def laid_out_as_run() -> Iterator[None]:
 
     FakeTensorMode.dispatch = dispatch
     try:
-        yield
+        yield layouts.unknown
     finally:
         FakeTensorMode.dispatch = described
 
 
 class _Layouts:
-    """The layouts of what calls return, by call; ``busy`` while one is described."""
+    """The layouts of what calls return, by call; ``busy`` while one is described, ``unknown`` those that are not."""
 
     def __init__(self) -> None:
         self.busy = False
-        self._known: dict[str, list[_Layout] | None] = {}
+        self.unknown: dict[str, str] = {}
+        self._known: dict[str, list[_Layout | None]] = {}
 
     def corrected(self, mode: Any, func: OpOverload, args: Any, kwargs: Any, made: Any) -> Any:
         """``made`` with each new tensor laid out as the kernel lays it out; views are as they are."""
@@ -67,14 +72,15 @@ class _Layouts:
             return made
         signature = repr((func, pytree.tree_map_only(torch.Tensor, _signed, (args, kwargs))))
         if signature not in self._known:
-            self._known[signature] = _as_run(func, args, kwargs)
+            try:
+                self._known[signature] = _as_run(func, args, kwargs)
+            except (RuntimeError, IndexError, ValueError) as error:  # what kernels say of values that do not suit them
+                self._known[signature] = []
+                self.unknown[str(func)] = str(error).strip().partition("\n")[0]
         found = self._known[signature]
-        if found is None or len(found) != len(fresh):
-            return made
-        real = iter(found)
-        for place, leaf in enumerate(leaves):
-            if any(leaf is tensor for tensor in fresh):
-                shape, strides = next(real)
+        for place, (leaf, layout) in enumerate(zip(leaves, found, strict=False)):
+            if layout is not None and any(leaf is tensor for tensor in fresh):
+                shape, strides = layout
                 if shape == tuple(leaf.shape) and strides != leaf.stride():
                     with mode:
                         leaves[place] = torch.empty_strided(shape, strides, dtype=leaf.dtype, device=leaf.device)
@@ -91,8 +97,8 @@ def _may_differ(func: Any, arguments: Any) -> bool:
     return any(leaf.layout is torch.strided and not leaf.is_contiguous() for leaf in given)
 
 
-def _as_run(func: OpOverload, args: Any, kwargs: Any) -> list[_Layout] | None:
-    """The layouts of the tensors that a call of the kernel returns; None where it cannot run on stand-ins."""
+def _as_run(func: OpOverload, args: Any, kwargs: Any) -> list[_Layout | None]:
+    """The layout of each tensor that a call of the kernel returns on stand-ins. Raises what the kernel does."""
     devices = {leaf.device for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
     generators = [device for device in devices if device.type == "cuda"]
     with ExitStack() as stack:
@@ -101,12 +107,13 @@ def _as_run(func: OpOverload, args: Any, kwargs: Any) -> list[_Layout] | None:
         stack.enter_context(torch_api.WithoutAutocast())
         stack.enter_context(torch.random.fork_rng(generators, device_type="cuda"))
         args, kwargs = pytree.tree_map_only(torch.Tensor, _stand_in, (args, kwargs))
-        try:
-            made = torch_api.direct(func)(*args, **kwargs)
-        except Exception:  # whatever a kernel has against such values
-            return None
-    found = [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
-    return [(tuple(leaf.shape), tuple(leaf.stride())) for leaf in found if leaf.layout is torch.strided]
+        made = torch_api.direct(func)(*args, **kwargs)
+    return [_layout(leaf) for leaf in pytree.tree_leaves(made)]
+
+
+def _layout(value: Any) -> _Layout | None:
+    dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return (tuple(value.shape), tuple(value.stride())) if dense else None
 
 
 def _signed(tensor: torch.Tensor) -> tuple[Any, ...]:
