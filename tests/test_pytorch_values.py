@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from ogc_plan.adapters.pytorch import InputMismatchError, plans_of, within_budget
 from ogc_plan.adapters.pytorch.capture import UnsupportedModuleError, capture
 from ogc_plan.adapters.pytorch.traced_step import TracedStep
@@ -190,3 +191,38 @@ def test_a_cache_in_the_outputs_is_refused_with_the_remedy() -> None:
     with pytest.raises(UnsupportedModuleError, match="returns a Cache") as refused:
         planned(Caching(16, 16), (X,))
     assert refused.value.remedy == "pass use_cache=False"
+
+
+class Classes(nn.Module):
+    """Rows of a table by one-hot classes; positive sums are asserted: [3] -> []."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.rand(4, 6))
+
+    def forward(self, classes: Tensor) -> Tensor:
+        rows = F.one_hot(classes, 4).float() @ self.table
+        total = rows.sum()
+        torch._assert_async(total > 0, "a sum is not positive")
+        return total.sqrt()
+
+
+class TestAssertions:
+    @pytest.mark.parametrize("classes", [(0, 1, 7), (0, -1, 2)], ids=["too large", "negative"])
+    def test_a_class_that_eager_training_refuses_is_refused(self, classes: tuple[int, ...]) -> None:
+        with pytest.raises(RuntimeError, match="one_hot: Class values must be"):
+            planned(Classes(), (torch.tensor([0, 1, 3]),))(torch.tensor(classes))
+
+    def test_what_a_module_asserts_is_checked(self) -> None:
+        trained = planned(Classes(), (torch.tensor([0, 1, 3]),))
+        with torch.no_grad():
+            trained.table.neg_()
+        with pytest.raises(RuntimeError, match="a sum is not positive"):
+            trained(torch.tensor([0, 1, 3]))
+
+    @pytest.mark.parametrize("strategy", ["keep-all", "segments:2"])
+    def test_it_does_not_run_again(self, strategy: str) -> None:
+        trained = planned(Classes(), (torch.tensor([0, 1, 3]),), "1GB", strategy)
+        program = trained.__dict__["_ogc_plan_executor"].program
+        counts = [source.count("_assert_async") for source in (program.forward_source, program.backward_source)]
+        assert counts == [3, 0]

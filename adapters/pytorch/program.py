@@ -254,6 +254,7 @@ class _Generator:
         if op.runs:
             self._run(to, op, step.index, again)
         if not again:
+            to.lines += [to.expression(check) for check in op.checks]
             for primal, value in op.updates:
                 target = self.step.joint.primals[primal].node
                 to.lines.append(f"{to.name(target)}.copy_({to.argument(value)})")

@@ -32,6 +32,14 @@ def is_backward(node: fx.Node) -> bool:
     return node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward")
 
 
+_ASSERTIONS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
+
+
+def assertions(graph: fx.Graph) -> list[fx.Node]:
+    """The assertions on values that the forward makes, in order: ``one_hot`` on classes, those of the module."""
+    return [node for node in graph.nodes if node.target in _ASSERTIONS and not is_backward(node)]
+
+
 def tangents_needed(joint: Joint) -> dict[fx.Node, frozenset[int]]:
     """For each node that depends on tangents the places of those tangents, among the ones there are."""
     tangents = [node for node in joint.tangents if node is not None]

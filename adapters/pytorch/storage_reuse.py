@@ -21,7 +21,7 @@ from .blocks import Blocks, elements
 from .capture import Joint
 from .generator_state import is_random
 from .in_place import ROWS, InPlace
-from .segments import Segment, is_backward
+from .segments import Segment, assertions, is_backward
 from .strides import is_dense
 
 
@@ -69,10 +69,11 @@ class _Finder:
         self.overwritten = {blocks.of[joint.primals[primal].node][0] for primal, _ in joint.updates}
 
     def _kept(self) -> Iterator[fx.Node]:
-        """Nodes whose memory somebody outside the graph is given."""
+        """Nodes whose memory somebody outside the graph is given, or that an assertion looks at."""
         yield from (node for node in self.joint.outputs if isinstance(node, fx.Node))
         yield from (node for _, node in self.joint.gradients)
         yield from (node for _, node in self.joint.updates)
+        yield from (node for check in assertions(self.joint.graph) for node in check.all_input_nodes)
 
     # -- which argument --------------------------------------------------------------------------
 

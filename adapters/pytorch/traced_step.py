@@ -25,7 +25,7 @@ from .capture import Joint, UnsupportedModuleError
 from .generator_state import generator_of, is_random, state_nbytes
 from .running_statistics import drop_ignored_statistics, ignores_statistics
 from .scopes import scope_of
-from .segments import Segment, cut, is_backward
+from .segments import Segment, assertions, cut, is_backward
 from .storage_reuse import Reuse, find
 from .strides import is_dense, lies_like
 
@@ -44,7 +44,7 @@ class StepOp:
     """One op: the ``node`` its forward runs (None: nothing), buffers to overwrite after it, and its backward.
 
     The nodes ``then`` run right after ``node``, in the memory of its result; the op of such a node has its
-    forward ``elsewhere``.
+    forward ``elsewhere``. ``checks`` are assertions on what the op makes.
     """
 
     name: str
@@ -57,6 +57,7 @@ class StepOp:
     once: bool = False
     then: tuple[fx.Node, ...] = ()
     elsewhere: bool = False
+    checks: list[fx.Node] = field(default_factory=list)
 
     @property
     def runs(self) -> tuple[fx.Node, ...]:
@@ -139,6 +140,8 @@ class TracedStep:
                 op.main, op.sums = owned[node].main, list(owned[node].sums)
             ops.append(op)
         made_by = {block: i for i, op in enumerate(ops) for node in op.runs for block in self.blocks.made[node]}
+        for node in assertions(self.joint.graph):
+            ops[made_by.get(self.blocks.of[node.args[0]][0], 0)].checks.append(node)
         late: list[StepOp] = []
         for primal, value in self.joint.updates:
             buffer = self.blocks.of[self.joint.primals[primal].node][0]
