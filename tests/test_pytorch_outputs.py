@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ogc_plan.adapters.pytorch import bound_module, gradient_parts
+from ogc_plan.adapters.pytorch import bound_module, gradient_groups
 from ogc_plan.adapters.pytorch.capture import Joint, UnsupportedModuleError, capture
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -149,7 +149,7 @@ class TestAnyUnused:
         ]
 
     def test_it_is_when_the_backward_runs_in_parts(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gradient_parts, "LEAST_NBYTES", 0)
+        monkeypatch.setattr(gradient_groups, "LEAST_NBYTES", 0)
         module = Branching(seed)
         trained = planned(module, ROWS)
         assert [train(trained, ROWS, loss=using(places)) for places in USED] == [
