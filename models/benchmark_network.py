@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from ogc_plan.adapters.pytorch.annotate import annotate
@@ -98,9 +99,28 @@ class Network:
         """The activation peak of a step that stores everything."""
         return self.store_all.peak_activation_nbytes
 
-    def plan(self, solution: Solution, solver: Solver) -> Plan:
-        """The plan of a solution of `problem` that has decisions, replayed and checked."""
+    @cached_property
+    def accumulating(self) -> Model:
+        """The model of a step that finds gradients there, as those that were published did."""
+        annotation, roofline = self._annotated.annotation, self.place.roofline
+        return from_annotation(annotation, name=self.name, device=roofline, grad_accumulation=True)
+
+    @cached_property
+    def counted(self) -> Problem:
+        """The step whose peaks are the published script's count, `uncounted_nbytes` above it."""
+        return self.accumulating.problem(Scope.TOTAL)
+
+    @property
+    def uncounted_nbytes(self) -> int:
+        """What stands before and after a step of the published script: all that is constant but the inputs."""
+        stationary = self.accumulating.training.stationary
+        return stationary.total_nbytes - stationary.input_nbytes
+
+    def plan(self, solution: Solution, solver: Solver, *, counted: bool = False) -> Plan:
+        """The plan of a solution of `problem`, or of `counted`, that has decisions, replayed and checked."""
         asked = Asked(f"{solution.peak_nbytes}B", solution.peak_nbytes)
+        if counted:
+            return assembled(self.accumulating, self.counted, self.accumulating.store_all(), asked, solution, solver)
         return assembled(self.model, self.problem, self.store_all, asked, solution, solver)
 
     def planned(self, plan: Plan) -> nn.Module:

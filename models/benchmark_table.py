@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from .benchmark_alternatives import alternatives, reason
+from .benchmark_count import as_published, for_the_count
 from .benchmark_measure import MATCHED_MEMORY, MATCHED_TIME, MINIMUM, STRATEGY, STRATEGY_MEMORY, STRATEGY_TIME
 from .benchmark_network import Place
 from .benchmark_published import MIB, published_at
 from .benchmark_rows import Row, cut, overhead, rows_of
 from .result_table import table
-
-_UNDIVIDED = 0.05
-"""A cut below this is none: the strategy found no place to divide the network."""
 
 Results = dict[str, dict[str, Any]]
 
@@ -73,45 +71,6 @@ def verdict(name: str, entry: dict[str, Any]) -> tuple[bool, str]:
     if not faults:
         return True, "both"
     return False, f"not {', '.join(faults)}: {'; '.join(dict.fromkeys(reasons)) or 'see the table'}"
-
-
-def as_published(results: Results) -> str:
-    """Where ours falls short by the count of the published script, or the strategy run here is no rival.
-
-    That count includes new parameter gradients until they are added up; plans are made for activations alone.
-    """
-    behind_published, behind_strategy, undivided = [], [], []
-    for name, entry in _finished(results):
-        rows, published = rows_of(entry), published_at(name, entry["input"])
-        plain, theirs = rows["plain"], rows[STRATEGY]
-        saved = {method: cut(row, plain, "protocol_nbytes") for method, row in rows.items()}
-        if published is not None and saved[MATCHED_TIME] < 1 - published.remaining:
-            behind_published.append(_against(name, saved[MATCHED_TIME], 1 - published.remaining))
-        if saved[STRATEGY_TIME] < saved[STRATEGY]:
-            behind_strategy.append(_against(name, saved[STRATEGY_TIME], saved[STRATEGY]))
-        if published is not None and cut(theirs, plain) < _UNDIVIDED:
-            undivided.append(name)
-    parts = []
-    for behind, whom in ((behind_published, "published"), (behind_strategy, "the strategy")):
-        if behind:
-            parts.append(f"ours saves less than {whom} in its time on {', '.join(behind)}")
-    counted = (
-        "By the count of the published script, which has gradients there before the step and so counts new ones until "
-        f"they are added up, {' and '.join(parts)}; plans are made for activations alone. "
-        if parts
-        else ""
-    )
-    hardly = (
-        f"On {', '.join(undivided)} the strategy, as written here, finds hardly a place to divide: there the published "
-        "figure is the one to compare with."
-        if undivided
-        else ""
-    )
-    return (counted + hardly).strip()
-
-
-def _against(name: str, ours: float, theirs: float) -> str:
-    return f"{name} ({_percent(ours, 1)} against {_percent(theirs, 1)})"
 
 
 def _beyond_floor(entry: dict[str, Any], plain: Row, ogc_mib: int, plain_mib: int) -> str:
@@ -185,7 +144,8 @@ def in_mib(results: Results) -> str:
         lines.append([
             f"{name}, {entry['ops']} ops", f"{published.plain_mib:,}" if published else "-", _mib(plain),
             _mib(plain, "protocol_nbytes"), f"{published.ogc_mib:,}" if published else "-", _mib(theirs),
-            _mib(theirs, "protocol_nbytes"), _mib(ours), _mib(ours, "protocol_nbytes"), _mib(plain, "total_nbytes"),
+            _mib(theirs, "protocol_nbytes"), _mib(ours), _mib(for_the_count(rows, STRATEGY_TIME), "protocol_nbytes"),
+            _mib(plain, "total_nbytes"),
             _mib(ours, "total_nbytes"), f"{slowest:.1f}",
         ])  # fmt: skip
     return table(header, lines)
@@ -211,7 +171,8 @@ def page(results: Results, place: Place) -> str:
         as_published(finished),
         "Peaks in MiB (2^20 bytes). Activations: all that a step makes but finished parameter gradients, none of which "
         "is there before. As published: gradients there before the step, inputs made inside it, less what stands "
-        "before and after. Plan s: wall seconds of the slowest plan, beside whatever else the machine did.",
+        "before and after; ours by the plan made for that count. Plan s: wall seconds of the slowest plan, beside "
+        "whatever else the machine did.",
         in_mib(results),
         alternatives(finished, predicted=place.fake),
         "\n".join(f"- {name} failed: {why}" for name, why in failures(results).items()),

@@ -17,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from models.benchmark_count import as_published
 from models.benchmark_published import PUBLISHED
-from models.benchmark_table import against_published, as_published, verdict
+from models.benchmark_table import against_published, verdict
 from models.light import light_path
 from models.plan_cells import cells, retried, row_of
 from models.plan_extent import SHARES

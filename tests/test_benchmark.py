@@ -21,7 +21,10 @@ from ogc_plan.planner.strategies.separators import differentiable
 from torch import Tensor, nn
 
 from models import benchmark, benchmark_measure
+from models.benchmark_count import as_published
 from models.benchmark_measure import (
+    COUNTED_MATCHED_TIME,
+    COUNTED_STRATEGY_TIME,
     MATCHED_MEMORY,
     MATCHED_TIME,
     MINIMUM,
@@ -38,7 +41,7 @@ from models.benchmark_network import FAKE, Network, Place, without_dropout
 from models.benchmark_published import PUBLISHED, Published, published_at
 from models.benchmark_rows import rows_of
 from models.benchmark_search import Tradeoff, strategy
-from models.benchmark_table import as_published, failures, page, verdict
+from models.benchmark_table import failures, page, verdict
 from models.checkpoint_division import blocks_of, chains_of
 from models.option_values import device
 from models.storage_meter import LOSS_NBYTES
@@ -119,6 +122,12 @@ class TestNetwork:
         assert point is not None
         held = measure(fake, fake.planned(fake.plan(point.solution, tradeoff.solver))).activation_nbytes
         assert held == point.peak_nbytes + LOSS_NBYTES
+
+    def test_a_plan_for_the_published_count_holds_by_it_what_it_says(self, fake: Network) -> None:
+        solver = Solver(effort="fast")
+        smallest = Tradeoff(fake.counted, solver).smallest()
+        held = measure(fake, fake.planned(fake.plan(smallest.solution, solver, counted=True))).protocol_nbytes
+        assert held == smallest.peak_nbytes - fake.uncounted_nbytes + LOSS_NBYTES
 
     def test_a_step_holds_the_same_on_fake_and_on_real_tensors(self, fake: Network, real: Network) -> None:
         sides = [replace(measure(one, one.module, steps=1, warm_up=0), seconds=None) for one in (fake, real)]
@@ -231,6 +240,12 @@ def all_methods(of: Network) -> dict[str, Any]:
     return methods(of.module, fake=False, budgets=(), backend="aot_eager")
 
 
+def counting(found: dict[str, Any], method: str, nbytes: int) -> dict[str, dict[str, Any]]:
+    """The results where ``method`` holds so many bytes by the published count."""
+    rows = [{**r, "protocol_nbytes": nbytes} if r["method"] == method else r for r in found["rows"]]
+    return {"tiny": {**found, "rows": rows}}
+
+
 class TestResult:
     def test_every_published_row_is_in_the_zoo_at_its_size(self) -> None:
         sizes = {name: (ZOO[name].batch, ZOO[name].extent) for name in PUBLISHED}
@@ -238,7 +253,7 @@ class TestResult:
 
     def test_a_network_has_a_row_for_every_question(self, found: dict[str, Any]) -> None:
         asked = {"plain", STRATEGY, MINIMUM, MATCHED_MEMORY, STRATEGY_MEMORY, MATCHED_TIME, STRATEGY_TIME}
-        assert asked <= rows_of(found).keys()
+        assert asked | {COUNTED_MATCHED_TIME, COUNTED_STRATEGY_TIME} <= rows_of(found).keys()
 
     def test_ours_is_better_in_both(self, found: dict[str, Any]) -> None:
         assert verdict("tiny", found) == (True, "both")
@@ -249,12 +264,28 @@ class TestResult:
 
     def test_less_saved_than_the_strategy_by_the_published_count_is_said(self, found: dict[str, Any]) -> None:
         plain = rows_of(found)["plain"]["protocol_nbytes"]
-        rows = [{**r, "protocol_nbytes": plain} if r["method"] == STRATEGY_TIME else r for r in found["rows"]]
-        assert "less than the strategy in its time on tiny (0.0%" in as_published({"tiny": {**found, "rows": rows}})
+        told = as_published(counting(found, COUNTED_STRATEGY_TIME, plain))
+        assert "less than the strategy in its time on tiny (0.0%" in told
 
-    def test_nothing_is_said_where_ours_saves_more_by_that_count_too(self, found: dict[str, Any]) -> None:
-        rows = [{**r, "protocol_nbytes": 1} if r["method"] == STRATEGY_TIME else r for r in found["rows"]]
-        assert as_published({"tiny": {**found, "rows": rows}}) == ""
+    def test_so_is_more_saved(self, found: dict[str, Any]) -> None:
+        told = as_published(counting(found, COUNTED_STRATEGY_TIME, 1))
+        assert "ours saves more than the strategy, and no less than published, on every network here" in told
+
+    def test_a_tie_at_the_floor_of_that_count_is_told(self, found: dict[str, Any]) -> None:
+        floor = found["counted_floor_nbytes"]
+        results = counting(found, COUNTED_STRATEGY_TIME, floor)
+        told = as_published(counting(results["tiny"], STRATEGY, floor))
+        assert "save the same on tiny, at the proven floor." in told
+
+    def test_what_that_count_includes_is_told_where_the_floor_keeps_ours_behind(self, found: dict[str, Any]) -> None:
+        floor, inputs = found["counted_floor_nbytes"], 4 * 3 * 16 * 16 * 4
+        results = counting({**found, "input_nbytes": 2**20 * inputs}, COUNTED_STRATEGY_TIME, floor)
+        told = as_published(counting(results["tiny"], STRATEGY, floor - 1))
+        assert f"in both of which that count includes {inputs:,} MiB of inputs)" in told
+
+    def test_a_network_without_plans_for_that_count_says_so(self, found: dict[str, Any]) -> None:
+        rows = [r for r in found["rows"] if r["method"] not in (COUNTED_STRATEGY_TIME, COUNTED_MATCHED_TIME)]
+        assert as_published({"tiny": {**found, "rows": rows}}).endswith("; plans are made for activations alone.")
 
     def test_what_is_done_next_is_told(self, found: dict[str, Any], told: list[str]) -> None:
         assert told[:2] == ["tracing", "the ogc strategy"]
