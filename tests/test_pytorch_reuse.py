@@ -270,3 +270,36 @@ class TestOtherSteps:
         once = torch.autograd.grad(loss, list(module.parameters()), retain_graph=True)
         again = torch.autograd.grad(loss, list(module.parameters()))
         assert all(torch.equal(one, other) for one, other in zip(once, again, strict=True))
+
+
+class TestCopiesThatAutogradKeeps:
+    """An in-place activation that copies its argument for the backward."""
+
+    ACTIVATIONS = (nn.Hardswish(inplace=True), nn.SiLU(inplace=True), nn.Mish(inplace=True))
+
+    @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda layer: type(layer).__name__)
+    def test_a_step_that_stores_everything_holds_no_more_than_eager(self, activation: nn.Module) -> None:
+        module = Summed(activation)
+        trained = planned(module, module.rows, "100%", "keep-all")
+        with StorageMeter([*module.parameters(), *module.rows]) as meter:
+            module(*module.rows).backward()
+        gradients = [p.grad for p in module.parameters() if p.grad is not None]
+        assert predicted(trained)[1] <= meter.activation_peak(gradients).nbytes
+
+    @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda layer: type(layer).__name__)
+    def test_training_is_bitwise_equal(self, activation: nn.Module) -> None:
+        module = Summed(activation)
+        trained = planned(module, module.rows, "1GB", "segments:2")
+        assert train(trained, module.rows, steps=2) == train(module, module.rows, steps=2)
+
+
+class Summed(nn.Module):
+    """Two layers, each activated: [64, 8] -> []."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second, self.activation = nn.Linear(8, 8), nn.Linear(8, 64), activation
+        self.rows = (torch.randn(64, 8, generator=torch.Generator().manual_seed(0)),)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(self.second(self.activation(self.first(x)))).sum()

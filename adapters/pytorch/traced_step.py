@@ -23,6 +23,7 @@ from torch import fx
 from .blocks import Blocks, target_name, tensors
 from .capture import Joint, UnsupportedModuleError
 from .generator_state import generator_of, is_random, state_nbytes
+from .kept_copies import drop_kept_copies
 from .running_statistics import drop_ignored_statistics, ignores_statistics
 from .scopes import scope_of
 from .segments import Segment, assertions, cut, is_backward
@@ -98,6 +99,7 @@ class TracedStep:
         self.joint = joint
         _refuse_untraceable(joint.graph)
         drop_ignored_statistics(joint.graph)
+        drop_kept_copies(joint)
         self.blocks = Blocks(joint.graph)
         segments = cut(joint, self.blocks)
         self._empty = {node: made[0] for node, made in self.blocks.made.items() if made}
