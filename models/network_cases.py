@@ -2,7 +2,7 @@
 
 A step takes a tenth of a second to half a second. ResNet-50, DenseNet-121 and Inception-v3 are whole, on few small
 images; the others keep their depth and have less width. T5 has two inputs, BERT and the LSTM classify sequences.
-Every dropout is on. The LSTM runs without oneDNN, whose one call the adapter refuses, and so step by step.
+Every dropout is on. The LSTM runs twice: with oneDNN, one call a layer, and without it, step by step.
 """
 
 from __future__ import annotations
@@ -93,11 +93,12 @@ def bert_case(config: BertConfig, batch: int) -> Case:
     return sequences_case("bert", sizes, network, batch, config.context, config.vocabulary)
 
 
-def lstm_case(config: LSTMConfig, batch: int, length: int) -> Case:
-    """The LSTM classifier, with oneDNN off."""
-    sizes = f"{config.layers} layers of 2 x {config.units} units, dropout {config.dropout}, oneDNN off"
-    made = sequences_case("lstm", sizes, lambda: LSTMClassifier(config), batch, length, config.vocabulary)
-    return replace(made, onednn=False)
+def lstm_case(name: str, config: LSTMConfig, batch: int, length: int, *, onednn: bool) -> Case:
+    """The LSTM classifier, with oneDNN on or off."""
+    kernels = "oneDNN" if onednn else "oneDNN off"
+    sizes = f"{config.layers} layers of 2 x {config.units} units, dropout {config.dropout}, {kernels}"
+    made = sequences_case(name, sizes, lambda: LSTMClassifier(config), batch, length, config.vocabulary)
+    return replace(made, onednn=onednn)
 
 
 def llama_case(config: LlamaConfig, batch: int, length: int) -> Case:
@@ -152,7 +153,8 @@ _ALL = (
         CLASSES,
     ),
     resnet_case(4, 96),
-    lstm_case(LSTMConfig(vocabulary=512, width=64, units=64), 8, 16),
+    lstm_case("lstm", LSTMConfig(vocabulary=512, width=64, units=64), 8, 16, onednn=False),
+    lstm_case("lstm_onednn", LSTMConfig(vocabulary=512, width=64, units=64), 8, 16, onednn=True),
     unet_case(1, 128),
     images_case("densenet121", "whole", lambda: densenet121(PUBLISHED_CLASSES), 2, 96, PUBLISHED_CLASSES),
     images_case("inception_v3", "whole", lambda: inception_v3(PUBLISHED_CLASSES), 2, 107, PUBLISHED_CLASSES),

@@ -19,6 +19,7 @@ NAMES = {
     "t5": "T5 style",
     "convnext": "ConvNeXt",
     "lstm": "LSTM classifier",
+    "lstm_onednn": "LSTM classifier, oneDNN",
 }
 
 

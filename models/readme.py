@@ -21,6 +21,7 @@ from models.benchmark_count import as_published
 from models.benchmark_published import PUBLISHED
 from models.benchmark_table import against_published, verdict
 from models.light import light_path
+from models.network_tables import overview
 from models.plan_cells import cells, retried, row_of
 from models.plan_extent import SHARES
 from models.plan_tables import beaten, counts, legend, overheads, summary
@@ -184,6 +185,7 @@ def blocks() -> dict[str, Callable[[], str]]:
         "open": lambda: open_budgets(networks),
         "executor": lambda: executor(trained),
         "predicted": lambda: predicted(trained),
+        "networks": lambda: overview(json.loads((RESULTS / "network_fidelity.json").read_text())["networks"]),
         "alternatives": lambda: alternatives(compared),
         "architectures": lambda: architectures(zoo),
         "published": lambda: published(found),

@@ -24,7 +24,7 @@ from models.training_cases import Case, Supervised
 
 BERT = bert_case(BertConfig(vocabulary=32, context=16, layers=2, heads=2, width=16, hidden=32), 2)
 T5 = t5_case(T5Config(vocabulary=32, layers=1, heads=2, size=8, width=16, hidden=32), 2, 12, 8)
-LSTM = lstm_case(LSTMConfig(vocabulary=32, width=8, units=8), 2, 4)
+LSTM = lstm_case("lstm", LSTMConfig(vocabulary=32, width=8, units=8), 2, 4, onednn=False)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -58,11 +58,11 @@ def test_a_seed_gives_the_same_inputs_each_time_and_another_seed_others(name: st
     assert (all(same), any(differ)) == (True, True)
 
 
-def test_there_are_ten_networks_and_an_lstm_and_each_has_a_name_in_the_tables() -> None:
-    assert (len(NETWORKS), set(NAMES)) == (11, set(NETWORKS))
+def test_there_are_ten_networks_and_two_lstms_and_each_has_a_name_in_the_tables() -> None:
+    assert (len(NETWORKS), set(NAMES)) == (12, set(NETWORKS))
 
 
-def test_only_the_lstm_is_without_onednn() -> None:
+def test_only_one_lstm_is_without_onednn() -> None:
     assert [name for name, case in NETWORKS.items() if not case.onednn] == ["lstm"]
 
 
