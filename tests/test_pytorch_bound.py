@@ -294,19 +294,6 @@ class TestRefusals:
         with pytest.raises(UnsupportedModuleError, match="changes input 'argument 0' in place"):
             planned(Changes(), (torch.randn(4, 6),))
 
-    def test_outputs_that_share_memory(self) -> None:
-        class Shares(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.linear = nn.Linear(6, 6)
-
-            def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-                y = self.linear(x)
-                return y[:2], y[2:]
-
-        with pytest.raises(UnsupportedModuleError, match="share memory"):
-            planned(Shares(), (torch.randn(4, 6),))
-
 
 class TestCapture:
     def test_nothing_of_the_module_changes(self) -> None:

@@ -135,19 +135,6 @@ def test_the_parameters_of_an_unused_output_get_no_gradient() -> None:
     assert train(planned(module, args), args, steps=3, loss=loss) == train(module, args, steps=3, loss=loss)
 
 
-@pytest.mark.parametrize(
-    "outputs",
-    [lambda s, h, x: (h.view(-1), h), lambda s, h, x: (h, s.first.weight), lambda s, h, x: (h, x)],
-    ids=["two views of one tensor", "a parameter", "an argument"],
-)
-def test_outputs_that_share_memory_are_refused(outputs: Callable[..., Any]) -> None:
-    module = Calls(lambda x: x)
-    cls = type("Shares", (Calls,), {"forward": lambda self, x: outputs(self, self.first(x), x)})
-    module.__class__ = cls
-    with pytest.raises(UnsupportedModuleError, match="share memory"):
-        planned(module, (torch.randn(4, 6, requires_grad=True),))
-
-
 def test_a_weight_with_two_names_gets_one_gradient() -> None:
     build, arguments = ODD["tied weight"]
     module = build()

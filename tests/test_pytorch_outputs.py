@@ -83,6 +83,106 @@ def test_a_tensor_returned_twice_takes_one_gradient() -> None:
     assert len([tangent for tangent in joint.tangents if tangent is not None]) == 2
 
 
+class Sharing(nn.Module):
+    """What ``of`` returns of an argument that takes a gradient and of its convolution."""
+
+    def __init__(self, of: Callable[[Sharing, Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.of = of
+        self.first, self.second = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.norm, self.frozen = nn.BatchNorm2d(3), nn.Parameter(torch.ones(3), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.of(self, x, self.first(x))
+
+
+SHARING: dict[str, Callable[[Sharing, Tensor, Tensor], Any]] = {
+    "transposed": lambda net, _, h: (h.transpose(2, 3), net.second(h) * h.transpose(2, 3).tanh(), h),
+    "halves": lambda net, _, h: (*h.chunk(2, 2), net.second(h) * h),
+    "flat and parts": lambda net, _, h: (h.view(-1), h[:, 0], h[:, 1:], net.second(h) * h.sin()),
+    "an argument": lambda net, x, h: (x, net.second(x) * h * x),
+    "views of an argument": lambda net, x, h: (x.flatten(), net.second(x) * h * x, x[0]),
+    "a parameter": lambda net, x, h: (net.first.weight, h, net.second(x) * net.first.weight.exp().sum()),
+    "a view of a parameter": lambda net, x, h: (net.first.weight[1], h, net.second(x) * net.first.weight.sum()),
+}
+GRADED = (IMAGES[0].clone().requires_grad_(),)
+
+
+@pytest.mark.parametrize("name", SHARING)
+class TestSharing:
+    """Outputs that look at the memory of one another, of an argument or of a parameter."""
+
+    def test_training_is_bitwise_equal(self, name: str) -> None:
+        torch.manual_seed(0)
+        module = Sharing(SHARING[name])
+        trained = planned(module, GRADED, "1GB", "segments:2")
+        assert train(trained, GRADED, loss=used_often) == train(module, GRADED, loss=used_often)
+
+    def test_it_is_where_the_loss_leaves_one_out(self, name: str) -> None:
+        torch.manual_seed(0)
+        module = Sharing(SHARING[name])
+        trained = planned(module, GRADED)
+        assert [train(trained, GRADED, loss=using(places)) for places in ((0,), (1,))] == [
+            train(module, GRADED, loss=using(places)) for places in ((0,), (1,))
+        ]
+
+    def test_the_measured_peaks_are_the_predicted_ones(self, name: str) -> None:
+        trained = planned(Sharing(SHARING[name]), GRADED, "1GB", "segments:2")
+        assert measured(trained, GRADED, loss=summed)[1] - predicted(trained)[1] in range(0, 64)
+
+    def test_they_share_it_as_in_eager_training(self, name: str) -> None:
+        module = Sharing(SHARING[name])
+        trained = planned(module, GRADED)
+        assert _who_shares(trained, *GRADED) == _who_shares(module, *GRADED)
+
+
+def _who_shares(net: nn.Module, x: Tensor) -> list[list[bool]]:
+    given = [*pytree.tree_leaves(net(x)), x, *net.parameters()]
+    keys = [tensor.untyped_storage().data_ptr() for tensor in given]
+    return [[one == other for other in keys] for one in keys]
+
+
+class TestWrittenLater:
+    """A write that eager training gives a history is refused where outputs share memory."""
+
+    def test_into_one_of_two_views(self) -> None:
+        outputs = planned(Sharing(lambda _, __, h: (h, h.transpose(2, 3))), IMAGES)(*IMAGES)
+        with pytest.raises(RuntimeError, match="modified inplace"):
+            outputs[0].mul_(2)
+
+    def test_into_one_without_gradients_before_the_other_is_used(self) -> None:
+        outputs = planned(Sharing(lambda _, __, h: (h, h.transpose(2, 3))), IMAGES)(*IMAGES)
+        with torch.no_grad():
+            outputs[0].mul_(2)
+        with pytest.raises(RuntimeError, match="modified inplace"):
+            outputs[1].sum().backward()
+
+    def test_into_an_argument_that_was_returned(self) -> None:
+        given = GRADED[0] * 1
+        outputs = planned(Sharing(lambda _, x, h: (h, x)), GRADED)(given)
+        given.mul_(2)
+        with pytest.raises(RuntimeError, match="modified inplace"):
+            outputs[1].sum().backward()
+
+
+class TestGivenBack:
+    """What takes no gradient and belongs to the caller or the module comes back as itself."""
+
+    @pytest.mark.parametrize("of", [
+        lambda net, x, h: (h, x), lambda net, x, h: (net.norm(h), net.norm.running_mean),
+        lambda net, x, h: (h, net.frozen),
+    ], ids=["an argument", "a buffer that the step moves", "a frozen parameter"])  # fmt: skip
+    def test_as_that_very_object(self, of: Callable[[Sharing, Tensor, Tensor], Any]) -> None:
+        trained = planned(Sharing(of), IMAGES)
+        own = [*IMAGES, *trained.buffers(), *trained.parameters()]
+        assert any(trained(*IMAGES)[1] is tensor for tensor in own)
+
+    def test_a_view_of_a_buffer_that_moves_is_refused(self) -> None:
+        module = Sharing(lambda net, _, h: (net.norm(h), net.norm.running_mean[1:]))
+        with pytest.raises(UnsupportedModuleError, match=r"view of buffer 'norm\.running_mean'"):
+            planned(module, IMAGES)
+
+
 class Branching(nn.Module):
     """A network drawn by lot, with several outputs that build upon each other: [4, 3, 4, 6] -> outputs of any shape."""
 

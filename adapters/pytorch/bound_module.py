@@ -20,7 +20,7 @@ from .absent_gradients import AbsentGradients
 from .annotate import cpu_text, visible_costs
 from .attachment import Attachment, InputMismatchError, settings_of
 from .autocast_state import AutocastState
-from .capture import Joint, Meta, capture, meta
+from .capture import Joint, Meta, Primal, capture, meta
 from .gradient_parts import accumulating_nbytes
 from .program import Program, generate
 from .signatures import Signatures
@@ -45,6 +45,7 @@ class Executor:
         self._joint = step.joint
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
+        self._given_back = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
         self._settings = settings_of(module)
         self._switches = _switches()
         self._metas = [meta(tensor) for tensor in self.attach(module).own_tensors()]
@@ -84,8 +85,12 @@ class Executor:
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
         self._warn_of_gradients(primals)
         self._warn_of_threads()
+        given = {self._joint.primals[place]: primals[place] for place in self._given_back}
         outputs = iter(self._executable(primals, partial(self._retrace, attachment.module, args, kwargs)))
-        results = [next(outputs) if isinstance(value, torch.fx.Node) else value for value in self._joint.outputs]
+        results = [
+            next(outputs) if isinstance(value, torch.fx.Node) else given[value] if isinstance(value, Primal) else value
+            for value in self._joint.outputs
+        ]
         return pytree.tree_unflatten([results[place] for place in self._joint.places], self._joint.out_spec)
 
     def _retrace(self, module: nn.Module, args: Any, kwargs: dict[str, Any], detached: frozenset[int]) -> Joint:

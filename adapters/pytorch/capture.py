@@ -42,10 +42,10 @@ class Primal:
 class Joint:
     """The captured graph and what its inputs and outputs mean.
 
-    ``outputs[i]`` is the node of the i-th distinct output leaf, or its value where it is no tensor; ``places[i]``
-    the place among them of the i-th leaf of the result. ``tangents[i]`` is the gradient that comes in for an
-    output (None where it takes none), ``gradients`` the gradient of each primal that gets one, ``updates`` the
-    new value of each buffer that the step overwrites. ``inputs`` describes the leaves of the arguments,
+    ``outputs[i]`` is the node of the i-th distinct output leaf, its value where it is no tensor, or the `Primal` that
+    it is itself; ``places[i]`` the place among them of the i-th leaf of the result. ``tangents[i]`` is the gradient
+    that comes in for an output (None where it takes none), ``gradients`` the gradient of each primal that gets one,
+    ``updates`` the new value of each buffer that the step overwrites. ``inputs`` describes the leaves of the arguments,
     ``autocast`` what of the autocast state the graph holds for, ``guards`` what the graph takes for granted of
     their values, ``stationary`` the bytes of the storages of parameters, buffers and inputs, by kind.
     """
@@ -151,7 +151,7 @@ def _traced(
 ) -> tuple[torch_api.Traced, bool]:
     """The joint graph, and whether the forward enters autocast itself; ``values`` are followed where it asks."""
     bare = _without_own_hooks(module)
-    bare.__dict__["forward"] = outputs.around(bare.forward)
+    bare.__dict__["forward"] = outputs.around(bare, bare.forward)
 
     def trace() -> tuple[torch_api.Traced, bool]:
         with warnings.catch_warnings(), torch.enable_grad(), _restored(module), recorded_scopes(bare):
@@ -368,6 +368,7 @@ def _describe(
     named = [(i, p.name, p.node) for i, p in enumerate(primals) if p.kind == "parameter"]
     merge_tied(graph, named, gradients, module)
     count = max(outputs, default=-1) + 1
+    outputs |= _given_back(module, distinct, primals, {i for i, _ in updates})
     return Joint(
         graph,
         tuple(primals),
@@ -382,6 +383,23 @@ def _describe(
         autocast,
         enters_autocast,
     )
+
+
+def _given_back(
+    module: nn.Module, distinct: DistinctOutputs, primals: list[Primal], updated: Collection[int]
+) -> dict[int, Primal]:
+    """The outputs that are inputs of the step themselves. Raises where one is a view of a buffer that moves."""
+    index = {primal.index if primal.kind == "input" else primal.name: i for i, primal in enumerate(primals)}
+    found = {}
+    for place, (name, itself) in distinct.of_given.items():
+        if itself and name in index:
+            found[place] = primals[index[name]]
+        elif index.get(name) in updated:
+            raise UnsupportedModuleError(
+                f"{type(module).__name__} returns a view of buffer {name!r}, which it changes in place",
+                remedy="return the buffer, or a clone of the view",
+            )
+    return found
 
 
 def _shared_outputs(module: nn.Module) -> UnsupportedModuleError:

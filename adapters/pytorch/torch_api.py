@@ -24,6 +24,7 @@ _EXAMPLE = "torch.ops.aten.add.Tensor"
 NEEDED = (
     *(f"{_DESCRIPTORS}.{kind}AOTInput" for kind in ("Buffer", "Param", "Plain", "Tangent")),
     *(f"{_DESCRIPTORS}.{kind}AOTOutput" for kind in ("Grad", "InputMutation", "Plain")),
+    "torch._functorch._aot_autograd.collect_metadata_analysis.coerce_tangent_and_suggest_memory_format",
     "torch._functorch._aot_autograd.schemas.OutputType",
     "torch._functorch.aot_autograd.aot_export_joint_with_descriptors",
     "torch._C.DispatchKey.Autograd",
@@ -99,6 +100,7 @@ check()
 
 from torch._C import _DisableAutocast as WithoutAutocast  # noqa: E402
 from torch._functorch import config as functorch_config  # noqa: E402
+from torch._functorch._aot_autograd import collect_metadata_analysis as _metadata  # noqa: E402
 from torch._functorch._aot_autograd.descriptors import (  # noqa: E402
     BufferAOTInput,
     GradAOTOutput,
@@ -171,6 +173,7 @@ def joint_graph(
     with contextlib.ExitStack() as stack:
         stack.enter_context(_without_python_kernels((*_REWRITTEN, "dropout") if eager_dropout else _REWRITTEN))
         stack.enter_context(_described_as_run())
+        stack.enter_context(_tangents_of_their_own())
         captured = aot_export_joint_with_descriptors(stack, module, args, kwargs)
         graph: fx.Graph = captured.graph_module.graph
         graph.owning_module = captured.graph_module
@@ -230,6 +233,23 @@ def called_on_entering_autocast(entered: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         torch.autocast_increment_nesting = increment
+
+
+@contextlib.contextmanager
+def _tangents_of_their_own() -> Iterator[None]:
+    """Gradients of outputs come in dense, each in memory of its own: torch takes them for views where outputs are."""
+    known = _metadata.coerce_tangent_and_suggest_memory_format
+
+    def own(output: Any) -> tuple[Any, Any, bool]:
+        tangent, layout, updated = known(output)
+        dense = isinstance(tangent, torch.Tensor) and tangent.layout is torch.strided
+        return torch.empty_like(tangent) if dense else tangent, layout, updated
+
+    _metadata.coerce_tangent_and_suggest_memory_format = own
+    try:
+        yield
+    finally:
+        _metadata.coerce_tangent_and_suggest_memory_format = known
 
 
 @contextlib.contextmanager

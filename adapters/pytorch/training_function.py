@@ -7,6 +7,7 @@ runs what has the highest priority: it accumulates the gradients that the first 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,7 @@ class Executable:
         self.differentiable = tuple(
             joint.tangents[i] is not None for i, node in enumerate(joint.outputs) if isinstance(node, fx.Node)
         )
+        self.shared = _shared(step)
         later = {primal for part in program.parts[1:] for primal in part.primals}
         self.first_primals = tuple(place for place in range(len(joint.primals)) if place not in later)
         self.tangent_metas = tuple(tensors(node)[0] for node in joint.tangents if node is not None)
@@ -149,6 +151,15 @@ class Run:
                 )
 
 
+def _shared(step: TracedStep) -> tuple[bool, ...]:
+    """Of each tensor output whether it takes a gradient and looks at memory that an input or another such one has."""
+    joint, of = step.joint, step.blocks.of
+    pairs = [pair for pair in zip(joint.outputs, joint.tangents, strict=True) if isinstance(pair[0], fx.Node)]
+    users = Counter(block for node, tangent in pairs if tangent is not None for block in of[node])
+    users.update({block for primal in joint.primals for block in of[primal.node]})
+    return tuple(tangent is not None and any(users[block] > 1 for block in of[node]) for node, tangent in pairs)
+
+
 def _never(outputs: frozenset[int]) -> Joint:
     """A step with one output does without it only where nothing runs."""
     raise AssertionError(outputs)
@@ -202,7 +213,8 @@ class HandoverFunction(torch.autograd.Function):  # type: ignore[misc]
         """Views of the outputs."""
         ctx.run = run
         ctx.set_materialize_grads(False)
-        passed = tuple(output.detach() for output in outputs)
+        pairs = zip(outputs, run.executable.shared, strict=True)
+        passed = tuple(output.view_as(output) if shared else output.detach() for output, shared in pairs)
         pairs = zip(passed, run.executable.differentiable, strict=True)
         ctx.mark_non_differentiable(*(output for output, wanted in pairs if not wanted))
         return passed
