@@ -39,7 +39,7 @@ def as_published(finished: Mapping[str, dict[str, Any]]) -> str:
         if ours < theirs:
             behind_strategy.append(_against(name, entry, STRATEGY_TIME, theirs))
         elif ours == theirs:
-            level.append(f"{name}, at the proven floor" if _bound(entry, STRATEGY_TIME) else name)
+            level.append(f"{name} (at the proven floor)" if _bound(entry, STRATEGY_TIME) else name)
         if published is not None and cut(rows[STRATEGY], rows["plain"]) < _UNDIVIDED:
             undivided.append(name)
     parts = []
@@ -47,7 +47,7 @@ def as_published(finished: Mapping[str, dict[str, Any]]) -> str:
         if behind:
             parts.append(f"ours saves less than {whom} in its time on {', '.join(behind)}")
     if level and planned:
-        parts.append(f"ours and the strategy save the same on {'; '.join(level)}")
+        parts.append(f"ours and the strategy save the same on {' and '.join(level)}")
     told = " and ".join(parts) or "ours saves more than the strategy, and no less than published, on every network here"
     counted = (
         "By the count of the published script, which has gradients there before the step and so counts new ones until "

@@ -275,7 +275,7 @@ class TestResult:
         floor = found["counted_floor_nbytes"]
         results = counting(found, COUNTED_STRATEGY_TIME, floor)
         told = as_published(counting(results["tiny"], STRATEGY, floor))
-        assert "save the same on tiny, at the proven floor." in told
+        assert "save the same on tiny (at the proven floor)." in told
 
     def test_what_that_count_includes_is_told_where_the_floor_keeps_ours_behind(self, found: dict[str, Any]) -> None:
         floor, inputs = found["counted_floor_nbytes"], 4 * 3 * 16 * 16 * 4
