@@ -54,9 +54,15 @@ def clear_gradients(module: nn.Module, arguments: Iterable[Tensor]) -> None:
 
 def stationary_nbytes(module: nn.Module, arguments: Iterable[Tensor]) -> int:
     """Bytes of the distinct storages of parameters, buffers, inputs and the parameters' gradients, as of now."""
-    tensors = (*module.parameters(), *module.buffers(), *arguments, *parameter_gradients(module))
+    tensors = (*_own_tensors(module), *arguments, *parameter_gradients(module))
     storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
+
+
+def _own_tensors(module: nn.Module) -> list[Tensor]:
+    """Parameters, buffers, and tensors that are plain attributes."""
+    attributes = (value for child in module.modules() for value in child.__dict__.values())
+    return [*module.parameters(), *module.buffers(), *(value for value in attributes if isinstance(value, Tensor))]
 
 
 def _settle(arguments: Iterable[Tensor]) -> None:
@@ -71,7 +77,7 @@ def by_storages(step: Step, module: nn.Module, arguments: tuple[Tensor, ...]) ->
     _settle(arguments)
     before = stationary_nbytes(module, arguments)
     present = parameter_gradients(module)
-    with StorageMeter([*module.parameters(), *module.buffers(), *arguments], gradients=present) as meter:
+    with StorageMeter([*_own_tensors(module), *arguments], gradients=present) as meter:
         kept = step()
     total, activations = meter.peak(), meter.activation_peak(parameter_gradients(module))
     del kept

@@ -10,6 +10,7 @@ from ogc_plan.planner.errors import AdapterError
 from torch import nn
 
 from .capture import HOOKS, Joint, Meta, Primal, meta
+from .tensor_attributes import attributes_of
 
 
 class InputMismatchError(AdapterError):
@@ -60,7 +61,8 @@ class Attachment:
             if primal.kind != "input":
                 path, _, key = primal.name.rpartition(".")
                 owner = owners[path]
-                self._places.append((owner._parameters if primal.kind == "parameter" else owner._buffers, key))
+                homes = {"parameter": owner._parameters, "buffer": owner._buffers, "attribute": owner.__dict__}
+                self._places.append((homes[primal.kind], key))
 
     def check(self) -> None:
         """Raise InputMismatchError where a submodule was replaced or its mode, attributes or hooks changed."""
@@ -78,6 +80,7 @@ class Attachment:
     def check_values(self, leaves: list[Any]) -> None:
         """Raise OtherValuesError where the module would go another way for these argument leaves."""
         buffers = dict(self.module.named_buffers(remove_duplicate=False)) if self._guards else {}
+        buffers |= attributes_of(self.module) if self._guards else {}
         for guard in self._guards:
             if not guard.holds(leaves, buffers):
                 raise OtherValuesError(

@@ -22,6 +22,7 @@ from .layouts_as_run import laid_out_as_run
 from .scopes import recorded_scopes
 from .side_effects import watched
 from .stationary import stationary_nbytes
+from .tensor_attributes import as_buffers, attributes_of
 from .tied import merge_tied, under_one_name
 from .torch_api import pytree
 from .unsupported import UnsupportedModuleError as UnsupportedModuleError
@@ -30,10 +31,10 @@ from .value_guards import Guard, ValueGuards
 
 @dataclass(frozen=True, slots=True)
 class Primal:
-    """One input of the graph: a parameter, a buffer (by dotted name), or the ``index``-th argument leaf."""
+    """One input of the graph: a parameter, buffer or attribute (by dotted name), or the ``index``-th argument leaf."""
 
     node: fx.Node
-    kind: str  # "parameter", "buffer" or "input"
+    kind: str  # "parameter", "buffer", "attribute" or "input"
     name: str
     index: int = -1
 
@@ -127,6 +128,7 @@ def capture(
         ) from error
     except Exception as error:
         _refuse_unknown_outputs(module, error)
+        _refuse_unknown_tensors(module, error)
         raise UnsupportedModuleError(
             f"{type(module).__name__} cannot be traced: {first_line(error)}",
             remedy="keep shapes static and control flow independent of values, or move what fails out of the module",
@@ -151,6 +153,20 @@ def _traced(
 ) -> tuple[torch_api.Traced, bool]:
     """The joint graph, and whether the forward enters autocast itself; ``values`` are followed where it asks."""
     bare = _without_own_hooks(module)
+    with as_buffers(bare):
+        return _traced_bare(module, bare, args, kwargs, values, outputs, eager_dropout=eager_dropout)
+
+
+def _traced_bare(
+    module: nn.Module,
+    bare: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    values: ValueGuards,
+    outputs: DistinctOutputs,
+    *,
+    eager_dropout: bool,
+) -> tuple[torch_api.Traced, bool]:
     bare.__dict__["forward"] = outputs.around(bare, bare.forward)
 
     def trace() -> tuple[torch_api.Traced, bool]:
@@ -198,6 +214,19 @@ def _refuse_unknown_outputs(module: nn.Module, error: Exception) -> None:
         cached = "pass use_cache=False" if "Cache" in found[1] else "return tensors in tuples, lists and dicts"
         raise UnsupportedModuleError(
             f"{type(module).__name__} returns a {found[1]}, whose tensors a plan cannot hand back", remedy=cached
+        ) from error
+
+
+def _refuse_unknown_tensors(module: nn.Module, error: Exception) -> None:
+    """Say what to do about a tensor that the forward takes from elsewhere: a list, a cache, a global."""
+    found = re.search(
+        r"convert all Tensors to FakeTensors first .* Found in (\S+?)\(.*tensor\(.*?, size=(\(.*?\))", str(error)
+    )
+    if found:
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} reads a tensor of shape {found[2]} in {found[1]} that is no argument, parameter, "
+            "buffer or attribute without gradient",
+            remedy="register it as a buffer of the module, or pass it as an argument",
         ) from error
 
 
@@ -270,7 +299,7 @@ def _restored(module: nn.Module) -> Iterator[None]:
 
 def _tensors(leaves: list[Any], module: nn.Module) -> list[torch.Tensor]:
     arguments = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    return [*arguments, *module.parameters(), *module.buffers()]
+    return [*arguments, *module.parameters(), *module.buffers(), *attributes_of(module).values()]
 
 
 def _apart(leaves: list[Any], module: nn.Module) -> list[Any]:
@@ -319,6 +348,7 @@ def _describe(
     enters_autocast: bool,
 ) -> Joint:
     graph = traced.graph
+    attributes = attributes_of(module)
     primals: list[Primal] = []
     tangent_of: dict[int, fx.Node] = {}
     for node in graph.find_nodes(op="placeholder"):
@@ -330,7 +360,11 @@ def _describe(
         elif isinstance(meaning, torch_api.ParamAOTInput):
             primals.append(Primal(node, "parameter", meaning.target))
         elif isinstance(meaning, torch_api.BufferAOTInput):
-            primals.append(Primal(node, "buffer", meaning.target))
+            kind = "attribute" if meaning.target in attributes else "buffer"
+            if kind == "buffer" or node.users:  # what is kept in a module for others is none of the step's
+                primals.append(Primal(node, kind, meaning.target))
+            else:
+                graph.erase_node(node)
         elif isinstance(meaning, torch_api.PlainAOTInput):
             primals.append(Primal(node, "input", f"argument {meaning.idx}", meaning.idx))
         else:

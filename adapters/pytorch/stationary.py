@@ -10,13 +10,13 @@ from torch import nn
 
 from . import torch_api
 
-KINDS = ("parameter", "buffer", "input")
+KINDS = ("parameter", "buffer", "attribute", "input")
 
 
 def stationary_nbytes(
     module: nn.Module, named: Sequence[tuple[str, str, int]], leaves: Sequence[Any]
 ) -> dict[str, int]:
-    """Bytes of the distinct storages of parameters, buffers and argument leaves, each under its first kind.
+    """Bytes of the distinct storages of parameters, buffers, attributes and argument leaves, each under its first kind.
 
     ``named`` are (kind, name, index of the leaf). A storage counts whole however little of it is looked at:
     none of it is free while a slice of it is alive.
@@ -37,4 +37,7 @@ def stationary_nbytes(
 def _tensor(module: nn.Module, kind: str, name: str, leaves: Sequence[Any], index: int) -> object:
     if kind == "input":
         return leaves[index]
+    if kind == "attribute":
+        path, _, key = name.rpartition(".")
+        return getattr(module.get_submodule(path), key)
     return module.get_parameter(name) if kind == "parameter" else module.get_buffer(name)

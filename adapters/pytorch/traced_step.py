@@ -357,7 +357,7 @@ class TracedStep:
     def _stationary(self) -> Stationary:
         constants = sum(made.nbytes for made in self.blocks.blocks if made.node.op == "get_attr")
         held = self.joint.stationary
-        return Stationary(held["parameter"], held["buffer"] + constants, held["input"])
+        return Stationary(held["parameter"], held["buffer"] + held["attribute"] + constants, held["input"])
 
     @property
     def calls(self) -> list[fx.Node]:

@@ -48,7 +48,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An argument leaf (``index``) or a buffer (``name``)."""
+    """An argument leaf (``index``), or a buffer or tensor attribute (``name``)."""
 
     index: int
     name: str
