@@ -16,6 +16,7 @@ from torch import fx
 from . import torch_api
 from .blocks import Blocks, tensors
 from .capture import Joint, UnsupportedModuleError
+from .partial_writes import VIEWS
 
 
 @dataclass(slots=True)
@@ -119,6 +120,9 @@ def _owners(joint: Joint, blocks: Blocks) -> dict[int, fx.Node]:
             continue
         if number not in owners or blocks.allocates(node) or not blocks.allocates(owners[number]):
             owners[number] = node
+    for node in joint.graph.nodes:  # autograd numbers a write into a part right after the call that writes
+        if node.target in VIEWS and not is_backward(node) and node.meta.get("seq_nr") is not None:
+            owners.setdefault(node.meta["seq_nr"] + 1, node)
     return owners
 
 

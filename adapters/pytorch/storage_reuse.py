@@ -5,7 +5,8 @@ the plan, and one storage is all they take; a plan that keeps or re-runs the mak
 reader's. Nothing is lost: nobody reads the maker's result but the reader, and both have the same size.
 Backward: a call that gives a gradient takes over the memory of one that ends with it; the sum of two gradients that
 of the one its own op makes. Gradients that came in, and those that go out, are left alone, and so are temporaries
-between the calls of one op: what a plan holds of them is the same in a step that runs without reuse.
+between the calls of one op, but for those that eager training writes into (partial_writes.py): what a plan holds of
+them is the same in a step that runs without reuse.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .blocks import Blocks, elements
 from .capture import Joint
 from .generator_state import is_random
 from .in_place import ROWS, InPlace
+from .partial_writes import PARTS, VIEWS, WRITES, scatters_of
 from .segments import Segment, assertions, is_backward
 from .strides import is_dense
 
@@ -58,6 +60,7 @@ class _Finder:
     def __init__(self, joint: Joint, blocks: Blocks, segments: list[Segment], among: frozenset[str] | None) -> None:
         self.joint, self.blocks, self.segments, self.among = joint, blocks, segments, among
         self.found = Reuse()
+        self.parts: set[fx.Node] = set()  # nodes that write over a part of a block
         self.place = {node: i for i, node in enumerate(joint.graph.nodes)}
         run = {node for segment in segments for node in (*segment.main, *segment.sums)}
         self.readers: dict[int, list[fx.Node]] = {}
@@ -79,7 +82,7 @@ class _Finder:
 
     def candidates(self, node: fx.Node) -> Iterator[tuple[InPlace, int]]:
         """The arguments, with their blocks, that a node may write over as far as the two of them are concerned."""
-        row = ROWS.get(node.target)
+        row = ROWS.get(node.target) or WRITES.get(node.target)
         if row is None or node.kwargs.keys() & {"out", "dtype"} or not row.allowed(node):
             return
         result = next(iter(elements(node).values()))
@@ -88,11 +91,36 @@ class _Finder:
             if not isinstance(argument, fx.Node) or argument.op != "call_function":
                 continue
             (block,) = self.blocks.of[argument] or (-1,)
-            alone = sum(block in self.blocks.of[other] for other in node.all_input_nodes) == 1
             once = sum(other is argument for other in node.args) == 1
-            ends = alone and once and self.readers.get(block) == [node] and block not in self.pinned
+            readers = self.readers.get(block, [])
+            # What a backward reads before it writes is a temporary of its own; a forward runs with the maker.
+            last = readers[-1:] if node.target in WRITES and is_backward(node) else readers
+            ends = self._is_alone(block, node) and once and last == [node] and block not in self.pinned
             if ends and _same_memory(argument.meta["val"], result, self.blocks.blocks[block].nbytes):
                 yield InPlace(row, place), block
+
+    def _is_alone(self, block: int, node: fx.Node) -> bool:
+        """Whether one argument of a node looks at a block, besides what was written over a part of it."""
+        return sum(block in self.blocks.of[other] for other in node.all_input_nodes if other not in self.parts) == 1
+
+    def part(self, node: fx.Node) -> tuple[InPlace, int] | None:
+        """The view, with its block, that a node may write over as the part that scatters put its result into."""
+        row, view = PARTS.get(node.target), node.args[0] if node.args else None
+        if row is None or not isinstance(view, fx.Node) or node.kwargs or not row.allowed(node):
+            return None
+        (block,) = self.blocks.of[view] or (-1,)
+        readers = self.readers.get(block, [])
+        if view.op != "call_function" or node not in readers:
+            return None
+        nbytes = self.blocks.blocks[block].nbytes
+        scatters = scatters_of(node, view, nbytes, lambda made: self.readers.get(self.blocks.made[made][0], []))
+        rest = readers[readers.index(node) :] if is_backward(node) else readers
+        if not scatters or rest != [node, *scatters] or not self._is_alone(block, node) or block in self.pinned:
+            return None
+        whole, looked, result = scatters[-1].args[0], view.meta["val"], node.meta["val"]
+        fits = _same_memory(whole.meta["val"], scatters[-1].meta["val"], nbytes)
+        fits = fits and (looked.shape, looked.dtype, looked.device) == (result.shape, result.dtype, result.device)
+        return (InPlace(row, 0), block) if fits else None
 
     # -- forward ---------------------------------------------------------------------------------
 
@@ -107,6 +135,21 @@ class _Finder:
                     if _is_plain(maker) and not is_backward(maker) and self._joins(maker, node, block):
                         self._join(call, maker, node, block)
                         break
+                else:
+                    self._join_part(node)
+
+    def _join_part(self, node: fx.Node) -> None:
+        """Let a node run with the maker of what it writes a part of, where it and the scatters after it can."""
+        found = self.part(node)
+        if found is None:
+            return
+        call, block = found
+        maker = self.blocks.blocks[block].node
+        if _is_plain(maker) and not is_backward(maker) and self._joins(maker, node, block):
+            scatters = self.readers[block][1:]
+            self._join(call, maker, node, block)
+            self.readers[block] = scatters
+            self.parts.add(node)
 
     def _joins(self, maker: fx.Node, node: fx.Node, block: int) -> bool:
         """Whether a node can run where a maker does, and the two together need no more than each of them alone."""
@@ -151,6 +194,8 @@ class _Finder:
             own = {block for node in segment.main for block in self.blocks.made[node]}
             for node in segment.main:
                 made = self.blocks.made[node][0]
+                if self._write(node, own) or node.target in WRITES:
+                    continue
                 given = any(reader not in segment.main for reader in self.readers.get(made, ()))
                 if given and made not in self.pinned:
                     self._take_over(node, {b for b in self.blocks.reads(node) if b not in own})
@@ -160,6 +205,23 @@ class _Finder:
                 fitting = own - self.found.over.keys() if made in self.pinned else own
                 if self._take_over(node, fitting):
                     own.add(made)
+
+    def _write(self, node: fx.Node, own: Collection[int]) -> bool:
+        """Let a write of a backward go into a temporary of its op."""
+        found = self.part(node)
+        if found is not None and found[1] in own and self._is_own(found[1]):
+            self.found.calls[node], self.found.over[self.blocks.made[node][0]] = found
+            self.parts.add(node)
+        elif node.target not in WRITES or not self._take_over(node, own):
+            return False
+        source = node.args[1]
+        if node.target in VIEWS and source in self.parts:  # which has the memory already
+            self.found.over[self.blocks.made[node][0]] = self.blocks.made[source][0]
+        return True
+
+    def _is_own(self, block: int) -> bool:
+        maker = self.blocks.blocks[block].node
+        return _is_plain(maker) and is_backward(maker)
 
     def _take_over(self, node: fx.Node, blocks: Collection[int]) -> bool:
         """Let a node write over an argument that lives in one of the blocks."""

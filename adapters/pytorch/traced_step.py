@@ -24,6 +24,7 @@ from .blocks import Blocks, target_name, tensors
 from .capture import Joint, UnsupportedModuleError
 from .generator_state import generator_of, is_random, state_nbytes
 from .kept_copies import drop_kept_copies
+from .partial_writes import fill_with_numbers
 from .running_statistics import drop_ignored_statistics, ignores_statistics
 from .scopes import scope_of
 from .segments import Segment, assertions, cut, is_backward
@@ -100,6 +101,7 @@ class TracedStep:
         _refuse_untraceable(joint.graph)
         drop_ignored_statistics(joint.graph)
         drop_kept_copies(joint)
+        fill_with_numbers(joint.graph)
         self.blocks = Blocks(joint.graph)
         segments = cut(joint, self.blocks)
         self._empty = {node: made[0] for node, made in self.blocks.made.items() if made}
