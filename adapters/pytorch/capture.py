@@ -116,7 +116,7 @@ def capture(
     drawn = _HostGenerators()
     try:
         traced, enters_autocast = _traced(module, args, named, values, distinct, eager_dropout=half)
-        if enters_autocast and not half:
+        if (enters_autocast and not half) or drops_everything(traced.graph):
             traced, _ = _traced(module, args, named, values, distinct, eager_dropout=True)
         drawn.check(module)
     except OgcPlanError:
@@ -234,6 +234,12 @@ def _names_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """What the argument leaves are called: ``args[0]``, ``labels``."""
     found = pytree.tree_flatten_with_path((args, kwargs))[0]
     return [("args" if path[0].idx == 0 else "kwargs") + pytree.keystr(path[1:]) for path, _ in found]
+
+
+def drops_everything(graph: fx.Graph) -> bool:
+    """Whether a fused dropout of rate 1 was traced: it draws random numbers, and eager training none."""
+    dropouts = graph.find_nodes(op="call_function", target=torch.ops.aten.native_dropout.default)
+    return any(node.args[1] == 1 for node in dropouts)
 
 
 def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:

@@ -21,7 +21,7 @@ from ogc_plan.planner.training import (
 from torch import fx
 
 from .blocks import Blocks, target_name, tensors
-from .capture import Joint, UnsupportedModuleError
+from .capture import Joint
 from .generator_state import generator_of, is_random, state_nbytes
 from .kept_copies import drop_kept_copies
 from .partial_writes import fill_with_numbers
@@ -98,7 +98,6 @@ class TracedStep:
 
     def __init__(self, joint: Joint, like: TracedStep | None = None) -> None:
         self.joint = joint
-        _refuse_untraceable(joint.graph)
         drop_ignored_statistics(joint.graph)
         drop_kept_copies(joint)
         fill_with_numbers(joint.graph)
@@ -367,17 +366,6 @@ class TracedStep:
         forward = [node for op in self.ops for node in op.runs]
         backward = [node for op in self.ops for node in (*op.main, *op.sums) if isinstance(node, fx.Node)]
         return forward + backward
-
-
-def _refuse_untraceable(graph: fx.Graph) -> None:
-    for node in graph.nodes:
-        if node.op != "call_function":
-            continue
-        if target_name(node) == "native_dropout" and node.args[1] == 1:
-            raise UnsupportedModuleError(
-                f"{node.name} drops everything; eager training draws no random numbers for it, tracing does",
-                remedy="use a dropout rate below 1",
-            )
 
 
 def _takes_over(given: torch.Tensor, wanted: torch.Tensor) -> bool:
