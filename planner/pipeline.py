@@ -17,6 +17,7 @@ from .errors import (
     BudgetSyntaxError,
     PlanMismatchError,
     ScheduleMismatchError,
+    UsageError,
 )
 from .model import Model, store_all_timeline
 from .plan_record import EFFORT_NOTE, STOPPED_NOTE, BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
@@ -30,11 +31,20 @@ from .training import OpCost, TrainingGraph
 from .units import BudgetText, parse_budget
 
 
-def resolve_budget(budget: BudgetText, scope: Scope | None, store_all: Timeline) -> tuple[int | None, Scope]:
+def scope_named(scope: Scope | str | None) -> Scope | None:
+    """A scope by its name, or itself. Raises UsageError for one that does not exist."""
+    names = [known.value for known in Scope]
+    if scope is not None and not isinstance(scope, Scope) and scope not in names:
+        raise UsageError(f"scope {scope!r} is unknown", remedy=f"choose one of {', '.join(names)}")
+    return None if scope is None else Scope(scope)
+
+
+def resolve_budget(budget: BudgetText, scope: Scope | str | None, store_all: Timeline) -> tuple[int | None, Scope]:
     """Bytes (None for ``min``) and scope: sizes bound the total, percentages and ``min`` the activations.
 
-    A percentage is always of the store-all peak of the scope it bounds.
+    A percentage is always of the store-all peak of the scope it bounds. Raises UsageError for an unknown scope.
     """
+    scope = scope_named(scope)
     if budget.nbytes is not None:
         return budget.nbytes, scope or Scope.TOTAL
     chosen = scope or Scope.ACTIVATIONS
@@ -68,7 +78,7 @@ def plan(
     model: Model,
     budget: str,
     *,
-    scope: Scope | None = None,
+    scope: Scope | str | None = None,
     strategy: str = "optimal",
     headroom: str = "0%",
     keep: Iterable[str] = (),

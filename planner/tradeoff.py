@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .errors import OgcPlanError, UsageError
 from .model import Model
-from .pipeline import assembled, resolve_budget, smaller_input
+from .pipeline import assembled, resolve_budget, scope_named, smaller_input
 from .plan_record import Plan
 from .problem import Scope
 from .refusal import Asked, refusal, unfinished
@@ -23,7 +23,7 @@ def frontier(
     model: Model,
     budgets: Sequence[str],
     *,
-    scope: Scope | None = None,
+    scope: Scope | str | None = None,
     strategy: str = CERTIFIED,
     keep: Iterable[str] = (),
     recompute: Iterable[str] = (),
@@ -113,12 +113,13 @@ def _backward(solution: Solution) -> tuple[int, ...] | None:
     return None if decisions is None else tuple(entry for entry in decisions.sequence if entry < 0)
 
 
-def _scope(budgets: Sequence[str], scope: Scope | None) -> Scope:
+def _scope(budgets: Sequence[str], scope: Scope | str | None) -> Scope:
     parsed = [parse_budget(text) for text in budgets]
     if not parsed:
         raise UsageError("no budget is given", remedy="write for example 80%,60%,40%,min")
-    if scope is not None:
-        return scope
+    known = scope_named(scope)
+    if known is not None:
+        return known
     sizes, shares = (any(getattr(budget, kind) is not None for budget in parsed) for kind in ("nbytes", "fraction"))
     if sizes and shares:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 from typing import Any
@@ -183,6 +184,19 @@ class TestGivenBack:
             planned(module, IMAGES)
 
 
+class WithSum(nn.Module):
+    """Its argument, and the sum of that."""
+
+    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        return h, h.sum()
+
+
+def last(output: Any) -> Tensor:
+    """The last output as the loss."""
+    found: Tensor = output[-1]
+    return found
+
+
 class Branching(nn.Module):
     """A network drawn by lot, with several outputs that build upon each other: [4, 3, 4, 6] -> outputs of any shape."""
 
@@ -324,6 +338,56 @@ class TestUnused:
         for place in (0, 1, 0, 1):
             trained(*IMAGES)[place].sum().backward()
         assert traced == [{1, 2}, {0, 2}]
+
+    @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+    def test_a_hook_that_eager_training_would_not_call_is_refused(self, register: str) -> None:
+        trained = planned(Convolved(lambda net, h: (h.sum(), net.second(h).exp())), IMAGES)
+        getattr(trained.second.weight, register)(lambda _: None)
+        with pytest.raises(UnsupportedModuleError, match=r"second\.weight has a hook, and the loss leaves out"):
+            trained(*IMAGES)[0].backward()
+
+    def test_a_hook_of_what_gets_a_gradient_is_called(self) -> None:
+        trained = planned(Convolved(lambda net, h: (h.sum(), net.second(h).exp())), IMAGES)
+        called: list[Tensor] = []
+        trained.first.weight.register_hook(called.append)
+        trained(*IMAGES)[0].backward()
+        assert len(called) == 1
+
+    def test_what_only_an_unused_output_needs_may_change_before_the_backward(self) -> None:
+        module = Convolved(lambda net, h: (h.square().sum(), net.second(h).exp().sum()))
+
+        def run(net: nn.Module) -> list[bytes]:
+            one, other = net(*IMAGES)
+            other.backward(retain_graph=True)
+            with torch.no_grad():
+                net.second.weight.mul_(0.5)
+            one.backward()
+            return [bits(p.grad) for p in net.parameters()]
+
+        assert run(planned(copy.deepcopy(module), IMAGES)) == run(module)
+
+    def test_an_unused_output_may_be_overwritten_before_the_backward(self) -> None:
+        trained = planned(Convolved(lambda _, h: (h.exp(), h.sum())), IMAGES)
+        one, other = trained(*IMAGES)
+        with torch.no_grad():
+            one.zero_()
+        other.backward()
+        assert trained.first.weight.grad is not None
+
+    @pytest.mark.parametrize("view", [lambda h: h[:, 1:], lambda h: h.view(-1, 6), lambda h: h.transpose(1, 3)])
+    @pytest.mark.parametrize("act", [F.silu, F.hardswish, F.mish])
+    def test_an_unused_view_of_what_was_changed_in_place_adds_nothing(
+        self, act: Callable[..., Tensor], view: Callable[[Tensor], Tensor]
+    ) -> None:
+        module = Convolved(lambda net, h: (view(act(h + 1, inplace=True)), net.second(h).sum()))
+        assert train(planned(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
+
+    @pytest.mark.parametrize("budget", ["100%", "min"])
+    def test_the_gradient_of_a_sum_is_not_charged_as_if_it_were_copied(self, budget: str) -> None:
+        module = nn.Sequential(*(nn.Sequential(nn.Linear(32, 32), nn.SiLU()) for _ in range(4)), WithSum())
+        trained = planned(module, (torch.randn(64, 32),), budget)
+        trained(torch.randn(64, 32))[1].backward()
+        assert all(p.grad is not None for p in trained.parameters())
 
     def test_a_module_in_another_mode_by_then_is_refused(self) -> None:
         trained = planned(Convolved(lambda _, h: (h.square().sum(), h)), IMAGES)

@@ -9,7 +9,7 @@ steps that have nothing to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,7 +23,8 @@ from torch import fx
 
 from .blocks import tensors
 from .capture import Joint, UnsupportedModuleError, meta
-from .gradient_parts import Part
+from .gradient_parts import Part, primals_read
+from .in_place import ROWS
 from .program import Program, generate
 from .step_workspace import Workspace, workspaces
 from .traced_step import TracedStep
@@ -50,7 +51,8 @@ class Backward:
 
     ``tangents`` are places of the gradients that come in, ``primals`` of the step's inputs; ``saved`` says for
     each value where it is among the saved ones of the step, and how to look at it where not as that one does.
-    ``gradients[k]`` are the primals that get one in part k.
+    ``gradients[k]`` are the primals that get one in part k, ``reads[k]`` those whose values it reads; ``outputs``
+    are places among the saved values of the step that look at a model output.
     """
 
     run: Callable[[list[Any], list[Any], list[Any]], Iterator[list[Any]]]
@@ -58,6 +60,8 @@ class Backward:
     primals: tuple[int, ...]
     saved: tuple[tuple[int, _Look | None], ...]
     gradients: tuple[tuple[int, ...], ...]
+    reads: tuple[tuple[int, ...], ...]
+    outputs: frozenset[int]
 
     def begun(self, primals: Mapping[int, Any], saved: list[Any], tangents: list[Any]) -> Iterator[list[Any]]:
         """Begin it. ``saved`` is emptied: this backward alone holds what it takes of it."""
@@ -71,7 +75,8 @@ def full_backward(program: Program, joint: Joint) -> Backward:
     count = sum(tangent is not None for tangent in joint.tangents)
     saved = tuple((place, None) for place in range(len(program.saved)))
     gradients = tuple(part.primals for part in program.parts)
-    return Backward(program.backward, tuple(range(count)), program.backward_primals, saved, gradients)
+    reads, outputs = tuple(part.reads for part in program.parts), frozenset(program.saved_outputs)
+    return Backward(program.backward, tuple(range(count)), program.backward_primals, saved, gradients, reads, outputs)
 
 
 class AbsentGradients:
@@ -97,10 +102,11 @@ class AbsentGradients:
         places = [place for place, tangent in enumerate(self._step.joint.tangents) if tangent is not None]
         if len(absent) == len(places):
             parts = self._program.parts
-            return Backward(lambda *_: iter([[] for _ in parts]), (), (), (), ((),) * len(parts))
+            nothing: tuple[tuple[int, ...], ...] = ((),) * len(parts)
+            return Backward(lambda *_: iter([[] for _ in parts]), (), (), (), nothing, nothing, frozenset())
         outputs = frozenset(places[place] for place in absent)
         try:
-            step = TracedStep(retrace(outputs), like=self._step)
+            step = TracedStep(_attached(retrace(outputs), outputs), like=self._step)
             return _Follower(self._step, step, self._plan, self._visible, self._program).backward(absent)
         except OgcPlanError as error:
             names = ", ".join(str(place) for place in sorted(outputs))
@@ -118,8 +124,12 @@ class _Follower:
     ) -> None:
         self.planned, self.step, self.plan, self.visible, self.program = planned, step, plan, visible, program
         self.place = {op.name: index for index, op in enumerate(planned.ops)}
-        self.op_of = {self.place.get(op.name, ~index): index for index, op in enumerate(step.ops)}
-        theirs, mine = _storages(planned), _storages(step)
+        # Views that only go out are made after the backward, and so their numbers depend on it.
+        outputs = zip(step.joint.outputs, planned.joint.outputs, strict=True)
+        known = {mine.name: theirs.name for mine, theirs in outputs if isinstance(mine, fx.Node)}
+        self.names = [op.name if op.runs else known.get(op.name, op.name) for op in step.ops]
+        self.op_of = {self.place.get(name, ~index): index for index, name in enumerate(self.names)}
+        theirs, mine = _storages(planned, [op.name for op in planned.ops]), _storages(step, self.names)
         self.storage_of = {theirs[key]: storage for key, storage in mine.items() if key in theirs}
         if _primals(planned) != _primals(step):
             raise _Unlike("it has other inputs then")
@@ -132,14 +142,17 @@ class _Follower:
         """The backward without the tangents at the places ``absent``."""
         schedule, ends = self._schedule()
         self._check_peak(schedule)
-        program = generate(self.step, schedule, parts=tuple(self._parts(ends)))
+        program = generate(self.step, schedule, parts=tuple(self._parts(schedule, ends)))
         tangents = [tangent for tangent in self.planned.joint.tangents if tangent is not None]
+        saved = tuple(self._saved(value) for value in program.saved)
         return Backward(
             program.backward,
             tuple(place for place in range(len(tangents)) if place not in absent),
             program.backward_primals,
-            tuple(self._saved(value) for value in program.saved),
+            saved,
             tuple(part.primals for part in program.parts),
+            tuple(part.reads for part in program.parts),
+            frozenset(place for place, _ in saved).intersection(self.program.saved_outputs),
         )
 
     def _schedule(self) -> tuple[Schedule, list[int]]:
@@ -169,12 +182,17 @@ class _Follower:
                 ends.append(len(steps) - 1)
         return Schedule(tuple(steps)), ends
 
-    def _parts(self, ends: list[int]) -> Iterator[Part]:
-        """The parts of the plan's backward with the gradients that there are."""
+    def _parts(self, schedule: Schedule, ends: list[int]) -> Iterator[Part]:
+        """The parts of the plan's backward with the gradients that there are, and what they read now."""
+        read = primals_read(self.step, schedule)
+        begin = 0
         place = {primal: number for number, (primal, _) in enumerate(self.step.joint.gradients)}
         for part, end in zip(self.program.parts, ends, strict=True):
             primals = tuple(primal for primal in part.primals if primal in place)
-            yield replace(part, end=end, gradients=tuple(place[primal] for primal in primals), primals=primals)
+            reads = tuple(sorted(set().union(*read[begin : end + 1])))
+            gradients = tuple(place[primal] for primal in primals)
+            yield replace(part, end=end, gradients=gradients, primals=primals, reads=reads)
+            begin = end + 1
 
     def _check_peak(self, schedule: Schedule) -> None:
         """Raise where the backward holds more than the plan, and than its budget."""
@@ -195,10 +213,11 @@ class _Follower:
         A call that was not measured, on tensors that lie otherwise, may copy them: it is charged with that.
         """
         known = {_signature(node) for node in self.planned.calls}
-        for op, (_, backward, activations) in zip(self.step.ops, workspaces(self.step, None), strict=True):
+        found = zip(self.names, self.step.ops, workspaces(self.step, None), strict=True)
+        for name, op, (_, backward, activations) in found:
             cost, seen = OpCost(0, 0, 0, 0, 0), Workspace(0, 0, 0)
-            if op.name in self.place:
-                cost, seen = self.plan.costs[self.place[op.name]], self.visible[self.place[op.name]]
+            if name in self.place:
+                cost, seen = self.plan.costs[self.place[name]], self.visible[self.place[name]]
             new = [node for node in (*op.main, *op.sums) if isinstance(node, fx.Node) and _signature(node) not in known]
             copies = max((_copied_nbytes(node) for node in new), default=0)
             inside = max(0, cost.backward_workspace_nbytes - seen.backward_nbytes)
@@ -241,10 +260,22 @@ class _Unlike(AdapterError):
         super().__init__(message, remedy=_REMEDY)
 
 
-def _storages(step: TracedStep) -> dict[tuple[str, int], int]:
-    """The storages by the op that makes them."""
-    pairs = zip(step.ops, step.graph.ops, strict=True)
-    return {(op.name, number): made for op, traced in pairs for number, made in enumerate(traced.writes)}
+def _attached(joint: Joint, outputs: frozenset[int]) -> Joint:
+    """A step whose detached outputs are what was detached: the calls by name that the planned step has."""
+    found = list(joint.outputs)
+    for place in outputs:
+        node = found[place]
+        if isinstance(node, fx.Node) and node.target is torch.ops.aten.detach.default:
+            (found[place],) = node.all_input_nodes
+            node.replace_all_uses_with(found[place])
+            joint.graph.erase_node(node)
+    return replace(joint, outputs=tuple(found))
+
+
+def _storages(step: TracedStep, names: Sequence[str]) -> dict[tuple[str, int], int]:
+    """The storages by the name of the op that makes them."""
+    pairs = zip(names, step.graph.ops, strict=True)
+    return {(name, number): made for name, traced in pairs for number, made in enumerate(traced.writes)}
 
 
 def _primals(step: TracedStep) -> list[tuple[str, str, int]]:
@@ -284,5 +315,7 @@ def _layouts(node: fx.Node) -> list[Any]:
 
 
 def _copied_nbytes(node: fx.Node) -> int:
+    if node.target in ROWS or {torch.Tag.pointwise, torch.Tag.reduction} & set(getattr(node.target, "tags", ())):
+        return 0  # goes through tensors however they lie
     given = (tensor for argument in node.all_input_nodes for tensor in tensors(argument))
     return sum(tensor.numel() * tensor.element_size() for tensor in given if not tensor.is_contiguous())

@@ -44,7 +44,7 @@ def parts_of(step: TracedStep, schedule: Schedule) -> tuple[Part, ...]:
     A group of gradients goes where the planner takes it to go: after the last backward that it waits for. Should a
     re-run that nothing needs read one of its tensors later, after that.
     """
-    reads, ready = _reads(step, schedule), _ready(step, schedule)
+    reads, ready = primals_read(step, schedule), _ready(step, schedule)
     runs = {each.index: place for place, each in enumerate(schedule) if each.kind is StepKind.BACKWARD}
     last = len(schedule) - 1
     going: dict[int, list[int]] = {last: []}  # place in the schedule -> gradients that go after it
@@ -90,7 +90,7 @@ def _nodes(step: TracedStep, schedule: Schedule) -> list[list[fx.Node | Copy]]:
     return found
 
 
-def _reads(step: TracedStep, schedule: Schedule) -> list[set[int]]:
+def primals_read(step: TracedStep, schedule: Schedule) -> list[set[int]]:
     """The primals that each step of the backward function reads."""
     owners: dict[int, list[int]] = {}
     for place, primal in enumerate(step.joint.primals):

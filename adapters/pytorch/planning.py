@@ -86,7 +86,7 @@ def within_budget(
     *,
     budget: str | int,
     kwargs: Mapping[str, Any] | None = None,
-    scope: Scope | None = None,
+    scope: Scope | Literal["total", "activations"] | None = None,
     strategy: str = "optimal",
     headroom: str = "0%",
     keep: Iterable[str] = (),
@@ -116,7 +116,7 @@ def within_budget(
     """
     if signatures not in ("raise", "plan"):
         raise AdapterError(f"signatures is {signatures!r}", remedy='write "raise" or "plan"')
-    held, rerun = tuple(keep), tuple(recompute)
+    held, rerun = ((names,) if isinstance(names, str) else tuple(names) for names in (keep, recompute))
 
     def executor_for(
         module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, timed: StepProfile | None = None

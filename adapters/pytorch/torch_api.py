@@ -350,6 +350,11 @@ def version_of(tensor: torch.Tensor) -> int:
     return int(tensor._version)
 
 
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Whether autograd calls something of the user's when it accumulates into a tensor."""
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+
+
 def by_tensor() -> Any:
     """An empty dictionary by tensor, which keeps none of them alive."""
     return WeakTensorKeyDictionary()

@@ -17,7 +17,7 @@ from torch import fx
 from . import torch_api
 from .absent_gradients import AbsentGradients, Retrace, full_backward
 from .blocks import tensors
-from .capture import Joint
+from .capture import Joint, UnsupportedModuleError
 from .program import Program
 from .traced_step import TracedStep
 
@@ -43,8 +43,7 @@ class Executable:
         several = len(self.tangent_metas) > 1
         self.kept_primals = tuple(range(len(joint.primals))) if several else program.backward_primals
         overwritten = {primal for primal, _ in joint.updates}
-        kept = set(program.backward_primals) - overwritten
-        self.checked = tuple(tuple(primal for primal in part.reads if primal in kept) for part in program.parts)
+        self.checked = frozenset(program.backward_primals) - overwritten
         self.names = tuple(primal.name for primal in joint.primals)
 
     def __call__(self, primals: list[torch.Tensor], retrace: Retrace) -> tuple[torch.Tensor, ...]:
@@ -99,22 +98,23 @@ class Run:
         self.output_versions = [torch_api.version_of(self.saved[i]) for i in program.saved_outputs]
         return outputs
 
-    def begin(self) -> None:
-        """Begin the generated backward with the gradients that were handed over."""
+    def begin(self, node: Any) -> None:
+        """Begin the generated backward with the gradients that were handed over; ``node`` is the first part's."""
         if self.saved is None:
             raise RuntimeError(
                 "this step has run backward already and its saved tensors are freed; "
                 "pass retain_graph=True to the first backward to run it twice"
             )
-        for place, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
-            if torch_api.version_of(self.saved[place]) != version:
-                raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
         tangents, self.tangents = self.tangents, None
         assert tangents is not None
         missing = frozenset(place for place, tangent in enumerate(tangents) if tangent is None)
         self.backward = self.executable.backward
         if missing:
             self.backward = self.executable.absent.backward(missing, self.retrace)
+            self._check_hooks(node)
+        for place, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
+            if place in self.backward.outputs and torch_api.version_of(self.saved[place]) != version:
+                raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
         self.executable.complete(tangents)
         saved = self.saved
         if torch_api.keeps_graph():
@@ -138,10 +138,27 @@ class Run:
         given.clear()
         return found
 
+    def _check_hooks(self, node: Any) -> None:
+        """Refuse to hand nothing to hooks that eager training would not call: autograd calls those of every part."""
+        executable = self.executable
+        for number, gradients in enumerate(self.backward.gradients):
+            functions = node.next_functions
+            places = executable.program.parts[number].primals if number else executable.first_primals
+            chained = number + 1 < len(self.backward.gradients)
+            for place, (edge, _) in zip(places, functions[chained:], strict=True):
+                variable = getattr(edge, "variable", None)  # of a leaf
+                if variable is not None and place not in gradients and torch_api.has_hooks(variable):
+                    raise UnsupportedModuleError(
+                        f"{executable.names[place]} has a hook, and the loss leaves out what depends on it: eager "
+                        "training would not call the hook, and a planned step cannot help it",
+                        remedy="take the hook off, or train on a loss that reaches every parameter with one",
+                    )
+            node = functions[0][0]
+
     def _check_versions(self, number: int) -> None:
         """Refuse to differentiate with values that were overwritten since the forward, as autograd does."""
         executable = self.executable
-        for place in executable.checked[number]:
+        for place in executable.checked.intersection(self.backward.reads[number]):
             now = torch_api.version_of(self.primals[place])
             if now != self.versions[place]:
                 name = executable.names[place]
@@ -181,7 +198,7 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, *_: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Begin the generated backward, run its first part and place the gradients."""
-        ctx.run.begin()
+        ctx.run.begin(ctx)
         gradients = ctx.run.part(0, ctx.next_functions[0][0] if ctx.chained else None)
         return (None, None, *(gradients.get(primal) for primal in ctx.run.executable.first_primals))
 
