@@ -101,7 +101,7 @@ def capture(
     Distinct outputs at the places ``detached`` take no gradient.
 
     Raises UnsupportedModuleError where the module cannot be traced, takes no gradient, changes its
-    arguments in place, or returns tensors that share memory.
+    arguments in place, or returns a view of a buffer that the step moves.
     """
     named = dict(kwargs or {})
     check_module(module, args)
