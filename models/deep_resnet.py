@@ -213,7 +213,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m models.deep_resnet", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--blocks", type=counts, default=BLOCKS, help="numbers of blocks a stage (default %(default)s)")
+    parser.add_argument(
+        "--blocks",
+        type=counts,
+        default=BLOCKS,
+        help="numbers of blocks a stage, or a range of doubles such as 1..200 (default %(default)s)",
+    )
     parser.add_argument("--batch", type=count, default=BATCH, help="images a step (default %(default)s)")
     parser.add_argument("--overhead", type=added, default=OVERHEAD, help="time a plan may add (default %(default)s)")
     parser.add_argument("--memory", help="also find the greatest depth whose step fits, e.g. 16GB")

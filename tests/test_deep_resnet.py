@@ -11,6 +11,7 @@ import torch
 from models import deep_resnet
 from models.benchmark_network import FAKE, Place
 from models.deep_resnet import Depth, deepest, examine, growth, report, within
+from models.option_values import counts
 from tests.refused_lines import refused
 
 PLACE = Place(FAKE, "rtx2080ti")
@@ -59,6 +60,13 @@ def test_a_run_writes_results_and_a_picture(tmp_path: Path) -> None:
     deep_resnet.main(given)
     written = json.loads(output.read_text())
     assert (len(written["depths"]), output.with_suffix(".svg").read_text()[:4]) == (1, "<svg")
+
+
+@pytest.mark.parametrize(
+    ("text", "depths"), [("1..200", (1, 2, 4, 8, 16, 32, 64, 128, 200)), ("3..3,5", (3, 5)), ("2..8", (2, 4, 8))]
+)
+def test_a_range_of_depths_is_its_ends_and_the_doubles_between(text: str, depths: tuple[int, ...]) -> None:
+    assert counts(text) == depths
 
 
 def test_a_memory_that_no_depth_fits_is_said_to_fit_none() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
 import pickle
 import weakref
 from typing import Any
@@ -280,6 +281,11 @@ class TestRefusals:
 
         with pytest.raises(UnsupportedModuleError, match="Branch cannot be traced"):
             planned(Branch(), args)
+
+    def test_a_call_that_cannot_be_traced_is_told_by_the_error_alone(self, caplog: pytest.LogCaptureFixture) -> None:
+        with pytest.raises(UnsupportedModuleError, match="Linear cannot be traced"):
+            planned(nn.Linear(8, 8), (torch.randn(4, 9),))
+        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
     def test_an_argument_changed_in_place(self) -> None:
         class Changes(nn.Module):

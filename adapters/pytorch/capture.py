@@ -153,7 +153,7 @@ def _traced(
 ) -> tuple[torch_api.Traced, bool]:
     """The joint graph, and whether the forward enters autocast itself; ``values`` are followed where it asks."""
     bare = _without_own_hooks(module)
-    with as_buffers(bare):
+    with as_buffers(bare), torch_api.without_trace_logs():
         return _traced_bare(module, bare, args, kwargs, values, outputs, eager_dropout=eager_dropout)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -348,6 +349,18 @@ def schema_of(overload: OpOverload) -> Any:
 def version_of(tensor: torch.Tensor) -> int:
     """How many times a tensor was written in place."""
     return int(tensor._version)
+
+
+@contextlib.contextmanager
+def without_trace_logs() -> Iterator[None]:
+    """Keep torch from logging a traceback for a call that cannot be traced: the error says it in one line."""
+    logger = logging.getLogger(FakeTensorMode.__module__)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def has_hooks(tensor: torch.Tensor) -> bool:
