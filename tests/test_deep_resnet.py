@@ -81,6 +81,7 @@ def test_a_memory_that_no_depth_fits_is_said_to_fit_none() -> None:
         (["--memory", "50%"], "--memory '50%' is no size; write for example 16GB"),
         (["--blocks", "x"], "--blocks: 'x' is no whole number from 1 on"),
         (["--blocks", "1,0"], "--blocks: '0' is no whole number from 1 on"),
+        (["--blocks", "8..2"], "--blocks: '8..2' ends before it begins; write for example 1..200"),
         (["--batch", "0"], "--batch: '0' is no whole number from 1 on"),
         (["--limit", "0"], "--limit: '0' is no whole number from 1 on"),
         (["--overhead", "nan"], "--overhead: 'nan' is no share of a step's time"),

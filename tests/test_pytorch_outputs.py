@@ -340,18 +340,56 @@ class TestUnused:
         assert traced == [{1, 2}, {0, 2}]
 
     @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
-    def test_a_hook_that_eager_training_would_not_call_is_refused(self, register: str) -> None:
-        trained = planned(Convolved(lambda net, h: (h.sum(), net.second(h).exp())), IMAGES)
-        getattr(trained.second.weight, register)(lambda _: None)
-        with pytest.raises(UnsupportedModuleError, match=r"second\.weight has a hook, and the loss leaves out"):
-            trained(*IMAGES)[0].backward()
+    def test_the_hooks_are_called_that_eager_training_calls(self, register: str) -> None:
+        module = Convolved(lambda net, h: (h.square().sum(), net.second(h).exp().sum()))
 
-    def test_a_hook_of_what_gets_a_gradient_is_called(self) -> None:
+        def called(net: nn.Module) -> list[str]:
+            names: list[str] = []
+            for name, p in net.named_parameters():
+                getattr(p, register)(lambda _, name=name: names.append(name))
+            for place in (0, 1, 0):
+                net(*IMAGES)[place].backward()
+                names.append("then")
+            return sorted(names[: names.index("then")]) + sorted(names[names.index("then") :])
+
+        assert called(planned(copy.deepcopy(module), IMAGES)) == called(module)
+
+    @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+    def test_a_hook_is_called_where_another_call_brings_the_gradient(self, register: str) -> None:
         trained = planned(Convolved(lambda net, h: (h.sum(), net.second(h).exp())), IMAGES)
         called: list[Tensor] = []
-        trained.first.weight.register_hook(called.append)
-        trained(*IMAGES)[0].backward()
+        getattr(trained.second.weight, register)(lambda given: called.append(given))
+        (trained(*IMAGES)[0] + trained.second.weight.sum()).backward()
         assert len(called) == 1
+
+    def test_a_hook_of_a_parameter_that_no_output_reaches_is_not_called(self) -> None:
+        trained = planned(Convolved(lambda _, h: h), IMAGES)
+        called: list[Tensor] = []
+        trained.second.weight.register_post_accumulate_grad_hook(called.append)
+        trained(*IMAGES).sum().backward()
+        assert called == []
+
+    def test_a_hook_may_be_taken_off_afterwards(self) -> None:
+        trained = planned(Convolved(lambda net, h: (h.sum(), net.second(h).exp().sum())), IMAGES)
+        called: list[Tensor] = []
+        handle = trained.second.weight.register_hook(called.append)
+        trained(*IMAGES)[0].backward()
+        handle.remove()
+        trained(*IMAGES)[1].backward()
+        assert called == []
+
+    def test_an_optimizer_in_hooks_steps_as_in_eager_training(self) -> None:
+        module = Convolved(lambda net, h: (h.square().sum(), net.second(h).exp().sum()))
+
+        def run(net: nn.Module) -> list[bytes]:
+            for p in net.parameters():
+                optimizer = torch.optim.SGD([p], lr=0.01, momentum=0.9)
+                p.register_post_accumulate_grad_hook(lambda _, optimizer=optimizer: optimizer.step())
+            for place in (1, 0, 0, 1):
+                net(*IMAGES)[place].backward()
+            return [bits(p.detach()) for p in net.parameters()]
+
+        assert run(planned(copy.deepcopy(module), IMAGES)) == run(module)
 
     def test_what_only_an_unused_output_needs_may_change_before_the_backward(self) -> None:
         module = Convolved(lambda net, h: (h.square().sum(), net.second(h).exp().sum()))

@@ -363,9 +363,9 @@ def without_trace_logs() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def has_hooks(tensor: torch.Tensor) -> bool:
-    """Whether autograd calls something of the user's when it accumulates into a tensor."""
-    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+def hooks_of(leaf: torch.Tensor) -> tuple[dict[int, Any], dict[int, Any]]:
+    """The user's hooks on a leaf, before and after a gradient is accumulated: the dictionaries that autograd reads."""
+    return leaf._backward_hooks or {}, leaf._post_accumulate_grad_hooks or {}
 
 
 def by_tensor() -> Any:

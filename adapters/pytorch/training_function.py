@@ -16,8 +16,9 @@ from torch import fx
 
 from . import torch_api
 from .absent_gradients import AbsentGradients, Retrace, full_backward
+from .absent_hooks import guard_hooks
 from .blocks import tensors
-from .capture import Joint, UnsupportedModuleError
+from .capture import Joint
 from .program import Program
 from .traced_step import TracedStep
 
@@ -38,7 +39,7 @@ class Executable:
         )
         self.shared = _shared(step)
         later = {primal for part in program.parts[1:] for primal in part.primals}
-        self.first_primals = tuple(place for place in range(len(joint.primals)) if place not in later)
+        self.first_primals = tuple(sorted({place for place, _ in joint.gradients} - later))
         self.tangent_metas = tuple(tensors(node)[0] for node in joint.tangents if node is not None)
         several = len(self.tangent_metas) > 1
         self.kept_primals = tuple(range(len(joint.primals))) if several else program.backward_primals
@@ -111,7 +112,7 @@ class Run:
         self.backward = self.executable.backward
         if missing:
             self.backward = self.executable.absent.backward(missing, self.retrace)
-            self._check_hooks(node)
+            self._guard_hooks(node)
         for place, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
             if place in self.backward.outputs and torch_api.version_of(self.saved[place]) != version:
                 raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
@@ -138,22 +139,17 @@ class Run:
         given.clear()
         return found
 
-    def _check_hooks(self, node: Any) -> None:
-        """Refuse to hand nothing to hooks that eager training would not call: autograd calls those of every part."""
-        executable = self.executable
+    def _guard_hooks(self, node: Any) -> None:
+        """See to it that no hook is called of what gets no gradient; ``node`` is that of the first part."""
+        program = self.executable.program
         for number, gradients in enumerate(self.backward.gradients):
-            functions = node.next_functions
-            places = executable.program.parts[number].primals if number else executable.first_primals
+            places = program.parts[number].primals if number else self.executable.first_primals
             chained = number + 1 < len(self.backward.gradients)
-            for place, (edge, _) in zip(places, functions[chained:], strict=True):
-                variable = getattr(edge, "variable", None)  # of a leaf
-                if variable is not None and place not in gradients and torch_api.has_hooks(variable):
-                    raise UnsupportedModuleError(
-                        f"{executable.names[place]} has a hook, and the loss leaves out what depends on it: eager "
-                        "training would not call the hook, and a planned step cannot help it",
-                        remedy="take the hook off, or train on a loss that reaches every parameter with one",
-                    )
-            node = functions[0][0]
+            for place, (edge, _) in zip(places, node.next_functions[chained:], strict=True):
+                leaf = getattr(edge, "variable", None)
+                if leaf is not None and place not in gradients:
+                    guard_hooks(leaf)
+            node = node.next_functions[0][0]
 
     def _check_versions(self, number: int) -> None:
         """Refuse to differentiate with values that were overwritten since the forward, as autograd does."""
