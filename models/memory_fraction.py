@@ -92,8 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         rows = capped(options.arch, options.budget, options.headroom, options.steps)
     except OgcPlanError as error:
-        remedy = f"; {error.remedy}" if error.remedy else ""
-        print(f"models.memory_fraction: {error}{remedy}", file=sys.stderr)
+        print(f"models.memory_fraction: {error.line}", file=sys.stderr)
         return 2
     report = table(["run", "result"], [list(row) for row in rows])
     print(report)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
+from ogc_plan.adapters.pytorch.tensor_attributes import attributes_of
 from torch import Tensor, nn
 
 from . import allocator_meter
@@ -61,8 +62,7 @@ def stationary_nbytes(module: nn.Module, arguments: Iterable[Tensor]) -> int:
 
 def _own_tensors(module: nn.Module) -> list[Tensor]:
     """Parameters, buffers, and tensors that are plain attributes."""
-    attributes = (value for child in module.modules() for value in child.__dict__.values())
-    return [*module.parameters(), *module.buffers(), *(value for value in attributes if isinstance(value, Tensor))]
+    return [*module.parameters(), *module.buffers(), *attributes_of(module).values()]
 
 
 def _settle(arguments: Iterable[Tensor]) -> None:

@@ -91,8 +91,7 @@ def run(
             return 0
         return _trained(recipe, options, arguments, console, section)
     except OgcPlanError as error:
-        remedy = f"; {error.remedy}" if error.remedy else ""
-        print(f"{recipe.script}: error: {error}{remedy}", file=sys.stderr)
+        print(f"{recipe.script}: error: {error.line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         kept = any(path is not None and path.exists() for path in checkpoints_of(recipe.ways, options).values())

@@ -17,6 +17,11 @@ class OgcPlanError(Exception):
         super().__init__(message)
         self.remedy = remedy
 
+    @property
+    def line(self) -> str:
+        """The message and the remedy, for a command that has one line to tell them."""
+        return f"{self}; {self.remedy}" if self.remedy else str(self)
+
 
 class UsageError(OgcPlanError):
     """An option or argument cannot be used as given."""

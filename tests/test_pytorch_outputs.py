@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -62,21 +63,10 @@ def summed(output: Any) -> Tensor:
 
 
 @pytest.mark.parametrize("name", AGAIN)
-class TestReturnedAgain:
-    def test_training_is_bitwise_equal(self, name: str) -> None:
-        torch.manual_seed(0)
-        module = Convolved(AGAIN[name])
-        trained = planned(module, IMAGES, "1GB", "segments:2")
-        assert train(trained, IMAGES, loss=used_often) == train(module, IMAGES, loss=used_often)
-
-    def test_the_measured_peaks_are_the_predicted_ones(self, name: str) -> None:
-        trained = planned(Convolved(AGAIN[name]), IMAGES, "1GB", "segments:2")
-        assert measured(trained, IMAGES, loss=summed)[1] - predicted(trained)[1] in range(0, 64)
-
-    def test_the_same_object_comes_back(self, name: str) -> None:
-        module = Convolved(AGAIN[name])
-        found, expected = (pytree.tree_leaves(net(*IMAGES)) for net in (planned(module, IMAGES), module))
-        assert [id(leaf) == id(found[0]) for leaf in found] == [id(leaf) == id(expected[0]) for leaf in expected]
+def test_a_tensor_returned_again_comes_back_as_the_same_object(name: str) -> None:
+    module = Convolved(AGAIN[name])
+    found, expected = (pytree.tree_leaves(net(*IMAGES)) for net in (planned(module, IMAGES), module))
+    assert [id(leaf) == id(found[0]) for leaf in found] == [id(leaf) == id(expected[0]) for leaf in expected]
 
 
 def test_a_tensor_returned_twice_takes_one_gradient() -> None:
@@ -109,15 +99,33 @@ SHARING: dict[str, Callable[[Sharing, Tensor, Tensor], Any]] = {
 GRADED = (IMAGES[0].clone().requires_grad_(),)
 
 
-@pytest.mark.parametrize("name", SHARING)
-class TestSharing:
-    """Outputs that look at the memory of one another, of an argument or of a parameter."""
+RETURNED: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
+    **{f"again, {name}": (partial(Convolved, of), IMAGES) for name, of in AGAIN.items()},
+    **{f"sharing, {name}": (partial(Sharing, of), GRADED) for name, of in SHARING.items()},
+}
+"""Every module above, and its arguments."""
+
+
+@pytest.mark.parametrize("name", RETURNED)
+class TestReturned:
+    """Tensors returned several times, and outputs that look at one memory."""
 
     def test_training_is_bitwise_equal(self, name: str) -> None:
         torch.manual_seed(0)
-        module = Sharing(SHARING[name])
-        trained = planned(module, GRADED, "1GB", "segments:2")
-        assert train(trained, GRADED, loss=used_often) == train(module, GRADED, loss=used_often)
+        build, args = RETURNED[name]
+        module = build()
+        trained = planned(module, args, "1GB", "segments:2")
+        assert train(trained, args, loss=used_often) == train(module, args, loss=used_often)
+
+    def test_the_measured_peaks_are_the_predicted_ones(self, name: str) -> None:
+        build, args = RETURNED[name]
+        trained = planned(build(), args, "1GB", "segments:2")
+        assert measured(trained, args, loss=summed)[1] - predicted(trained)[1] in range(0, 64)
+
+
+@pytest.mark.parametrize("name", SHARING)
+class TestSharing:
+    """Outputs that look at the memory of one another, of an argument or of a parameter."""
 
     def test_it_is_where_the_loss_leaves_one_out(self, name: str) -> None:
         torch.manual_seed(0)
@@ -126,10 +134,6 @@ class TestSharing:
         assert [train(trained, GRADED, loss=using(places)) for places in ((0,), (1,))] == [
             train(module, GRADED, loss=using(places)) for places in ((0,), (1,))
         ]
-
-    def test_the_measured_peaks_are_the_predicted_ones(self, name: str) -> None:
-        trained = planned(Sharing(SHARING[name]), GRADED, "1GB", "segments:2")
-        assert measured(trained, GRADED, loss=summed)[1] - predicted(trained)[1] in range(0, 64)
 
     def test_they_share_it_as_in_eager_training(self, name: str) -> None:
         module = Sharing(SHARING[name])

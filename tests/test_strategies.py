@@ -353,6 +353,13 @@ def test_the_largest_segment_of_a_divided_tangle_is_a_part_of_it():
     assert ogc.search(problem.graph).segment_nbytes == 4 * 8
 
 
+@pytest.mark.parametrize("depth", [2, 4])
+def test_the_nodes_of_a_divided_tangle_are_among_the_kept_bytes(depth: int):
+    problem = cells(8, depth)
+    choice = ogc.search(problem.graph)
+    assert choice.kept_nbytes == sum(problem.graph.storages[storage].nbytes for storage in choice.kept)
+
+
 # with and without a budget
 
 

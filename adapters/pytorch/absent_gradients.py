@@ -51,8 +51,8 @@ class Backward:
 
     ``tangents`` are places of the gradients that come in, ``primals`` of the step's inputs; ``saved`` says for
     each value where it is among the saved ones of the step, and how to look at it where not as that one does.
-    ``gradients[k]`` are the primals that get one in part k, ``reads[k]`` those whose values it reads; ``outputs``
-    are places among the saved values of the step that look at a model output.
+    ``gradients[k]`` are the primals that get one in part k, ``reads[k]`` those that it reads and the step
+    leaves as they are; ``outputs`` are places among the saved values of the step that look at a model output.
     """
 
     run: Callable[[list[Any], list[Any], list[Any]], Iterator[list[Any]]]
@@ -75,8 +75,14 @@ def full_backward(program: Program, joint: Joint) -> Backward:
     count = sum(tangent is not None for tangent in joint.tangents)
     saved = tuple((place, None) for place in range(len(program.saved)))
     gradients = tuple(part.primals for part in program.parts)
-    reads, outputs = tuple(part.reads for part in program.parts), frozenset(program.saved_outputs)
+    reads, outputs = _reads(program, joint), frozenset(program.saved_outputs)
     return Backward(program.backward, tuple(range(count)), program.backward_primals, saved, gradients, reads, outputs)
+
+
+def _reads(program: Program, joint: Joint) -> tuple[tuple[int, ...], ...]:
+    """For each part of a backward the primals that it reads, but for those that the step overwrites itself."""
+    kept = set(program.backward_primals) - {primal for primal, _ in joint.updates}
+    return tuple(tuple(primal for primal in part.reads if primal in kept) for part in program.parts)
 
 
 class AbsentGradients:
@@ -151,7 +157,7 @@ class _Follower:
             program.backward_primals,
             saved,
             tuple(part.primals for part in program.parts),
-            tuple(part.reads for part in program.parts),
+            _reads(program, self.step.joint),
             frozenset(place for place, _ in saved).intersection(self.program.saved_outputs),
         )
 

@@ -8,7 +8,7 @@ calls it only where a gradient came; one that other calls bring is one, too. Gua
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ class _Guard:
     """A hook of the user's, called where a gradient came. ``came`` knows it for hooks that are handed the leaf."""
 
     hook: Callable[[Any], Any]
-    came: _Came | None = field(default=None)
+    came: _Came | None = None
 
     def __call__(self, value: Any) -> Any:
         there = value is not None if self.came is None else self.came.now

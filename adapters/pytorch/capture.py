@@ -153,20 +153,6 @@ def _traced(
 ) -> tuple[torch_api.Traced, bool]:
     """The joint graph, and whether the forward enters autocast itself; ``values`` are followed where it asks."""
     bare = _without_own_hooks(module)
-    with as_buffers(bare), torch_api.without_trace_logs():
-        return _traced_bare(module, bare, args, kwargs, values, outputs, eager_dropout=eager_dropout)
-
-
-def _traced_bare(
-    module: nn.Module,
-    bare: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    values: ValueGuards,
-    outputs: DistinctOutputs,
-    *,
-    eager_dropout: bool,
-) -> tuple[torch_api.Traced, bool]:
     bare.__dict__["forward"] = outputs.around(bare, bare.forward)
 
     def trace() -> tuple[torch_api.Traced, bool]:
@@ -182,11 +168,12 @@ def _traced_bare(
             )
         return traced, autocast.entered
 
-    try:
+    with as_buffers(bare), torch_api.without_trace_logs():
+        try:
+            return trace()
+        except torch_api.DataDependentOutputException:  # the module asks for a value
+            bare.__dict__["forward"] = values.around(bare, bare.forward)
         return trace()
-    except torch_api.DataDependentOutputException:  # the module asks for a value
-        bare.__dict__["forward"] = values.around(bare, bare.forward)
-    return trace()
 
 
 class _HostGenerators:

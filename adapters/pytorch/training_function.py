@@ -38,22 +38,19 @@ class Executable:
             joint.tangents[i] is not None for i, node in enumerate(joint.outputs) if isinstance(node, fx.Node)
         )
         self.shared = _shared(step)
-        later = {primal for part in program.parts[1:] for primal in part.primals}
-        self.first_primals = tuple(sorted({place for place, _ in joint.gradients} - later))
         self.tangent_metas = tuple(tensors(node)[0] for node in joint.tangents if node is not None)
         several = len(self.tangent_metas) > 1
         self.kept_primals = tuple(range(len(joint.primals))) if several else program.backward_primals
-        overwritten = {primal for primal, _ in joint.updates}
-        self.checked = frozenset(program.backward_primals) - overwritten
         self.names = tuple(primal.name for primal in joint.primals)
 
     def __call__(self, primals: list[torch.Tensor], retrace: Retrace) -> tuple[torch.Tensor, ...]:
         """Run the forward; the returned tensors carry the history that runs the backward."""
         run = Run(self, primals, retrace)
         token: torch.Tensor | None = None
-        for number in range(len(self.program.parts) - 1, 0, -1):
-            token = PartFunction.apply(run, number, token, *(primals[i] for i in self.program.parts[number].primals))
-        outputs = TrainingFunction.apply(run, token, *(primals[i] for i in self.first_primals))
+        first, *later = ([primals[i] for i in part.primals] for part in self.program.parts)
+        for number in range(len(later), 0, -1):
+            token = PartFunction.apply(run, number, token, *later[number - 1])
+        outputs = TrainingFunction.apply(run, token, *first)
         passed: tuple[torch.Tensor, ...] = HandoverFunction.apply(run, *outputs)
         return passed
 
@@ -95,7 +92,7 @@ class Run:
         with torch_api.WithoutAutocast():  # the casts are calls of the program
             outputs, self.saved = program.forward(list(primals))
         self.primals = {i: primals[i] for i in self.executable.kept_primals}
-        self.versions = {i: torch_api.version_of(primals[i]) for i in program.backward_primals}
+        self.versions = {i: torch_api.version_of(primal) for i, primal in self.primals.items()}
         self.output_versions = [torch_api.version_of(self.saved[i]) for i in program.saved_outputs]
         return outputs
 
@@ -132,32 +129,29 @@ class Run:
             given = next(self.going)
         if next_node is None or not torch_api.is_wanted(next_node):
             self.going = None
-        found = dict.fromkeys(
-            self.executable.program.parts[number].primals
-        )  # None: no output that has one depends on it
+        # None: no output that has a gradient depends on it
+        found = dict.fromkeys(self.executable.program.parts[number].primals)
         found.update(zip(self.backward.gradients[number], given, strict=True))
         given.clear()
         return found
 
     def _guard_hooks(self, node: Any) -> None:
         """See to it that no hook is called of what gets no gradient; ``node`` is that of the first part."""
-        program = self.executable.program
-        for number, gradients in enumerate(self.backward.gradients):
-            places = program.parts[number].primals if number else self.executable.first_primals
-            chained = number + 1 < len(self.backward.gradients)
-            for place, (edge, _) in zip(places, node.next_functions[chained:], strict=True):
+        for part, gradients in zip(self.executable.program.parts, self.backward.gradients, strict=True):
+            edges = [edge for edge, _ in node.next_functions]
+            own = edges[len(edges) - len(part.primals) :]  # behind the one to the next part, where there is one
+            for place, edge in zip(part.primals, own, strict=True):
                 leaf = getattr(edge, "variable", None)
                 if leaf is not None and place not in gradients:
                     guard_hooks(leaf)
-            node = node.next_functions[0][0]
+            node = edges[0]
 
     def _check_versions(self, number: int) -> None:
         """Refuse to differentiate with values that were overwritten since the forward, as autograd does."""
-        executable = self.executable
-        for place in executable.checked.intersection(self.backward.reads[number]):
+        for place in self.backward.reads[number]:
             now = torch_api.version_of(self.primals[place])
             if now != self.versions[place]:
-                name = executable.names[place]
+                name = self.executable.names[place]
                 raise RuntimeError(
                     f"{name} was modified in place after the forward, and its backward still needs it: "
                     f"version {now}, expected {self.versions[place]}"
@@ -196,7 +190,7 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
         """Begin the generated backward, run its first part and place the gradients."""
         ctx.run.begin(ctx)
         gradients = ctx.run.part(0, ctx.next_functions[0][0] if ctx.chained else None)
-        return (None, None, *(gradients.get(primal) for primal in ctx.run.executable.first_primals))
+        return (None, None, *gradients.values())
 
 
 class PartFunction(torch.autograd.Function):  # type: ignore[misc]

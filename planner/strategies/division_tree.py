@@ -106,7 +106,7 @@ class _Builder:
         if not inside or not nodes:
             return Piece(nbytes)
         branches = [self.between(segment, source, join, depth) for segment in segments]
-        read = {storage for index in (*ops, *self.existing(join)) for storage in self.graph.ops[index].reads}
+        read = {storage for index in ops for storage in self.graph.ops[index].reads}.union(self.joined(join))
         kept: list[int] = []
         for node in nodes:
             writes = self.graph.ops[node].writes
@@ -135,15 +135,13 @@ class _Builder:
             found.update((maker, index) for maker in makers)
             if not makers or source in reads:
                 found.add((SOURCE, index))
-        for index in self.existing(join):
-            found.update((int(self.producer[s]), SINK) for s in self.graph.ops[index].reads if self.producer[s] in own)
+        found.update((int(self.producer[s]), SINK) for s in self.joined(join) if self.producer[s] in own)
         ends = own.difference(maker for maker, _ in found)
         return found | {(index, SINK) for index in ends}
 
-    @staticmethod
-    def existing(join: int | None) -> tuple[int, ...]:
-        """The joining op, if there is one."""
-        return () if join is None else (join,)
+    def joined(self, join: int | None) -> tuple[int, ...]:
+        """What the joining op reads, if there is one."""
+        return () if join is None else self.graph.ops[join].reads
 
     def components(self, ops: list[int]) -> list[list[int]]:
         """Ops that are connected by storages made among them, each list in forward order."""
