@@ -11,6 +11,7 @@ from ogc_plan.adapters.pytorch.attachment import InputMismatchError, OtherValues
 from ogc_plan.adapters.pytorch.capture import UnsupportedModuleError
 from torch import Tensor, nn
 
+from models.step_meters import by_storages
 from tests.torch_training import measured, planned, predicted, train
 
 ROWS = (torch.randn(4, 6, generator=torch.Generator().manual_seed(0)),)
@@ -54,6 +55,14 @@ def test_it_is_after_one_has_changed(change: Callable[[nn.Module], None]) -> Non
     change(trained)
     module.table = trained.table
     assert train(trained, ROWS, steps=2) == train(module, ROWS, steps=2)
+
+
+def test_the_meters_of_steps_count_them_as_the_plan_does() -> None:
+    module = Scaled()
+    del module.unread
+    trained = planned(module, ROWS)
+    found = by_storages(lambda: trained(*ROWS).backward(), trained, ROWS).total_nbytes
+    assert found - predicted(trained)[0] in range(0, 64)
 
 
 def test_the_measured_peak_is_the_predicted_one() -> None:

@@ -421,7 +421,11 @@ class TestUnused:
     def test_an_unused_view_of_what_was_changed_in_place_adds_nothing(
         self, act: Callable[..., Tensor], view: Callable[[Tensor], Tensor]
     ) -> None:
-        module = Convolved(lambda net, h: (view(act(h + 1, inplace=True)), net.second(h).sum()))
+        def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor]:
+            changed = act(h + net.second(h), inplace=True)
+            return view(changed), changed.sum()
+
+        module = Convolved(of)
         assert train(planned(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
 
     @pytest.mark.parametrize("budget", ["100%", "min"])

@@ -16,28 +16,20 @@ from .segments import is_backward
 from .strides import lies_like
 
 
-def drop_kept_copies(joint: Joint, among: frozenset[str] | None = None) -> frozenset[str]:
-    """Let the backward read the original of each forward copy that nobody else reads; the names of those copies.
-
-    With ``among`` only copies of these names go: what another trace of the same forward has kept is kept.
-    """
-    dropped = set()
+def drop_kept_copies(joint: Joint) -> None:
+    """Let the backward read the original of each forward copy that nobody else reads."""
     outputs = {torch_api.storage_key(t) for node in joint.outputs if isinstance(node, fx.Node) for t in tensors(node)}
     for node in joint.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
         source = node.args[0]
         if is_backward(node) or node.kwargs or not isinstance(source, fx.Node) or source.op != "call_function":
-            continue
-        if among is not None and node.name not in among:
             continue
         (made,), (given,) = tensors(node), tensors(source)
         # The caller may overwrite an output, and what goes out must not be the original itself.
         free = torch_api.storage_key(given) not in outputs and torch_api.storage_key(made) not in outputs
         free = free and made.untyped_storage().nbytes() == given.untyped_storage().nbytes()
         if free and node.users and _read_backward(node) and lies_like(made, given):
-            dropped.add(node.name)
             node.replace_all_uses_with(source)
             joint.graph.erase_node(node)
-    return frozenset(dropped)
 
 
 def _read_backward(node: fx.Node) -> bool:

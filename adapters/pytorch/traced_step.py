@@ -99,7 +99,7 @@ class TracedStep:
     def __init__(self, joint: Joint, like: TracedStep | None = None) -> None:
         self.joint = joint
         drop_ignored_statistics(joint.graph)
-        self.dropped_copies: frozenset[str] = drop_kept_copies(joint, None if like is None else like.dropped_copies)
+        drop_kept_copies(joint)
         fill_with_numbers(joint.graph)
         self.blocks = Blocks(joint.graph)
         segments = cut(joint, self.blocks)
