@@ -428,6 +428,14 @@ class TestUnused:
         module = Convolved(of)
         assert train(planned(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
 
+    def test_an_output_may_be_left_out_beside_one_that_gets_two_gradients(self) -> None:
+        def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            made = net.second(h)
+            return made, made.sum(), h
+
+        module, loss = Convolved(of), using((0, 1))
+        assert train(planned(module, IMAGES), IMAGES, loss=loss) == train(module, IMAGES, loss=loss)
+
     @pytest.mark.parametrize("budget", ["100%", "min"])
     def test_the_gradient_of_a_sum_is_not_charged_as_if_it_were_copied(self, budget: str) -> None:
         module = nn.Sequential(*(nn.Sequential(nn.Linear(32, 32), nn.SiLU()) for _ in range(4)), WithSum())
