@@ -129,7 +129,7 @@ def test_roundings_name_where_they_first_run_over_the_budget() -> None:
     held = np.cumsum(made.evaluator.scratch.memory[: len(sequence)])[sequence < 0] + problem.during_nbytes
     end = int(np.argmax(held <= budget))  # keeping everything is over the budget from the first backward on
     everything = StageLP(problem).solve(2 * int(held.max()), (0,))
-    assert int(np.argmax(held[:end])) in made.round(everything)
+    assert int(np.argmax(held[:end])) in made.round(everything)[0]
 
 
 def test_repair_finds_a_plan_where_the_roundings_of_the_budget_itself_have_none() -> None:

@@ -18,6 +18,8 @@ from .starts import stage_limit
 
 _AGAIN_WORTH = 0.003
 """The search is taken up again with a better plan when the gap is still more than this of the step."""
+_AGAIN = 2
+"""... with so many times the work: by then a better plan, and a gap that is worth closing, are there."""
 _PAIRS_WORTH = 0.002
 """More stages are looked for when the gap is still more than this of the step."""
 _FIRST = 4
@@ -103,7 +105,7 @@ class Proof:
         self.incumbent_ns = min(self.incumbent_ns, incumbent_ns)
         worth = _AGAIN_WORTH < self._gap() <= self.search.effort.hopeless
         if self.boxes is not None and worth and not self.stuck and not self.search.out_of_time():
-            self._run(self.boxes, self.search.effort.branching)
+            self._run(self.boxes, _AGAIN * self.search.effort.branching)
         self.found = replace(self.found, bound_ns=min(self.found.bound_ns, self.incumbent_ns))
 
     def _gap(self) -> float:

@@ -31,15 +31,16 @@ def iterations_of(movable: int, work: int) -> int:
     return min(work, _ITERATIONS_PER_PAIR * movable * movable)
 
 
-def improve_labels(search: Search, annealer: Annealer) -> None:
+def improve_labels(search: Search, annealer: Annealer, *, share: float = 1.0) -> None:
     """Restarts from the best labelling over a spread of heats, in two levels of checkpoints and one; a cool finish.
 
-    No single heat serves every network of models/plan_benchmark.py.
+    No single heat serves every network of models/plan_benchmark.py. ``share`` of the effort's work is done.
     """
     if search.best_labels is None:
         return
     ops = max(1, search.problem.op_count)
-    iterations = iterations_of(len(annealer.movable), max(2000, int(search.worth() * search.effort.labels) // ops))
+    work = int(share * search.worth() * search.effort.labels)
+    iterations = iterations_of(len(annealer.movable), max(2000, work // ops))
     cool = min(0.03, 1.5 / ops) / 2
 
     def stop(labels: Labels) -> bool:

@@ -17,7 +17,7 @@ from .orders import Orders
 from .prepared import Prepared
 from .search import Candidate, Search
 from .stage_lp import Relaxation
-from .starts import Others, chains, cut, generate_rows, repair, rotors
+from .starts import Others, chain_plan, cut, generate_rows, repair, rotors
 
 _LAST_SHARE = 0.5
 
@@ -57,36 +57,46 @@ class OneOrder:
         if not search.problem.backward_order or search.gap() <= 0:
             return
         self.bound_quickly()
-        others = Others(search)
+        relaxed = prepared.relaxed
         if self.orders is None:
-            with beside(search) as pool:
-                made = pool.submit(others.make)
-                proven = self._relax()
-                made.result()
-        else:
-            proven = self._relax()
-            if search.best is None:
-                others.make()
-        if proven:
-            return
-        others.offer()
-        if self.orders is None:
-            rotors(search, prepared.rotor)
-        if self.orders is None and not search.settled():  # where orders may be chosen the chain's blocks are large
-            chains(search, prepared.chain(search.effort.chain))
+            self._ask_others()
+        elif relaxed is not None:
+            generate_rows(search, relaxed)
+        if relaxed is not None and not search.settled():
+            repair(search, relaxed)
+        if search.best is None and self.orders is not None:
+            others = Others(search)
+            others.make()
+            others.offer()
         if search.best is None and not search.out_of_time():
             reach(search, self._labels, self._holds)
 
-    def _relax(self) -> bool:
-        """Round the relaxations of several backwards, where there are any; whether they prove a plan the best."""
-        search, relaxed = self.search, self.prepared.relaxed
-        if relaxed is not None:
-            generate_rows(search, relaxed)
+    def _ask_others(self) -> None:
+        """Round the relaxations of several backwards, and meanwhile ask the other strategies and the chain for plans.
+
+        Under chosen orders that is not worth its time: the chain's blocks are large there.
+        """
+        search, prepared, others, chain = self.search, self.prepared, Others(self.search), None
+        with beside(search) as pool:
+            asked = None if prepared.relaxed is None else pool.submit(others.make)
+            if not search.settled():
+                chain = pool.submit(chain_plan, search, prepared)
+            if prepared.relaxed is None:
+                others.make()
+            else:
+                generate_rows(search, prepared.relaxed)
+            if chain is not None and search.settled():
+                chain.cancel()
+            if asked is not None:
+                asked.result()
         if search.gap() <= 0:
-            return True
-        if relaxed is not None and not search.settled():
-            repair(search, relaxed)
-        return False
+            return
+        others.offer()
+        rotors(search, prepared.rotor)
+        if chain is not None and not search.settled():
+            found = chain.result()
+            if found is not None:
+                search.offer_sequence(found)
 
     def follow(self, candidate: Candidate) -> None:
         """Go on from a plan of this order that was found elsewhere: bound what others may cost."""
@@ -95,31 +105,34 @@ class OneOrder:
         if self.prepared.relaxed is not None:
             generate_rows(self.search, self.prepared.relaxed)
 
-    def improve(self, points: Sequence[Relaxation] = ()) -> bool:
-        """Anneal labels, then holds; ``points`` are rounded on the way. Whether that led to a better plan."""
+    def improve(self, points: Sequence[Relaxation] = (), *, share: float = 1.0) -> bool:
+        """Anneal labels, then holds; ``points`` are rounded on the way. Whether that led to a better plan.
+
+        ``share`` of the effort's work is done.
+        """
         search, before = self.search, self.search.best
         if before is not None and not search.settled():
-            improve_labels(search, self._labels)
+            improve_labels(search, self._labels, share=share)
             if self._holds is not None:
                 round_points(search, self._holds, points)
-                improve_holds(search, self._holds)
+                improve_holds(search, self._holds, share=share)
         return search.best is not before
 
-    def finish(self) -> None:
+    def finish(self, *, share: float = 1.0) -> None:
         """Raise the bound, and meanwhile lower the cost, at last where the bound's own points lead.
 
-        Annealing that has led nowhere is not taken up again unless those points did.
+        Annealing that has led nowhere is not taken up again unless those points did. ``share`` of it is left to do.
         """
         search, relaxed = self.search, self.prepared.relaxed
         if relaxed is None:
-            self.improve()
+            self.improve(share=share)
             return
         points: tuple[Relaxation, ...] = ()
         for _ in range(search.effort.rounds):
             if search.best is None or search.settled() or search.out_of_time():
                 return
             with certifying(search, relaxed) as proof:
-                moves = self.improve(points) or search.effort.thorough
+                moves = self.improve(points, share=share) or search.effort.thorough
                 found = proof.certified()
                 search.bound_ns = max(search.bound_ns, found.bound_ns)
                 if search.settled():

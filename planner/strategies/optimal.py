@@ -4,8 +4,8 @@
    backward, linear programs for several); every other strategy and a chain of blocks give plans, too.
 2. Where the graph branches, the relaxations of orders that promise lower peaks are rounded, too, as far as their
    bound leaves room.
-3. The best of these plans is annealed, as labels and as holds, while branch and bound raises the bound beside it;
-   then the order follows the best plan and the plan the order.
+3. The best of these plans is annealed, as labels and as holds; half-way the order follows the plan and the plan the
+   order, where that lowers the cost. Branch and bound raises the bound beside the rest of the annealing.
 
 All work is counted, never timed, so a solve without a time limit is deterministic.
 """
@@ -33,6 +33,8 @@ NAME = "optimal"
 CHOSEN_CLASS = "the backward order of this plan; any forward order, any number of recomputations"
 _ORDER_WORTH = 0.003
 """Other orders are planned for where the bounds leave room for saving this share of the step."""
+_BEFORE_REORDERING = 0.5
+"""The share of the annealing that is done before an order is made for the plan: that for a poor plan is poor, too."""
 
 
 def solve(
@@ -128,7 +130,7 @@ def smallest_peak(
 def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
     """The best plan under the default orders or others, None when there is none; and whether it was cut short.
 
-    The orders whose first plan is the cheapest are searched in full; then those that follow the plan found.
+    The order whose first plan is the cheapest is searched in full, or those that follow that plan once it is annealed.
     """
     runs = [task.run(budget_nbytes, task.prepared)]
     runs[0].start()
@@ -141,12 +143,15 @@ def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
         for run in runs:
             run.improve()
     best = min(runs, key=_cost)
-    best.finish()
-    adapted = _reordered(task, best)
-    if adapted is not None:
-        runs.append(adapted)
-        adapted.finish()
-        best = adapted
+    left = 1.0
+    if _may_reorder(task, best):
+        best.improve(share=_BEFORE_REORDERING)
+        adapted = _reordered(task, best)
+        left -= _BEFORE_REORDERING
+        if adapted is not None:
+            runs.append(adapted)
+            best, left = adapted, 1.0
+    best.finish(share=left)
     return None if best.search.best is None else best, any(run.search.stopped_early for run in runs)
 
 
@@ -168,10 +173,8 @@ def _planned(task: Task, budget_nbytes: int, known: list[Known]) -> tuple[OneOrd
 def _reordered(task: Task, run: OneOrder) -> OneOrder | None:
     """A search from a better plan than that of ``run`` in orders made for it; None where none was found."""
     search, problem = run.search, task.prepared.problem
-    rounds = rounds_of(problem, task.effort.reorderings)
-    room = _ORDER_WORTH * problem.store_all_ns
-    best = search.best
-    if best is None or not rounds or search.out_of_time() or best.found.recompute_ns <= search.bound_ns + room:
+    rounds, best = rounds_of(problem, task.effort.reorderings), search.best
+    if best is None or not _may_reorder(task, run):
         return None
     start = Reordered(run.orders or default_orders(problem), search.evaluator, best.sequence, best.found)
     found = reorder(problem, start, search.budget_nbytes, rounds=rounds, seed=search.seed, stop=search.out_of_time)
@@ -182,6 +185,12 @@ def _reordered(task: Task, run: OneOrder) -> OneOrder | None:
     for candidate in known.candidates:
         other.follow(candidate)
     return other
+
+
+def _may_reorder(task: Task, run: OneOrder) -> bool:
+    """Whether orders made for the best plan may be tried, and promise enough."""
+    search, rounds = run.search, rounds_of(task.prepared.problem, task.effort.reorderings)
+    return rounds > 0 and search.best is not None and search.gap() > _ORDER_WORTH and not search.out_of_time()
 
 
 def _promising(task: Task, default: OneOrder) -> list[OneOrder]:

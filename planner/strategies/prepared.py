@@ -49,7 +49,7 @@ class Prepared:
     def chain(self, effort: float) -> Chain:
         """The problem as a chain of blocks, whose options were searched with this effort."""
         if effort not in self._chains:
-            self._chains[effort] = Chain(self.evaluator, effort=effort)
+            self._chains[effort] = Chain(self.evaluator.beside(), effort=effort)
         return self._chains[effort]
 
     @cached_property

@@ -124,22 +124,25 @@ class Search:
         if self.lowest_labels is None or peak < self.lowest_labels.found.peak_nbytes:
             self.lowest_labels = candidate
 
-    def round(self, relaxation: Relaxation) -> set[int]:
-        """Offer the roundings of a relaxation; returns the stages where those above budget peak.
+    def round(self, relaxation: Relaxation) -> tuple[set[int], bool]:
+        """Offer the roundings of a relaxation; the stages where those above budget peak, and whether any fits.
 
         And where their backwards first run over the budget: a later peak may hide that from the next relaxation.
         """
         peaks: set[int] = set()
+        fits = False
         free = ~self.evaluator.decided
         for threshold in _THRESHOLDS:
             labels = self.evaluator.labels(Label.DROP)
             labels[free & (relaxation.alive >= threshold)] = Label.KEEP
             found = self.offer(labels)
-            if found.peak_nbytes > self.budget_nbytes:
+            if found.peak_nbytes <= self.budget_nbytes:
+                fits = True
+            else:
                 in_forward = found.peak_position < 0 and found.peak_event < self.problem.op_count
                 peak = found.peak_event - self.problem.op_count if in_forward else max(0, found.peak_position)
                 peaks |= {peak, *self._first_overrun(labels)}
-        return peaks
+        return peaks, fits
 
     def _first_overrun(self, labels: Labels) -> list[int]:
         """Where most is held of the first backward positions in a row that are over budget; none if none is."""

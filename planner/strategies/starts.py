@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from . import greedy, knapsack, layers, lp_rounding, ogc, segments, speed, sqrt_n
-from .chain import Chain
 from .cut_rounding import round_cut
 from .cuts import grids
 from .evaluate import Array, Labels
 from .min_cut import MinCut
+from .prepared import Prepared
 from .rotor import Rotor
 from .search import Search
 from .stage_lp import StageLP
@@ -64,7 +64,8 @@ def generate_rows(search: Search, relaxed: StageLP) -> None:
             stalled, tried = stalled + 1, tried | fresh
         if not relaxation.solved or search.settled():
             return
-        fresh = set(sorted(search.round(relaxation) - search.stages - tried)[:_FRESH])
+        peaks, _ = search.round(relaxation)
+        fresh = set(sorted(peaks - search.stages - tried)[:_FRESH])
         if not fresh or stalled >= _STALLS or len(search.stages) >= stage_limit(search):
             return
 
@@ -91,9 +92,8 @@ def repair(search: Search, relaxed: StageLP) -> None:
         if not relaxation.solved:
             low = middle
             continue
-        before = search.best_labels
-        search.round(relaxation)
-        if search.best_labels is not before:
+        _, fits = search.round(relaxation)
+        if fits:
             low = middle
         else:
             high = middle
@@ -152,11 +152,13 @@ def rotors(search: Search, rotor: Rotor) -> None:
             search.offer_sequence(found[0])
 
 
-def chains(search: Search, chain: Chain) -> None:
-    """Nested recomputation over a chain of blocks, with options within blocks."""
-    search.say("solving the chain of blocks")
+def chain_plan(search: Search, prepared: Prepared) -> Array | None:
+    """Nested recomputation over a chain of blocks, with options within blocks; None where nothing found fits.
+
+    Looks at nothing that a search finds, so it may run in a thread beside it.
+    """
+    chain = prepared.chain(search.effort.chain)
     if search.effort.refinements and not search.out_of_time():
         chain = chain.refined(search.budget_nbytes, search.effort.refinements)
     found = chain.best(search.budget_nbytes)
-    if found is not None:
-        search.offer_sequence(found[0])
+    return None if found is None else found[0]
