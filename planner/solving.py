@@ -18,6 +18,7 @@ CERTIFIED = "optimal"
 """The strategy that searches, and alone takes an effort and a request to stop."""
 
 DEFAULT_EFFORT = "default"
+_SEEDS = 2**63
 
 Progress = Callable[[str, "int | None", int], None]
 Stop = Callable[[], bool]
@@ -39,9 +40,16 @@ class Solver:
     stop: Stop | None = None
 
     def check(self) -> None:
-        """Raise UsageError for a strategy or an effort that does not exist, or an effort that changes nothing."""
+        """Raise UsageError for a value that an option cannot have, or an effort that changes nothing."""
         from .strategies.effort import effort_named
 
+        limit, seed = self.time_limit_s, self.seed
+        if limit is not None and not (isinstance(limit, int | float) and limit > 0):
+            raise UsageError(f"time limit {limit!r} is no number of seconds above 0", remedy="pass seconds, or None")
+        if type(seed) is not int or not 0 <= seed < _SEEDS:
+            raise UsageError(
+                f"seed {seed!r} is no whole number from 0 to {_SEEDS - 1}", remedy="pass 0, or another one"
+            )
         strategy_named(self.strategy)
         effort_named(self.effort)
         if self.effort != DEFAULT_EFFORT and self.strategy != CERTIFIED:

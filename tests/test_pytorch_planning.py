@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ogc_plan.adapters.pytorch import bind, export, plan_of, predict, within_bud
 from ogc_plan.cli.main import main
 from ogc_plan.planner import load_model, plan, read_plan, write_plan
 from ogc_plan.planner.annotations import NODE_KEY
-from ogc_plan.planner.errors import InfeasibleBudgetError, PlanMismatchError
+from ogc_plan.planner.errors import InfeasibleBudgetError, OgcPlanError, PlanMismatchError
 from torch import Tensor, nn
 
 from tests.torch_modules import Attention, Squares, WithLoss, convolutional
@@ -154,6 +155,20 @@ class TestPrediction:
         module, args, _ = exported
         whole = predict(within_budget(module, args, budget="100%", strategy="keep-all")).total_nbytes
         assert predict(within_budget(module, args, budget=f"{whole - 1}B")).total_nbytes < whole
+
+    @pytest.mark.parametrize(
+        "option", [{"headroom": 5.0}, {"keep": 3}, {"recompute": [None]}, {"time_limit_s": "a"}, {"seed": -1}]
+    )
+    def test_a_value_that_an_option_cannot_have_is_named(self, exported: Exported, option: dict[str, Any]) -> None:
+        module, args, _ = exported
+        (value,) = option.values()
+        with pytest.raises(OgcPlanError, match=re.escape(repr(value[0] if isinstance(value, list) else value))):
+            within_budget(module, args, **{"budget": BUDGET, **option})
+
+    def test_headroom_may_be_a_number_of_bytes(self, exported: Exported) -> None:
+        module, args, _ = exported
+        budgets = [plan_of(within_budget(module, args, budget=BUDGET, headroom=size)).budget for size in (0, 1000)]
+        assert budgets[0].nbytes - budgets[1].nbytes == 1000
 
     def test_present_gradients_add_one_full_set(self, exported: Exported) -> None:
         module, args, _ = exported

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.annotations import Annotation, Source, dumps
-from ogc_plan.planner.errors import AdapterError, BudgetSyntaxError, OgcPlanError, PlanMismatchError
+from ogc_plan.planner.errors import AdapterError, BudgetSyntaxError, OgcPlanError, PlanMismatchError, UsageError
 from ogc_plan.planner.model import from_annotation, store_all_timeline
 from ogc_plan.planner.plan_reader import read_plan
 from ogc_plan.planner.plan_record import Plan
@@ -88,7 +88,7 @@ def within_budget(
     kwargs: Mapping[str, Any] | None = None,
     scope: Scope | Literal["total", "activations"] | None = None,
     strategy: str = "optimal",
-    headroom: str = "0%",
+    headroom: str | int = "0%",
     keep: Iterable[str] = (),
     recompute: Iterable[str] = (),
     optimizer: str | None = None,
@@ -102,8 +102,8 @@ def within_budget(
 ) -> nn.Module:
     """Plan ``model`` within ``budget`` straight from its graph, and bind it.
 
-    ``budget`` is ``3GB``, ``60%``, ``min`` or a number of bytes. Under autocast, call it inside the context
-    that the forward will run in.
+    ``budget`` is ``3GB``, ``60%``, ``min`` or a number of bytes, ``headroom`` a size like it. Under autocast, call
+    it inside the context that the forward will run in.
     Times are measured, each distinct call alone, unless ``device`` names a roofline to take them from or
     ``profile`` (what `profile` returned, or its file) has them, measured in a step with these arguments.
     Arguments unlike ``args`` in shape, type, strides or gradient, and another autocast state, raise
@@ -116,7 +116,8 @@ def within_budget(
     """
     if signatures not in ("raise", "plan"):
         raise AdapterError(f"signatures is {signatures!r}", remedy='write "raise" or "plan"')
-    held, rerun = ((names,) if isinstance(names, str) else tuple(names) for names in (keep, recompute))
+    held, rerun = _names("keep", keep), _names("recompute", recompute)
+    asked, reserve = _size_text("budget", budget), _size_text("headroom", headroom or "0%")
 
     def executor_for(
         module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, timed: StepProfile | None = None
@@ -135,10 +136,10 @@ def within_budget(
         )
         made = pipeline.plan(
             prepared,
-            _budget_text(budget),
+            asked,
             scope=scope,
             strategy=strategy,
-            headroom=headroom,
+            headroom=reserve,
             keep=held,
             recompute=rerun,
             time_limit_s=time_limit_s,
@@ -182,7 +183,7 @@ def profile(
     if budget is None:
         schedule, _ = store_all_timeline(prepared.training, prepared.costs)
     else:
-        schedule = pipeline.plan(prepared, _budget_text(budget)).schedule
+        schedule = pipeline.plan(prepared, _size_text("budget", budget)).schedule
     times = op_times(step, model, args, kwargs, schedule, device_of(step), rounds)
     ops = [
         OpTimes(
@@ -304,9 +305,17 @@ def _traced(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] |
         ) from error
 
 
-def _budget_text(budget: str | int) -> str:
-    if isinstance(budget, str):
-        return budget
-    if type(budget) is int:
-        return f"{budget}B"
-    raise BudgetSyntaxError(f"budget {budget!r} is no text and no whole number", remedy='write "3GB", "60%" or bytes')
+def _size_text(option: str, size: str | int) -> str:
+    if isinstance(size, str):
+        return size
+    if type(size) is int:
+        return f"{size}B"
+    raise BudgetSyntaxError(f"{option} {size!r} is no text and no whole number", remedy='write "3GB", "60%" or bytes')
+
+
+def _names(option: str, names: Iterable[str]) -> tuple[str, ...]:
+    found = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
+    for name in found:
+        if not isinstance(name, str):
+            raise UsageError(f"{option} {name!r} is no name of a tensor", remedy="pass names, or globs like 'block.*'")
+    return found
