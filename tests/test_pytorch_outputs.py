@@ -16,6 +16,7 @@ from ogc_plan.adapters.pytorch.capture import Joint, UnsupportedModuleError, cap
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from tests.failure_modules import all_again
 from tests.torch_training import bits, measured, planned, predicted, train
 
 IMAGES = (torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)),)
@@ -427,6 +428,16 @@ class TestUnused:
 
         module = Convolved(of)
         assert train(planned(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
+
+    @pytest.mark.parametrize("act", [F.silu, F.hardswish, F.mish])
+    def test_an_output_may_be_left_out_before_calls_in_place_that_run_again(self, act: Callable[..., Tensor]) -> None:
+        def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            left = h - h.mean(0, keepdim=True)
+            activated = act(act(net.second(left) * 1.1, inplace=True) * 1.1, inplace=True)
+            return left.detach(), left.view(-1), activated.sum()
+
+        module = Convolved(of)
+        assert train(all_again(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
 
     def test_an_output_may_be_left_out_beside_one_that_gets_two_gradients(self) -> None:
         def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:

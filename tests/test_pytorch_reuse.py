@@ -287,6 +287,12 @@ class TestCopiesThatAutogradKeeps:
         assert predicted(trained)[1] <= meter.activation_peak(gradients).nbytes
 
     @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda layer: type(layer).__name__)
+    def test_its_backward_is_planned_apart_from_that_of_the_next_call(self, activation: nn.Module) -> None:
+        module = Summed(activation)
+        ops = {op.name: op for op in TracedStep(capture(module, module.rows)).ops}
+        assert ops[type(activation).__name__.lower()].has_backward
+
+    @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda layer: type(layer).__name__)
     def test_training_is_bitwise_equal(self, activation: nn.Module) -> None:
         module = Summed(activation)
         trained = planned(module, module.rows, "1GB", "segments:2")

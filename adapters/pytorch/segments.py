@@ -28,6 +28,10 @@ class Segment:
     sums: list[fx.Node] = field(default_factory=list)
 
 
+_COPIED = (torch.ops.aten.silu.default, torch.ops.aten.hardswish.default, torch.ops.aten.mish.default)
+"""Calls whose backward reads what they were given: in place, autograd keeps a copy of it for that."""
+
+
 def is_backward(node: fx.Node) -> bool:
     """Whether tracing made the node while it ran the backward."""
     return node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward")
@@ -123,6 +127,9 @@ def _owners(joint: Joint, blocks: Blocks) -> dict[int, fx.Node]:
     for node in joint.graph.nodes:  # autograd numbers a write into a part right after the call that writes
         if node.target in VIEWS and not is_backward(node) and node.meta.get("seq_nr") is not None:
             owners.setdefault(node.meta["seq_nr"] + 1, node)
+    for node in joint.graph.nodes:  # in place the copy's number is that of the call
+        if node.target in _COPIED and not is_backward(node) and node.meta.get("seq_nr") is not None:
+            owners.setdefault(node.meta["seq_nr"] - 1, node)
     return owners
 
 
