@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +27,7 @@ from tests.onnx_files import write_perceptron
 from tests.refused_lines import refused
 
 BATCH = 4096
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class TestExtent:
@@ -58,6 +61,14 @@ def problem(path: Path) -> Problem:
 
 
 class TestTimes:
+    @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="other systems keep the two apart")
+    def test_the_memory_of_a_program_is_not_that_of_the_one_that_started_it(self) -> None:
+        nbytes = 1 << 30
+        held = b"x" * nbytes
+        program = "from models.plan_times import peak_rss_kb; print(peak_rss_kb())"
+        told = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        assert int(told.stdout) * 1024 < len(held)
+
     def test_half_comes_first_and_then_every_other_budget_above_the_floor(
         self, timed: dict[str, Any], measured: dict[str, Any]
     ) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
-from models.plan_cells import retried
+from models.plan_cells import cells, retried
 from models.plan_extent import EXTENT
+from models.plan_graphs import SOURCES
 from models.plan_page import page
 from models.plan_tables import beaten
+from models.plan_targets import INFEASIBLE
 from models.readme import RESULTS
 
 PATH = RESULTS / "plans.json"
@@ -30,3 +32,28 @@ def test_no_other_strategy_is_better_within_any_budget() -> None:
 def test_the_higher_effort_never_has_the_dearer_plan() -> None:
     pairs = [(first.row["overhead"], second.row["overhead"]) for first, second in retried(NETWORKS)]
     assert [pair for pair in pairs if pair[0] is not None and (pair[1] is None or pair[1] > pair[0])] == []
+
+
+def test_the_first_timed_plan_is_the_one_that_a_solve_from_nothing_made() -> None:
+    fresh = {(cell.graph, cell.label): cell.row["overhead"] for cell in cells(NETWORKS)}
+    timed = {
+        (name, f"{round(100 * plan['share'])}%"): plan["overhead"]
+        for name, entry in NETWORKS.items()
+        for plan in entry["times"]["plans"]
+        if plan["first"]
+    }
+    assert {cell: fresh[cell] for cell in timed} == timed
+
+
+def test_every_budget_that_is_not_proven_impossible_is_timed() -> None:
+    feasible = {
+        (cell.graph, cell.label) for cell in cells(NETWORKS) if cell.label != "min" and cell.row["status"] != INFEASIBLE
+    }
+    timed = {
+        (name, f"{round(100 * plan['share'])}%") for name, entry in NETWORKS.items() for plan in entry["times"]["plans"]
+    }
+    assert timed == feasible
+
+
+def test_every_graph_is_in_the_record() -> None:
+    assert list(NETWORKS) == list(SOURCES)
