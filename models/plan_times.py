@@ -52,7 +52,7 @@ def peak_rss_kb() -> int:
         for line in status.read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)
 
 
 def times(path: str, batch: int | None, device: str, effort: str) -> dict[str, Any]:

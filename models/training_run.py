@@ -111,7 +111,7 @@ def _checked(parser: argparse.ArgumentParser, recipe: Recipe, options: argparse.
         if not options.no_checkpoints:
             folder(str(options.checkpoints))
     except OgcPlanError as error:
-        parser.error(f"--budget: {error}; {error.remedy}")
+        parser.error(f"--budget: {error.line}")
     except argparse.ArgumentTypeError as error:
         parser.error(f"--checkpoints {error}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError
@@ -44,9 +45,9 @@ class Solver:
         from .strategies.effort import effort_named
 
         limit, seed = self.time_limit_s, self.seed
-        if limit is not None and not (isinstance(limit, int | float) and limit > 0):
+        if limit is not None and not (isinstance(limit, Real) and limit is not True and limit > 0):
             raise UsageError(f"time limit {limit!r} is no number of seconds above 0", remedy="pass seconds, or None")
-        if type(seed) is not int or not 0 <= seed < _SEEDS:
+        if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= seed < _SEEDS:
             raise UsageError(
                 f"seed {seed!r} is no whole number from 0 to {_SEEDS - 1}", remedy="pass 0, or another one"
             )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from ogc_plan.planner.problem import Scope, build_problem
+from ogc_plan.planner.strategies.beside import beside
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluation, Evaluator
 from ogc_plan.planner.strategies.search import Candidate, Search
@@ -44,3 +47,21 @@ def test_a_narrow_gap_is_worth_a_part_of_the_work() -> None:
 
 def test_the_highest_effort_does_all_work_whatever_the_gap() -> None:
     assert search_with("high", 0.0).worth() == 1.0
+
+
+def test_what_waits_beside_an_interrupted_search_is_never_begun() -> None:
+    search, begun = search_with("default", 0.01), []
+
+    def busy() -> None:
+        while not search.aborted:
+            time.sleep(0.001)
+
+    def interrupted() -> None:
+        with beside(search) as pool:
+            pool.submit(busy)
+            pool.submit(begun.append, "the next")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert begun == []

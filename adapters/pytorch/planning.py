@@ -15,6 +15,7 @@ from ogc_plan.planner.plan_reader import read_plan
 from ogc_plan.planner.plan_record import Plan
 from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.simulate import simulate
+from ogc_plan.planner.solving import Solver
 from ogc_plan.planner.step_profile import OpTimes, StepProfile, applied, read_profile
 from torch import nn
 
@@ -117,7 +118,8 @@ def within_budget(
     if signatures not in ("raise", "plan"):
         raise AdapterError(f"signatures is {signatures!r}", remedy='write "raise" or "plan"')
     held, rerun = _names("keep", keep), _names("recompute", recompute)
-    asked, reserve = _size_text("budget", budget), _size_text("headroom", headroom or "0%")
+    asked, reserve = _size_text("budget", budget), _size_text("headroom", "0%" if headroom == 0 else headroom)
+    Solver(strategy, effort, time_limit_s, seed).check()
 
     def executor_for(
         module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, timed: StepProfile | None = None

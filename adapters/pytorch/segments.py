@@ -28,7 +28,10 @@ class Segment:
     sums: list[fx.Node] = field(default_factory=list)
 
 
-_COPIED = (torch.ops.aten.silu.default, torch.ops.aten.hardswish.default, torch.ops.aten.mish.default)
+_COPIED = (
+    torch.ops.aten.hardsigmoid.default, torch.ops.aten.hardswish.default, torch.ops.aten.hardtanh.default,
+    torch.ops.aten.mish.default, torch.ops.aten.silu.default, torch.ops.aten.threshold.default,
+)  # fmt: skip
 """Calls whose backward reads what they were given: in place, autograd keeps a copy of it for that."""
 
 

@@ -347,8 +347,8 @@ def schema_of(overload: OpOverload) -> Any:
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """How many times a tensor was written in place."""
-    return int(tensor._version)
+    """How many times a tensor was written in place; 0 for those of inference mode, which do not count."""
+    return 0 if tensor.is_inference() else int(tensor._version)
 
 
 @contextlib.contextmanager

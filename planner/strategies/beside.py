@@ -16,5 +16,6 @@ def beside(search: Search) -> Iterator[Executor]:
         try:
             yield pool
         except BaseException:
-            search.stopped_early = True  # else leaving would wait for all of it
+            search.stopped_early = search.aborted = True  # else leaving would wait for all of it
+            pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -101,7 +101,7 @@ class Proof:
                 self.boxes = again
 
     def again(self, incumbent_ns: int) -> None:
-        """Branch for as much work once more if a plan of this cost leaves a gap that is worth it, and not hopeless."""
+        """Branch on, with `_AGAIN` times the work, if a plan of this cost leaves a gap worth it, and not hopeless."""
         self.incumbent_ns = min(self.incumbent_ns, incumbent_ns)
         worth = _AGAIN_WORTH < self._gap() <= self.search.effort.hopeless
         if self.boxes is not None and worth and not self.stuck and not self.search.out_of_time():

@@ -13,8 +13,9 @@ class Effort:
 
     ``labels``: iterations times ops of the label annealing. ``holds``: iterations of the hold annealing.
     ``branching``: work of the branch and bound as linear_program.Simplex counts it, on programs of ``stages`` stages
-    times ops. ``pairs``: places at which more stages are added to raise the bound. ``rounds``: how often
-    bound and plan learn from each other. ``chain``: effort of the search for options of the chain's blocks,
+    times ops; a bound that is worth closing gets twice that again. ``pairs``: places at which more stages are added to
+    raise the bound. ``rounds``: how often bound and plan learn from each other. ``chain``: effort of the search for
+    options of the chain's blocks,
     ``refinements``: how often they are searched again around the budget. ``orders``: how many other orders may be
     planned for where the graph branches. ``reorderings``: rounds of adapting the order to the best plan.
     ``hopeless``: the share of a step from which on a gap is not worth more work on the bound.

@@ -34,7 +34,7 @@ def iterations_of(movable: int, work: int) -> int:
 def improve_labels(search: Search, annealer: Annealer, *, share: float = 1.0) -> None:
     """Restarts from the best labelling over a spread of heats, in two levels of checkpoints and one; a cool finish.
 
-    No single heat serves every network of models/plan_benchmark.py. ``share`` of the effort's work is done.
+    No single heat serves every network of models/plan_benchmark.py. ``share`` of the effort's work may be done.
     """
     if search.best_labels is None:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,7 +59,7 @@ class OneOrder:
             return
         self.bound_quickly()
         relaxed = prepared.relaxed
-        if self.orders is None:
+        if self.orders is None:  # else the chain's blocks are large, and not worth its time
             self._ask_others()
         elif relaxed is not None:
             generate_rows(search, relaxed)
@@ -72,10 +73,7 @@ class OneOrder:
             reach(search, self._labels, self._holds)
 
     def _ask_others(self) -> None:
-        """Round the relaxations of several backwards, and meanwhile ask the other strategies and the chain for plans.
-
-        Under chosen orders that is not worth its time: the chain's blocks are large there.
-        """
+        """Round the relaxations of several backwards; meanwhile ask the other strategies and the chain for plans."""
         search, prepared, others, chain = self.search, self.prepared, Others(self.search), None
         with beside(search) as pool:
             asked = None if prepared.relaxed is None else pool.submit(others.make)
@@ -85,10 +83,10 @@ class OneOrder:
                 others.make()
             else:
                 generate_rows(search, prepared.relaxed)
-            if chain is not None and search.settled():
-                chain.cancel()
             if asked is not None:
                 asked.result()
+            if chain is not None:
+                wait([chain])  # here, where an interrupt is seen
         if search.gap() <= 0:
             return
         others.offer()
@@ -108,7 +106,7 @@ class OneOrder:
     def improve(self, points: Sequence[Relaxation] = (), *, share: float = 1.0) -> bool:
         """Anneal labels, then holds; ``points`` are rounded on the way. Whether that led to a better plan.
 
-        ``share`` of the effort's work is done.
+        ``share`` of the effort's work may be done; small graphs have use for less than that.
         """
         search, before = self.search, self.search.best
         if before is not None and not search.settled():
@@ -121,7 +119,8 @@ class OneOrder:
     def finish(self, *, share: float = 1.0) -> None:
         """Raise the bound, and meanwhile lower the cost, at last where the bound's own points lead.
 
-        Annealing that has led nowhere is not taken up again unless those points did. ``share`` of it is left to do.
+        Annealing that has led nowhere is not taken up again unless those points did. Each round does
+        ``share`` of the annealing before that.
         """
         search, relaxed = self.search, self.prepared.relaxed
         if relaxed is None:

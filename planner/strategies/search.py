@@ -49,6 +49,7 @@ class Search:
     lowest_labels: Candidate | None = None
     bound_ns: int = 0
     stopped_early: bool = False
+    aborted: bool = False  # by an exception: nobody will ask for what is being made beside the search
     stages: set[int] = field(default_factory=lambda: {0})
 
     @property

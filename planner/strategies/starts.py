@@ -155,9 +155,13 @@ def rotors(search: Search, rotor: Rotor) -> None:
 def chain_plan(search: Search, prepared: Prepared) -> Array | None:
     """Nested recomputation over a chain of blocks, with options within blocks; None where nothing found fits.
 
-    Looks at nothing that a search finds, so it may run in a thread beside it.
+    It may run in a thread beside the search: of what that finds it looks only at whether a plan is wanted any more.
     """
+    if search.aborted or search.settled():
+        return None
     chain = prepared.chain(search.effort.chain)
+    if search.aborted or search.settled():
+        return None
     if search.effort.refinements and not search.out_of_time():
         chain = chain.refined(search.budget_nbytes, search.effort.refinements)
     found = chain.best(search.budget_nbytes)
