@@ -16,8 +16,6 @@ class OgcPlanError(Exception):
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
         self.remedy = remedy
-        if remedy and hasattr(self, "add_note"):  # from Python 3.11 on: shown where the error ends a script
-            self.add_note(remedy)
 
     @property
     def line(self) -> str:

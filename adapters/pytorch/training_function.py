@@ -92,7 +92,8 @@ class Run:
         with torch_api.WithoutAutocast():  # the casts are calls of the program
             outputs, self.saved = program.forward(list(primals))
         self.primals = {i: primals[i] for i in self.executable.kept_primals}
-        self.versions = {i: torch_api.version_of(primal) for i, primal in self.primals.items()}
+        kept = {i: primal for i, primal in self.primals.items() if isinstance(primal, torch.Tensor)}
+        self.versions = {i: torch_api.version_of(primal) for i, primal in kept.items()}
         self.output_versions = [torch_api.version_of(self.saved[i]) for i in program.saved_outputs]
         return outputs
 
