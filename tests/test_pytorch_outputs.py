@@ -202,6 +202,18 @@ def last(output: Any) -> Tensor:
     return found
 
 
+class Shifted(nn.Module):
+    """A layer and an argument added to it, and the sum of that: [N, 3, H, W], [W] -> [N, 3, H, W], []."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.layer(x) + shift
+        return h, h.exp().sum()
+
+
 class Branching(nn.Module):
     """A network drawn by lot, with several outputs that build upon each other: [4, 3, 4, 6] -> outputs of any shape."""
 
@@ -408,6 +420,15 @@ class TestUnused:
             return [bits(p.grad) for p in net.parameters()]
 
         assert run(planned(copy.deepcopy(module), IMAGES)) == run(module)
+
+    def test_an_argument_may_have_been_made_in_inference_mode(self) -> None:
+        with torch.inference_mode():
+            shift = torch.ones(6)
+        module = Shifted()
+        trained = planned(copy.deepcopy(module), (IMAGES[0], shift))
+        for net in (trained, module):
+            last(net(IMAGES[0], shift)).backward()
+        assert bits(trained.layer.weight.grad) == bits(module.layer.weight.grad)
 
     def test_an_unused_output_may_be_overwritten_before_the_backward(self) -> None:
         trained = planned(Convolved(lambda _, h: (h.exp(), h.sum())), IMAGES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -12,7 +13,7 @@ from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluator
 from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.strategies.search import Search
-from ogc_plan.planner.strategies.stage_lp import StageLP
+from ogc_plan.planner.strategies.stage_lp import Relaxation, StageLP
 from ogc_plan.planner.strategies.stage_sweep import StageSweep
 from ogc_plan.planner.strategies.starts import generate_rows, repair
 
@@ -139,3 +140,30 @@ def test_repair_finds_a_plan_where_the_roundings_of_the_budget_itself_have_none(
     without = made.best
     repair(made, StageLP(problem))
     assert (without, made.best is not None) == (None, True)
+
+
+def asked_by_repair(made: Search, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The budgets that `repair` asks the relaxation about, in order."""
+    asked, solve = [], StageSweep.solve
+
+    def recorded(sweep: StageSweep, budget_nbytes: int, *limits: int) -> Relaxation:
+        asked.append(budget_nbytes)
+        return solve(sweep, budget_nbytes, *limits)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StageSweep, "solve", recorded)
+        repair(made, StageLP(made.problem))
+    return asked
+
+
+def test_repair_bisects_alike_where_a_better_plan_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_problem(53)
+    made, informed = (search(problem, budgets(problem)[4]) for _ in range(2))
+    for each in (made, informed):
+        generate_rows(each, StageLP(problem))
+    alone = asked_by_repair(made, monkeypatch)
+    assert made.best_labels is not None
+    assert made.best_labels.labels is not None
+    informed.offer(made.best_labels.labels)
+    rises = any(later > earlier for earlier, later in pairwise(alone))
+    assert (rises, asked_by_repair(informed, monkeypatch)) == (True, alone)

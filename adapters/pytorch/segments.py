@@ -34,6 +34,12 @@ _COPIED = (
 )  # fmt: skip
 """Calls whose backward reads what they were given: in place, autograd keeps a copy of it for that."""
 
+_SHIFTS = {**dict.fromkeys(VIEWS, 1), **dict.fromkeys(_COPIED, -1)}
+"""How far the number of a backward may lie from that of its call.
+
+A write into a part is numbered right after the call that writes; a call in place carries its copy's number.
+"""
+
 
 def is_backward(node: fx.Node) -> bool:
     """Whether tracing made the node while it ran the backward."""
@@ -127,12 +133,9 @@ def _owners(joint: Joint, blocks: Blocks) -> dict[int, fx.Node]:
             continue
         if number not in owners or blocks.allocates(node) or not blocks.allocates(owners[number]):
             owners[number] = node
-    for node in joint.graph.nodes:  # autograd numbers a write into a part right after the call that writes
-        if node.target in VIEWS and not is_backward(node) and node.meta.get("seq_nr") is not None:
-            owners.setdefault(node.meta["seq_nr"] + 1, node)
-    for node in joint.graph.nodes:  # in place the copy's number is that of the call
-        if node.target in _COPIED and not is_backward(node) and node.meta.get("seq_nr") is not None:
-            owners.setdefault(node.meta["seq_nr"] - 1, node)
+    for node in joint.graph.nodes:
+        if node.target in _SHIFTS and not is_backward(node) and node.meta.get("seq_nr") is not None:
+            owners.setdefault(node.meta["seq_nr"] + _SHIFTS[node.target], node)
     return owners
 
 

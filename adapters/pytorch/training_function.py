@@ -92,8 +92,7 @@ class Run:
         with torch_api.WithoutAutocast():  # the casts are calls of the program
             outputs, self.saved = program.forward(list(primals))
         self.primals = {i: primals[i] for i in self.executable.kept_primals}
-        kept = {i: primal for i, primal in self.primals.items() if isinstance(primal, torch.Tensor)}
-        self.versions = {i: torch_api.version_of(primal) for i, primal in kept.items()}
+        self.versions = {i: torch_api.version_of(p) for i, p in self.primals.items() if isinstance(p, torch.Tensor)}
         self.output_versions = [torch_api.version_of(self.saved[i]) for i in program.saved_outputs]
         return outputs
 
