@@ -110,7 +110,7 @@ class Frontier:
                 smallest, floor = format_both(answer.smallest_known_nbytes), format_both(answer.lower_bound_nbytes)
                 told.setdefault(f"{how}: smallest found {smallest}, proven floor {floor}", []).append(text)
             elif isinstance(answer, OgcPlanError):
-                told.setdefault(str(answer), []).append(text)
+                told.setdefault(answer.message, []).append(text)
         for why, budgets in told.items():
             field(out, "no plan", one_line(f"{', '.join(budgets)}: {why}"))
 
@@ -149,7 +149,7 @@ def _planned(plan: Plan) -> dict[str, Any]:
 def _failed(error: OgcPlanError) -> dict[str, Any]:
     known = error if isinstance(error, InfeasibleBudgetError) else None
     return {
-        "error": str(error),
+        "error": error.message,
         "proven_infeasible": known is not None and known.proven,
         "smallest_known_nbytes": known.smallest_known_nbytes if known else None,
         "floor_nbytes": known.lower_bound_nbytes if known else None,

@@ -114,7 +114,7 @@ def report_failure(error: BaseException, *, debug: bool) -> int:
     if debug and not isinstance(error, click.ClickException):
         traceback.print_exception(type(error), error, error.__traceback__)
     if isinstance(error, OgcPlanError):
-        tell_error(str(error), error.remedy)
+        tell_error(error.message, error.remedy)
         return error.exit_code
     if isinstance(error, click.UsageError):
         tell_error(*_usage(error))

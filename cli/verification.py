@@ -49,7 +49,7 @@ def rebuild(plan: Plan, path: str, shown: str) -> Model:
         if error.exit_code != UsageError.exit_code and not unsupported:
             raise
         raise PlanMismatchError(
-            f"{shown!r} does not take the options of the plan, which was made for {record.file!r}: {error}",
+            f"{shown!r} does not take the options of the plan, which was made for {record.file!r}: {error.message}",
             remedy="verify with the model the plan was made for",
         ) from error
     return _timed_as(plan, model) if _is_described(plan) else model

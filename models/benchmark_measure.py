@@ -274,7 +274,7 @@ def main(arguments: Sequence[str] | None = None, write: Callable[[str], Any] = p
     try:
         found = benchmark(entry, place_of(options), settings, published, tell)
     except OgcPlanError as error:
-        print(f"{entry.name}: {error.line}", file=sys.stderr)
+        print(f"{entry.name}: {error}", file=sys.stderr)
         return error.exit_code
     write(json.dumps({"result": found}))
     return 0

@@ -246,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         limit = None if options.memory is None else parse_budget(options.memory).nbytes
     except OgcPlanError as error:
-        parser.error(f"--memory: {error.line}")
+        parser.error(f"--memory: {error}")
     if options.memory is not None and limit is None:
         parser.error(f"--memory {options.memory!r} is no size; write for example 16GB")
     try:

@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         rows = capped(options.arch, options.budget, options.headroom, options.steps)
     except OgcPlanError as error:
-        print(f"models.memory_fraction: {error.line}", file=sys.stderr)
+        print(f"models.memory_fraction: {error}", file=sys.stderr)
         return 2
     report = table(["run", "result"], [list(row) for row in rows])
     print(report)

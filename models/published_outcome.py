@@ -55,7 +55,7 @@ def outcome(path: str, dims: Mapping[str, int], inputs: Mapping[str, tuple[int, 
         entry["result"] = "planned"
     except OgcPlanError as error:
         entry["result"] = "refused" if isinstance(error, ModelError) else "failed"
-        entry["message"], entry["remedy"] = str(error).replace(path, Path(path).name), error.remedy
+        entry["message"], entry["remedy"] = error.message.replace(path, Path(path).name), error.remedy
     entry["seconds"] = round(time.perf_counter() - started, 2)
     return entry
 

@@ -115,7 +115,7 @@ def examine(case: Case, *, budget: str = BUDGET, binder: Binder = bind_within) -
     try:
         entry |= _examined(case, module, inputs, expected, budget, binder)
     except OgcPlanError as error:
-        entry |= {"result": "refused", "why": _line(error, kind=False), "remedy": error.remedy}
+        entry |= {"result": "refused", "why": _text(error.message), "remedy": error.remedy}
         if "\n" in str(error) or not error.remedy:
             entry |= {"result": "wrong", "why": f"refused without a remedy or in several lines: {_line(error)}"}
     except Exception as error:
@@ -183,9 +183,12 @@ def _peaks(bound: nn.Module, module: nn.Module, inputs: Mapping[str, Any]) -> di
     }
 
 
-def _line(error: BaseException, *, kind: bool = True) -> str:
-    text = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {text}" if kind else text
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_text(str(error))}"
+
+
+def _text(message: str) -> str:
+    return " ".join(message.split())[:300]
 
 
 def main(names: list[str]) -> None:

@@ -91,7 +91,7 @@ def run(
             return 0
         return _trained(recipe, options, arguments, console, section)
     except OgcPlanError as error:
-        print(f"{recipe.script}: error: {error.line}", file=sys.stderr)
+        print(f"{recipe.script}: error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         kept = any(path is not None and path.exists() for path in checkpoints_of(recipe.ways, options).values())
@@ -111,7 +111,7 @@ def _checked(parser: argparse.ArgumentParser, recipe: Recipe, options: argparse.
         if not options.no_checkpoints:
             folder(str(options.checkpoints))
     except OgcPlanError as error:
-        parser.error(f"--budget: {error.line}")
+        parser.error(f"--budget: {error}")
     except argparse.ArgumentTypeError as error:
         parser.error(f"--checkpoints {error}")
 

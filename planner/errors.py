@@ -7,20 +7,18 @@ This module imports nothing, so any stage may raise from it.
 class OgcPlanError(Exception):
     """Base of all errors of ogc-plan.
 
-    ``remedy`` is one sentence telling the user what to do next; ``exit_code`` is the process exit
-    code that the command line documents for this kind of error.
+    ``message`` says what is wrong; ``remedy`` is one sentence telling the user what to do next, and the text of the
+    error is both. ``exit_code`` is the process exit code that the command line documents for this kind of error.
     """
 
     exit_code = 1
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
-        self.remedy = remedy
+        self.message, self.remedy = message, remedy
 
-    @property
-    def line(self) -> str:
-        """The message and the remedy, for a command that has one line to tell them."""
-        return f"{self}; {self.remedy}" if self.remedy else str(self)
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
 
 class UsageError(OgcPlanError):

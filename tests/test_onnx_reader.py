@@ -308,7 +308,7 @@ TOKENS = model(
 def test_an_unbound_dimension_names_itself_its_input_and_the_option(tmp_path: Path) -> None:
     with pytest.raises(UnboundDimensionError) as caught:
         read(TOKENS, tmp_path, dims={"batch": 2})
-    assert str(caught.value) == 'dimension "seq" of input "tokens" is not bound'
+    assert caught.value.message == 'dimension "seq" of input "tokens" is not bound'
     assert caught.value.remedy == "pass --dim seq=512"
 
 

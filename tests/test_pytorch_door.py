@@ -69,7 +69,7 @@ def test_a_missing_name_is_one_clear_error(name: str, monkeypatch: pytest.Monkey
     monkeypatch.delattr(import_module(module), attribute)
     with pytest.raises(torch_api.TorchVersionError) as refused:
         torch_api.check()
-    assert str(refused.value) == f"torch {torch.__version__} lacks {name}, which planned training needs"
+    assert refused.value.message == f"torch {torch.__version__} lacks {name}, which planned training needs"
 
 
 def test_the_error_tells_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

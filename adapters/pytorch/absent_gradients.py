@@ -117,7 +117,7 @@ class AbsentGradients:
         except OgcPlanError as error:
             names = ", ".join(str(place) for place in sorted(outputs))
             raise UnsupportedModuleError(
-                f"the loss leaves out output {names}, and the backward without it cannot be run: {error}",
+                f"the loss leaves out output {names}, and the backward without it cannot be run: {error.message}",
                 remedy=_REMEDY,
             ) from error
 
