@@ -460,6 +460,14 @@ class TestUnused:
         module = Convolved(of)
         assert train(all_again(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
 
+    def test_outputs_that_share_a_sum_in_place_may_be_left_out_beside_others_that_share(self) -> None:
+        def of(net: Convolved, h: Tensor) -> tuple[Tensor, ...]:
+            scaled = h.sin() * 2 + net.first.bias.view(3, 1, 1)
+            return scaled.square().sum(), scaled.transpose(2, 3), scaled, h, h.view(-1)
+
+        module = Convolved(of)
+        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
+
     def test_an_output_may_be_left_out_beside_one_that_gets_two_gradients(self) -> None:
         def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             made = net.second(h)

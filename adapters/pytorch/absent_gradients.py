@@ -132,8 +132,9 @@ class _Follower:
         self.place = {op.name: index for index, op in enumerate(planned.ops)}
         # Views that only go out are made after the backward, and so their numbers depend on it.
         outputs = zip(step.joint.outputs, planned.joint.outputs, strict=True)
+        run = {node.name for op in step.ops for node in op.runs}
         known = {mine.name: theirs.name for mine, theirs in outputs if isinstance(mine, fx.Node)}
-        self.names = [op.name if op.runs else known.get(op.name, op.name) for op in step.ops]
+        self.names = [op.name if op.name in run else known.get(op.name, op.name) for op in step.ops]
         self.op_of = {self.place.get(name, ~index): index for index, name in enumerate(self.names)}
         theirs, mine = _storages(planned, [op.name for op in planned.ops]), _storages(step, self.names)
         self.storage_of = {theirs[key]: storage for key, storage in mine.items() if key in theirs}

@@ -174,6 +174,7 @@ def joint_graph(
     with contextlib.ExitStack() as stack:
         stack.enter_context(_without_python_kernels((*_REWRITTEN, "dropout") if eager_dropout else _REWRITTEN))
         stack.enter_context(_described_as_run())
+        stack.enter_context(_checked_classes())
         stack.enter_context(_tangents_of_their_own())
         captured = aot_export_joint_with_descriptors(stack, module, args, kwargs)
         graph: fx.Graph = captured.graph_module.graph
@@ -212,6 +213,30 @@ def _without_python_kernels(names: tuple[str, ...]) -> Iterator[None]:
             op.py_kernels[key] = kernel
         for op in overloads:
             op._dispatch_cache.clear()
+
+
+@contextlib.contextmanager
+def _checked_classes() -> Iterator[None]:
+    """Traces ``one_hot`` with the assertions on classes that eager training makes: torch 2.11 traces it without."""
+    op = torch.ops.aten.one_hot.default
+    if op.py_kernels:
+        yield
+        return
+    op.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd] = _one_hot
+    op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        op.py_kernels.clear()
+        op._dispatch_cache.clear()
+
+
+def _one_hot(classes: torch.Tensor, count: int = -1) -> torch.Tensor:
+    torch._assert_async((classes >= 0).all(), "one_hot: Class values must be non-negative.")
+    if count == -1:
+        count = int(classes.max()) + 1
+    torch._assert_async((classes < count).all(), "one_hot: Class values must be smaller than num_classes.")
+    return (classes.unsqueeze(-1) == torch.arange(count, device=classes.device)).to(torch.int64)
 
 
 def backward_without_autocast() -> contextlib.AbstractContextManager[None]:
