@@ -118,7 +118,7 @@ def test_a_search_taken_up_again_with_better_incumbents_is_still_a_bound() -> No
         boxes, rng = begin(StageLP(problem), budget, 4 * exact + 50, stages), Random(seed)
         for incumbent in (4 * exact + 50, 2 * exact + 9, exact + rng.randint(0, 3)):
             boxes.improved(incumbent)
-            found = boxes.run(UNLIMITED, boxes.simplex.work + rng.randint(1, 10**8))
+            found = boxes.run(UNLIMITED, boxes.work + rng.randint(1, 10**8))
             above += [seed] if found.bound_ns > min(exact, incumbent) else []
     assert above == []
 

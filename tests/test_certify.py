@@ -84,7 +84,7 @@ class Branching:
     """Boxes whose bound rises by ``rise`` with every part of the work."""
 
     def __init__(self, rise: int) -> None:
-        self.simplex, self.rise, self.parts = self, rise, 0
+        self.rise, self.parts = rise, 0
         self.work = 0
 
     def improved(self, incumbent_ns: int) -> None:
@@ -131,3 +131,10 @@ def test_an_exception_beside_it_ends_the_work_on_the_bound() -> None:
     with pytest.raises(KeyboardInterrupt), certifying(known, StageLP(known.problem)):
         raise KeyboardInterrupt
     assert known.stopped_early
+
+
+def test_leaving_gives_up_what_nobody_has_asked_for() -> None:
+    known = search(chain_problem(), 80)
+    with certifying(known, StageLP(known.problem)) as proof:
+        pass
+    assert (proof._proof._late(), known.stopped_early) == (True, False)

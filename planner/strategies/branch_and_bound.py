@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ _LOOKAHEAD = 4
 _CUT_ROUNDS = 20
 _POINTS = 8
 UNLIMITED = 1 << 62
+_OVERRUN = 300_000_000
+"""What the last linear program may take beyond the work: cut short, it would lose the basis for those after it."""
 _NOTHING: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 
@@ -67,7 +70,10 @@ class _Node:
 
 
 class BranchAndBound:
-    """One search: ``run`` splits boxes until all are closed or the work is spent, and may be called again for more."""
+    """One search: ``run`` splits boxes until all are closed or the work is spent, and may be called again for more.
+
+    The two sides of a split are solved at once, each by a simplex of its own.
+    """
 
     def __init__(
         self, staged: StageProgram, through: ThroughRows, incumbent_ns: int, late: Callable[[], bool] = never
@@ -76,24 +82,50 @@ class BranchAndBound:
         self.incumbent, self.late = incumbent_ns, late
         self.most_work = 0
         total = sum(self.program.cost)
-        self.simplex = Simplex(self.program, 100 * max(1, min(total, incumbent_ns)))
+        penalty = 100 * max(1, min(total, incumbent_ns))
+        self.sides = Simplex(self.program, penalty), Simplex(self.program, penalty)
+        self.limits = [0, 0]
+        self.solved = [0, 0]
         self.certifier = Certifier(self.program)
         self.rows: Rows = rows_of(self.program)
         terms = self.program.by_row()
         self.knapsacks = [(terms[room], self.program.lower[room]) for room in staged.rooms]
         self.pseudo = PseudoCosts(weights(staged, terms))
-        self.solves = self.nodes = self.pushed = 0
+        self.nodes = self.pushed = 0
         self.heap: list[tuple[int, int, int, _Node]] | None = None  # None before the root
         self.root_ns = 0
 
+    @property
+    def work(self) -> int:
+        """What both sides have done, as Simplex counts it."""
+        return sum(simplex.work for simplex in self.sides)
+
+    @property
+    def solves(self) -> int:
+        """Linear programs solved so far."""
+        return sum(self.solved)
+
     def solve(self, low: Bits, high: Bits, bound: int, depth: int = 0) -> _Node | None:
         """The node of a box; None when it is closed. Reduced costs tighten ``low`` and ``high`` in place."""
+        self._share_out()
+        return self._solve(0, low, high, bound, depth)
+
+    def _share_out(self) -> None:
+        """Let each side do what is left of the work: what one does meanwhile must not decide where the other ends."""
+        left = self.most_work - self.work
+        self.limits = [simplex.work + left for simplex in self.sides]
+
+    def _solve(self, side: int, low: Bits, high: Bits, bound: int, depth: int) -> _Node | None:
+        simplex, limit = self.sides[side], self.limits[side]
         for _ in range(3):
-            self.simplex.set_bounds(low.astype(np.float64), high.astype(np.float64))
-            answer = self.simplex.solve(self.most_work)
-            self.solves += 1
+            if self.late() or simplex.work >= limit:
+                return _Node(bound, low, high, np.full(len(low), 0.5), depth, cut_short=True)
+            simplex.set_bounds(low.astype(np.float64), high.astype(np.float64))
+            answer = simplex.solve(limit + _OVERRUN)
+            self.solved[side] += 1
             if not answer.solved:
-                return _Node(bound, low, high, np.full(len(low), 0.5), depth, cut_short=self._spent())
+                spent = self.late() or simplex.work >= limit
+                return _Node(bound, low, high, np.full(len(low), 0.5), depth, cut_short=spent)
             proof = self.certifier.certify(answer.dual, low, high)
             bound = max(bound, proof.bound_ns)
             if bound >= self.incumbent:
@@ -113,13 +145,18 @@ class BranchAndBound:
                 break
         return _Node(bound, low, high, answer.primal, depth)
 
-    def child(self, node: _Node, variable: int, value: int) -> _Node | None:
-        """The node with one more variable fixed; None when it is closed."""
+    def children(self, node: _Node, variable: int, pool: Executor) -> tuple[_Node | None, _Node | None]:
+        """The nodes with one more variable fixed, to 0 and to 1; None for one that is closed."""
+        self._share_out()
+        up = pool.submit(self._child, node, variable, 1)
+        return self._child(node, variable, 0), up.result()
+
+    def _child(self, node: _Node, variable: int, value: int) -> _Node | None:
         low, high = node.low.copy(), node.high.copy()
         low[variable] = high[variable] = value
         if not propagate(self.rows, low, high, np.array([variable])):
             return None
-        return self.solve(low, high, node.bound, node.depth + 1)
+        return self._solve(value, low, high, node.bound, node.depth + 1)
 
     def cut(self, node: _Node | None, rounds: int) -> _Node | None:
         """Rounds of cover cuts at the root."""
@@ -138,7 +175,8 @@ class BranchAndBound:
             for cover in found:
                 row = [(-c, v) for c, v in cover.terms]
                 self.program.at_least(-cover.limit, row, soft=True)
-                self.simplex.add_row(-cover.limit, row, soft=True)
+                for simplex in self.sides:
+                    simplex.add_row(-cover.limit, row, soft=True)
             self.certifier = Certifier(self.program)
             self.rows = rows_of(self.program)
             low, high, before = node.low, node.high, node.bound
@@ -148,7 +186,7 @@ class BranchAndBound:
                 return node
         return node
 
-    def branch(self, node: _Node) -> list[_Node]:
+    def branch(self, node: _Node, pool: Executor) -> list[_Node]:
         """Split a node, or tighten it when one side of a split is closed; the open nodes that replace it.
 
         A node that cannot be split, because its point is a solution, comes back alone and ``final``.
@@ -169,7 +207,7 @@ class BranchAndBound:
                 reliable = self.pseudo.reliable(variable)
                 if best is not None and (reliable or rank >= _CANDIDATES or stale >= _LOOKAHEAD):
                     break
-                down, up = self.child(node, variable, 0), self.child(node, variable, 1)
+                down, up = self.children(node, variable, pool)
                 self._learn(node, variable, down, up)
                 if down is None and up is None:
                     return []
@@ -200,7 +238,7 @@ class BranchAndBound:
             self.pseudo.learn(variable, side, float(change), reached - node.bound)
 
     def _spent(self) -> bool:
-        return self.late() or self.simplex.work >= self.most_work
+        return self.late() or self.work >= self.most_work
 
     def improved(self, incumbent_ns: int) -> None:
         """A plan of this cost is known now: boxes that cannot hold a better one are closed."""
@@ -220,15 +258,16 @@ class BranchAndBound:
             root = self.cut(root, rounds)
             self.root_ns = self.incumbent if root is None else root.bound
             self._push([root])
-        while self.heap and not self.heap[0][3].final and self.heap[0][0] < self.incumbent:
-            if self.solves >= solves or self._spent():
-                break
-            node = heapq.heappop(self.heap)[3]
-            if node.cut_short:
-                self._push([self.solve(node.low, node.high, node.bound, node.depth)])
-                continue
-            self.nodes += 1
-            self._push(self.branch(node))
+        with ThreadPoolExecutor(1) as pool:
+            while self.heap and not self.heap[0][3].final and self.heap[0][0] < self.incumbent:
+                if self.solves >= solves or self._spent():
+                    break
+                node = heapq.heappop(self.heap)[3]
+                if node.cut_short:
+                    self._push([self.solve(node.low, node.high, node.bound, node.depth)])
+                    continue
+                self.nodes += 1
+                self._push(self.branch(node, pool))
         lowest = sorted(self.heap, key=lambda entry: entry[:3])
         reached = min(self.incumbent, lowest[0][0]) if lowest else self.incumbent
         points = tuple(node.primal for bound_ns, _, _, node in lowest[:_POINTS] if bound_ns < self.incumbent)

@@ -47,11 +47,13 @@ def certifying(search: Search, relaxed: StageLP) -> Iterator[ProofBeside]:
     """Work on the bound beside whatever the caller does meanwhile.
 
     Nothing passes between the two but when the caller asks, so the outcome does not depend on how fast either is.
+    Work that nobody has asked the outcome of is given up at the end.
     """
     assert search.best is not None
     proof = Proof(search, relaxed, _stages(search), search.best.found.recompute_ns)
     with beside(search) as pool:
         yield ProofBeside(proof, pool)
+        proof.given_up = True
 
 
 class ProofBeside:
@@ -80,11 +82,13 @@ class Proof:
         self.search, self.relaxed, self.stages, self.incumbent_ns = search, relaxed, stages, incumbent_ns
         self.boxes: BranchAndBound | None = None
         self.found = Certified(0)
-        self.stuck = False
+        self.stuck = self.given_up = False
+        fewer = len(stages) < len(search.stages)
+        self.known_ns = search.bound_ns if fewer else 0
 
     def advance(self) -> None:
         """Branch for as much work as the effort allows; where it may look for more stages, under those again."""
-        search, relaxed, effort, late = self.search, self.relaxed, self.search.effort, self.search.out_of_time
+        search, relaxed, effort, late = self.search, self.relaxed, self.search.effort, self._late
         if effort.branching == 0:
             answer = relaxed.solve(search.budget_nbytes, self.stages, search.remaining_s())
             self.found = Certified(min(answer.bound_ns, self.incumbent_ns), (answer,) if answer.solved else ())
@@ -108,6 +112,9 @@ class Proof:
             self._run(self.boxes, _AGAIN * self.search.effort.branching)
         self.found = replace(self.found, bound_ns=min(self.found.bound_ns, self.incumbent_ns))
 
+    def _late(self) -> bool:
+        return self.given_up or self.search.out_of_time()
+
     def _gap(self) -> float:
         return (self.incumbent_ns - self.found.bound_ns) / max(1, self.search.problem.store_all_ns)
 
@@ -116,9 +123,10 @@ class Proof:
         boxes.improved(self.incumbent_ns)
         reached = self.found.bound_ns
         for part in range(_PARTS):
-            answer = boxes.run(UNLIMITED, boxes.simplex.work + work // _PARTS)
+            answer = boxes.run(UNLIMITED, boxes.work + work // _PARTS)
             stays = answer.bound_ns - reached < _RISE * (self.incumbent_ns - reached)
-            self.stuck = part > 0 and answer.nodes > 0 and stays
+            lower = answer.bound_ns < self.known_ns  # fewer stages will hardly get beyond more
+            self.stuck = lower if part == 0 else answer.nodes > 0 and stays
             if answer.closed or self.stuck:
                 break
             reached = answer.bound_ns

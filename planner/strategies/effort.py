@@ -15,9 +15,9 @@ class Effort:
     ``branching``: work of the branch and bound as linear_program.Simplex counts it, on programs of ``stages`` stages
     times ops; a bound that is worth closing gets twice that again. ``pairs``: places at which more stages are added to
     raise the bound. ``rounds``: how often bound and plan learn from each other. ``chain``: effort of the search for
-    options of the chain's blocks,
-    ``refinements``: how often they are searched again around the budget. ``orders``: how many other orders may be
-    planned for where the graph branches. ``reorderings``: rounds of adapting the order to the best plan.
+    options of the chain's blocks, ``refinements``: how often they are searched again around the budget. ``orders``: how
+    many other orders may be planned for where the graph branches. ``reorderings``: rounds of adapting the order to the
+    best plan.
     ``hopeless``: the share of a step from which on a gap is not worth more work on the bound.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
     ``first``: the effort whose plan is made before, so that more effort never gives a worse one.
@@ -45,7 +45,7 @@ EFFORTS = {
     effort.name: effort
     for effort in (
         Effort("fast", 1_000_000, 20_000, 0, 1_000, 0, 1, 0.1, 0, 0, 0, 0.02, 0.001),
-        Effort("default", 3_000_000, 160_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 5, 0.02, 0.0005),
+        Effort("default", 3_000_000, 320_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 5, 0.02, 0.0005),
         Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 1_000, 4, 2, 5.0, 2, 2, 60, 1e9, 0.0, "default", True),
     )
 }

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
 from .evaluate import Array, Labels
+from .lanes import in_lanes
 from .search import Search
 from .stage_lp import Relaxation
 
 _ITERATIONS_PER_PAIR = 100
 """Iterations for every pair of storages at most, so that small graphs take milliseconds."""
 
-_RESTARTS = ((0.01, 2), (0.03, 1), (0.1, 2), (0.3, 1)) * 2
-"""Starting temperature, in units of one forward pass, and levels of checkpoints of each restart."""
+_RESTARTS = ((0.01, 2), (0.03, 1), (0.1, 2), (0.3, 1))
+"""Starting temperature, in units of one forward pass, and levels of checkpoints of each restart of a lane."""
 
-_HOLD_HEATS = (7.0, 2.0, 7.0, 0.7)
-"""Starting temperatures of the hold annealing in turn, in units of one forward pass divided by the number of ops."""
+_HOLD_HEATS = ((7.0, 2.0), (7.0, 0.7))
+"""Starting temperatures of each lane of the hold annealing, in units of a forward pass divided by the number of ops."""
 _HOTTEST = 0.2
 _PEAK_HEAT = 0.1
 HOLD_OPS = 1500
@@ -31,7 +32,7 @@ def iterations_of(movable: int, work: int) -> int:
     return min(work, _ITERATIONS_PER_PAIR * movable * movable)
 
 
-def improve_labels(search: Search, annealer: Annealer, *, share: float = 1.0) -> None:
+def improve_labels(search: Search, annealers: Sequence[Annealer], *, share: float = 1.0) -> None:
     """Restarts from the best labelling over a spread of heats, in two levels of checkpoints and one; a cool finish.
 
     No single heat serves every network of models/plan_benchmark.py. ``share`` of the effort's work may be done.
@@ -40,24 +41,32 @@ def improve_labels(search: Search, annealer: Annealer, *, share: float = 1.0) ->
         return
     ops = max(1, search.problem.op_count)
     work = int(share * search.worth() * search.effort.labels)
-    iterations = iterations_of(len(annealer.movable), max(2000, work // ops))
+    iterations = iterations_of(len(annealers[0].movable), max(2000, work // ops)) // len(annealers)
     cool = min(0.03, 1.5 / ops) / 2
-
-    def stop(labels: Labels) -> bool:
-        search.offer(labels)
-        search.say("improving the plan")
-        return search.out_of_time() or search.settled()
-
     origin = search.best_labels.labels
-    restarts = [(origin, heat, levels, iterations // (2 * len(_RESTARTS))) for heat, levels in _RESTARTS]
-    finish = [(None, cool / levels, levels, iterations // 4) for levels in (1, 2)]
-    for start, heat, levels, work in [*restarts, *finish]:
-        if search.stopped_early or search.settled():
-            return
-        begin = search.best_labels.labels if start is None else start
-        assert begin is not None
-        labels, _ = annealer.run(begin, search.budget_nbytes, work, heat=heat, levels=levels, stop=stop)
-        search.offer(labels)
+
+    def run(lane: Search, annealer: Annealer, start: Labels | None, iterations: int, heat: float, levels: int) -> None:
+        def stop(labels: Labels) -> bool:
+            lane.offer(labels)
+            lane.say("improving the plan")
+            return lane.out_of_time() or lane.settled()
+
+        if not lane.stopped_early and not lane.settled():
+            assert start is not None
+            labels, _ = annealer.run(start, lane.budget_nbytes, iterations, heat=heat, levels=levels, stop=stop)
+            lane.offer(labels)
+
+    def restart(lane: Search, annealer: Annealer, _: int) -> None:
+        for heat, levels in _RESTARTS:
+            run(lane, annealer, origin, iterations // (2 * len(_RESTARTS)), heat, levels)
+
+    def finish(lane: Search, annealer: Annealer, number: int) -> None:
+        levels = 1 + number % 2
+        assert lane.best_labels is not None
+        run(lane, annealer, lane.best_labels.labels, iterations // 2, cool / levels, levels)
+
+    for work_of_lane in (restart, finish):
+        in_lanes(search, annealers, work_of_lane)
 
 
 def reach(search: Search, labels: Annealer, holds: HoldAnnealer | None) -> None:
@@ -90,20 +99,24 @@ def round_points(search: Search, annealer: HoldAnnealer, points: Sequence[Relaxa
                 search.offer_sequence(rounded[0])
 
 
-def improve_holds(search: Search, annealer: HoldAnnealer, *, share: float = 1.0) -> None:
+def improve_holds(search: Search, annealers: Sequence[HoldAnnealer], *, share: float = 1.0) -> None:
     """From the best plan of any kind. ``share`` of the effort's work is done."""
-    iterations = iterations_of(len(annealer.holds.movable), int(share * search.worth() * search.effort.holds))
+    work = int(share * search.worth() * search.effort.holds)
+    iterations = iterations_of(len(annealers[0].holds.movable), work) // len(annealers)
 
-    def stop(sequence: Array) -> bool:
-        search.offer_sequence(sequence)
-        search.say("improving the plan")
-        return search.out_of_time() or search.settled()
+    def cool(lane: Search, annealer: HoldAnnealer, number: int) -> None:
+        def stop(sequence: Array) -> bool:
+            lane.offer_sequence(sequence)
+            lane.say("improving the plan")
+            return lane.out_of_time() or lane.settled()
 
-    for heat in _HOLD_HEATS:
-        if search.best is None or search.stopped_early or search.settled():
-            return
-        warm = min(_HOTTEST, heat / max(1, search.problem.op_count))
-        sequence, _ = annealer.run(
-            search.best.sequence, search.budget_nbytes, iterations // len(_HOLD_HEATS), heat=warm, stop=stop
-        )
-        search.offer_sequence(sequence)
+        for heat in _HOLD_HEATS[number]:
+            if lane.best is None or lane.stopped_early or lane.settled():
+                return
+            warm = min(_HOTTEST, heat / max(1, lane.problem.op_count))
+            sequence, _ = annealer.run(
+                lane.best.sequence, lane.budget_nbytes, iterations // len(_HOLD_HEATS[number]), heat=warm, stop=stop
+            )
+            lane.offer_sequence(sequence)
+
+    in_lanes(search, annealers, cool)

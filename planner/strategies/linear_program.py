@@ -140,8 +140,9 @@ class Simplex:
     """
 
     def __init__(self, program: LinearProgram, penalty: int, iterations: int = _ITERATIONS) -> None:
-        from ortools.linear_solver import pywraplp
+        from ortools.linear_solver import linear_solver_pb2, pywraplp
 
+        self._response = linear_solver_pb2.MPSolutionResponse
         self._solver: Any = pywraplp.Solver.CreateSolver("GLOP")
         self._most = iterations
         self._options = pywraplp.MPSolverParameters()
@@ -210,9 +211,10 @@ class Simplex:
         self.work += iterations * (_BASE_ENTRIES + self._entries) + _READING * (variables + constraints)
         if status != self._optimal:
             return Answer(False, np.zeros(variables), np.zeros(constraints))
-        primal = np.array([variable.solution_value() for variable in self._variables])
-        dual = np.array([constraint.dual_value() for constraint in self._constraints])
-        return Answer(True, primal, dual * self.unit / np.array(self._scale))
+        found = self._response()
+        self._solver.FillSolutionResponseProto(found)  # one call for each value would take as long as some solves
+        primal = np.array(found.variable_value[:variables])
+        return Answer(True, primal, np.array(found.dual_value) * self.unit / np.array(self._scale))
 
     @property
     def iterations(self) -> int:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
 from .beside import beside
-from .certify import certifying
+from .certify import ProofBeside, certifying
 from .improve import HOLD_OPS, improve_holds, improve_labels, reach, round_points
 from .labels import Label
+from .lanes import annealers_of
 from .lower_peak import lower_peak
 from .orders import Orders
 from .prepared import Prepared
@@ -32,13 +34,14 @@ class OneOrder:
     orders: Orders | None = None
 
     @cached_property
-    def _labels(self) -> Annealer:
-        return Annealer(self.search.evaluator, self.search.seed)
+    def _labels(self) -> tuple[Annealer, ...]:
+        return annealers_of(Annealer, self.search)
 
     @cached_property
-    def _holds(self) -> HoldAnnealer | None:
+    def _holds(self) -> tuple[HoldAnnealer, ...]:
+        """One for each lane; none where the graph is too large."""
         small = self.search.problem.op_count <= HOLD_OPS
-        return HoldAnnealer(self.search.evaluator, self.search.seed) if small else None
+        return annealers_of(HoldAnnealer, self.search) if small else ()
 
     def bound_quickly(self) -> None:
         """The bound and the roundings of the first backward alone."""
@@ -70,7 +73,7 @@ class OneOrder:
             others.make()
             others.offer()
         if search.best is None and not search.out_of_time():
-            reach(search, self._labels, self._holds)
+            reach(search, self._labels[0], self._holds[0] if self._holds else None)
 
     def _ask_others(self) -> None:
         """Round the relaxations of several backwards; meanwhile ask the other strategies and the chain for plans."""
@@ -111,35 +114,46 @@ class OneOrder:
         search, before = self.search, self.search.best
         if before is not None and not search.settled():
             improve_labels(search, self._labels, share=share)
-            if self._holds is not None:
-                round_points(search, self._holds, points)
+            if self._holds:
+                round_points(search, self._holds[0], points)
                 improve_holds(search, self._holds, share=share)
         return search.best is not before
 
-    def finish(self, *, share: float = 1.0) -> None:
+    @contextmanager
+    def proving(self) -> Iterator[ProofBeside | None]:
+        """Begin to raise the bound beside what the caller does, for `finish`; None where there is nothing to raise."""
+        search, relaxed = self.search, self.prepared.relaxed
+        if relaxed is None or search.best is None or search.settled() or search.out_of_time():
+            yield None
+            return
+        with certifying(search, relaxed) as proof:
+            yield proof
+
+    def finish(self, begun: ProofBeside | None = None, *, share: float = 1.0) -> None:
         """Raise the bound, and meanwhile lower the cost, at last where the bound's own points lead.
 
         Annealing that has led nowhere is not taken up again unless those points did. Each round does
-        ``share`` of the annealing before that.
+        ``share`` of the annealing before that. The first goes on with the proof ``begun`` for the best plan.
         """
         search, relaxed = self.search, self.prepared.relaxed
         if relaxed is None:
             self.improve(share=share)
             return
         points: tuple[Relaxation, ...] = ()
-        for _ in range(search.effort.rounds):
+        for number in range(search.effort.rounds):
             if search.best is None or search.settled() or search.out_of_time():
                 return
-            with certifying(search, relaxed) as proof:
+            known = None if number else begun
+            with certifying(search, relaxed) if known is None else nullcontext(known) as proof:
                 moves = self.improve(points, share=share) or search.effort.thorough
                 found = proof.certified()
                 search.bound_ns = max(search.bound_ns, found.bound_ns)
                 if search.settled():
                     return
                 proof.go_on()
-                if self._holds is not None and found.points:
+                if self._holds and found.points:
                     before = search.best
-                    round_points(search, self._holds, found.points)
+                    round_points(search, self._holds[0], found.points)
                     if moves or search.best is not before:
                         improve_holds(search, self._holds, share=_LAST_SHARE)
                 found = proof.certified()

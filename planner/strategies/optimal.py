@@ -5,7 +5,7 @@
 2. Where the graph branches, the relaxations of orders that promise lower peaks are rounded, too, as far as their
    bound leaves room.
 3. The best of these plans is annealed, as labels and as holds; half-way the order follows the plan and the plan the
-   order, where that lowers the cost. Branch and bound raises the bound beside the rest of the annealing.
+   order, where that lowers the cost. Beside that and the rest of the annealing branch and bound raises the bound.
 
 All work is counted, never timed, so a solve without a time limit is deterministic.
 """
@@ -142,16 +142,19 @@ def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
     if len(runs) > 1 and task.effort.thorough:
         for run in runs:
             run.improve()
-    best = min(runs, key=_cost)
-    left = 1.0
+    best, adapted = min(runs, key=_cost), None
     if _may_reorder(task, best):
         best.improve(share=_BEFORE_REORDERING)
-        adapted = _reordered(task, best)
-        left -= _BEFORE_REORDERING
-        if adapted is not None:
-            runs.append(adapted)
-            best, left = adapted, 1.0
-    best.finish(share=left)
+        with best.proving() as begun:
+            adapted = _reordered(task, best)
+            if adapted is None:
+                best.finish(begun, share=1 - _BEFORE_REORDERING)
+    else:
+        best.finish()
+    if adapted is not None:
+        adapted.finish()
+        runs.append(adapted)
+        best = adapted
     return None if best.search.best is None else best, any(run.search.stopped_early for run in runs)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -64,6 +64,17 @@ class Search:
         if self.stop is not None and self.stop():
             self.stopped_early = True
         return self.stopped_early
+
+    def lane(self, evaluator: Evaluator) -> Search:
+        """A search from here for another thread: it ends when this one does, and tells nobody of its progress."""
+        return replace(self, evaluator=evaluator, progress=None, stop=lambda: self.stopped_early or self.aborted)
+
+    def take(self, lane: Search) -> None:
+        """Remember what a lane of this search has found."""
+        for candidate in (lane.best, lane.best_labels, lane.lowest, lane.lowest_labels):
+            if candidate is not None:
+                self.keep(candidate)
+        self.stopped_early |= lane.stopped_early
 
     def remaining_s(self) -> float | None:
         """Seconds left, None without a limit."""
