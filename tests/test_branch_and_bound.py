@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -13,7 +14,7 @@ from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.branch_and_bound import UNLIMITED, Bound, begin, bound
 from ogc_plan.planner.strategies.cover_cuts import Cover, rounded, separate
 from ogc_plan.planner.strategies.extra_stages import Places, extra_stages
-from ogc_plan.planner.strategies.linear_program import Certifier, LinearProgram, Simplex, certified_bound, solve
+from ogc_plan.planner.strategies.linear_program import Answer, Certifier, LinearProgram, Simplex, certified_bound, solve
 from ogc_plan.planner.strategies.propagation import propagate, rows_of
 from ogc_plan.planner.strategies.stage_lp import StageLP
 
@@ -145,6 +146,23 @@ def test_the_same_search_gives_the_same_answer() -> None:
     assert (first.bound_ns, first.solves, first.nodes) == (second.bound_ns, second.solves, second.nodes)
 
 
+@pytest.mark.parametrize("slow", [0, 1])
+def test_neither_side_of_a_split_needs_to_know_how_fast_the_other_is(
+    slow: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, budget, _, stages, incumbent = next(case for case in cases() if bounded(case).nodes > 2)
+    expected = bound(StageLP(problem), budget, incumbent, stages, work=4_000_000)[0]
+    solved, boxes = Simplex.solve, begin(StageLP(problem), budget, incumbent, stages)
+
+    def late(simplex: Simplex, most_work: int = UNLIMITED) -> Answer:
+        time.sleep(0.003 if boxes.sides.index(simplex) == slow else 0)
+        return solved(simplex, most_work)
+
+    monkeypatch.setattr(Simplex, "solve", late)
+    found = boxes.run(UNLIMITED, 4_000_000)
+    assert (found.bound_ns, found.solves, found.nodes) == (expected.bound_ns, expected.solves, expected.nodes)
+
+
 def test_points_hold_a_value_for_every_storage_at_every_stage() -> None:
     problem, budget, _, stages, _ = next(case for case in cases() if len(case[3]) > 2)
     relaxed = StageLP(problem)
@@ -229,6 +247,29 @@ def test_the_bound_of_a_box_holds_for_every_solution_in_it() -> None:
             if inside and satisfies(program, p) and proven > sum(c * x for c, x in zip(program.cost, p, strict=True)):
                 above.append(seed)
     assert above == []
+
+
+def test_a_simplex_with_rows_added_and_boxes_changed_answers_what_a_fresh_one_does() -> None:
+    differing = []
+    for seed in range(200):
+        program, rng = rows(seed)
+        simplex = Simplex(program, 10**6)
+        low = np.array([float(rng.random() < 0.2) for _ in program.cost])
+        simplex.set_bounds(low, np.ones(len(low)))
+        simplex.solve()
+        row = list(zip((1, 2), rng.sample(range(len(low)), 2), strict=True))
+        simplex.add_row(1, row, soft=False)
+        program.at_least(1, row)
+        fresh = Simplex(program, 10**6)
+        fresh.set_bounds(low, np.ones(len(low)))
+        answers = simplex.solve(), fresh.solve()
+        ones = np.ones(len(low), dtype=np.int8)
+        proven = [Certifier(program).certify(answer.dual, low.astype(np.int8), ones).bound_ns for answer in answers]
+        costs = [float(np.dot(program.cost, answer.primal)) for answer in answers]
+        unbroken = proven[1] < 1000  # else the rows contradict each other, and breaking them has its price
+        if proven[0] != proven[1] or (unbroken and max(abs(cost - proven[0]) for cost in costs) > 1.001):
+            differing.append(seed)
+    assert differing == []
 
 
 @pytest.mark.parametrize("scale", [1, 10**9, 10**16])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from typing import cast
 
@@ -12,6 +14,8 @@ from ogc_plan.planner.strategies.branch_and_bound import Bound, BranchAndBound
 from ogc_plan.planner.strategies.certify import Proof, certify, certifying
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluator
+from ogc_plan.planner.strategies.one_order import OneOrder
+from ogc_plan.planner.strategies.prepared import Prepared
 from ogc_plan.planner.strategies.search import Search
 from ogc_plan.planner.strategies.stage_lp import StageLP
 
@@ -133,8 +137,34 @@ def test_an_exception_beside_it_ends_the_work_on_the_bound() -> None:
     assert known.stopped_early
 
 
-def test_leaving_gives_up_what_nobody_has_asked_for() -> None:
+def test_leaving_gives_up_what_nobody_has_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     known = search(chain_problem(), 80)
-    with certifying(known, StageLP(known.problem)) as proof:
+
+    def endless(proof: Proof) -> None:
+        while not proof._late():
+            time.sleep(0.001)
+
+    monkeypatch.setattr(Proof, "advance", endless)
+    before = threading.active_count()
+    with certifying(known, StageLP(known.problem)):
         pass
-    assert (proof._proof._late(), known.stopped_early) == (True, False)
+    assert (threading.active_count(), known.stopped_early) == (before, False)
+
+
+def test_what_is_proven_when_the_search_is_stopped_counts() -> None:
+    problem = chain_problem()
+    run = OneOrder(search(problem, 80), Prepared(problem))
+    with run.proving() as begun:
+        assert begun is not None
+        begun.certified()
+        run.search.stopped_early = True
+    assert run.search.bound_ns > 0
+
+
+@pytest.mark.parametrize(("known_ns", "parts"), [(1, 4), (11, 1)])
+def test_work_under_fewer_stages_ends_where_it_does_not_pass_the_known_bound(known_ns: int, parts: int) -> None:
+    known = search(chain_problem(), 80)
+    known.bound_ns, known.stages = known_ns, {0, 2, 4}
+    boxes = Branching(10)
+    Proof(known, StageLP(chain_problem()), (0, 4), 100)._run(cast(BranchAndBound, boxes), 400)
+    assert boxes.parts == parts

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from random import Random
 
 import numpy as np
 import pytest
-from ogc_plan.planner.problem import Scope, build_problem
+from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.anneal import Annealer
 from ogc_plan.planner.strategies.anneal_holds import HoldAnnealer
 from ogc_plan.planner.strategies.effort import EFFORTS
@@ -18,15 +19,23 @@ from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.strategies.lanes import LANES, annealers_of, in_lanes
 from ogc_plan.planner.strategies.search import Search
 
-from tests.builders import chain
+from tests.builders import chain, random_graph
 
 Work = Callable[[Search, Annealer, int], None]
 
 
-def begun(budget_nbytes: int = 150) -> Search:
-    """A search that knows the plan which recomputes everything."""
+def branching() -> Problem:
+    """A random graph whose best plan no short search finds."""
+    graph, costs = random_graph(Random(5), 60)
+    return build_problem(graph, costs, Scope.ACTIVATIONS)
+
+
+def begun(problem: Problem | None = None) -> Search:
+    """A search that knows the plan which recomputes everything, and may hold as much and a little more."""
     graph, costs = chain(12, nbytes=10, forward_ns=5)
-    search = Search(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), budget_nbytes, effort=EFFORTS["default"])
+    evaluator = Evaluator(problem or build_problem(graph, costs, Scope.ACTIVATIONS))
+    dropped = evaluator.evaluate(evaluator.labels(Label.DROP)).peak_nbytes
+    search = Search(evaluator, dropped * 5 // 4, progress=lambda *_: None, effort=EFFORTS["default"])
     search.offer(search.evaluator.labels(Label.DROP))
     return search
 
@@ -113,13 +122,41 @@ def test_progress_is_told_in_the_thread_of_the_caller() -> None:
     assert threads == {threading.get_ident()}
 
 
+def test_a_user_who_stops_the_search_while_the_first_lane_waits_is_heard() -> None:
+    search, pressed = begun(), threading.Event()
+    search.stop = pressed.is_set
+
+    def work(lane: Search, _: Annealer, number: int) -> None:
+        if number == 0:
+            return
+        pressed.set()
+        while not lane.out_of_time():
+            time.sleep(0.001)
+
+    in_lanes(search, annealers_of(Annealer, search), work)
+    assert search.stopped_early
+
+
+@pytest.mark.parametrize("slow", range(LANES))
 @pytest.mark.parametrize("kind", [Annealer, HoldAnnealer])
-def test_the_outcome_is_the_same_each_time(kind: type) -> None:
-    found = set()
-    for _ in range(5):
-        search = begun()
-        improve = improve_labels if kind is Annealer else improve_holds
-        improve(search, annealers_of(kind, search), share=0.01)
+def test_the_outcome_does_not_depend_on_which_lane_is_slow(
+    kind: type, slow: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    improve = improve_labels if kind is Annealer else improve_holds
+
+    def outcome() -> tuple[list[int], list[list[int]]]:
+        search = begun(problem=branching())
+        annealers = annealers_of(kind, search)
+        improve(search, annealers, share=0.002)
         assert search.best is not None
-        found.add(tuple(search.best.sequence.tolist()))
-    assert len(found) == 1
+        return search.best.sequence.tolist(), [annealer.state.tolist() for annealer in annealers]
+
+    expected = outcome()
+    asked = Search.out_of_time
+
+    def late(lane: Search) -> bool:
+        time.sleep(0.002 * ((lane.progress is None) == bool(slow)))
+        return asked(lane)
+
+    monkeypatch.setattr(Search, "out_of_time", late)
+    assert outcome() == expected

@@ -8,6 +8,7 @@ iteration count and a private xorshift generator, never by the clock: same input
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,6 +150,12 @@ class Annealer:
         self.members: Array = np.array([i for group in groups.values() for i in group], dtype=np.int64)
         self.class_start: Array = np.cumsum([0, *(len(group) for group in groups.values())]).astype(np.int64)
         self.state = stream(seed)
+
+    def beside(self, seed: int) -> Annealer:
+        """Another one over the same problem, for another thread."""
+        other = copy(self)
+        other.evaluator, other.state = self.evaluator.beside(), stream(seed)
+        return other
 
     def run(
         self,

@@ -7,6 +7,7 @@ hardly on the size of the graph. Work is counted in iterations of a private xors
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +95,12 @@ class HoldAnnealer:
         self.evaluator = evaluator
         self.holds = hold_arrays(evaluator)
         self.state = stream(seed)
+
+    def beside(self, seed: int) -> HoldAnnealer:
+        """Another one over the same problem, for another thread."""
+        other = copy(self)
+        other.evaluator, other.state = self.evaluator.beside(), stream(seed)
+        return other
 
     def run(
         self,

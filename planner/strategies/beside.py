@@ -10,9 +10,9 @@ from .search import Search
 
 
 @contextmanager
-def beside(search: Search) -> Iterator[Executor]:
-    """One thread, which is waited for at the end; an exception stops the search first, and so what runs there."""
-    with ThreadPoolExecutor(1) as pool:
+def beside(search: Search, threads: int = 1) -> Iterator[Executor]:
+    """Threads that are waited for at the end; an exception stops the search first, and so what runs there."""
+    with ThreadPoolExecutor(threads) as pool:
         try:
             yield pool
         except BaseException:

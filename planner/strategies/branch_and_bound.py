@@ -82,8 +82,8 @@ class BranchAndBound:
         self.incumbent, self.late = incumbent_ns, late
         self.most_work = 0
         total = sum(self.program.cost)
-        penalty = 100 * max(1, min(total, incumbent_ns))
-        self.sides = Simplex(self.program, penalty), Simplex(self.program, penalty)
+        self.penalty = 100 * max(1, min(total, incumbent_ns))
+        self.sides = [Simplex(self.program, self.penalty)]  # the other one when there is something to split
         self.limits = [0, 0]
         self.solved = [0, 0]
         self.certifier = Certifier(self.program)
@@ -147,6 +147,8 @@ class BranchAndBound:
 
     def children(self, node: _Node, variable: int, pool: Executor) -> tuple[_Node | None, _Node | None]:
         """The nodes with one more variable fixed, to 0 and to 1; None for one that is closed."""
+        if len(self.sides) < 2:
+            self.sides.append(Simplex(self.program, self.penalty))
         self._share_out()
         up = pool.submit(self._child, node, variable, 1)
         return self._child(node, variable, 0), up.result()

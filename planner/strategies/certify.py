@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -29,7 +29,8 @@ _TRIAL_OPS, _FEWEST_TRIALS, _MOST_TRIALS = 4000, 6, 24
 _PARTS = 4
 """The work is done in so many parts, ..."""
 _RISE = 0.01
-"""... each after the second only where the one before closed this share of the gap that was left."""
+"""... each after the second only where the one before closed this share of the gap that was left, and the second where
+the first passed what was known."""
 _SEEDS = 7
 """Stages that more are added to; from many, what is added raises the bound less."""
 
@@ -52,8 +53,9 @@ def certifying(search: Search, relaxed: StageLP) -> Iterator[ProofBeside]:
     assert search.best is not None
     proof = Proof(search, relaxed, _stages(search), search.best.found.recompute_ns)
     with beside(search) as pool:
-        yield ProofBeside(proof, pool)
-        proof.given_up = True
+        made = ProofBeside(proof, pool)
+        yield made
+        made.give_up()
 
 
 class ProofBeside:
@@ -67,6 +69,11 @@ class ProofBeside:
         """What is proven when the work asked for is done, which this waits for."""
         self._future.result()
         return self._proof.found
+
+    def give_up(self) -> None:
+        """End the work where it is."""
+        self._proof.given_up = True
+        wait([self._future])  # here, where an interrupt is seen
 
     def go_on(self) -> None:
         """Take the work up again if the best plan, which closes more boxes than that before, leaves a gap worth it."""
@@ -83,8 +90,8 @@ class Proof:
         self.boxes: BranchAndBound | None = None
         self.found = Certified(0)
         self.stuck = self.given_up = False
-        fewer = len(stages) < len(search.stages)
-        self.known_ns = search.bound_ns if fewer else 0
+        # Under fewer stages than the known bound has, work that does not soon pass it hardly ever will.
+        self.known_ns = search.bound_ns if len(stages) < len(search.stages) else 0
 
     def advance(self) -> None:
         """Branch for as much work as the effort allows; where it may look for more stages, under those again."""
@@ -125,8 +132,7 @@ class Proof:
         for part in range(_PARTS):
             answer = boxes.run(UNLIMITED, boxes.work + work // _PARTS)
             stays = answer.bound_ns - reached < _RISE * (self.incumbent_ns - reached)
-            lower = answer.bound_ns < self.known_ns  # fewer stages will hardly get beyond more
-            self.stuck = lower if part == 0 else answer.nodes > 0 and stays
+            self.stuck = answer.bound_ns < self.known_ns if part == 0 else answer.nodes > 0 and stays
             if answer.closed or self.stuck:
                 break
             reached = answer.bound_ns

@@ -45,7 +45,7 @@ def improve_labels(search: Search, annealers: Sequence[Annealer], *, share: floa
     cool = min(0.03, 1.5 / ops) / 2
     origin = search.best_labels.labels
 
-    def run(lane: Search, annealer: Annealer, start: Labels | None, iterations: int, heat: float, levels: int) -> None:
+    def run(lane: Search, annealer: Annealer, start: Labels | None, part: int, heat: float, levels: int) -> None:
         def stop(labels: Labels) -> bool:
             lane.offer(labels)
             lane.say("improving the plan")
@@ -53,20 +53,20 @@ def improve_labels(search: Search, annealers: Sequence[Annealer], *, share: floa
 
         if not lane.stopped_early and not lane.settled():
             assert start is not None
-            labels, _ = annealer.run(start, lane.budget_nbytes, iterations, heat=heat, levels=levels, stop=stop)
+            labels, _ = annealer.run(start, lane.budget_nbytes, iterations // part, heat=heat, levels=levels, stop=stop)
             lane.offer(labels)
 
     def restart(lane: Search, annealer: Annealer, _: int) -> None:
         for heat, levels in _RESTARTS:
-            run(lane, annealer, origin, iterations // (2 * len(_RESTARTS)), heat, levels)
+            run(lane, annealer, origin, 2 * len(_RESTARTS), heat, levels)
 
     def finish(lane: Search, annealer: Annealer, number: int) -> None:
         levels = 1 + number % 2
         assert lane.best_labels is not None
-        run(lane, annealer, lane.best_labels.labels, iterations // 2, cool / levels, levels)
+        run(lane, annealer, lane.best_labels.labels, 2, cool / levels, levels)
 
-    for work_of_lane in (restart, finish):
-        in_lanes(search, annealers, work_of_lane)
+    in_lanes(search, annealers, restart)
+    in_lanes(search, annealers, finish)
 
 
 def reach(search: Search, labels: Annealer, holds: HoldAnnealer | None) -> None:
@@ -105,17 +105,19 @@ def improve_holds(search: Search, annealers: Sequence[HoldAnnealer], *, share: f
     iterations = iterations_of(len(annealers[0].holds.movable), work) // len(annealers)
 
     def cool(lane: Search, annealer: HoldAnnealer, number: int) -> None:
+        heats = _HOLD_HEATS[number % len(_HOLD_HEATS)]
+
         def stop(sequence: Array) -> bool:
             lane.offer_sequence(sequence)
             lane.say("improving the plan")
             return lane.out_of_time() or lane.settled()
 
-        for heat in _HOLD_HEATS[number]:
+        for heat in heats:
             if lane.best is None or lane.stopped_early or lane.settled():
                 return
             warm = min(_HOTTEST, heat / max(1, lane.problem.op_count))
             sequence, _ = annealer.run(
-                lane.best.sequence, lane.budget_nbytes, iterations // len(_HOLD_HEATS[number]), heat=warm, stop=stop
+                lane.best.sequence, lane.budget_nbytes, iterations // len(heats), heat=warm, stop=stop
             )
             lane.offer_sequence(sequence)
 

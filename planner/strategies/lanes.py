@@ -17,16 +17,18 @@ from .search import Search
 LANES = 2
 _OWN_RANDOMS = 1 << 32
 """The seeds of two lanes lie so far apart."""
+_ASKED_S = 0.1
+"""How often the caller is asked, while it waits for the other lanes, whether to stop."""
 
 AnyAnnealer = TypeVar("AnyAnnealer", Annealer, HoldAnnealer)
 
 
 def annealers_of(kind: type[AnyAnnealer], search: Search) -> tuple[AnyAnnealer, ...]:
     """An annealer for each lane, with random numbers and working memory of its own."""
-    return tuple(
-        kind(search.evaluator.beside() if lane else search.evaluator, search.seed + lane * _OWN_RANDOMS)
-        for lane in range(LANES)
-    )
+    made = [kind(search.evaluator, search.seed)]
+    for lane in range(1, LANES):
+        made.append(made[0].beside(search.seed + lane * _OWN_RANDOMS))
+    return tuple(made)
 
 
 def in_lanes(
@@ -34,10 +36,11 @@ def in_lanes(
 ) -> None:
     """Let ``work`` go on from where ``search`` is in every lane, and keep the best that any of them finds."""
     lanes = [search, *(search.lane(annealer.evaluator) for annealer in annealers[1:])]
-    with beside(search) as pool:
+    with beside(search, LANES - 1) as pool:
         others = [pool.submit(work, lanes[n], annealers[n], n) for n in range(1, len(lanes))]
         work(search, annealers[0], 0)
-        wait(others)  # here, where an interrupt is seen
+        while wait(others, timeout=_ASKED_S).not_done:  # here, where an interrupt is seen
+            search.out_of_time()
     for lane, other in zip(lanes[1:], others, strict=True):
         other.result()
         search.take(lane)

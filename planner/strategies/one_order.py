@@ -128,12 +128,14 @@ class OneOrder:
             return
         with certifying(search, relaxed) as proof:
             yield proof
+            if search.stopped_early:  # the outcome depends on when, so what is proven by now may count
+                search.bound_ns = max(search.bound_ns, proof.certified().bound_ns)
 
     def finish(self, begun: ProofBeside | None = None, *, share: float = 1.0) -> None:
         """Raise the bound, and meanwhile lower the cost, at last where the bound's own points lead.
 
         Annealing that has led nowhere is not taken up again unless those points did. Each round does
-        ``share`` of the annealing before that. The first goes on with the proof ``begun`` for the best plan.
+        ``share`` of the annealing before that. The first goes on with a proof ``begun`` before.
         """
         search, relaxed = self.search, self.prepared.relaxed
         if relaxed is None:

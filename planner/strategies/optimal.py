@@ -5,7 +5,7 @@
 2. Where the graph branches, the relaxations of orders that promise lower peaks are rounded, too, as far as their
    bound leaves room.
 3. The best of these plans is annealed, as labels and as holds; half-way the order follows the plan and the plan the
-   order, where that lowers the cost. Beside that and the rest of the annealing branch and bound raises the bound.
+   order, where that lowers the cost. Branch and bound raises the bound beside what is left to do for the plan.
 
 All work is counted, never timed, so a solve without a time limit is deterministic.
 """
@@ -49,9 +49,9 @@ def solve(
 ) -> Solution:
     """The cheapest plan found within the budget, with a certified lower bound for the class of plans it names.
 
-    Without a budget the peak is minimised first. ``stop`` is asked every fraction of a second and ends the
-    search with what it has. INFEASIBLE is answered only below the floor, which no order escapes; UNKNOWN carries
-    the smallest peak found, and every budget from there on has a plan under the same seed and effort.
+    Without a budget the peak is minimised first. ``stop`` is asked about every fraction of a second, also by threads of
+    the search, and ends it with what it has. INFEASIBLE is answered only below the floor, which no order escapes;
+    UNKNOWN carries the smallest peak found, and every budget from there on has a plan under the same seed and effort.
     """
     prepared = problem if isinstance(problem, Prepared) else Prepared(problem)
     if time_limit_s is not None:
@@ -142,20 +142,23 @@ def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
     if len(runs) > 1 and task.effort.thorough:
         for run in runs:
             run.improve()
-    best, adapted = min(runs, key=_cost), None
-    if _may_reorder(task, best):
-        best.improve(share=_BEFORE_REORDERING)
-        with best.proving() as begun:
-            adapted = _reordered(task, best)
-            if adapted is None:
-                best.finish(begun, share=1 - _BEFORE_REORDERING)
-    else:
-        best.finish()
-    if adapted is not None:
-        adapted.finish()
-        runs.append(adapted)
-        best = adapted
-    return None if best.search.best is None else best, any(run.search.stopped_early for run in runs)
+    best = _finish(task, min(runs, key=_cost))
+    return None if best.search.best is None else best, any(run.search.stopped_early for run in (*runs, best))
+
+
+def _finish(task: Task, run: OneOrder) -> OneOrder:
+    """Improve the best plan in its order, or in one made for it; the search that did it in the end."""
+    if not _may_reorder(task, run):
+        run.finish()
+        return run
+    run.improve(share=_BEFORE_REORDERING)
+    with run.proving() as begun:
+        adapted = _reordered(task, run)
+        if adapted is None:
+            run.finish(begun, share=1 - _BEFORE_REORDERING)
+            return run
+    adapted.finish()
+    return adapted
 
 
 def _planned(task: Task, budget_nbytes: int, known: list[Known]) -> tuple[OneOrder, bool]:

@@ -66,7 +66,7 @@ class Search:
         return self.stopped_early
 
     def lane(self, evaluator: Evaluator) -> Search:
-        """A search from here for another thread: it ends when this one does, and tells nobody of its progress."""
+        """A search from here for another thread: it stops where this one is stopped, and tells nobody of progress."""
         return replace(self, evaluator=evaluator, progress=None, stop=lambda: self.stopped_early or self.aborted)
 
     def take(self, lane: Search) -> None:
