@@ -10,6 +10,7 @@ from ogc_plan.planner.errors import AdapterError
 from torch import nn
 
 from .capture import HOOKS, Joint, Meta, Primal, meta
+from .read_attributes import WatchedReads
 from .tensor_attributes import attributes_of
 
 
@@ -43,10 +44,23 @@ def settings_of(module: nn.Module) -> tuple[Setting, ...]:
     return tuple(Setting.of(path, child) for path, child in module.named_modules())
 
 
-class Attachment:
-    """Finds the tensors of ``module`` for the primals of a plan, and checks it against the ``traced`` settings."""
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What the forward reads of a module besides tensors, and the names of each parameter that has several."""
 
-    def __init__(self, module: nn.Module, joint: Joint, traced: tuple[Setting, ...]) -> None:
+    held: list[Any]
+    tied: list[list[str]]
+
+
+class Attachment:
+    """Finds the tensors of ``module`` for the primals of a plan, and checks it against the ``traced`` settings.
+
+    ``like`` is what `described` told of the module that was traced, where this is another one.
+    """
+
+    def __init__(
+        self, module: nn.Module, joint: Joint, traced: tuple[Setting, ...], like: Described | None = None
+    ) -> None:
         children = list(module.modules())
         if len(children) != len(traced):
             raise _replaced()
@@ -55,6 +69,14 @@ class Attachment:
             for child, setting in zip(children, traced, strict=True)
         ]
         self._guards, self.module = joint.guards, module
+        self._reads = WatchedReads(module, joint.reads)
+        self._tied = _tied(module)
+        if like is not None:
+            changed = self._reads.differs_from(like.held)
+            if changed is None and self.described.tied != like.tied:
+                changed = "which of its parameters are one"
+            if changed is not None:
+                raise _other(changed)
         owners = dict(module.named_modules(remove_duplicate=False))
         self._places: list[tuple[dict[str, Any], str]] = []
         for primal in joint.primals:
@@ -63,6 +85,11 @@ class Attachment:
                 owner = owners[path]
                 homes = {"parameter": owner._parameters, "buffer": owner._buffers, "attribute": owner.__dict__}
                 self._places.append((homes[primal.kind], key))
+
+    @property
+    def described(self) -> Described:
+        """What is taken for granted of the module besides its settings."""
+        return Described(self._reads.described, [names for _, names in self._tied])
 
     def check(self) -> None:
         """Raise InputMismatchError where a submodule was replaced or its mode, attributes or hooks changed."""
@@ -76,6 +103,17 @@ class Attachment:
                     setting.keys, values, setting.values, strict=True) if a != b), "its hooks")  # fmt: skip
                 where = f"submodule {setting.path!r}" if setting.path else "the module"
                 raise InputMismatchError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
+
+        for places, names in self._tied:
+            first = places[0][0].get(places[0][1])
+            if any(tensors.get(key) is not first for tensors, key in places):
+                raise InputMismatchError(
+                    f"parameters {', '.join(map(repr, names))} were one when the plan was bound and are not now",
+                    remedy="tie them again, or bind again",
+                )
+        changed = self._reads.changed()
+        if changed is not None:
+            raise _other(changed)
 
     def check_values(self, leaves: list[Any]) -> None:
         """Raise OtherValuesError where the module would go another way for these argument leaves."""
@@ -114,6 +152,22 @@ class Attachment:
 def _hook_count(module: nn.Module) -> int:
     own = module.__dict__
     return sum([len(own[name]) for name in HOOKS])
+
+
+def _tied(module: nn.Module) -> list[tuple[list[tuple[dict[str, Any], str]], list[str]]]:
+    """Where each parameter is that has several names, and those names."""
+    found: dict[int, tuple[list[tuple[dict[str, Any], str]], list[str]]] = {}
+    for path, child in module.named_modules():
+        for key, parameter in child._parameters.items():
+            if parameter is not None:
+                places, names = found.setdefault(id(parameter), ([], []))
+                places.append((child._parameters, key))
+                names.append(f"{path}.{key}".lstrip("."))
+    return [entry for entry in found.values() if len(entry[1]) > 1]
+
+
+def _other(what: str) -> InputMismatchError:
+    return InputMismatchError(f"{what} changed since the plan was bound, and the forward reads it", remedy="bind again")
 
 
 def _replaced() -> InputMismatchError:

@@ -18,7 +18,7 @@ from torch import nn
 from . import torch_api
 from .absent_gradients import AbsentGradients
 from .annotate import cpu_text, visible_costs
-from .attachment import Attachment, InputMismatchError, settings_of
+from .attachment import Attachment, Described, InputMismatchError, settings_of
 from .autocast_state import AutocastState
 from .capture import Joint, Meta, Primal, capture, meta
 from .gradient_parts import accumulating_nbytes
@@ -47,6 +47,7 @@ class Executor:
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
         self._given_back = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
         self._settings = settings_of(module)
+        self._described: Described | None = None
         self._switches = _switches()
         self._metas = [meta(tensor) for tensor in self.attach(module).own_tensors()]
         self._warned_of_gradients = self._warned_of_threads = False
@@ -56,7 +57,9 @@ class Executor:
 
     def attach(self, module: nn.Module) -> Attachment:
         """Find the tensors of a module of this architecture."""
-        return Attachment(module, self._joint, self._settings)
+        made = Attachment(module, self._joint, self._settings, self._described)
+        self._described = self._described or made.described
+        return made
 
     @property
     def constants(self) -> tuple[torch.Tensor, ...]:
@@ -197,6 +200,10 @@ def _switches() -> dict[str, bool]:
     return {
         "oneDNN": torch.backends.mkldnn.enabled,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "attention by flash kernels": torch.backends.cuda.flash_sdp_enabled(),
+        "attention by memory-efficient kernels": torch.backends.cuda.mem_efficient_sdp_enabled(),
+        "attention by plain products": torch.backends.cuda.math_sdp_enabled(),
+        "attention by cuDNN": torch.backends.cuda.cudnn_sdp_enabled(),
     }
 
 

@@ -19,6 +19,7 @@ from . import torch_api
 from .autocast_state import AutocastState, hides_autocast, traced_as_eager
 from .distinct_outputs import DistinctOutputs
 from .layouts_as_run import laid_out_as_run
+from .read_attributes import Read, recorded_reads
 from .scopes import recorded_scopes
 from .side_effects import watched
 from .stationary import stationary_nbytes
@@ -48,7 +49,8 @@ class Joint:
     that comes in for an output (None where it takes none), ``gradients`` the gradient of each primal that gets one,
     ``updates`` the new value of each buffer that the step overwrites. ``inputs`` describes the leaves of the arguments,
     ``autocast`` what of the autocast state the graph holds for, ``guards`` what the graph takes for granted of
-    their values, ``stationary`` the bytes of the storages of parameters, buffers and inputs, by kind.
+    their values, ``stationary`` the bytes of the storages of parameters, buffers and inputs, by kind, ``reads`` what
+    the forward read of the module and its submodules.
     """
 
     graph: fx.Graph
@@ -65,6 +67,7 @@ class Joint:
     enters_autocast: bool
     guards: tuple[Guard, ...] = ()
     stationary: Mapping[str, int] = field(default_factory=dict)
+    reads: tuple[Read, ...] = ()
 
 
 class Meta(NamedTuple):
@@ -114,10 +117,11 @@ def capture(
     values = ValueGuards(leaves, _names_of(args, named))
     distinct = DistinctOutputs(detached)
     drawn = _HostGenerators()
+    reads: dict[Read, None] = {}
     try:
-        traced, enters_autocast = _traced(module, args, named, values, distinct, eager_dropout=half)
+        traced, enters_autocast = _traced(module, args, named, values, distinct, reads, eager_dropout=half)
         if (enters_autocast and not half) or drops_everything(traced.graph):
-            traced, _ = _traced(module, args, named, values, distinct, eager_dropout=True)
+            traced, _ = _traced(module, args, named, values, distinct, reads, eager_dropout=True)
         drawn.check(module)
     except OgcPlanError:
         raise
@@ -139,7 +143,7 @@ def capture(
     joint = _describe(module, traced, distinct, described, in_spec, seen, enters_autocast)
     named_primals = [(primal.kind, primal.name, primal.index) for primal in joint.primals]
     held = stationary_nbytes(module, named_primals, leaves)
-    return replace(joint, guards=tuple(values.guards), stationary=held)
+    return replace(joint, guards=tuple(values.guards), stationary=held, reads=tuple(reads))
 
 
 def _traced(
@@ -148,6 +152,7 @@ def _traced(
     kwargs: dict[str, Any],
     values: ValueGuards,
     outputs: DistinctOutputs,
+    reads: dict[Read, None],
     *,
     eager_dropout: bool,
 ) -> tuple[torch_api.Traced, bool]:
@@ -158,7 +163,13 @@ def _traced(
     def trace() -> tuple[torch_api.Traced, bool]:
         with warnings.catch_warnings(), torch.enable_grad(), _restored(module), recorded_scopes(bare):
             warnings.simplefilter("ignore")
-            with under_one_name(bare), watched(bare), laid_out_as_run() as unknown, traced_as_eager(bare) as autocast:
+            with (
+                under_one_name(bare),
+                watched(bare),
+                laid_out_as_run() as unknown,
+                traced_as_eager(bare) as autocast,
+                recorded_reads(bare, reads),
+            ):
                 traced = torch_api.joint_graph(bare, args, kwargs, eager_dropout=eager_dropout)
         for call, why in unknown.items():
             warnings.warn(

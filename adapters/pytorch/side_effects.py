@@ -10,7 +10,7 @@ import contextlib
 import gc
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,9 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from .snapshots import NESTING, is_generator, is_plain_object, rewind, same, snapshot, state_of
 from .torch_api import FunctionalTensor
 from .unsupported import UnsupportedModuleError
-
-_NESTING = 4
-"""Containers inside containers that are looked into."""
 
 
 @contextmanager
@@ -44,14 +42,14 @@ def watched(module: nn.Module) -> Iterator[None]:
             torch.random.default_generator = generator
             before, after = known.pop(), _state(module)
             for place in {**before, **after}:
-                if place not in norms and not _same(before.get(place), after.get(place)):
+                if place not in norms and not same(before.get(place), after.get(place), filled=True):
                     raise _changed(module, *place)
 
     hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave)
     present = {id(found) for found in _traced_tensors()}
     held = [pair for child in module.modules() for value in child.__dict__.values() for pair in _contents(value)]
     recurrent = [child for child in module.modules() if isinstance(child, nn.RNNBase)]
-    derived = [{key: child.__dict__[key] for key in _DERIVED if key in child.__dict__} for child in recurrent]
+    derived = [{key: child.__dict__[key] for key in DERIVED if key in child.__dict__} for child in recurrent]
     try:
         yield
     finally:
@@ -61,7 +59,11 @@ def watched(module: nn.Module) -> Iterator[None]:
         for child, own in zip(recurrent, derived, strict=True):
             child.__dict__.update(own)
         for container, content in held:
-            if not _same(_copied(container), _copied(content)):
+            if is_generator(container):
+                rewind(container, content)
+            elif is_plain_object(container):
+                container.__dict__.update({key: value for key, value in content.items() if value is not None})
+            elif not same(snapshot(container), snapshot(content)):
                 _refill(container, content)
     if any(id(found) not in present for found in _traced_tensors()):
         gc.collect()
@@ -98,8 +100,11 @@ def _called_by_torch() -> bool:
 
 
 def _contents(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
-    """The lists, dicts and sets in ``value`` that a forward can change in place, each with a copy."""
-    if isinstance(value, nn.Module) or depth >= _NESTING:
+    """What in ``value`` a forward can change in place, each with a copy: containers, plain objects, generators."""
+    if isinstance(value, (nn.Module, type)) or depth >= NESTING:
+        return
+    if is_generator(value):
+        yield value, state_of(value)
         return
     if type(value) in (list, dict, set, deque):
         yield value, value.copy()
@@ -108,6 +113,10 @@ def _contents(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
             yield from _contents(item, depth + 1)
     elif isinstance(value, dict):
         for item in value.values():
+            yield from _contents(item, depth + 1)
+    elif is_plain_object(value) and depth < 2:
+        yield value, dict(vars(value))
+        for item in vars(value).values():
             yield from _contents(item, depth + 1)
 
 
@@ -123,6 +132,11 @@ def _changed(module: nn.Module, path: str, key: str) -> UnsupportedModuleError:
     owner = module.get_submodule(path)
     what = "buffer" if key in owner._buffers else "attribute"
     where = f"submodule {path!r}" if path else type(module).__name__
+    if is_generator(owner.__dict__.get(key)):
+        return UnsupportedModuleError(
+            f"the forward of {where} draws from the generator {key!r}; a plan would repeat that draw for ever",
+            remedy="draw with torch, or pass what is drawn as an argument",
+        )
     return UnsupportedModuleError(
         f"the forward of {where} sets {what} {key!r}, which a planned step would not",
         remedy="write into the buffer with copy_" if what == "buffer" else _INSTEAD,
@@ -146,7 +160,7 @@ def _set_by_norms(module: nn.Module) -> set[tuple[str, str]]:
 
 _IGNORED = frozenset(nn.Module().__dict__) - {"training"} | {"_output_capturing_hooks_installed"}
 """Hooks change around a forward; transformers hooks what it collects, and the graph returns that anyhow."""
-_DERIVED = ("_flat_weights", "_flat_weight_refs")
+DERIVED = ("_flat_weights", "_flat_weight_refs")
 """What a recurrent layer of torch keeps of its own parameters, which tracing exchanges."""
 
 
@@ -156,35 +170,18 @@ def _state(module: nn.Module) -> dict[tuple[str, str], Any]:
     for path, child in module.named_modules():
         for tensors in (child._parameters, child._buffers):
             found.update({(path, key): value for key, value in tensors.items()})
-        ignored = _IGNORED.union(_DERIVED if isinstance(child, nn.RNNBase) else ())
-        found.update({(path, key): _copied(value) for key, value in child.__dict__.items() if key not in ignored})
+        ignored = _IGNORED.union(DERIVED if isinstance(child, nn.RNNBase) else ())
+        own = {key: value for key, value in child.__dict__.items() if key not in ignored}
+        found.update({(path, key): snapshot(value, states=True) for key, value in own.items()})
+        for cls in type(child).__mro__:
+            if cls.__module__.partition(".")[0] not in ("torch", "builtins", _HERE):
+                found.update({(path, f"{cls.__name__}.{key}"): _data(value) for key, value in vars(cls).items()})
     return found
 
 
-_KINDS: dict[type, Callable[[Any], list[Any]]] = {
-    list: list,
-    tuple: list,
-    deque: list,
-    set: lambda value: sorted(value, key=id),
-    dict: lambda value: [*value.keys(), *value.values()],
-}
+_HERE = __name__.partition(".")[0]
 
 
-class _Container(list[Any]):
-    """What a container held."""
-
-
-def _copied(value: Any, depth: int = 0) -> Any:
-    for kind, held in _KINDS.items():
-        if isinstance(value, kind) and depth < _NESTING:
-            return _Container(_copied(item, depth + 1) for item in held(value))
-    return value
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, _Container) and isinstance(other, _Container):
-        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
-    if one is other:
-        return True
-    plain = (int, float, complex, bool, str, bytes, torch.dtype, torch.device)
-    return type(one) is type(other) and isinstance(one, plain) and (one == other or one != one)
+def _data(value: Any) -> Any:
+    """What a class attribute holds, if it is data that a forward may count in."""
+    return snapshot(value) if isinstance(value, (bool, int, float, str, list, dict, set, deque)) else None

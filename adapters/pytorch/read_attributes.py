@@ -1,0 +1,104 @@
+"""Attributes that a forward reads: seen while it is traced, and watched from step to step.
+
+A planned step repeats what the forward did with them. What they hold must stay as it was, or the step would go on
+with what was there before, and nobody would notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from .side_effects import DERIVED
+from .snapshots import described, same, snapshot
+
+_OWN = frozenset(nn.Module().__dict__)
+"""What every module has; modes and hooks are checked elsewhere."""
+_MISSING = object()
+
+Read = tuple[str, str]
+"""The path of a submodule, and the name of what was read of it."""
+
+
+@contextmanager
+def recorded_reads(module: nn.Module, seen: dict[Read, None]) -> Iterator[None]:
+    """Note in ``seen``, in order, what is read of ``module`` and its submodules inside."""
+    paths = {id(child): path for path, child in module.named_modules()}
+
+    def noted(self: nn.Module, name: str) -> Any:
+        path = paths.get(id(self))
+        if path is not None and name not in _OWN and not name.startswith("__"):
+            seen[path, name] = None
+        return object.__getattribute__(self, name)
+
+    nn.Module.__getattribute__ = noted
+    try:
+        yield
+    finally:
+        del nn.Module.__getattribute__
+
+
+class WatchedReads:
+    """What was read of a module, as it is now."""
+
+    def __init__(self, module: nn.Module, reads: Iterable[Read]) -> None:
+        children = dict(module.named_modules())
+        around = ("", "forward")  # that of a bound module runs the plan
+        self._places = [
+            (path, key, children[path])
+            for path, key in reads
+            if (path, key) != around and path in children and not _is_derived(children[path], key)
+        ]
+        known: dict[int, Any] = {}  # a configuration is often read of every submodule
+        values = [_value(child, key) for _, key, child in self._places]
+        self._held = [known.setdefault(id(value), snapshot(value)) for value in values]
+
+    def changed(self) -> str | None:
+        """What has changed since, in words; None where nothing has."""
+        unchanged: set[tuple[int, int]] = set()
+        for (path, key, child), before in zip(self._places, self._held, strict=True):
+            value = _value(child, key)
+            pair = id(value), id(before)
+            if value is before or pair in unchanged:
+                continue
+            if not same(snapshot(value), before):
+                return _told(path, key)
+            unchanged.add(pair)
+        return None
+
+    @property
+    def described(self) -> list[Any]:
+        """What is held, for `differs_from` of a copy of the module."""
+        return [described(held) for held in self._held]
+
+    def differs_from(self, other: list[Any]) -> str | None:
+        """What this module holds otherwise than one that was ``described``, in words."""
+        for (path, key, _), mine, theirs in zip(self._places, self.described, other, strict=True):
+            if not same(mine, theirs):
+                return _told(path, key)
+        return None
+
+
+def _told(path: str, key: str) -> str:
+    name = f"{path}.{key}".lstrip(".")
+    return f"attribute {name!r}"
+
+
+def _is_derived(child: nn.Module, key: str) -> bool:
+    return isinstance(child, nn.RNNBase) and key in DERIVED
+
+
+def _value(child: nn.Module, key: str) -> Any:
+    """What the attribute is; nothing for tensors, submodules and methods, but where one takes another's place."""
+    own = child.__dict__
+    if key in own:
+        return _MISSING if isinstance(own[key], torch.Tensor) else own[key]
+    for tensors in (own["_parameters"], own["_buffers"]):
+        if key in tensors:
+            return None if tensors[key] is None else _MISSING
+    found = getattr(type(child), key, _MISSING)
+    return _MISSING if hasattr(found, "__get__") else found
