@@ -280,7 +280,7 @@ def refusal(graph: TrainingGraph, costs: Costs, steps: list[Step]) -> str:
     try:
         simulate(graph, costs, Schedule(tuple(steps)))
     except PlanMismatchError as error:
-        return str(error)
+        return error.message
     return ""
 
 

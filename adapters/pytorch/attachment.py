@@ -111,6 +111,9 @@ class Attachment:
                     f"parameters {', '.join(map(repr, names))} were one when the plan was bound and are not now",
                     remedy="tie them again, or bind again",
                 )
+
+    def check_reads(self) -> None:
+        """Raise InputMismatchError where what the forward reads changed; of tensors `tensors` has told."""
         changed = self._reads.changed()
         if changed is not None:
             raise _other(changed)

@@ -86,6 +86,7 @@ class Executor:
             )
         attachment.check_values(leaves)
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
+        attachment.check_reads()
         self._warn_of_gradients(primals)
         self._warn_of_threads()
         given = {self._joint.primals[place]: primals[place] for place in self._given_back}
