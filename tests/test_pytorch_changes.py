@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
 import random
 import weakref
 from collections.abc import Callable
@@ -186,6 +187,12 @@ def test_what_a_forward_fills_in_once_is_none() -> None:
 
     module = Leaving(fill)
     module.seen.kind = None
+    assert train(planned(module, X), X) == train(module, X)
+
+
+def test_a_forward_may_log() -> None:
+    module = Leaving(lambda net: net.logger.debug("a step"))
+    module.logger = logging.getLogger("tests.a_forward_that_logs")
     assert train(planned(module, X), X) == train(module, X)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import random
 import sys
 import types
@@ -37,7 +38,10 @@ _WHOLE = (
     types.MethodType,
     functools.partial,
     Enum,
+    logging.Logger,
+    logging.LoggerAdapter,
 )
+"""Taken as they are: a logger remembers which levels it was asked for."""
 
 
 class _Held(list[Any]):
@@ -120,4 +124,5 @@ def rewind(generator: Any, state: Any) -> None:
 
 def is_plain_object(value: Any) -> bool:
     """Whether ``value`` is an instance of a Python class that is not torch's: its attributes can be looked at."""
-    return hasattr(value, "__dict__") and type(value).__module__.partition(".")[0] not in ("torch", "builtins")
+    home = type(value).__module__.partition(".")[0]
+    return hasattr(value, "__dict__") and home not in ("torch", "builtins") and not isinstance(value, _WHOLE)
