@@ -73,7 +73,7 @@ class Attachment:
         self._tied = _tied(module)
         if like is not None:
             changed = self._reads.differs_from(like.held)
-            if changed is None and self.described.tied != like.tied:
+            if changed is None and [names for _, names in self._tied] != like.tied:
                 changed = "which of its parameters are one"
             if changed is not None:
                 raise _other(changed)

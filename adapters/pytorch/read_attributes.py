@@ -53,9 +53,9 @@ class WatchedReads:
             for path, key in reads
             if (path, key) != around and path in children and not _is_derived(children[path], key)
         ]
-        known: dict[int, Any] = {}  # a configuration is often read of every submodule
         values = [_value(child, key) for _, key, child in self._places]
-        self._held = [known.setdefault(id(value), snapshot(value)) for value in values]
+        known = {number: snapshot(value) for number, value in {id(value): value for value in values}.items()}
+        self._held = [known[id(value)] for value in values]  # a configuration is often read of every submodule
 
     def changed(self) -> str | None:
         """What has changed since, in words; None where nothing has."""
