@@ -14,8 +14,9 @@ from functools import cached_property
 
 import torch
 from ogc_plan.adapters.pytorch.annotate import annotate
-from ogc_plan.adapters.pytorch.bound_module import Executor, bound
+from ogc_plan.adapters.pytorch.bound_module import bound
 from ogc_plan.adapters.pytorch.capture import capture
+from ogc_plan.adapters.pytorch.executor import Executor
 from ogc_plan.adapters.pytorch.traced_step import TracedStep
 from ogc_plan.planner.model import Model, from_annotation
 from ogc_plan.planner.pipeline import assembled

@@ -217,7 +217,7 @@ def _read_schedule(reader: _Reader, graph: TrainingGraph) -> Schedule:
     return Schedule(tuple(steps))
 
 
-def _load_json(path: Path) -> Any:
+def _content(path: Path) -> bytes:
     try:
         if path.stat().st_size > MAX_FILE_NBYTES:
             raise PlanFormatError(f"plan {str(path)!r} is larger than {MAX_FILE_NBYTES} bytes", remedy=_REDO)
@@ -233,10 +233,7 @@ def _load_json(path: Path) -> Any:
         raise StorageError(
             f"cannot read plan {str(path)!r}: {error.strerror or error}", remedy="check the path and its permissions"
         ) from error
-    try:
-        return json.loads(content.decode("utf-8", "surrogatepass"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise PlanFormatError(f"plan {str(path)!r} is not JSON: {str(error)[:120]}", remedy=_REDO) from error
+    return content
 
 
 def _refuse_constant(text: str) -> None:
@@ -248,9 +245,17 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
     Raises StorageError, PlanFormatError (names the key or step) or PlanVersionError.
     """
-    data = _load_json(Path(path))
+    return loads(_content(Path(path)), str(path))
+
+
+def loads(content: bytes, name: str) -> Plan:
+    """`read_plan` of what a plan file holds; errors call it ``name``."""
+    try:
+        data = json.loads(content.decode("utf-8", "surrogatepass"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise PlanFormatError(f"plan {name!r} is not JSON: {str(error)[:120]}", remedy=_REDO) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise PlanFormatError(f"{str(path)!r} is not an ogc-plan file", remedy=_REDO)
+        raise PlanFormatError(f"{name!r} is not an ogc-plan file", remedy=_REDO)
     if type(data.get("version")) is not int or data["version"] != VERSION:
         raise PlanVersionError(
             f"plan version {data.get('version')!r} is unknown", remedy=f"this program reads version {VERSION}"

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ogc_plan.adapters.pytorch.annotate import annotate
-from ogc_plan.adapters.pytorch.bound_module import Executor, bound
+from ogc_plan.adapters.pytorch.bound_module import bound, runner_of
 from ogc_plan.adapters.pytorch.capture import capture
+from ogc_plan.adapters.pytorch.executor import Executor
 from ogc_plan.adapters.pytorch.traced_step import TracedStep
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.model import from_annotation
@@ -62,4 +63,4 @@ def _everything_again(graph: TrainingGraph) -> tuple[int, ...]:
 
 def backward_source(module: nn.Module) -> str:
     """The generated backward of a planned module."""
-    return str(module.__dict__["_ogc_plan_executor"].program.backward_source)
+    return str(runner_of(module).executor.program.backward_source)

@@ -9,8 +9,9 @@ from random import Random
 import pytest
 import torch
 from ogc_plan.adapters.pytorch.annotate import annotate
-from ogc_plan.adapters.pytorch.bound_module import Executor, bound
+from ogc_plan.adapters.pytorch.bound_module import bound
 from ogc_plan.adapters.pytorch.capture import capture
+from ogc_plan.adapters.pytorch.executor import Executor
 from ogc_plan.adapters.pytorch.traced_step import TracedStep
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.dependences import backward_predecessors, forward_predecessors, is_legal

@@ -16,6 +16,7 @@ import pytest
 import torch
 from ogc_plan.adapters.pytorch import bind, export, gradient_groups, gradient_parts, plan_of, predict
 from ogc_plan.adapters.pytorch.annotate import annotate
+from ogc_plan.adapters.pytorch.bound_module import runner_of
 from ogc_plan.adapters.pytorch.capture import capture
 from ogc_plan.adapters.pytorch.gradient_parts import Part, accumulating_nbytes
 from ogc_plan.adapters.pytorch.traced_step import TracedStep
@@ -126,7 +127,7 @@ def in_one_part(monkeypatch: pytest.MonkeyPatch, kind: str = "plain", budget: st
 
 
 def parts_of(module: nn.Module) -> tuple[Part, ...]:
-    parts: tuple[Part, ...] = module.__dict__["_ogc_plan_executor"].program.parts
+    parts: tuple[Part, ...] = runner_of(module).executor.program.parts
     return parts
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from ogc_plan.adapters.pytorch import InputMismatchError, bind, export, plan_of, plans_of, within_budget
 from ogc_plan.adapters.pytorch.autocast_state import AutocastState
+from ogc_plan.adapters.pytorch.bound_module import runner_of
 from ogc_plan.adapters.pytorch.capture import UnsupportedModuleError, capture
 from ogc_plan.planner.errors import PlanMismatchError
 from torch import Tensor, fx, nn
@@ -244,7 +245,7 @@ class TestBits:
     def test_a_strategy_that_re_runs_casts_is_bitwise_equal(self, shared: tuple[nn.Module, Tensor]) -> None:
         module, x = shared
         trained = under(module, x, torch.bfloat16, "1GB", "segments:2")
-        assert "_to_copy" in trained.__dict__["_ogc_plan_executor"].program.backward_source
+        assert "_to_copy" in runner_of(trained).executor.program.backward_source
         assert fitted(trained, x, torch.bfloat16) == fitted(module, x, torch.bfloat16)
 
     def test_tied_weights_are_cast_once(self) -> None:

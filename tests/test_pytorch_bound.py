@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import logging
-import pickle
 import weakref
 from typing import Any
 
@@ -95,10 +94,6 @@ class TestLooksLikeTheOriginal:
 
     def test_the_original_can_be_had_back(self, trained: nn.Module) -> None:
         assert type(original(trained)) is Net
-
-    def test_pickling_is_refused_by_name(self, trained: nn.Module) -> None:
-        with pytest.raises(AdapterError, match="a planned Net cannot be pickled"):
-            pickle.dumps(trained)
 
     def test_the_plan_can_be_looked_at(self, trained: nn.Module) -> None:
         assert plan_of(trained).budget.text == "min"

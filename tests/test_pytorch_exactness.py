@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ogc_plan.adapters.pytorch.bound_module import runner_of
 from ogc_plan.adapters.pytorch.capture import UnsupportedModuleError, capture
 from torch import nn
 
@@ -88,7 +89,7 @@ class TestRecomputation:
     def test_the_segments_strategy_re_runs_random_ops(self) -> None:
         module = WithLoss(nn.Sequential(Attention(), Attention()))
         trained = planned(module, (torch.randn(2, 5, 16),), "1GB", "segments:2")
-        source = trained.__dict__["_ogc_plan_executor"].program.backward_source
+        source = runner_of(trained).executor.program.backward_source
         assert source.count("__f_native_dropout_default(") > 0
 
     def test_running_statistics_move_once_however_often_the_norm_is_re_run(self) -> None:
@@ -99,7 +100,7 @@ class TestRecomputation:
 
     def test_what_reads_a_moving_buffer_is_never_re_run(self) -> None:
         build, arguments = ODD["moving buffer"]
-        source = planned(build(), arguments(), "min").__dict__["_ogc_plan_executor"].program.backward_source
+        source = runner_of(planned(build(), arguments(), "min")).executor.program.backward_source
         assert "__f_sub_Tensor(" not in source
 
     def test_nested_outputs_come_back_in_their_structure(self) -> None:

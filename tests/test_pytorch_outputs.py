@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ogc_plan.adapters.pytorch import bound_module, gradient_groups
+from ogc_plan.adapters.pytorch import executor, gradient_groups
 from ogc_plan.adapters.pytorch.capture import Joint, UnsupportedModuleError, capture
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -351,7 +351,7 @@ class TestUnused:
             traced.append(detached)
             return capture(*args, detached=detached)
 
-        monkeypatch.setattr(bound_module, "capture", noted)
+        monkeypatch.setattr(executor, "capture", noted)
         for place in (0, 1, 0, 1):
             trained(*IMAGES)[place].sum().backward()
         assert traced == [{1, 2}, {0, 2}]

@@ -2,7 +2,8 @@
 
 shared/reference/failures.md: memory -> TestMemory; peak above the plan, not monotone, or unmoved -> TestPeaks; hooks
 on shared parameters -> TestHooks; eval() before the backward, flips -> TestModes; routers -> TestRouters; a saved
-view, a block twice -> TestPeaks; nested use, threads, exceptions, state_dict, spawned processes -> TestUse.
+view, a block twice -> TestPeaks; nested use, threads, exceptions, state_dict -> TestUse; spawned processes ->
+test_pytorch_pickled.py.
 """
 
 from __future__ import annotations
@@ -12,14 +13,12 @@ import gc
 import io
 import threading
 import weakref
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from ogc_plan.adapters.pytorch import plan_of
-from ogc_plan.planner.errors import AdapterError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -312,7 +311,3 @@ class TestUse:
         plain = Between(torch.sin)
         plain.load_state_dict(torch.load(file, weights_only=True))
         assert torch.equal(plain(*X), trained(*X))
-
-    def test_sending_it_to_a_spawned_process_is_refused_by_name(self) -> None:
-        with pytest.raises(AdapterError, match="a planned Between cannot be pickled"):
-            ForkingPickler.dumps(planned(Between(torch.sin), X))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import plan_of, within_budget
+from ogc_plan.adapters.pytorch.bound_module import runner_of
 from torch import Tensor, nn
 
 from tests.torch_training import measured, planned, predicted, train
@@ -46,7 +47,7 @@ class TestOneDnn:
         assert measured(trained, TOKENS) == predicted(trained)
 
     def test_it_runs_as_one_call_a_layer(self, name: str) -> None:
-        source = planned(Tagger(LAYERS[name]), TOKENS).__dict__["_ogc_plan_executor"].program.forward_source
+        source = runner_of(planned(Tagger(LAYERS[name]), TOKENS)).executor.program.forward_source
         layers = int(LAYERS[name].get("num_layers", 1)) * (1 + bool(LAYERS[name].get("bidirectional")))
         assert source.count("mkldnn_rnn_layer_default(") + source.count("_rnn_layer_in_training(") == layers
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import InputMismatchError, plan_of, plans_of, within_budget
+from ogc_plan.adapters.pytorch.bound_module import runner_of
 from ogc_plan.adapters.pytorch.signatures import LIMIT, Signature, Signatures
 from ogc_plan.planner.errors import AdapterError, InfeasibleBudgetError
 from torch import Tensor, nn
@@ -129,7 +130,7 @@ class TestPlanning:
             trained(torch.randn(8, 16))
 
     def test_no_more_than_the_limit_are_kept(self, trained: nn.Module) -> None:
-        executor = trained.__dict__["_ogc_plan_executor"]
+        executor = runner_of(trained).executor
         known = Signatures(lambda *_: executor, limit=1)
         for batch in (SMALL, LARGE):
             known.add(Signature.of((batch,), {}, executor.autocast), executor, trained)

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from ogc_plan.adapters.pytorch import InputMismatchError, plans_of, within_budget
+from ogc_plan.adapters.pytorch.bound_module import runner_of
 from ogc_plan.adapters.pytorch.capture import UnsupportedModuleError, capture
 from ogc_plan.adapters.pytorch.traced_step import TracedStep
 from torch import Tensor, nn
@@ -223,6 +224,6 @@ class TestAssertions:
     @pytest.mark.parametrize("strategy", ["keep-all", "segments:2"])
     def test_it_does_not_run_again(self, strategy: str) -> None:
         trained = planned(Classes(), (torch.tensor([0, 1, 3]),), "1GB", strategy)
-        program = trained.__dict__["_ogc_plan_executor"].program
+        program = runner_of(trained).executor.program
         counts = [source.count("_assert_async") for source in (program.forward_source, program.backward_source)]
         assert counts == [3, 0]

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from ogc_plan.adapters.pytorch.annotate import annotate
-from ogc_plan.adapters.pytorch.bound_module import Executor, bound
+from ogc_plan.adapters.pytorch.bound_module import bound, runner_of
 from ogc_plan.adapters.pytorch.capture import capture
+from ogc_plan.adapters.pytorch.executor import Executor
 from ogc_plan.adapters.pytorch.planning import predict
 from ogc_plan.adapters.pytorch.traced_step import TracedStep
 from ogc_plan.planner import pipeline
@@ -106,7 +107,7 @@ def measured(module: nn.Module, args: tuple[Any, ...], *, loss: Loss = first) ->
     """Total and activation peak of one step under the storage meter, stationary memory in the total."""
     module.zero_grad(set_to_none=True)
     gc.collect()
-    constants = module.__dict__["_ogc_plan_executor"].constants
+    constants = runner_of(module).executor.constants
     inputs = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
     stationary = [*module.parameters(), *module.buffers(), *inputs, *constants]
     with StorageMeter(stationary) as meter:

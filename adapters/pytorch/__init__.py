@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .attachment import InputMismatchError as InputMismatchError
-    from .bound_module import original as original
     from .capture import UnsupportedModuleError as UnsupportedModuleError
+    from .original import original as original
     from .planning import Prediction as Prediction
     from .planning import bind as bind
     from .planning import export as export
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "InputMismatchError": "attachment",
-    "original": "bound_module",
+    "original": "original",
     "UnsupportedModuleError": "capture",
     "Prediction": "planning",
     "bind": "planning",

@@ -19,6 +19,7 @@ from . import torch_api
 from .autocast_state import AutocastState, hides_autocast, traced_as_eager
 from .distinct_outputs import DistinctOutputs
 from .layouts_as_run import laid_out_as_run
+from .original import RUNNER
 from .read_attributes import Read, recorded_reads
 from .scopes import recorded_scopes
 from .side_effects import watched
@@ -264,7 +265,7 @@ def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
 
 def _refuse_submodule(path: str, child: nn.Module) -> None:
     where = f"submodule {path!r}" if path else type(child).__name__
-    if "_ogc_plan_executor" in child.__dict__:
+    if RUNNER in child.__dict__:
         raise UnsupportedModuleError(
             f"{where} is bound to a plan already", remedy="bind the original, or the whole, but not both"
         )

@@ -8,27 +8,28 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ogc_plan.planner import pipeline
-from ogc_plan.planner.annotations import Annotation, Source, dumps
-from ogc_plan.planner.errors import AdapterError, BudgetSyntaxError, OgcPlanError, PlanMismatchError, UsageError
+from ogc_plan.planner.annotations import dumps
+from ogc_plan.planner.errors import AdapterError, BudgetSyntaxError, UsageError
 from ogc_plan.planner.model import from_annotation, store_all_timeline
 from ogc_plan.planner.plan_reader import read_plan
 from ogc_plan.planner.plan_record import Plan
 from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.simulate import simulate
 from ogc_plan.planner.solving import Solver
-from ogc_plan.planner.step_profile import OpTimes, StepProfile, applied, read_profile
+from ogc_plan.planner.step_profile import OpTimes, StepProfile, applied
 from torch import nn
 
-from .annotate import Annotated, annotate, device_of
+from .annotate import annotate, device_of
 from .autocast_state import AutocastState
-from .bound_module import Executor, bound, executor_of, original
-from .capture import UnsupportedModuleError, capture, first_line
+from .bound_module import bound, bound_by, runner_of
+from .capture import UnsupportedModuleError
+from .executors import Request, annotated_step, by_plan, profile_of, traced
 from .exported_nodes import exported, ops_of_nodes
 from .gradient_parts import accumulating_nbytes
 from .onnx_file import write_onnx
+from .original import original
 from .profiling import op_times
 from .signatures import Signature, Signatures
-from .traced_step import TracedStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ def export(
     """
     model = original(model)
     _refuse_autocast(model)
-    timed = _profile_of(profile)
-    step, annotated = _annotated(model, args, kwargs, timed)
+    timed = profile_of(profile)
+    step, annotated = annotated_step(model, args, kwargs, timed)
     annotation = annotated.annotation if timed is None else applied(annotated.annotation, timed)
     program = exported(model, args, dict(kwargs or {}))
     write_onnx(program, path, training_graph=dumps(annotation), op_of_node=ops_of_nodes(program, step, args, kwargs))
@@ -75,10 +76,7 @@ def bind(
     """
     made = plan if isinstance(plan, Plan) else read_plan(plan)
     model = original(model)
-    step, annotated = _with_graph(model, args, kwargs, made.model.fingerprint if made.model.annotations else "")
-    _refuse_other_graphs(made, annotated, model)
-    pipeline.check(made.graph, made.costs, made)
-    return bound(model, Executor(model, step, made, annotated.visible))
+    return bound(model, by_plan(made, model, args, kwargs))
 
 
 def within_budget(
@@ -119,45 +117,20 @@ def within_budget(
         raise AdapterError(f"signatures is {signatures!r}", remedy='write "raise" or "plan"')
     held, rerun = _names("keep", keep), _names("recompute", recompute)
     asked, reserve = _size_text("budget", budget), _size_text("headroom", "0%" if headroom == 0 else headroom)
-    Solver(strategy, effort, time_limit_s, seed).check()
-
-    def executor_for(
-        module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, timed: StepProfile | None = None
-    ) -> Executor:
-        module = original(module)
-        if timed is not None and device is not None:
-            raise AdapterError("device and profile both give times", remedy="pass one of them")
-        step, annotated = _annotated(module, args, kwargs, timed)
-        prepared = from_annotation(
-            annotated.annotation,
-            name=type(module).__name__,
-            device=device,
-            optimizer=optimizer,
-            grad_accumulation=grad_accumulation,
-            profile=timed,
-        )
-        made = pipeline.plan(
-            prepared,
-            asked,
-            scope=scope,
-            strategy=strategy,
-            headroom=reserve,
-            keep=held,
-            recompute=rerun,
-            time_limit_s=time_limit_s,
-            seed=seed,
-            effort=effort,
-        )
-        return Executor(module, step, made, annotated.visible)
-
+    solver = Solver(strategy, effort, time_limit_s, seed)
+    solver.check()
+    request = Request(asked, scope, reserve, held, rerun, optimizer, grad_accumulation, device, solver)
     model = original(model)
-    executor = executor_for(model, args, kwargs, _profile_of(profile))
+    executor = request(model, args, kwargs, profile_of(profile))
     if signatures == "raise":
         return bound(model, executor)
-    known = Signatures(executor_for)
-    trained = bound(model, executor, known)
-    known.add(Signature.of(args, kwargs or {}, executor.autocast), executor, trained)
-    return trained
+    known = Signatures(request)
+
+    def kept(module: nn.Module) -> Signatures:
+        known.add(Signature.of(args, kwargs or {}, executor.autocast), executor, module)
+        return known
+
+    return bound_by(model, kept)
 
 
 def profile(
@@ -179,7 +152,7 @@ def profile(
     if type(rounds) is not int or rounds < 1:
         raise AdapterError(f"rounds is {rounds!r}", remedy="pass a whole number from 1")
     model = original(model)
-    step = _traced(model, args, kwargs)
+    step = traced(model, args, kwargs)
     annotation = annotate(step).annotation
     prepared = from_annotation(annotation, name=type(model).__name__)
     if budget is None:
@@ -201,14 +174,13 @@ def profile(
 
 
 def plan_of(module: nn.Module) -> Plan:
-    """The plan a bound module trains by."""
-    return executor_of(module).plan
+    """The plan a bound module trains by; where there is one per signature, the one made first."""
+    return runner_of(module).plan
 
 
 def plans_of(module: nn.Module) -> tuple[Plan, ...]:
     """The plans that a bound module keeps, one per signature of its arguments; the one used last at the end."""
-    executor, signatures = executor_of(module), module.__dict__["_ogc_plan_signatures"]
-    return (executor.plan,) if signatures is None else signatures.plans
+    return runner_of(module).plans
 
 
 def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_present: bool = False) -> Prediction:
@@ -219,7 +191,7 @@ def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_prese
     the step accumulates; a gradient that it makes lives to the end of its part of the backward
     (gradient_parts.py).
     """
-    executor = executor_of(module)
+    executor = runner_of(module).executor
     made = executor.plan
     stationary = replace(made.graph.stationary, accumulated_gradient_nbytes=0)
     costs = made.costs if kernel_workspace else executor.visible_costs
@@ -238,73 +210,6 @@ def _refuse_autocast(model: nn.Module) -> None:
             f"{type(model).__name__} cannot be exported under {state}, whose casts the file would not have",
             remedy="use within_budget, which needs no file, or enter autocast inside the module's forward",
         )
-
-
-def _profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:
-    return profile if profile is None or isinstance(profile, StepProfile) else read_profile(profile)
-
-
-def _annotated(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, profile: StepProfile | None
-) -> tuple[TracedStep, Annotated]:
-    """The step, measured unless there is a profile for it; refuses one of another machine."""
-    if profile is None:
-        step = _traced(model, args, kwargs)
-        return step, annotate(step)
-    step, annotated = _with_graph(model, args, kwargs, profile.graph)
-    _refuse_other_machines("profile", profile, annotated.annotation)
-    return step, annotated
-
-
-def _with_graph(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, graph: str
-) -> tuple[TracedStep, Annotated]:
-    """The step without a measurement where it then has the fingerprint ``graph`` (or none is wanted), else with one."""
-    step = _traced(model, args, kwargs)
-    annotated = annotate(step, measure=False)
-    if graph and graph != annotated.annotation.graph.fingerprint:
-        step = TracedStep(step.joint)  # some kernels return more memory than tracing tells; a measurement does
-        annotated = annotate(step)
-    return step, annotated
-
-
-def _refuse_other_machines(what: str, theirs: Source | StepProfile, mine: Annotation) -> None:
-    kinds = [source.device.split(",")[0] for source in (theirs, mine)]
-    if theirs.framework != mine.framework or kinds[0] != kinds[1]:
-        raise PlanMismatchError(
-            f"the {what} was made for {theirs.framework} on {theirs.device}, this is {mine.framework} on {mine.device}",
-            remedy="export and plan again here" if what == "plan" else "measure it again here",
-        )
-
-
-def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> None:
-    mine = annotated.annotation
-    if made.model.annotations is None:
-        raise PlanMismatchError(
-            f"the plan was made from the bare file {made.model.file!r}, whose ops are not those PyTorch runs",
-            remedy="write the file with ogc_plan.adapters.pytorch.export and plan again",
-        )
-    _refuse_other_machines("plan", made.model.annotations, mine)
-    if made.model.fingerprint != mine.graph.fingerprint:
-        raise PlanMismatchError(
-            f"the plan was made for graph {made.model.fingerprint[:12]}, {type(model).__name__} with these arguments "
-            f"has {mine.graph.fingerprint[:12]}",
-            remedy="export with arguments of the same shapes and types under the same autocast, and plan again",
-        )
-
-
-def _traced(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> TracedStep:
-    """Capture and analyse; whatever torch or the analysis stumbles over is an error in one line."""
-    joint = capture(model, args, kwargs)
-    try:
-        return TracedStep(joint)
-    except OgcPlanError:
-        raise
-    except Exception as error:
-        raise UnsupportedModuleError(
-            f"the graph of {type(model).__name__} cannot be planned: {first_line(error)}",
-            remedy="report this with the module",
-        ) from error
 
 
 def _size_text(option: str, size: str | int) -> str:

@@ -7,38 +7,24 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+from ogc_plan.planner.errors import AdapterError
 from ogc_plan.planner.plan_record import Plan
 from torch import nn
 
 from .attachment import Attachment, OtherValuesError
 from .autocast_state import AutocastState
 from .capture import meta
+from .executor import Executor
+from .executors import Request
+from .one_plan import plan_from, text_of
 from .torch_api import pytree
 
 LIMIT = 8
 """Signatures that are kept; the one longest unused makes room for a new one."""
-
-
-class Executor(Protocol):
-    """What is asked of an executor of one plan (bound_module.py)."""
-
-    plan: Plan
-    autocast: AutocastState
-    enters_autocast: bool
-
-    def attach(self, module: nn.Module) -> Attachment:
-        """The module's tensors as the plan takes them."""
-        ...
-
-    def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
-        """One forward by the plan."""
-        ...
-
-
-Maker = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any]], Executor]
 
 
 class Signature(NamedTuple):
@@ -60,11 +46,12 @@ class Signature(NamedTuple):
 
 
 class Signatures:
-    """The executors of one module by signature; ``make`` plans one that is missing."""
+    """The executors of one module by signature; one that is missing is made as ``asked``."""
 
-    def __init__(self, make: Maker, limit: int = LIMIT) -> None:
-        self._make, self._limit = make, limit
+    def __init__(self, asked: Request, limit: int = LIMIT) -> None:
+        self._asked, self._limit = asked, limit
         self._known: OrderedDict[tuple[Signature, int], tuple[Executor, Attachment]] = OrderedDict()
+        self._first: Executor | None = None
         self._made_so_far = 0
 
     def add(self, signature: Signature, executor: Executor, module: nn.Module) -> None:
@@ -72,19 +59,41 @@ class Signatures:
         while len(self._known) >= self._limit:
             self._known.popitem(last=False)
         self._known[signature, self._made_so_far] = (executor, executor.attach(module))
+        self._first = self._first or executor
         self._made_so_far += 1
 
     def of_copy(self, module: nn.Module) -> Signatures:
         """The same plans for a copy of the module."""
-        made = Signatures(self._make, self._limit)
+        made = Signatures(self._asked, self._limit)
+        made._first = self._first
         for (signature, _), (executor, _) in self._known.items():
             made.add(signature, executor, module)
         return made
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        texts = [text_of(plan) for plan in sorted(self.plans, key=lambda plan: plan is not self.plan)]
+        return _loaded, (replace(self._asked, made=()), texts, self._limit)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan made first."""
+        return self._asked.made[0] if self._first is None else self._first.plan
+
+    @property
+    def executor(self) -> Executor:
+        """The one made first. Raises AdapterError where the module was loaded from a pickle and not called since."""
+        if self._first is None:
+            raise AdapterError(
+                "the module was loaded from a pickle and has not been called since, so no plan of it is bound yet",
+                remedy="call it once in training mode",
+            )
+        return self._first
+
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """The plans that are kept, the one used last at the end."""
-        return tuple(executor.plan for executor, _ in self._known.values())
+        """The plans that are kept, the one used last at the end; before them those of a pickle, not used yet."""
+        known = tuple(executor.plan for executor, _ in self._known.values())
+        return tuple(plan for plan in self._asked.made if plan not in known) + known
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward by the plan for these arguments."""
@@ -107,7 +116,9 @@ class Signatures:
         return any(executor.enters_autocast for executor, _ in self._known.values())
 
     def _made(self, module: nn.Module, signature: Signature, args: tuple[Any, ...], kwargs: Any) -> Executor:
-        executor = self._make(module, args, kwargs)
+        executor = self._asked(module, args, kwargs)
+        if any(executor.plan is plan for plan in self._asked.made):
+            return executor
         crowded = len(self._known) >= self._limit
         warnings.warn(
             f"planned {type(module).__name__} for another signature, ({signature}): activation peak "
@@ -116,3 +127,7 @@ class Signatures:
             stacklevel=2,
         )
         return executor
+
+
+def _loaded(asked: Request, plans: list[bytes], limit: int) -> Signatures:
+    return Signatures(replace(asked, made=tuple(plan_from(text) for text in plans)), limit)
