@@ -75,14 +75,14 @@ class _Planned(Bound):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The original's own way to be pickled, and the runner's, which takes its plans along as text."""
         reduced, runner = original(self).__reduce_ex__(protocol), self.__dict__.get(RUNNER)
-        if runner is None:
-            return reduced
         if not isinstance(reduced, tuple) or any(part is not None for part in reduced[3:]):
             raise AdapterError(
                 f"a planned {type(self).__name__} cannot be pickled: its class has a way of its own",
                 remedy="save its state_dict(), and bind again after loading",
             )
         make, given, *state = reduced
+        if runner is None:
+            return _called, (make, given), *state
         return _unpickled, (make, given), (state[0] if state else None, runner)
 
     def __setstate__(self, state: tuple[Any, Runner]) -> None:
@@ -90,6 +90,11 @@ class _Planned(Bound):
         if hasattr(super(), "__setstate__"):
             super().__setstate__(own or {})  # type: ignore[misc]
         self.__dict__[RUNNER] = runner
+
+
+def _called(make: Callable[..., nn.Module], given: tuple[Any, ...]) -> nn.Module:
+    """A plain module; a pickle lets no object but of its own class be made the usual way."""
+    return make(*given)
 
 
 def _unpickled(make: Callable[..., nn.Module], given: tuple[Any, ...]) -> nn.Module:
