@@ -10,8 +10,10 @@ import pytest
 import torch
 from ogc_plan.adapters.pytorch import InputMismatchError, plan_of, plans_of, within_budget
 from ogc_plan.adapters.pytorch.bound_module import runner_of
+from ogc_plan.adapters.pytorch.executors import Request
 from ogc_plan.adapters.pytorch.signatures import LIMIT, Signature, Signatures
 from ogc_plan.planner.errors import AdapterError, InfeasibleBudgetError
+from ogc_plan.planner.solving import Solver
 from torch import Tensor, nn
 
 from models.storage_meter import StorageMeter
@@ -131,7 +133,8 @@ class TestPlanning:
 
     def test_no_more_than_the_limit_are_kept(self, trained: nn.Module) -> None:
         executor = runner_of(trained).executor
-        known = Signatures(lambda *_: executor, limit=1)
+        asked = Request("1GB", None, "0%", (), (), None, False, "cpu", Solver("greedy"))
+        known = Signatures(asked, limit=1)
         for batch in (SMALL, LARGE):
             known.add(Signature.of((batch,), {}, executor.autocast), executor, trained)
         assert len(known.plans) == 1

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .attachment import InputMismatchError as InputMismatchError
     from .capture import UnsupportedModuleError as UnsupportedModuleError
-    from .original import original as original
     from .planning import Prediction as Prediction
     from .planning import bind as bind
     from .planning import export as export
@@ -25,10 +24,11 @@ if TYPE_CHECKING:
     from .planning import predict as predict
     from .planning import profile as profile
     from .planning import within_budget as within_budget
+    from .unbound import original as original
 
 _HOMES = {
     "InputMismatchError": "attachment",
-    "original": "original",
+    "original": "unbound",
     "UnsupportedModuleError": "capture",
     "Prediction": "planning",
     "bind": "planning",

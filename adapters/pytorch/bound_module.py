@@ -15,7 +15,7 @@ from torch import nn
 
 from .executor import Executor
 from .one_plan import OnePlan
-from .original import RUNNER, Bound, original
+from .unbound import RUNNER, Bound, original
 
 
 class Runner(Protocol):

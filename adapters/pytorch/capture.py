@@ -19,7 +19,6 @@ from . import torch_api
 from .autocast_state import AutocastState, hides_autocast, traced_as_eager
 from .distinct_outputs import DistinctOutputs
 from .layouts_as_run import laid_out_as_run
-from .original import RUNNER
 from .read_attributes import Read, recorded_reads
 from .scopes import recorded_scopes
 from .side_effects import watched
@@ -27,6 +26,7 @@ from .stationary import stationary_nbytes
 from .tensor_attributes import as_buffers, attributes_of
 from .tied import merge_tied, under_one_name
 from .torch_api import pytree
+from .unbound import RUNNER
 from .unsupported import UnsupportedModuleError as UnsupportedModuleError
 from .value_guards import Guard, ValueGuards
 

@@ -18,12 +18,12 @@ from .attachment import Attachment, Described, InputMismatchError, settings_of
 from .autocast_state import AutocastState
 from .capture import Joint, Meta, Primal, capture, meta
 from .gradient_parts import accumulating_nbytes
-from .original import original
 from .program import Program, generate
 from .step_workspace import Workspace
 from .torch_api import pytree
 from .traced_step import TracedStep
 from .training_function import Executable
+from .unbound import original
 
 
 class Executor:

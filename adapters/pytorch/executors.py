@@ -20,8 +20,8 @@ from torch import nn
 from .annotate import Annotated, annotate
 from .capture import UnsupportedModuleError, capture, first_line
 from .executor import Executor
-from .original import original
 from .traced_step import TracedStep
+from .unbound import original
 
 
 def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:

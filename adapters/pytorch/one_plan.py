@@ -12,7 +12,7 @@ from torch import nn
 
 from .executor import Executor
 from .executors import by_plan
-from .original import RUNNER
+from .unbound import RUNNER
 
 
 def text_of(plan: Plan) -> bytes:

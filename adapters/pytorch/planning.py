@@ -27,9 +27,9 @@ from .executors import Request, annotated_step, by_plan, profile_of, traced
 from .exported_nodes import exported, ops_of_nodes
 from .gradient_parts import accumulating_nbytes
 from .onnx_file import write_onnx
-from .original import original
 from .profiling import op_times
 from .signatures import Signature, Signatures
+from .unbound import original
 
 
 @dataclass(frozen=True, slots=True)
