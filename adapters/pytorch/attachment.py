@@ -68,7 +68,7 @@ class Attachment:
             (child.__dict__, tuple(child._modules.values()), child, setting)
             for child, setting in zip(children, traced, strict=True)
         ]
-        self._guards, self.module = joint.guards, module
+        self._guards, self._outer, self.module = joint.guards, joint.outer, module
         self._reads = WatchedReads(module, joint.reads)
         self._tied = _tied(module)
         if like is not None:
@@ -113,8 +113,8 @@ class Attachment:
                 )
 
     def check_reads(self) -> None:
-        """Raise InputMismatchError where what the forward reads changed; of tensors `tensors` has told."""
-        changed = self._reads.changed()
+        """Raise InputMismatchError where what the forward reads is another; of tensors `tensors` has told."""
+        changed = self._reads.changed() or self._outer.changed()
         if changed is not None:
             raise _other(changed)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import re
-import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,8 +15,11 @@ from torch import fx, nn
 from . import torch_api
 from .autocast_state import AutocastState, hides_autocast, traced_as_eager
 from .distinct_outputs import DistinctOutputs
+from .host_generators import undrawn
 from .layouts_as_run import laid_out_as_run
-from .read_attributes import Read, recorded_reads
+from .outer_names import OuterNames
+from .read_attributes import Read, recorded_reads, refuse_drawn
+from .refusals import refuse_calls, refuse_counts, refuse_lazy, refuse_trace_error
 from .scopes import recorded_scopes
 from .side_effects import watched
 from .stationary import stationary_nbytes
@@ -51,7 +51,7 @@ class Joint:
     ``updates`` the new value of each buffer that the step overwrites. ``inputs`` describes the leaves of the arguments,
     ``autocast`` what of the autocast state the graph holds for, ``guards`` what the graph takes for granted of
     their values, ``stationary`` the bytes of the storages of parameters, buffers and inputs, by kind, ``reads`` what
-    the forward read of the module and its submodules.
+    the forward read of the module and its submodules, ``outer`` what its code names outside of them.
     """
 
     graph: fx.Graph
@@ -69,6 +69,7 @@ class Joint:
     guards: tuple[Guard, ...] = ()
     stationary: Mapping[str, int] = field(default_factory=dict)
     reads: tuple[Read, ...] = ()
+    outer: OuterNames = field(default_factory=OuterNames)
 
 
 class Meta(NamedTuple):
@@ -117,13 +118,13 @@ def capture(
     half = state.enabled or any(t.dtype in (torch.float16, torch.bfloat16) for t in _tensors(leaves, module))
     values = ValueGuards(leaves, _names_of(args, named))
     distinct = DistinctOutputs(detached)
-    drawn = _HostGenerators()
     reads: dict[Read, None] = {}
+    outer = OuterNames()
     try:
-        traced, enters_autocast = _traced(module, args, named, values, distinct, reads, eager_dropout=half)
-        if (enters_autocast and not half) or drops_everything(traced.graph):
-            traced, _ = _traced(module, args, named, values, distinct, reads, eager_dropout=True)
-        drawn.check(module)
+        with undrawn(module), outer.recorded(module):
+            traced, enters_autocast = _traced(module, args, named, values, distinct, reads, outer, eager_dropout=half)
+            if (enters_autocast and not half) or drops_everything(traced.graph):
+                traced, _ = _traced(module, args, named, values, distinct, reads, outer, eager_dropout=True)
     except OgcPlanError:
         raise
     except torch_api.DataDependentOutputException as error:
@@ -132,19 +133,21 @@ def capture(
             remedy="let no branch depend on parameters or random numbers (a layer drop: set it to 0), or move it out",
         ) from error
     except Exception as error:
-        _refuse_unknown_outputs(module, error)
-        _refuse_unknown_tensors(module, error)
+        refuse_trace_error(module, args, named, values.names, error)
         raise UnsupportedModuleError(
             f"{type(module).__name__} cannot be traced: {first_line(error)}",
             remedy="keep shapes static and control flow independent of values, or move what fails out of the module",
         ) from error
     if any(traced.shares_memory):
         raise _shared_outputs(module)
+    refuse_counts(module, values.guards)
+    refuse_calls(module, traced.graph)
+    refuse_drawn(module, reads)
     seen = state.seen_by(enters_autocast)
     joint = _describe(module, traced, distinct, described, in_spec, seen, enters_autocast)
     named_primals = [(primal.kind, primal.name, primal.index) for primal in joint.primals]
     held = stationary_nbytes(module, named_primals, leaves)
-    return replace(joint, guards=tuple(values.guards), stationary=held, reads=tuple(reads))
+    return replace(joint, guards=tuple(values.guards), stationary=held, reads=tuple(reads), outer=outer)
 
 
 def _traced(
@@ -154,12 +157,13 @@ def _traced(
     values: ValueGuards,
     outputs: DistinctOutputs,
     reads: dict[Read, None],
+    outer: OuterNames,
     *,
     eager_dropout: bool,
 ) -> tuple[torch_api.Traced, bool]:
     """The joint graph, and whether the forward enters autocast itself; ``values`` are followed where it asks."""
     bare = _without_own_hooks(module)
-    bare.__dict__["forward"] = outputs.around(bare, bare.forward)
+    bare.__dict__["forward"] = outputs.around(bare, outer.around(bare.forward))
 
     def trace() -> tuple[torch_api.Traced, bool]:
         with warnings.catch_warnings(), torch.enable_grad(), _restored(module), recorded_scopes(bare):
@@ -188,47 +192,6 @@ def _traced(
         return trace()
 
 
-class _HostGenerators:
-    """The states of Python's and numpy's random generators: what is drawn from them would be fixed by tracing."""
-
-    def __init__(self) -> None:
-        self._python = random.getstate()
-        self._numpy = repr(sys.modules["numpy"].random.get_state()) if "numpy" in sys.modules else ""
-
-    def check(self, module: nn.Module) -> None:
-        """Raise UnsupportedModuleError where one of them has moved."""
-        now = _HostGenerators()
-        for name, moved in (("random", now._python != self._python), ("numpy.random", now._numpy != self._numpy)):
-            if moved:
-                raise UnsupportedModuleError(
-                    f"{type(module).__name__} draws from {name} in its forward; a plan would repeat that draw for ever",
-                    remedy="draw with torch, switch it off (augmentation: apply_spec_augment=False), or draw outside",
-                )
-
-
-def _refuse_unknown_outputs(module: nn.Module, error: Exception) -> None:
-    """Say what to do about an output of a class that torch cannot take apart, such as a cache of keys and values."""
-    found = re.search(r"Found <class '(?:\w+\.)*(\w+)'> in output, which is not a known type", str(error))
-    if found:
-        cached = "pass use_cache=False" if "Cache" in found[1] else "return tensors in tuples, lists and dicts"
-        raise UnsupportedModuleError(
-            f"{type(module).__name__} returns a {found[1]}, whose tensors a plan cannot hand back", remedy=cached
-        ) from error
-
-
-def _refuse_unknown_tensors(module: nn.Module, error: Exception) -> None:
-    """Say what to do about a tensor that the forward takes from elsewhere: a list, a cache, a global."""
-    found = re.search(
-        r"convert all Tensors to FakeTensors first .* Found in (\S+?)\(.*tensor\(.*?, size=(\(.*?\))", str(error)
-    )
-    if found:
-        raise UnsupportedModuleError(
-            f"{type(module).__name__} reads a tensor of shape {found[2]} in {found[1]} that is no argument, parameter, "
-            "buffer or attribute without gradient",
-            remedy="register it as a buffer of the module, or pass it as an argument",
-        ) from error
-
-
 def _names_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """What the argument leaves are called: ``args[0]``, ``labels``."""
     found = pytree.tree_flatten_with_path((args, kwargs))[0]
@@ -251,6 +214,7 @@ def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
         raise AdapterError(
             f"{type(module).__name__} is in evaluation mode", remedy="call .train() on it before planning its training"
         )
+    refuse_lazy(module)
     devices = {tensor.device.type for tensor in _tensors(pytree.tree_leaves(args), module)}
     if "meta" in devices:
         raise AdapterError(f"{type(module).__name__} is on the meta device", remedy="move it to where it will train")
@@ -359,6 +323,8 @@ def _describe(
     for node in graph.find_nodes(op="placeholder"):
         meaning = node.meta["desc"]
         if isinstance(meaning, torch_api.TangentAOTInput):
+            if isinstance(meaning.output, torch_api.InputMutationAOTOutput):
+                raise _moved_with_gradient(module, meaning.output.mutated_input)
             if not isinstance(meaning.output, torch_api.PlainAOTOutput):
                 raise _shared_outputs(module)
             tangent_of[meaning.output.idx] = node
@@ -393,10 +359,7 @@ def _describe(
         elif isinstance(meaning, torch_api.InputMutationAOTOutput):
             primal = primals[by_meaning[meaning.mutated_input]]
             if primal.kind != "buffer":
-                raise UnsupportedModuleError(
-                    f"{type(module).__name__} changes {primal.kind} {primal.name!r} in place",
-                    remedy="copy it first, or register it as a buffer",
-                )
+                raise _changed_in_place(module, primal.kind, primal.name)
             updates.append((by_meaning[meaning.mutated_input], value))
         elif meaning is not None:
             raise _shared_outputs(module)
@@ -439,6 +402,25 @@ def _given_back(
                 remedy="return the buffer, or a clone of the view",
             )
     return found
+
+
+def _changed_in_place(module: nn.Module, kind: str, name: str) -> UnsupportedModuleError:
+    return UnsupportedModuleError(
+        f"{type(module).__name__} changes {kind} {name!r} in place", remedy="copy it first, or register it as a buffer"
+    )
+
+
+def _moved_with_gradient(module: nn.Module, given: Any) -> UnsupportedModuleError:
+    """What is written into takes part in the gradient: a parameter, or a buffer by a value that has a history."""
+    if isinstance(given, torch_api.PlainAOTInput):
+        return _changed_in_place(module, "input", f"argument {given.idx}")
+    if isinstance(given, torch_api.ParamAOTInput):
+        what, remedy = "parameter", "change it outside the forward (an embedding: max_norm=None), or work on a copy"
+    else:
+        what, remedy = "buffer", "detach what is written into it, or write under torch.no_grad()"
+    return UnsupportedModuleError(
+        f"{type(module).__name__} changes {what} {given.target!r} in place by what takes a gradient", remedy=remedy
+    )
 
 
 def _shared_outputs(module: nn.Module) -> UnsupportedModuleError:

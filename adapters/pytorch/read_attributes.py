@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from .side_effects import DERIVED
-from .snapshots import described, same, snapshot
+from .snapshots import described, drawn_within, same, snapshot
+from .unsupported import UnsupportedModuleError
 
 _OWN = frozenset(nn.Module().__dict__)
 """What every module has; modes and hooks are checked elsewhere."""
@@ -40,6 +41,19 @@ def recorded_reads(module: nn.Module, seen: dict[Read, None]) -> Iterator[None]:
         yield
     finally:
         del nn.Module.__getattribute__
+
+
+def refuse_drawn(module: nn.Module, reads: Iterable[Read]) -> None:
+    """Raise UnsupportedModuleError where what was read is drawn from: an iterator, a file that is open for reading."""
+    children = dict(module.named_modules())
+    for path, key in reads:
+        found = drawn_within(snapshot(_value(children[path], key)))
+        if found is not None:
+            raise UnsupportedModuleError(
+                f"the forward of {f'submodule {path!r}' if path else type(module).__name__} reads {key!r}, "
+                f"a {type(found).__name__}; a plan would repeat for ever what is drawn from it",
+                remedy="draw outside and pass what is drawn as an argument",
+            )
 
 
 class WatchedReads:

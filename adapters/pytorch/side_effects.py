@@ -19,7 +19,9 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from .snapshots import NESTING, is_generator, is_plain_object, rewind, same, snapshot, state_of
+from .contents import contents_of, put_back
+from .host_generators import is_generator
+from .snapshots import same, snapshot
 from .torch_api import FunctionalTensor
 from .unsupported import UnsupportedModuleError
 
@@ -47,7 +49,8 @@ def watched(module: nn.Module) -> Iterator[None]:
 
     hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave)
     present = {id(found) for found in _traced_tensors()}
-    held = [pair for child in module.modules() for value in child.__dict__.values() for pair in _contents(value)]
+    values = [value for child in module.modules() for key, value in child.__dict__.items() if key not in _HOOKS]
+    held = [pair for value in values for pair in contents_of(value)]
     recurrent = [child for child in module.modules() if isinstance(child, nn.RNNBase)]
     derived = [{key: child.__dict__[key] for key in DERIVED if key in child.__dict__} for child in recurrent]
     try:
@@ -59,18 +62,13 @@ def watched(module: nn.Module) -> Iterator[None]:
         for child, own in zip(recurrent, derived, strict=True):
             child.__dict__.update(own)
         for container, content in held:
-            if is_generator(container):
-                rewind(container, content)
-            elif is_plain_object(container):
-                container.__dict__.update({key: value for key, value in content.items() if value is not None})
-            elif not same(snapshot(container), snapshot(content)):
-                _refill(container, content)
+            put_back(container, content)
     if any(id(found) not in present for found in _traced_tensors()):
         gc.collect()
         if any(id(found) not in present for found in _traced_tensors()):
             raise UnsupportedModuleError(
                 f"the forward of {type(module).__name__} stores a tensor outside the module",
-                remedy=_INSTEAD,
+                remedy=INSTEAD,
             )
 
 
@@ -99,39 +97,18 @@ def _called_by_torch() -> bool:
     return frame.f_code.co_filename.startswith((home, str(Path(__file__).parent)))
 
 
-def _contents(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
-    """What in ``value`` a forward can change in place, each with a copy: containers, plain objects, generators."""
-    if isinstance(value, (nn.Module, type)) or depth >= NESTING:
-        return
-    if is_generator(value):
-        yield value, state_of(value)
-        return
-    if type(value) in (list, dict, set, deque):
-        yield value, value.copy()
-    if isinstance(value, (list, tuple, deque)):
-        for item in value:
-            yield from _contents(item, depth + 1)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _contents(item, depth + 1)
-    elif is_plain_object(value) and depth < 2:
-        yield value, dict(vars(value))
-        for item in vars(value).values():
-            yield from _contents(item, depth + 1)
-
-
-def _refill(container: Any, content: Any) -> None:
-    container.clear()
-    (container.update if isinstance(container, (dict, set)) else container.extend)(content)
-
-
-_INSTEAD = "return it as an output or write into a buffer in place; if it is a cache, run one forward before planning"
+INSTEAD = "return it as an output or write into a buffer in place; if it is a cache, run one forward before planning"
 
 
 def _changed(module: nn.Module, path: str, key: str) -> UnsupportedModuleError:
     owner = module.get_submodule(path)
     what = "buffer" if key in owner._buffers else "attribute"
     where = f"submodule {path!r}" if path else type(module).__name__
+    if isinstance(owner.__dict__.get(key), torch.Generator):  # its draws are calls of the graph, and told there
+        return UnsupportedModuleError(
+            f"the forward of {where} seeds the generator {key!r}, which a planned step would not",
+            remedy="draw from the default generator and seed before the step, or pass what is drawn as an argument",
+        )
     if is_generator(owner.__dict__.get(key)):
         return UnsupportedModuleError(
             f"the forward of {where} draws from the generator {key!r}; a plan would repeat that draw for ever",
@@ -139,7 +116,7 @@ def _changed(module: nn.Module, path: str, key: str) -> UnsupportedModuleError:
         )
     return UnsupportedModuleError(
         f"the forward of {where} sets {what} {key!r}, which a planned step would not",
-        remedy="write into the buffer with copy_" if what == "buffer" else _INSTEAD,
+        remedy="write into the buffer with copy_" if what == "buffer" else INSTEAD,
     )
 
 
@@ -160,6 +137,7 @@ def _set_by_norms(module: nn.Module) -> set[tuple[str, str]]:
 
 _IGNORED = frozenset(nn.Module().__dict__) - {"training"} | {"_output_capturing_hooks_installed"}
 """Hooks change around a forward; transformers hooks what it collects, and the graph returns that anyhow."""
+_HOOKS = frozenset(key for key in nn.Module().__dict__ if "hooks" in key)
 DERIVED = ("_flat_weights", "_flat_weight_refs")
 """What a recurrent layer of torch keeps of its own parameters, which tracing exchanges."""
 

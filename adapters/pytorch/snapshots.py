@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import functools
 import logging
-import random
+import re
 import sys
 import types
+import weakref
+from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from enum import Enum
+from hashlib import blake2b
+from io import IOBase
 from numbers import Number
+from pathlib import PurePath
 from typing import Any
 
 import torch
 from torch import nn
 
+from .host_generators import is_generator, state_of
+
+_LONGEST = 2**16
+"""Bytes of an array that are kept."""
 NESTING = 4
 """Containers inside containers that are looked into."""
 _OBJECTS = 2
@@ -26,9 +36,18 @@ _KINDS: dict[type, Callable[[Any], list[Any]]] = {
     tuple: list,
     deque: list,
     set: lambda value: sorted(value, key=id),
+    frozenset: lambda value: sorted(value, key=id),
     dict: lambda value: [*value.keys(), *value.values()],
+    types.MappingProxyType: lambda value: [*value.keys(), *value.values()],
+    ContextVar: lambda value: [value.get(None)],
+    bytearray: lambda value: [bytes(value)],
+    array: lambda value: [value.typecode, *_elements(value)],
 }
-_PLAIN = (Number, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+_PLAIN = (
+    *(Number, str, bytes, type(None), range, slice, PurePath, re.Pattern),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
+"""Equal where their values are."""
 _WHOLE = (
     torch.Tensor,
     nn.Module,
@@ -40,8 +59,9 @@ _WHOLE = (
     Enum,
     logging.Logger,
     logging.LoggerAdapter,
+    IOBase,
 )
-"""Taken as they are: a logger remembers which levels it was asked for."""
+"""Taken as they are: a logger remembers which levels it was asked for, a file what it has written."""
 
 
 class _Held(list[Any]):
@@ -52,21 +72,31 @@ class _Attributes(dict[str, Any]):
     """What a plain object held, by attribute, and its type."""
 
 
-def snapshot(value: Any, *, states: bool = False, depth: int = 0, objects: int = 0) -> Any:
-    """``value``, with what containers and plain objects hold copied; with ``states``, of random generators, too."""
+def snapshot(value: Any, *, states: bool = False, looked_into: bool = True) -> Any:
+    """``value``, with what containers hold copied, of plain objects, too, where they are ``looked_into``.
+
+    With ``states`` also what random generators would draw next.
+    """
+    return _snapshot(value, states, 0, 0 if looked_into else _OBJECTS)
+
+
+def _snapshot(value: Any, states: bool, depth: int, objects: int) -> Any:
     if isinstance(value, (*_PLAIN, *_WHOLE)):
         return value
     for kind, held in _KINDS.items():
         if isinstance(value, kind):
             if depth >= NESTING:
                 return value
-            return _Held(snapshot(item, states=states, depth=depth + 1, objects=objects) for item in held(value))
+            return _Held(_snapshot(item, states, depth + 1, objects) for item in held(value))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        return _Held([value.dtype.str, str(value.shape), *_elements(value)])
     if is_generator(value):
         return repr(state_of(value)) if states else value
     if is_plain_object(value) and objects < _OBJECTS:
         made = _Attributes({"": type(value)})
-        for key, held in vars(value).items():
-            made[key] = snapshot(held, states=states, depth=depth, objects=objects + 1)
+        for key, held in attributes_of_object(value).items():
+            made[key] = _snapshot(held, states, depth, objects + 1)
         return made
     return value
 
@@ -95,34 +125,58 @@ def described(held: Any) -> Any:
     return held if isinstance(held, (*_PLAIN, type, types.FunctionType)) else type(held)
 
 
-def is_generator(value: Any) -> bool:
-    """Whether ``value`` is a random generator of Python's or numpy's own classes."""
-    numpy = sys.modules.get("numpy")
-    return isinstance(value, random.Random) or (
-        numpy is not None and isinstance(value, (numpy.random.Generator, numpy.random.RandomState))
-    )
-
-
-def state_of(generator: Any) -> Any:
-    """The state of a random generator, which `rewind` takes."""
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    if hasattr(generator, "bit_generator"):
-        return generator.bit_generator.state
-    return generator.get_state()
-
-
-def rewind(generator: Any, state: Any) -> None:
-    """Put a random generator back to a state it had."""
-    if isinstance(generator, random.Random):
-        generator.setstate(state)
-    elif hasattr(generator, "bit_generator"):
-        generator.bit_generator.state = state
-    else:
-        generator.set_state(state)
-
-
 def is_plain_object(value: Any) -> bool:
     """Whether ``value`` is an instance of a Python class that is not torch's: its attributes can be looked at."""
-    home = type(value).__module__.partition(".")[0]
-    return hasattr(value, "__dict__") and home not in ("torch", "builtins") and not isinstance(value, _WHOLE)
+    cls = type(value)
+    if cls.__module__.partition(".")[0] in ("torch", "builtins") or isinstance(value, (*_PLAIN, *_WHOLE, *_KINDS)):
+        return False
+    return hasattr(value, "__dict__") or bool(slots_of(cls))
+
+
+def attributes_of_object(value: Any) -> dict[str, Any]:
+    """The attributes of a plain object, those in slots too."""
+    own = dict(getattr(value, "__dict__", {}))
+    own.update({key: getattr(value, key) for key in slots_of(type(value)) if hasattr(value, key)})
+    return own
+
+
+def is_data(value: Any) -> bool:
+    """Whether ``value`` can be compared with what it was: a number, text, container, array, generator or iterator."""
+    numpy = sys.modules.get("numpy")
+    arrays = () if numpy is None else (numpy.ndarray,)
+    return isinstance(value, (*_PLAIN, *_KINDS, *arrays)) or is_generator(value) or drawn_within(value) is not None
+
+
+def drawn_within(held: Any) -> Any:
+    """What of a snapshot is drawn from out of sight, an iterator or a file open for reading; None where nothing is."""
+    if isinstance(held, (_Held, _Attributes)):
+        inner = held.values() if isinstance(held, _Attributes) else held
+        return next((found for found in map(drawn_within, inner) if found is not None), None)
+    if isinstance(held, IOBase):
+        return held if not held.closed and held.readable() else None
+    return held if isinstance(held, Iterator) and not isinstance(held, (*_PLAIN, *_WHOLE)) else None
+
+
+_SLOTS: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
+
+
+def slots_of(cls: type) -> tuple[str, ...]:
+    """The names of the slots of a class, as attributes are called."""
+    if cls in _SLOTS:
+        return _SLOTS[cls]
+    found = []
+    for base in cls.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            hidden = name.startswith("__") and not name.endswith("__")
+            found.append(f"_{base.__name__.lstrip('_')}{name}" if hidden else name)
+    _SLOTS[cls] = tuple(name for name in found if name not in ("__dict__", "__weakref__"))
+    return _SLOTS[cls]
+
+
+def _elements(value: Any) -> list[Any]:
+    """The elements of an array: their bytes, of many a digest; of Python objects, those objects."""
+    if not isinstance(value, array) and value.dtype.hasobject:
+        return list(value.flat)
+    data = value.tobytes()
+    return [data if len(data) <= _LONGEST else blake2b(data).digest()]
