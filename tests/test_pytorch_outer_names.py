@@ -23,7 +23,7 @@ SCALE: float = 2.0
 STEPS: int = 0
 LOG: list[int] = []
 CACHE: dict[str, float] = {}
-OPTIONS = SimpleNamespace(rate=3.0)
+OPTIONS = SimpleNamespace(rate=3.0, inner=SimpleNamespace(rate=3.0))
 NUMBERS = itertools.count()
 UNREAD = 0
 
@@ -87,6 +87,11 @@ CHANGES: dict[str, tuple[str, Callable[[Any, Tensor], Tensor], tuple[Any, str, A
     "a number in a backward": ("global 'SCALE'", lambda net, x: Scaled.apply(net.linear(x)), (HERE, "SCALE", 5.0)),
     "a list": ("global 'LOG'", lambda _, x: x * (1 + len(LOG)), (HERE, "LOG", [1])),
     "an object's attribute": (r"'OPTIONS\.rate'", lambda _, x: x * OPTIONS.rate, (OPTIONS, "rate", 5.0)),
+    "an attribute further in": (
+        r"'OPTIONS\.inner\.rate'",
+        lambda _, x: x * OPTIONS.inner.rate,
+        (OPTIONS.inner, "rate", 5.0),
+    ),
     "a class's attribute": (r"'Settings\.shift'", lambda _, x: x + Settings.shift, (Settings, "shift", 5.0)),
     "a function's attribute": (r"'own_function\.factor'", own_function, (own_function, "factor", 5.0)),
     "a closure's variable": ("'factor' around", AROUND, None),
@@ -203,7 +208,7 @@ def test_tracing_leaves_the_tracer_of_a_debugger_in_place() -> None:
     before = sys.gettrace()
     sys.settrace(tracer)
     try:
-        capture(Through(lambda _, x: x * SCALE), X)
+        capture(Through(lambda net, x: Scaled.apply(net.linear(x))), X)
         kept = sys.gettrace()
     finally:
         sys.settrace(before)

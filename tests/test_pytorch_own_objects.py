@@ -102,7 +102,16 @@ HARMLESS: dict[str, tuple[Callable[[], Any], Callable[[Any], float]]] = {
 def test_a_harmless_object_is_planned(name: str) -> None:
     make, use = HARMLESS[name]
     module = Owning(make(), use)
-    assert torch.equal(planned(module, X)(*X), module(*X))
+    trained = planned(module, X)
+    plain = module(*X)
+    assert torch.equal(trained(*X), plain)
+
+
+def test_what_an_object_remembers_of_being_asked_is_no_change() -> None:
+    module = Owning(Path("/a/b"), lambda path: len(path.parts))
+    trained = planned(module, X)
+    hash(module.owned), str(module.owned), module.owned.suffix
+    assert trained(*X).grad_fn is not None
 
 
 def put(values: Any) -> float:
