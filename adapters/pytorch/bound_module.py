@@ -15,6 +15,7 @@ from torch import nn
 
 from .executor import Executor
 from .one_plan import OnePlan
+from .transforms import refuse_transforms
 from .unbound import RUNNER, Bound, original
 
 
@@ -46,6 +47,7 @@ class Runner(Protocol):
 
 
 def _step(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    refuse_transforms()
     return module.__dict__[RUNNER](module, args, kwargs)
 
 

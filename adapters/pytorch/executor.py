@@ -16,6 +16,7 @@ from .absent_gradients import AbsentGradients
 from .annotate import cpu_text, visible_costs
 from .attachment import Attachment, Described, InputMismatchError, settings_of
 from .autocast_state import AutocastState
+from .call_arguments import misfit
 from .capture import Joint, Meta, Primal, capture, meta
 from .gradient_parts import accumulating_nbytes
 from .program import Program, generate
@@ -68,7 +69,7 @@ class Executor:
         if kwargs.keys() == set(self._keywords):
             kwargs = {name: kwargs[name] for name in self._keywords}  # in whatever order a trainer passes them
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        self._check_arguments(leaves, spec)
+        self._check_arguments(attachment.module, leaves, spec)
         attachment.check()
         switches = _switches()
         if switches != self._switches:
@@ -98,8 +99,11 @@ class Executor:
         with torch_api.outside_of_modes(), self.autocast.entered():
             return capture(original(module), args, kwargs, detached=detached)
 
-    def _check_arguments(self, leaves: list[Any], spec: pytree.TreeSpec) -> None:
+    def _check_arguments(self, module: nn.Module, leaves: list[Any], spec: pytree.TreeSpec) -> None:
         if spec != self._joint.in_spec:
+            fault = misfit(module, *pytree.tree_unflatten(leaves, spec))
+            if fault is not None:
+                raise InputMismatchError(fault, remedy="pass what its forward takes")
             names = tuple(spec.child(1).context)
             if set(names) != set(self._keywords):
                 raise InputMismatchError(

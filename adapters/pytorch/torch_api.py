@@ -33,6 +33,7 @@ NEEDED = (
     "torch._C._AutoDispatchBelowAutograd",
     "torch._C._DisableAutocast",
     "torch._C._autograd._get_current_graph_task_keep_graph",
+    "torch._C._functorch.peek_interpreter_stack",
     "torch._C._will_engine_execute_node",
     "torch._functorch.config.backward_pass_autocast",
     "torch._functorch.config.patch",
@@ -41,6 +42,7 @@ NEEDED = (
     "torch._subclasses.fake_tensor.DataDependentOutputException",
     "torch._subclasses.fake_tensor.FakeTensorMode",
     "torch._subclasses.functional_tensor.FunctionalTensor",
+    "torch.autograd.forward_ad._current_level",
     "torch.autograd.profiler._is_profiler_enabled",
     "torch.utils._pytree.SequenceKey",
     "torch.utils._python_dispatch.TorchDispatchMode",
@@ -141,7 +143,9 @@ __all__ = [
     "by_tensor",
     "called_on_entering_autocast",
     "check",
+    "differentiates_forward",
     "direct",
+    "inside_functorch",
     "is_plain",
     "is_wanted",
     "joint_graph",
@@ -330,6 +334,16 @@ _DESCRIBED = {
     torch.ops.aten.mkldnn_rnn_layer.default: _rnn_layer,
     torch.ops.aten.mkldnn_rnn_layer_backward.default: _rnn_layer,
 }
+
+
+def inside_functorch() -> bool:
+    """Whether a transform of torch.func is at work: vmap, grad, jvp, functionalize."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def differentiates_forward() -> bool:
+    """Whether a level of forward-mode differentiation is open."""
+    return int(torch.autograd.forward_ad._current_level) >= 0
 
 
 def profiler_runs() -> bool:
