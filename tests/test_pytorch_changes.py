@@ -32,7 +32,7 @@ class Reading(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(6, 6, bias=False)
-        self.scales, self.size, self.options = [2.0, {"shift": 1.0}], (3, 2), SimpleNamespace(rate=3.0)
+        self.scales, self.size, self.options = [2.0, {"shift": 1.0}], (3, 2), SimpleNamespace(rate=3.0, deep=[[[[1.0]]]])
         self.act: Callable[[Tensor], Tensor] = F.relu
         self.mask: Tensor | None = None
         self.power = numpy.float64(2)
@@ -43,7 +43,7 @@ class Reading(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.twice(self.act(self.linear(x))) * self.scales[0] + self.scales[1]["shift"]
-        h = h * self.options.rate * self.gain * float(self.power)
+        h = h * self.options.rate * self.options.deep[0][0][0][0] * self.gain * float(self.power)
         h = h if self.mask is None else h * self.mask
         return h.reshape(-1, *self.size).softmax(-1).square().sum()
 
@@ -57,6 +57,7 @@ CHANGES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "an entry of a dict in it": ("scales", lambda net: net.scales[1].update(shift=5.0)),
     "a tuple": ("size", lambda net: setattr(net, "size", (2, 3))),
     "an object's attribute": ("options", lambda net: setattr(net.options, "rate", 5.0)),
+    "an item deep in it": ("options", lambda net: net.options.deep[0][0][0].__setitem__(0, 5.0)),
     "a function": ("act", lambda net: setattr(net, "act", F.gelu)),
     "a tensor that was None": ("mask", lambda net: setattr(net, "mask", torch.zeros(4, 6))),
     "a parameter that was None": ("linear.bias", untied),

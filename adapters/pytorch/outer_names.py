@@ -24,11 +24,14 @@ from torch import nn
 from .contents import Content, contents_of, put_back
 from .side_effects import INSTEAD
 from .snapshots import drawn_within, is_data, is_plain_object, same, slots_of, snapshot
+from .unmoved import Unmoved
 from .unsupported import UnsupportedModuleError
 
-LARGEST = 64
+LARGEST = 1024
 """Items of a container that are compared; of a larger one the number of items is."""
-_UNSEEN = frozenset({*sys.stdlib_module_names, "torch", "ogc_plan", "numpy", "sympy", "mpmath", "triton", "functorch"})
+_UNSEEN = frozenset(
+    {*sys.stdlib_module_names, "torch", "ogc_plan", "numpy", "sympy", "mpmath", "triton", "functorch", "torchgen"}
+)
 _MISSING = object()
 
 
@@ -93,15 +96,15 @@ class OuterNames:
         self._closures: dict[int, list[FunctionType]] = {}  # by code: functions with closures that were there before
         self._places: dict[tuple[int, str], _Place] = {}
         self._kept: list[Any] = []  # so that no number of an object is used twice
-        self._watched: list[tuple[Any, str, str, Any, Any]] = []
+        self._watched: list[tuple[Any, str, str, Any, Any, Unmoved]] = []
         self._ran = False
         self._gradients = False
 
     def changed(self) -> str | None:
         """What has changed since, in words; None where nothing has."""
-        for home, key, told, before, held in self._watched:
+        for home, key, told, before, held, unmoved in self._watched:
             value = home.get(key, _MISSING)
-            if (value is not before or value is not held) and not same(_held(value), held):
+            if not (value is before and unmoved) and not same(_held(value), held):
                 return told
         return None
 
@@ -119,7 +122,10 @@ class OuterNames:
             moved = [place for place in self._places.values() if place.moved()]
             for place in moved:
                 place.restore()
-            self._watched = [(p.home, p.key, p.told, p.value, p.held) for p in self._places.values()]
+            self._watched = [
+                (p.home, p.key, p.told, p.value, p.held, Unmoved(p.value, looked_into=False))
+                for p in self._places.values()
+            ]
             for known in (self._codes, self._closures, self._places, self._kept):
                 known.clear()
         for place in moved:

@@ -15,6 +15,7 @@ from torch import nn
 
 from .side_effects import DERIVED
 from .snapshots import described, drawn_within, same, snapshot
+from .unmoved import Unmoved
 from .unsupported import UnsupportedModuleError
 
 _OWN = frozenset(nn.Module().__dict__)
@@ -67,21 +68,22 @@ class WatchedReads:
             for path, key in reads
             if (path, key) != around and path in children and not _is_derived(children[path], key)
         ]
-        values = [_value(child, key) for _, key, child in self._places]
-        known = {number: snapshot(value) for number, value in {id(value): value for value in values}.items()}
-        self._held = [known[id(value)] for value in values]  # a configuration is often read of every submodule
+        self._values = [_value(child, key) for _, key, child in self._places]
+        different = {id(value): value for value in self._values}  # a configuration is often read of every submodule
+        held = {number: (snapshot(value), Unmoved(value)) for number, value in different.items()}
+        self._held = [held[id(value)][0] for value in self._values]
+        self._unmoved = [held[id(value)][1] for value in self._values]
 
     def changed(self) -> str | None:
         """What has changed since, in words; None where nothing has."""
-        unchanged: set[tuple[int, int]] = set()
-        for (path, key, child), before in zip(self._places, self._held, strict=True):
+        looked_at: set[int] = set()
+        places = zip(self._places, self._values, self._held, self._unmoved, strict=True)
+        for (path, key, child), before, held, unmoved in places:
             value = _value(child, key)
-            pair = id(value), id(before)
-            if value is before or pair in unchanged:
-                continue
-            if not same(snapshot(value), before):
+            if value is before and (id(before) in looked_at or unmoved):
+                looked_at.add(id(before))
+            elif not same(snapshot(value), held):
                 return _told(path, key)
-            unchanged.add(pair)
         return None
 
     @property

@@ -28,7 +28,7 @@ _LONGEST = 2**16
 """Bytes of an array that are kept."""
 NESTING = 4
 """Containers inside containers that are looked into."""
-_OBJECTS = 2
+OBJECTS = 2
 """Plain objects inside objects that are looked into."""
 
 _KINDS: dict[type, Callable[[Any], list[Any]]] = {
@@ -77,7 +77,7 @@ def snapshot(value: Any, *, states: bool = False, looked_into: bool = True) -> A
 
     With ``states`` also what random generators would draw next.
     """
-    return _snapshot(value, states, 0, 0 if looked_into else _OBJECTS)
+    return _snapshot(value, states, 0, 0 if looked_into else OBJECTS)
 
 
 def _snapshot(value: Any, states: bool, depth: int, objects: int) -> Any:
@@ -93,7 +93,7 @@ def _snapshot(value: Any, states: bool, depth: int, objects: int) -> Any:
         return _Held([value.dtype.str, str(value.shape), *_elements(value)])
     if is_generator(value):
         return repr(state_of(value)) if states else value
-    if is_plain_object(value) and objects < _OBJECTS:
+    if is_plain_object(value) and objects < OBJECTS:
         made = _Attributes({"": type(value)})
         for key, held in attributes_of_object(value).items():
             made[key] = _snapshot(held, states, depth, objects + 1)
@@ -138,6 +138,11 @@ def attributes_of_object(value: Any) -> dict[str, Any]:
     own = dict(getattr(value, "__dict__", {}))
     own.update({key: getattr(value, key) for key in slots_of(type(value)) if hasattr(value, key)})
     return own
+
+
+def is_identical(value: Any) -> bool:
+    """Whether a value is taken as it is, with nothing in it that could change."""
+    return isinstance(value, (*_PLAIN, *_WHOLE))
 
 
 def is_data(value: Any) -> bool:
