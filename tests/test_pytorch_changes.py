@@ -32,7 +32,11 @@ class Reading(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(6, 6, bias=False)
-        self.scales, self.size, self.options = [2.0, {"shift": 1.0}], (3, 2), SimpleNamespace(rate=3.0, deep=[[[[1.0]]]])
+        self.scales, self.size, self.options = (
+            [2.0, {"shift": 1.0}],
+            (3, 2),
+            SimpleNamespace(rate=3.0, deep=[[[[1.0]]]]),
+        )
         self.act: Callable[[Tensor], Tensor] = F.relu
         self.mask: Tensor | None = None
         self.power = numpy.float64(2)

@@ -6,7 +6,7 @@ with what was there before, and nobody would notice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,9 +73,12 @@ class WatchedReads:
         held = {number: (snapshot(value), Unmoved(value)) for number, value in different.items()}
         self._held = [held[id(value)][0] for value in self._values]
         self._unmoved = [held[id(value)][1] for value in self._values]
+        self._quick = _Quick([(child, key) for _, key, child in self._places], [found for _, found in held.values()])
 
     def changed(self) -> str | None:
         """What has changed since, in words; None where nothing has."""
+        if self._quick:
+            return None
         looked_at: set[int] = set()
         places = zip(self._places, self._values, self._held, self._unmoved, strict=True)
         for (path, key, child), before, held, unmoved in places:
@@ -97,6 +100,43 @@ class WatchedReads:
             if not same(mine, theirs):
                 return _told(path, key)
         return None
+
+
+class _Quick:
+    """True as long as every attribute is found where it was, is the same object, and holds the same.
+
+    One look per module, class or object instead of one per attribute that was read.
+    """
+
+    def __init__(self, places: Iterable[tuple[nn.Module, str]], unmoved: list[Unmoved]) -> None:
+        self._unmoved = unmoved
+        self._present: list[tuple[dict[str, Any], str, Any]] = []
+        self._tensors: dict[tuple[int, str], tuple[dict[str, Any], str, bool]] = {}
+        self._of_class: dict[tuple[type, str], tuple[Mapping[str, Any], Any]] = {}
+        absent: dict[int, tuple[dict[str, Any], set[str]]] = {}
+        for child, key in places:
+            own = child.__dict__
+            if key in own:
+                self._present.append((own, key, own[key]))
+                continue
+            absent.setdefault(id(own), (own, set()))[1].add(key)
+            tensors = next((home for home in (own["_parameters"], own["_buffers"]) if key in home), None)
+            if tensors is not None:
+                self._tensors[id(tensors), key] = tensors, key, tensors[key] is None
+            for cls in type(child).__mro__:
+                if tensors is None and key in cls.__dict__:
+                    self._of_class.setdefault((cls, key), (cls.__dict__, cls.__dict__[key]))
+                    break
+        self._absent = list(absent.values())
+
+    def __bool__(self) -> bool:
+        return (
+            all(own.get(key) is value for own, key, value in self._present)
+            and all(own.keys().isdisjoint(keys) for own, keys in self._absent)
+            and all((tensors.get(key) is None) is none for tensors, key, none in self._tensors.values())
+            and all(home.get(key) is value for (_, key), (home, value) in self._of_class.items())
+            and all(self._unmoved)
+        )
 
 
 def _told(path: str, key: str) -> str:
