@@ -207,7 +207,7 @@ class TestRefusals:
 
     def test_another_structure_of_arguments(self, trained: nn.Module, args: Any) -> None:
         with pytest.raises(InputMismatchError, match="was bound for other arguments"):
-            trained(*args, *args)
+            trained(list(args))
 
     def test_keyword_arguments_of_other_names(self, trained: nn.Module, args: Any) -> None:
         with pytest.raises(InputMismatchError, match="the keyword arguments are x; the plan was bound for none"):

@@ -79,6 +79,13 @@ def test_a_change_of_what_the_forward_reads_is_refused(change: str) -> None:
         trained(*X)
 
 
+def test_a_change_of_the_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = planned(Reading(), X)
+    monkeypatch.setattr(Reading, "gain", 5.0)
+    with pytest.raises(InputMismatchError, match="attribute 'gain' changed since the plan was bound"):
+        trained(*X)
+
+
 def test_what_the_forward_does_not_read_may_change() -> None:
     module = Reading()
     trained = planned(module, X)
