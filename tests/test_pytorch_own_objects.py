@@ -203,3 +203,10 @@ def test_an_object_that_changes_between_steps_is_refused(name: str) -> None:
     trained = planned(Owning(make(), use), X)
     with pytest.raises(InputMismatchError, match="attribute 'owned' changed"):
         contextvars.copy_context().run(lambda: (change(trained.owned), trained(*X)))
+
+
+def test_a_refusal_leaves_a_context_variable_as_it_was() -> None:
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=1)
+    with pytest.raises(UnsupportedModuleError):
+        planned(Owning(variable, lambda own: bool(own.set(own.get() + 1)) * 2.0), X)
+    assert variable.get() == 1

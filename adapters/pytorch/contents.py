@@ -6,12 +6,13 @@ import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from torch import nn
 
 from .host_generators import is_generator, rewind, state_of
-from .snapshots import NESTING, attributes_of_object, is_plain_object, same, snapshot
+from .snapshots import NESTING, attributes_of_object, in_context, is_plain_object, same, snapshot
 
 Content = tuple[Any, Any]
 """Something that can be changed in place, and what it held."""
@@ -26,7 +27,9 @@ def contents_of(value: Any, depth: int = 0) -> Iterator[Content]:
     if is_generator(value):
         yield value, state_of(value)
         return
-    if type(value) in _CONTAINERS or _is_array(value):
+    if isinstance(value, ContextVar):
+        yield from ((value, held) for held in in_context(value))
+    elif type(value) in _CONTAINERS or _is_array(value):
         yield value, value[:] if isinstance(value, array) else value.copy()
     if isinstance(value, (list, tuple, deque)):
         for item in value:
@@ -45,6 +48,9 @@ def put_back(value: Any, content: Any) -> None:
     """Make ``value`` hold again what it held; attributes of objects that were None stay filled."""
     if is_generator(value):
         rewind(value, content)
+    elif isinstance(value, ContextVar):
+        if in_context(value) != [content]:
+            value.set(content)
     elif _is_array(value) and not isinstance(value, array):
         if not same(snapshot(value), snapshot(content)):
             value[...] = content

@@ -31,6 +31,15 @@ NESTING = 4
 OBJECTS = 2
 """Plain objects inside objects that are looked into."""
 
+
+def in_context(variable: ContextVar[Any]) -> list[Any]:
+    """What a context variable is, its default where it was not set; nothing where it has none."""
+    try:
+        return [variable.get()]
+    except LookupError:
+        return []
+
+
 _KINDS: dict[type, Callable[[Any], list[Any]]] = {
     list: list,
     tuple: list,
@@ -39,7 +48,7 @@ _KINDS: dict[type, Callable[[Any], list[Any]]] = {
     frozenset: lambda value: sorted(value, key=id),
     dict: lambda value: [*value.keys(), *value.values()],
     types.MappingProxyType: lambda value: [*value.keys(), *value.values()],
-    ContextVar: lambda value: [value.get(None)],
+    ContextVar: in_context,
     bytearray: lambda value: [bytes(value)],
     array: lambda value: [value.typecode, *_elements(value)],
 }
