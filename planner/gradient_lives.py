@@ -84,6 +84,21 @@ def gradient_tokens(graph: TrainingGraph, *, parameters: bool) -> list[tuple[int
     ]
 
 
+def gradient_sums(graph: TrainingGraph, *, parameters: bool) -> list[tuple[int, list[int]]]:
+    """(bytes, contributors) of each gradient that is added up of several contributions, whatever the order.
+
+    During every contribution but the first these bytes are alive beside what is there: its own block and the result's.
+    One that shares a block has none of its own; where some do, all are taken to.
+    """
+    found = []
+    for gradient, life in enumerate(gradient_lives(graph)):
+        entry, makers = graph.gradients[gradient], [maker for maker, _ in life.makers]
+        if len(makers) + life.seeded > 1 and (parameters or not entry.parameter):
+            shares = any(block >= 0 for _, block in life.makers)
+            found.append((entry.nbytes if shares else 2 * entry.nbytes, makers))
+    return found
+
+
 class GradientLives:
     """What is surely alive at each backward of ``graph``, gradients of parameters counted or not."""
 

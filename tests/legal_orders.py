@@ -37,19 +37,23 @@ def random_orders(rng: Random, graph: TrainingGraph) -> Orders:
 
 
 def random_tokens(rng: Random, steps: int) -> Tokens:
-    """Twelve tokens, each of a few steps."""
+    """Twelve tokens, each of a few steps, some with bytes for the moments in which they are touched again."""
     tokens = Tokens([[] for _ in range(steps)])
     for _ in range(12):
         tokens.add(rng.randint(0, 9), rng.sample(range(steps), rng.randint(1, 4)), started=rng.random() < 0.3)
+        if rng.random() < 0.4:
+            tokens.add_again(rng.sample(range(steps), rng.randint(2, 4)), rng.randint(1, 9))
     return tokens
 
 
 def alive_by_step(order: Sequence[int], tokens: Tokens) -> list[int]:
-    """Bytes of the tokens that are begun by each step and not done with before it."""
+    """Bytes of the tokens that are begun by each step and not done with before it, and of those touched again."""
     alive = []
     for position in range(len(order)):
         past = {token for step in order[: position + 1] for token in tokens.touching[step]}
         future = {token for step in order[position:] for token in tokens.touching[step]}
         past |= {token for token, begun in enumerate(tokens.started) if begun}
-        alive.append(sum(tokens.nbytes[token] for token in past & future))
+        before = {token for step in order[:position] for token in tokens.touching[step]}
+        touched_again = before.intersection(tokens.touching[order[position]])
+        alive.append(sum(tokens.nbytes[t] for t in past & future) + sum(tokens.again[t] for t in touched_again))
     return alive

@@ -16,8 +16,8 @@ class Effort:
     times ops; a bound that is worth closing gets twice that again. ``pairs``: places at which more stages are added to
     raise the bound. ``rounds``: how often bound and plan learn from each other. ``chain``: effort of the search for
     options of the chain's blocks, ``refinements``: how often they are searched again around the budget. ``orders``: how
-    many other orders may be planned for where the graph branches. ``reorderings``: rounds of adapting the order to the
-    best plan.
+    many other orders may be planned for where the graph branches, ``compared``: ops of the largest graph where they are
+    chosen from many by their relaxations. ``reorderings``: rounds of adapting the order to the best plan.
     ``hopeless``: the share of a step from which on a gap is not worth more work on the bound.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
     ``first``: the effort whose plan is made before, so that more effort never gives a worse one.
@@ -34,6 +34,7 @@ class Effort:
     chain: float
     refinements: int
     orders: int
+    compared: int
     reorderings: int
     hopeless: float
     enough: float
@@ -44,9 +45,11 @@ class Effort:
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("fast", 1_000_000, 20_000, 0, 1_000, 0, 1, 0.1, 0, 0, 0, 0.02, 0.001),
-        Effort("default", 3_000_000, 320_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 5, 0.02, 0.0005),
-        Effort("high", 100_000_000, 2_000_000, 10_000_000_000, 1_000, 4, 2, 5.0, 2, 2, 60, 1e9, 0.0, "default", True),
+        Effort("fast", 1_000_000, 20_000, 0, 1_000, 0, 1, 0.1, 0, 0, 0, 0, 0.02, 0.001),
+        Effort("default", 3_000_000, 320_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 150, 5, 0.02, 0.0005),
+        Effort(
+            "high", 100_000_000, 2_000_000, 10_000_000_000, 1_000, 4, 2, 5.0, 2, 2, 600, 60, 1e9, 0.0, "default", True
+        ),
     )
 }
 

@@ -32,6 +32,8 @@ class OneOrder:
     search: Search
     prepared: Prepared
     orders: Orders | None = None
+    point: Relaxation | None = None
+    """What the relaxation of several backwards holds, once it is solved."""
 
     @cached_property
     def _labels(self) -> tuple[Annealer, ...]:
@@ -47,6 +49,13 @@ class OneOrder:
         """The bound and the roundings of the first backward alone."""
         cut(self.search, self.prepared.cut)
 
+    def relax(self) -> None:
+        """The bound and the roundings of the first backward, then of several; once."""
+        if self.point is None:
+            self.bound_quickly()
+            if self.prepared.relaxed is not None:
+                self.point = generate_rows(self.search, self.prepared.relaxed)
+
     def start(self, known: Sequence[Candidate] = ()) -> None:
         """Find plans: relaxations rounded, the other strategies, the chain; then whatever reaches the budget.
 
@@ -60,12 +69,12 @@ class OneOrder:
             search.offer(search.evaluator.labels(fill))
         if not search.problem.backward_order or search.gap() <= 0:
             return
-        self.bound_quickly()
         relaxed = prepared.relaxed
         if self.orders is None:  # else the chain's blocks are large, and not worth its time
+            self.bound_quickly()
             self._ask_others()
-        elif relaxed is not None:
-            generate_rows(search, relaxed)
+        else:
+            self.relax()
         if relaxed is not None and not search.settled():
             repair(search, relaxed)
         if search.best is None and self.orders is not None:
@@ -85,7 +94,7 @@ class OneOrder:
             if prepared.relaxed is None:
                 others.make()
             else:
-                generate_rows(search, prepared.relaxed)
+                self.point = generate_rows(search, prepared.relaxed)
             if asked is not None:
                 asked.result()
             if chain is not None:
@@ -102,9 +111,7 @@ class OneOrder:
     def follow(self, candidate: Candidate) -> None:
         """Go on from a plan of this order that was found elsewhere: bound what others may cost."""
         self.search.keep(candidate)
-        self.bound_quickly()
-        if self.prepared.relaxed is not None:
-            generate_rows(self.search, self.prepared.relaxed)
+        self.relax()
 
     def improve(self, points: Sequence[Relaxation] = (), *, share: float = 1.0) -> bool:
         """Anneal labels, then holds; ``points`` are rounded on the way. Whether that led to a better plan.

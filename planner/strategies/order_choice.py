@@ -8,8 +8,9 @@ forward step, the first time or again, holds the values that have been made and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 from ..dependences import (
     Predecessors,
@@ -18,28 +19,50 @@ from ..dependences import (
     is_forced,
     reversed_dependences,
 )
-from ..gradient_lives import gradient_tokens
-from ..problem import Problem, Scope
+from ..problem import Problem
 from .order_search import Tokens, better_order, cost
+from .order_tokens import gradients_of, held_tokens
 from .orders import Orders, default_orders
 
 _HELD = 0.4
 """The fraction of saved activations that is taken to be held from the start of the backward."""
 
+_SHARES = (0.3, 0.0, 0.4, 0.2, 0.1, 0.6)
+"""Fractions of what is saved for which backward orders are made, in turn, ..."""
+_TRIES = 4
+"""... so many times."""
+
 _WORTH = 0.997
 """Orders are proposed when forward and backward together keep less than this of what the default ones do."""
 
 
-def choose_orders(problem: Problem, *, seed: int = 0) -> list[Orders]:
-    """The default orders, then up to two pairs that promise lower peaks, the most promising first.
+def other_orders(problem: Problem, *, seed: int = 0) -> Iterator[Orders]:
+    """Orders other than the default ones that promise lower peaks, without end or until no other is found.
 
-    Only the default ones where the graph leaves no choice, or where no choice matters.
+    First up to two pairs made for a middling budget, the most promising first; then backward orders made for plans that
+    hold more or less of what is saved. None where the graph leaves no choice, or where no choice matters.
     """
     assert problem.reorders is None, "orders are chosen for the default problem"
     default = default_orders(problem)
     forward_before, backward_before = forward_predecessors(problem.graph), backward_predecessors(problem.graph)
     if is_forced(default.backward, backward_before) and is_forced(default.forward, forward_before):
-        return [default]
+        return
+    known = {default}
+    held = (held_order(problem, default.backward, share, seed + n) for n in range(_TRIES) for share in _SHARES)
+    for orders in chain(_middling(problem, default, seed), (Orders(default.forward, order) for order in held)):
+        if orders not in known:
+            known.add(orders)
+            yield orders
+
+
+def held_order(problem: Problem, begun: tuple[int, ...], share: float | Sequence[float], seed: int) -> tuple[int, ...]:
+    """A backward order made from ``begun`` for plans that hold this share of what is saved, or of each storage."""
+    return better_order(begun, backward_predecessors(problem.graph), held_tokens(problem, share), seed=seed)[0]
+
+
+def _middling(problem: Problem, default: Orders, seed: int) -> list[Orders]:
+    """Orders that keep less alive from step to step when a fraction of what is saved is held, best first."""
+    forward_before, backward_before = forward_predecessors(problem.graph), backward_predecessors(problem.graph)
     forward_tokens, backward_tokens = _forward_tokens(problem), _backward_tokens(problem)
     least = (cost(default.forward, forward_tokens), cost(default.backward, backward_tokens))
     forward, forward_cost = better_order(default.forward, forward_before, forward_tokens, seed=seed)
@@ -52,10 +75,9 @@ def choose_orders(problem: Problem, *, seed: int = 0) -> list[Orders]:
     choices = {
         Orders(forward, backward): share * forward_cost / max(1.0, least[0]),
         Orders(default.forward, backward): share,
-        default: 1.0,
     }
     worth = sorted((share, number) for number, share in enumerate(choices.values()) if share < _WORTH)
-    return [default, *(list(choices)[number] for _, number in worth)]
+    return [list(choices)[number] for _, number in worth]
 
 
 def _following(wish: Iterable[int], predecessors: Predecessors, members: tuple[int, ...]) -> tuple[int, ...]:
@@ -91,10 +113,7 @@ def _forward_tokens(problem: Problem) -> Tokens:
 
 def _backward_tokens(problem: Problem) -> Tokens:
     """Gradients from first contribution to last use, and saved values, held or made just in time, to theirs."""
-    graph = problem.graph
-    tokens = Tokens([[] for _ in graph.ops])
-    for nbytes, steps, seeded in gradient_tokens(graph, parameters=problem.scope is Scope.TOTAL):
-        tokens.add(nbytes, steps, started=seeded)
+    graph, tokens = problem.graph, gradients_of(problem)
     readers: list[list[int]] = [[] for _ in graph.storages]
     for index in graph.backward_order:
         backward = graph.ops[index].backward

@@ -30,6 +30,7 @@ class Tokens:
     touching: list[list[int]]
     nbytes: list[int] = field(default_factory=list)
     started: list[bool] = field(default_factory=list)
+    again: list[int] = field(default_factory=list)
 
     def add(self, nbytes: int, steps: Sequence[int], *, started: bool = False) -> None:
         """A token of ``nbytes`` that ``steps`` touch; one that nothing else touches changes no order's memory."""
@@ -37,14 +38,23 @@ class Tokens:
         if nbytes and steps and (started or len(steps) > 1):
             for step in steps:
                 self.touching[step].append(len(self.nbytes))
-            self.nbytes.append(nbytes)
-            self.started.append(started)
+            self._append(nbytes, started, 0)
 
     def add_inside(self, step: int, nbytes: int) -> None:
         """``nbytes``, which may be negative, that are alive during one step alone: they count where others are, too."""
         self.touching[step].append(len(self.nbytes))
+        self._append(nbytes, False, 0)
+
+    def add_again(self, steps: Sequence[int], nbytes: int) -> None:
+        """``nbytes`` that are alive during each of ``steps`` alone but the first of them to run, as for a sum."""
+        for step in steps:
+            self.touching[step].append(len(self.nbytes))
+        self._append(0, False, nbytes)
+
+    def _append(self, nbytes: int, started: bool, again: int) -> None:
         self.nbytes.append(nbytes)
-        self.started.append(False)
+        self.started.append(started)
+        self.again.append(again)
 
     def alive(self, order: Sequence[int]) -> list[int]:
         """Bytes alive during each step of ``order``."""
@@ -53,11 +63,14 @@ class Tokens:
             for token in self.touching[step]:
                 first[token], last[token] = min(first[token], place), place
         change = np.zeros(len(order) + 1, dtype=np.int64)
+        moment = np.zeros(len(order), dtype=np.int64)
+        for place, step in enumerate(order):
+            moment[place] = sum(self.again[token] for token in self.touching[step] if first[token] < place)
         for token, nbytes in enumerate(self.nbytes):
             if last[token] >= 0:
                 change[0 if self.started[token] else first[token]] += nbytes
                 change[last[token] + 1] -= nbytes
-        return [int(held) for held in np.cumsum(change[:-1])]
+        return [int(held) for held in np.cumsum(change[:-1]) + moment]
 
 
 @compiled
@@ -69,13 +82,14 @@ def _power(held: int) -> float:
 
 @compiled
 def _sum_of(
-    order: Array, begin: int, end: int, start: Array, touched: Array, nbytes: Array, first: Array, last: Array,
-    inside: Array, held: Array, entering: int,
+    order: Array, begin: int, end: int, start: Array, touched: Array, nbytes: Array, again: Array, first: Array,
+    last: Array, inside: Array, held: Array, moment: Array, entering: int,
 ) -> float:  # fmt: skip
     """Fill ``held[begin:end]``, the bytes alive during each of these steps, and return the sum of their powers.
 
-    ``entering`` bytes are alive before them; ``first`` and ``last`` are the positions at which a token is touched
-    first and last under an order that agrees with this one outside of them. ``inside`` is zero before and after.
+    ``moment[begin:end]`` are those among them that are there during that step alone. ``entering`` bytes are alive
+    before them; ``first`` and ``last`` are the positions at which a token is touched first and last under an order that
+    agrees with this one outside of them. ``inside`` is zero before and after.
     """
     for position in range(begin, end):
         step = order[position]
@@ -86,16 +100,21 @@ def _sum_of(
     for position in range(begin, end):
         step = order[position]
         ends = 0
+        moment[position] = 0
         for q in range(start[step], start[step + 1]):
             token = touched[q]
             if inside[token] > 0:  # not met in this stretch so far
                 inside[token] = -inside[token]
                 if first[token] >= begin:
                     alive += nbytes[token]
+                else:
+                    moment[position] += again[token]
+            else:
+                moment[position] += again[token]
             inside[token] += 1
             if inside[token] == 0 and last[token] < end:
                 ends += nbytes[token]
-        held[position] = alive
+        held[position] = alive + moment[position]
         alive -= ends
         total += _power(held[position])
     return total
@@ -109,6 +128,7 @@ def _anneal(
     start: Array,
     touched: Array,
     nbytes: Array,
+    again: Array,
     started: NDArray[np.bool_],
     moves: int,
     state: NDArray[np.uint64],
@@ -131,10 +151,10 @@ def _anneal(
             token = touched[q]
             first[token] = min(first[token], position)
             last[token] = max(last[token], position)
-    held = np.zeros(size + 1, dtype=np.int64)
-    now = _sum_of(order, 0, size, start, touched, nbytes, first, last, inside, held, entering)
+    held, moment = np.zeros(size + 1, dtype=np.int64), np.zeros(size + 1, dtype=np.int64)
+    now = _sum_of(order, 0, size, start, touched, nbytes, again, first, last, inside, held, moment, entering)
     best, least, unit = order.copy(), now, now
-    candidate, bytes_held = order.copy(), held.copy()
+    candidate, bytes_held, bytes_moment = order.copy(), held.copy(), moment.copy()
     for move in range(moves):
         longest = 1 + int((size // 2) ** uniform(state))
         begin = int(uniform(state) * (size - 1))
@@ -156,20 +176,38 @@ def _anneal(
         alive = entering
         if begin > 0:  # what is alive after the step before the stretch
             step = order[begin - 1]
-            alive = held[begin - 1]
+            alive = held[begin - 1] - moment[begin - 1]
             for q in range(start[step], start[step + 1]):
                 if last[touched[q]] == begin - 1:
                     alive -= nbytes[touched[q]]
         old = 0.0
         for position in range(begin, end):
             old += _power(held[position])
-        new = now - old + _sum_of(candidate, begin, end, start, touched, nbytes, first, last, inside, bytes_held, alive)
+        new = (
+            now
+            - old
+            + _sum_of(
+                candidate,
+                begin,
+                end,
+                start,
+                touched,
+                nbytes,
+                again,
+                first,
+                last,
+                inside,
+                bytes_held,
+                bytes_moment,
+                alive,
+            )
+        )
         temperature = 0.04 * (1.0 - move / moves) ** 2
         if new <= now or (temperature > 0 and uniform(state) < np.exp((now - new) / (temperature * unit))):
             now = new
             for position in range(begin, end):
                 order[position] = candidate[position]
-                held[position] = bytes_held[position]
+                held[position], moment[position] = bytes_held[position], bytes_moment[position]
                 step = order[position]
                 place[step] = position
                 for q in range(start[step], start[step + 1]):
@@ -213,8 +251,9 @@ def _searched(
 ) -> tuple[tuple[int, ...], float]:
     before_start, before = csr(predecessors)
     start, touched = csr(tokens.touching)
-    nbytes, started = np.array(tokens.nbytes, dtype=np.int64), np.array(tokens.started, dtype=np.bool_)
+    nbytes, again = np.array(tokens.nbytes, dtype=np.int64), np.array(tokens.again, dtype=np.int64)
+    started = np.array(tokens.started, dtype=np.bool_)
     state = stream(seed)
     steps = np.array(order, dtype=np.int64)
-    found, reached = _anneal(steps, before_start, before, start, touched, nbytes, started, moves, state)
+    found, reached = _anneal(steps, before_start, before, start, touched, nbytes, again, started, moves, state)
     return tuple(int(step) for step in found), float(reached)

@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 
 from ..dependences import Predecessors, backward_predecessors, is_forced
-from ..gradient_lives import gradient_tokens
-from ..problem import Problem, Scope
+from ..problem import Problem
 from .evaluate import Array, Evaluator
 from .order_search import Tokens, better_order
+from .order_tokens import gradients_of, held_tokens
 from .orders import Orders
 
 
@@ -52,35 +52,19 @@ class PlanOrders:
         that this share of all that backwards read is held from the start: orders far from the present one.
         """
         start, groups = _groups(sequence, len(orders.forward))
-        tokens = Tokens([[] for _ in orders.forward])
-        counted = self.problem.scope is Scope.TOTAL
-        for nbytes, steps, seeded in gradient_tokens(self.problem.graph, parameters=counted):
-            tokens.add(nbytes, steps, started=seeded)
         if guess is None:
+            tokens = gradients_of(self.problem)
             before = self._hold(tokens, orders, groups)
             most = highest_by_step(evaluator, sequence, start)
             for step, held, alive in zip(orders.backward, most, tokens.alive(orders.backward), strict=True):
                 tokens.add_inside(step, held - alive)
         else:
             before = self._hold(Tokens([[] for _ in orders.forward]), orders, groups)
-            self._guess(tokens, guess)
+            tokens = held_tokens(self.problem, guess)
         backward, _ = better_order(orders.backward, before, tokens, moves=moves, seed=seed)
         place = {op: position for position, op in enumerate(orders.backward)}
         moved = [sequence[:start], *(groups[place[op]] for op in backward)]
         return Orders(orders.forward, backward), np.concatenate(moved)
-
-    def _guess(self, tokens: Tokens, share: float) -> None:
-        """Add what backwards read: a share of it held from the start, the rest there when it is read."""
-        readers: list[list[int]] = [[] for _ in self.problem.graph.storages]
-        for step in self.problem.backward_order:
-            backward = self.problem.graph.ops[step].backward
-            assert backward is not None
-            saved = [s for s in backward.reads if s not in self.problem.pinned]
-            tokens.add_inside(step, sum(int(self.problem.nbytes[s] * (1 - share)) for s in saved))
-            for storage in saved:
-                readers[storage].append(step)
-        for storage, touching in enumerate(readers):
-            tokens.add(int(self.problem.nbytes[storage] * share), touching, started=True)
 
     def _hold(self, tokens: Tokens, orders: Orders, groups: list[Array]) -> Predecessors:
         """Add what the plan holds of values; returns what must precede each backward for the plan to stay legal."""

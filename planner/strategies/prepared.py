@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 from ..problem import Problem
 from .chain import Chain
 from .evaluate import Evaluator
 from .min_cut import MinCut
-from .order_choice import choose_orders
+from .order_choice import other_orders
 from .orders import Orders, ordered
 from .reorder import Reordered
 from .rotor import Rotor
@@ -30,6 +32,7 @@ class Prepared:
     reordered_lowest: dict[tuple[str, int], Reordered] = field(default_factory=dict)
     """Plans of the smallest peak found when the order may follow the plan; likewise."""
     _chains: dict[float, Chain] = field(default_factory=dict)
+    _alternatives: list[tuple[Orders, Prepared]] = field(default_factory=list)
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -57,9 +60,14 @@ class Prepared:
         """The problem as a chain of whole segments."""
         return Rotor(self.evaluator)
 
-    @cached_property
-    def alternatives(self) -> tuple[tuple[Orders, Prepared], ...]:
-        """The same step in other orders that promise lower peaks."""
+    def alternatives(self, count: int) -> list[tuple[Orders, Prepared]]:
+        """The same step in the first ``count`` other orders that promise lower peaks, or in as many as there are."""
         if self.problem.reorders is not None or not self.problem.backward_order:
-            return ()
-        return tuple((orders, Prepared(ordered(self.problem, orders))) for orders in choose_orders(self.problem)[1:])
+            return []
+        for orders in islice(self._others, max(0, count - len(self._alternatives))):
+            self._alternatives.append((orders, Prepared(ordered(self.problem, orders))))
+        return self._alternatives[:count]
+
+    @cached_property
+    def _others(self) -> Iterator[Orders]:
+        return other_orders(self.problem)

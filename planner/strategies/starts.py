@@ -10,7 +10,7 @@ from .min_cut import MinCut
 from .prepared import Prepared
 from .rotor import Rotor
 from .search import Search
-from .stage_lp import StageLP
+from .stage_lp import Relaxation, StageLP
 from .stage_sweep import StageSweep
 
 _MAX_STAGES = 14
@@ -40,19 +40,20 @@ def stage_limit(search: Search) -> int:
     return max(2, min(_MAX_STAGES, _STAGE_OPS // max(1, search.problem.op_count)))
 
 
-def generate_rows(search: Search, relaxed: StageLP) -> None:
+def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
     """Solve, round, replay, add the stages where the roundings peak; until they fit or raise the bound no more.
 
     Only stages whose memory has a price are kept: others cost iterations, and splitting an interval at them may even
-    lower the bound.
+    lower the bound. Returns the last point, None where there was no time for one.
     """
     least = _RISE * search.problem.store_all_ns
     fresh: set[int] = set()
     tried: set[int] = set()
     reached, stalled = -least - 1, 0
+    relaxation = None
     for _ in range(_MAX_STAGES):
         if search.out_of_time():
-            return
+            break
         stages = search.stages | fresh
         search.say(f"bounding with {len(stages)} stages")
         relaxation = relaxed.solve(search.budget_nbytes, sorted(stages), search.remaining_s(), _STAGE_WORK)
@@ -63,11 +64,12 @@ def generate_rows(search: Search, relaxed: StageLP) -> None:
         else:
             stalled, tried = stalled + 1, tried | fresh
         if not relaxation.solved or search.settled():
-            return
+            break
         peaks, _ = search.round(relaxation)
         fresh = set(sorted(peaks - search.stages - tried)[:_FRESH])
         if not fresh or stalled >= _STALLS or len(search.stages) >= stage_limit(search):
-            return
+            break
+    return relaxation
 
 
 def repair(search: Search, relaxed: StageLP) -> None:

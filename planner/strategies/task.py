@@ -12,6 +12,9 @@ from .prepared import Prepared
 from .reorder import Reordered, reorder, rounds_of
 from .search import Candidate, Progress, Search
 
+_FEW, _MANY = 2, 8
+"""Other orders that are looked at."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -44,9 +47,21 @@ class Task:
         return OneOrder(Search(prepared.evaluator, budget_nbytes, *common), prepared, orders)
 
     def variants(self) -> list[tuple[Prepared, Orders | None]]:
-        """The default orders, then the chosen ones that the effort allows."""
-        chosen = self.prepared.alternatives if self.effort.orders else ()
+        """The default orders, then those among the others that the effort allows whose floors are lowest."""
+        others = self.prepared.alternatives(_MANY) if self.effort.orders else []
+        chosen = sorted(others, key=lambda pair: pair[1].problem.floor_of_order.nbytes)[:_FEW]
         return [(self.prepared, None), *((other, orders) for orders, other in chosen)]
+
+    def alternatives(self, budget_nbytes: int) -> tuple[list[OneOrder], bool]:
+        """Searches under other orders that may have a plan, and whether their relaxations are to be compared.
+
+        There are few of them, and they are not compared, where that takes long and is not needed to find any plan.
+        """
+        problem, effort = self.prepared.problem, self.effort
+        compared = problem.op_count <= effort.compared or problem.floor_of_order.nbytes > budget_nbytes
+        others = self.prepared.alternatives(_MANY if compared else _FEW) if effort.orders else []
+        runs = [self.run(budget_nbytes, other, orders) for orders, other in others]
+        return [run for run in runs if run.prepared.problem.floor_of_order.nbytes <= budget_nbytes], compared
 
     def lowest(self) -> tuple[list[Known], bool]:
         """Plans of the smallest peak under each variant and under an order made for the lowest of them.

@@ -16,7 +16,7 @@ from .branch_and_bound import bound
 from .chain import Chain
 from .evaluate import Evaluator
 from .labels import Label
-from .order_choice import choose_orders
+from .order_choice import other_orders
 from .rotor import Rotor
 from .stage_lp import StageLP
 
@@ -47,7 +47,7 @@ def prepare_kernels() -> None:
     assert Rotor(evaluator).lowest
     long = Evaluator(_problem([(op - 1,) if op else () for op in range(_LONG_CHAIN)]))
     greedy.labels(long, long.evaluate(long.labels(Label.KEEP)).peak_nbytes * 2 // 3)
-    choose_orders(_problem([(), (0,), (0,), (1,), (2,), (3, 4)]))
+    list(other_orders(_problem([(), (0,), (0,), (1,), (2,), (3, 4)])))
 
 
 def _problem(reads: Sequence[tuple[int, ...]]) -> Problem:
