@@ -64,7 +64,7 @@ def random_net(seed: int, depth: int) -> tuple[nn.Module, tuple[torch.Tensor, ..
 class TestRandomNets:
     """Random graphs of layers, norms, dropout, joins, views, in-place calls, frozen and tied weights."""
 
-    SETTINGS = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    SETTINGS = settings(max_examples=13, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
     @SETTINGS
     @given(st.integers(0, 10**6), st.integers(2, 16), st.sampled_from(STRATEGIES))
