@@ -27,6 +27,7 @@ from ogc_plan.planner.strategies.order_choice import held_order, other_orders
 from ogc_plan.planner.strategies.order_search import Tokens, better_order, cost
 from ogc_plan.planner.strategies.order_tokens import gradients_of
 from ogc_plan.planner.strategies.orders import Orders, default_orders, ordered, restored
+from ogc_plan.planner.strategies.prepared import Prepared
 from torch import Tensor, nn
 
 from models.light import light_path
@@ -102,6 +103,31 @@ def test_gradients_as_tokens_hold_what_every_backward_of_a_unet_holds_of_them(tm
         workspace = [backward_workspace_nbytes(problem.costs[op], problem.scope) for op in orders.backward]
         held = [n + more for n, more in zip(gradients_of(problem).alive(orders.backward), workspace, strict=True)]
         assert all(a >= b for a, b in zip(held, ordered(problem, orders).during_nbytes, strict=True)), seed
+
+
+def test_a_step_that_adds_twice_is_charged_once() -> None:
+    tokens = Tokens([[], []])
+    tokens.add_again((0, 0, 1), 100)
+    assert tokens.alive((0, 1)) == [0, 100]
+
+
+def test_an_interrupted_search_for_orders_begins_anew() -> None:
+    problem = layered_problem(3, 60, 4)
+    expected = [orders for orders, _ in Prepared(problem).alternatives(4, lambda: False)]
+    prepared, asked = Prepared(problem), iter([False, False, True])
+
+    def interrupt() -> bool:
+        if next(asked):
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        prepared.alternatives(4, interrupt)
+    assert [orders for orders, _ in prepared.alternatives(4, lambda: False)] == expected
+
+
+def test_no_other_orders_are_made_when_it_is_late() -> None:
+    assert Prepared(layered_problem(3, 60, 4)).alternatives(4, lambda: True) == []
 
 
 def test_a_sum_is_made_where_least_else_is_held() -> None:

@@ -217,3 +217,39 @@ def test_other_kernels_of_attention_than_planned_are_refused() -> None:
     trained = planned(nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True), (X[0][None],))
     with sdpa_kernel(SDPBackend.MATH), pytest.raises(InputMismatchError, match=r"attention by .* is False"):
         trained(X[0][None])
+
+
+class Inherited(nn.Module):
+    """Reads what it inherits, and what may be there later: [4, 6] -> []."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.bias = nn.Linear(6, 6), None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x) * self.scale
+        return (y if self.bias is None else y + self.bias).square().sum()
+
+
+class Base(nn.Module):
+    """Data that modules inherit."""
+
+    scale = 2.0
+
+
+class Heir(Inherited, Base):
+    """Inherits it."""
+
+
+def test_a_class_that_comes_to_hide_what_it_inherits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = planned(Heir(), X)
+    monkeypatch.setattr(Heir, "scale", 5.0, raising=False)
+    with pytest.raises(InputMismatchError, match="attribute 'scale' changed"):
+        trained(*X)
+
+
+def test_a_parameter_in_the_place_of_none_is_refused() -> None:
+    trained: Any = planned(Heir(), X)
+    trained.bias = nn.Parameter(torch.randn(6))
+    with pytest.raises(InputMismatchError, match="attribute 'bias' changed"):
+        trained(*X)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -32,6 +34,13 @@ class Settings:
     """Data of a class."""
 
     shift = 1.0
+
+
+class Derived(Settings):
+    """Inherits data."""
+
+
+SETTINGS = Settings()
 
 
 class Through(nn.Module):
@@ -93,6 +102,8 @@ CHANGES: dict[str, tuple[str, Callable[[Any, Tensor], Tensor], tuple[Any, str, A
         (OPTIONS.inner, "rate", 5.0),
     ),
     "a class's attribute": (r"'Settings\.shift'", lambda _, x: x + Settings.shift, (Settings, "shift", 5.0)),
+    "an attribute that comes to hide a class's": (r"'SETTINGS\.shift'", lambda _, x: x + SETTINGS.shift, None),
+    "a class that comes to hide another's": (r"'Derived\.shift'", lambda _, x: x + Derived.shift, None),
     "a function's attribute": (r"'own_function\.factor'", own_function, (own_function, "factor", 5.0)),
     "a closure's variable": ("'factor' around", AROUND, None),
 }
@@ -103,7 +114,8 @@ def test_a_change_of_what_the_code_names_is_refused(change: str, monkeypatch: py
     told, call, place = CHANGES[change]
     trained = planned(Through(call), X)
     if place is None:
-        CHANGE_AROUND()
+        owner = {"SETTINGS": SETTINGS, "Derived": Derived}.get(told[1:].partition("\\")[0])
+        CHANGE_AROUND() if owner is None else monkeypatch.setattr(owner, "shift", 5.0, raising=False)
     else:
         monkeypatch.setattr(*place)
     with pytest.raises(InputMismatchError, match=f"{told} .* changed since the plan was bound"):
@@ -213,3 +225,64 @@ def test_tracing_leaves_the_tracer_of_a_debugger_in_place() -> None:
     finally:
         sys.settrace(before)
     assert kept is tracer
+
+
+BACKENDS: dict[type, object] = {}
+REGISTRY: dict[str, Any] = {"scale": 2.0, "kind": Settings}
+LATE: Settings | None = None
+MANY = list(range(100_000))
+CALLS: list[str] = []
+METRICS = MagicMock()
+
+
+def cached_by_type(_: Any, x: Tensor) -> Tensor:
+    BACKENDS.setdefault(type(x), object())
+    return x
+
+
+def made_once(_: Any, x: Tensor) -> Tensor:
+    global LATE
+    LATE = LATE or Settings()
+    return x
+
+
+def collected(_: Any, x: Tensor) -> Tensor:
+    gc.collect()
+    return x
+
+
+def told_elsewhere(_: Any, x: Tensor) -> Tensor:
+    METRICS.add(1)
+    return x
+
+
+@pytest.mark.parametrize("call", [cached_by_type, made_once, collected, told_elsewhere])
+def test_caches_of_objects_and_what_the_interpreter_runs_are_no_effects(
+    call: Callable[[Any, Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def callback(phase: str, _: Any) -> None:
+        CALLS.append(phase)
+
+    monkeypatch.setattr(gc, "callbacks", gc.callbacks)
+    gc.callbacks.append(callback)
+    try:
+        module = Through(call)
+        assert train(planned(module, X), X) == train(module, X)
+    finally:
+        gc.callbacks.remove(callback)
+
+
+def test_a_registry_may_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = planned(Through(lambda _, x: x * REGISTRY["scale"]), X)
+    monkeypatch.setitem(REGISTRY, "other", Through)
+    trained(*X)
+    monkeypatch.setitem(REGISTRY, "scale", 3.0)
+    with pytest.raises(InputMismatchError, match="global 'REGISTRY'"):
+        trained(*X)
+
+
+def test_of_a_large_container_the_number_of_items_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = planned(Through(lambda _, x: x * (1 + MANY[0])), X)
+    monkeypatch.setattr(HERE, "MANY", MANY[1:])
+    with pytest.raises(InputMismatchError, match="global 'MANY'"):
+        trained(*X)

@@ -7,6 +7,7 @@ import io
 import pickle
 import warnings
 from collections.abc import Callable
+from functools import cache
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from typing import Any
@@ -69,6 +70,18 @@ class ByName(Block):
 
     def __reduce_ex__(self, protocol: Any) -> str:
         return "SINGLETON"
+
+
+class Shared(Block):
+    """Made by a factory that returns one and the same."""
+
+    def __reduce__(self) -> Any:
+        return shared, ()
+
+
+@cache
+def shared() -> Shared:
+    return Shared()
 
 
 @pytest.fixture
@@ -221,6 +234,11 @@ class TestCopies:
     def test_a_slice_of_a_bound_sequence_is_copied_as_a_plain_one(self, copied: Callable[[Any], Any]) -> None:
         trained: Any = planned(nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)), (X,), "min", "greedy")
         assert type(copied(trained[:2])) is nn.Sequential
+
+    def test_a_module_that_a_factory_returns_again_and_again_stays_what_it_is(self) -> None:
+        trained = planned(Shared(), (X,), "min", "greedy")
+        again(trained), again(trained)
+        assert type(shared()) is Shared
 
 
 class TestRefuses:

@@ -101,8 +101,9 @@ def _called(make: Callable[..., nn.Module], given: tuple[Any, ...]) -> nn.Module
 
 def _unpickled(make: Callable[..., nn.Module], given: tuple[Any, ...]) -> nn.Module:
     """An empty bound module; `__setstate__` fills it."""
-    module = make(*given)
-    object.__setattr__(module, "__class__", _class_of(type(module)))
+    plain = make(*given)
+    module: nn.Module = object.__new__(_class_of(type(plain)))
+    module.__dict__.update(plain.__dict__)
     return module
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from threading import RLock
 from typing import Any, NamedTuple
 
 import torch
@@ -94,6 +95,10 @@ def meta(value: Any) -> Any:
     return type(value).__name__, repr(value)
 
 
+_ONE_AT_A_TIME = RLock()
+"""Tracing exchanges what all threads share: tensors' modes, how modules are read."""
+
+
 def capture(
     module: nn.Module,
     args: tuple[Any, ...],
@@ -108,6 +113,13 @@ def capture(
     Raises UnsupportedModuleError where the module cannot be traced, takes no gradient, changes its
     arguments in place, or returns a view of a buffer that the step moves.
     """
+    with _ONE_AT_A_TIME:
+        return _captured(module, args, kwargs, detached)
+
+
+def _captured(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, detached: Collection[int]
+) -> Joint:
     named = dict(kwargs or {})
     check_module(module, args)
     leaves, in_spec = pytree.tree_flatten((args, named))

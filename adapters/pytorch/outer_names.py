@@ -23,7 +23,7 @@ from torch import nn
 
 from .contents import Content, contents_of, put_back
 from .side_effects import INSTEAD
-from .snapshots import drawn_within, is_data, is_plain_object, same, slots_of, snapshot
+from .snapshots import drawn_within, is_data, is_plain_object, plain_part, same, slots_of, snapshot
 from .unmoved import Unmoved
 from .unsupported import UnsupportedModuleError
 
@@ -47,6 +47,20 @@ class _Variable:
             return self._cell.cell_contents
         except ValueError:  # empty
             return missing
+
+
+class _Inherited:
+    """An attribute of an object or class, found where Python finds it, read like an entry of a dictionary."""
+
+    def __init__(self, homes: list[Any]) -> None:
+        self._homes = homes
+
+    def get(self, key: str, missing: Any) -> Any:
+        """What the attribute is."""
+        for home in self._homes:
+            if key in home:
+                return home[key]
+        return missing
 
 
 class _Slot:
@@ -77,7 +91,15 @@ class _Place:
     contents: tuple[Content, ...]
 
     def moved(self) -> bool:
-        return not same(_held(self.home.get(self.key, _MISSING), states=True), self.states)
+        """Whether it was changed; a name that is filled with what is no data is a cache."""
+        now = self.home.get(self.key, _MISSING)
+        if (self.value is None or self.value is _MISSING) and now is not _MISSING and not is_data(now):
+            return False
+        return not same(_held(now, states=True), self.states)
+
+    def stays(self) -> bool:
+        """Whether the name stands for what it did."""
+        return self.home.get(self.key, _MISSING) is self.value
 
     def restore(self) -> None:
         for container, content in self.contents:
@@ -96,7 +118,7 @@ class OuterNames:
         self._closures: dict[int, list[FunctionType]] = {}  # by code: functions with closures that were there before
         self._places: dict[tuple[int, str], _Place] = {}
         self._kept: list[Any] = []  # so that no number of an object is used twice
-        self._watched: list[tuple[Any, str, str, Any, Any, Unmoved]] = []
+        self._watched: list[tuple[Any, str, str, Any, Any, Unmoved | _Count]] = []
         self._ran = False
         self._gradients = False
 
@@ -114,17 +136,19 @@ class OuterNames:
         for found in gc.get_objects():
             if type(found) is FunctionType and found.__closure__:
                 self._closures.setdefault(id(found.__code__), []).append(found)
-        before = sys.gettrace()
+        before, collects = sys.gettrace(), gc.isenabled()
+        gc.disable()  # callbacks of the collector are not the forward's
         try:
             yield
         finally:
             sys.settrace(before)
+            if collects:
+                gc.enable()
             moved = [place for place in self._places.values() if place.moved()]
             for place in moved:
                 place.restore()
             self._watched = [
-                (p.home, p.key, p.told, p.value, p.held, Unmoved(p.value, looked_into=False))
-                for p in self._places.values()
+                (p.home, p.key, p.told, p.value, p.held, _unmoved(p.value)) for p in self._places.values() if p.stays()
             ]
             for known in (self._codes, self._closures, self._places, self._kept):
                 known.clear()
@@ -159,8 +183,10 @@ class OuterNames:
         def called(frame: FrameType, event: str, arg: Any) -> Any:
             code = frame.f_code
             if id(code) not in self._codes:
-                self._codes[id(code)] = code
-                if frame.f_globals.get("__name__", "").partition(".")[0] not in _UNSEEN:
+                seen = frame.f_globals.get("__name__", "").partition(".")[0] not in _UNSEEN
+                if not (seen and _is_cleaning_up(frame)):
+                    self._codes[id(code)] = code
+                if seen and id(code) in self._codes:
                     caller = frame.f_back
                     self._gradients |= (
                         caller is not None and caller.f_code.co_filename == torch.autograd.function.__file__
@@ -168,7 +194,12 @@ class OuterNames:
                     self._note(frame)
             elif id(code) in self._closures and frame.f_globals.get("__name__", "").partition(".")[0] not in _UNSEEN:
                 self._closed_over(frame)
-            return before(frame, event, arg) if before is not None else None
+            if before is None:
+                return None
+            local = before(frame, event, arg)
+            if sys.gettrace() is not called:  # a tracer written in C puts itself in our place
+                sys.settrace(called)
+            return local
 
         return called
 
@@ -193,7 +224,7 @@ class OuterNames:
                 name, key = f"{name}.{after.argval}", after.argval
                 self._kept.append(value)
                 home, put = _home_of(value, key)
-                self._add(home, key, f"{name!r} of {where}", put)
+                self._add(home, key, f"{name!r} of {where}", put, value)
                 value = home.get(key, None)
 
     def _closed_over(self, frame: FrameType) -> dict[str, Any]:
@@ -229,11 +260,35 @@ class OuterNames:
         self._places[number] = _Place(home, key, told, value, held, _held(value, states=True), put, contents)
 
 
+def _is_cleaning_up(frame: FrameType | None) -> bool:
+    """Whether a frame is of a callback of the garbage collector or of a finalizer, which run whenever they do."""
+    callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_code in callbacks:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _held(value: Any, *, states: bool = False) -> Any:
-    """A snapshot of data; of a large container the number of its items."""
+    """A snapshot of the data in a value; of a large container the number of its items."""
     if _items(value) > LARGEST:
         return f"{len(value)} items"
-    return snapshot(value, states=states, looked_into=False)
+    return snapshot(plain_part(value), states=states, looked_into=False)
+
+
+class _Count:
+    """True as long as a large container has as many items as it had."""
+
+    def __init__(self, value: Any) -> None:
+        self._value, self._count = value, len(value)
+
+    def __bool__(self) -> bool:
+        return len(self._value) == self._count
+
+
+def _unmoved(value: Any) -> Unmoved | _Count:
+    return _Count(value) if _items(value) > LARGEST else Unmoved(value, looked_into=False)
 
 
 def _items(value: Any) -> int:
@@ -255,11 +310,18 @@ def _may_hold(value: Any) -> bool:
 def _home_of(owner: Any, key: str) -> tuple[Any, Callable[[Any], Any]]:
     """Where an attribute is, and how it is set; an empty dictionary where it is computed."""
     own = getattr(owner, "__dict__", {})
-    if key in own:
+    if isinstance(owner, ModuleType):
         return own, partial(setattr, owner, key)
-    if not isinstance(owner, (type, ModuleType)) and key in slots_of(type(owner)):
+    if not isinstance(owner, type) and key in slots_of(type(owner)):
         return _Slot(owner), partial(object.__setattr__, owner, key)
-    for cls in (owner if isinstance(owner, type) else type(owner)).__mro__:
-        if key in cls.__dict__:
-            return cls.__dict__, partial(setattr, cls, key)
-    return own, partial(setattr, owner, key)
+    classes = (owner if isinstance(owner, type) else type(owner)).__mro__
+    homes = [cls.__dict__ for cls in classes] if isinstance(owner, type) else [own, *(cls.__dict__ for cls in classes)]
+    return _Inherited(homes), partial(_put, owner, key, key in homes[0])
+
+
+def _put(owner: Any, key: str, own: bool, value: Any) -> None:
+    """Set an attribute back; what was inherited is again."""
+    if own:
+        setattr(owner, key, value)
+    elif key in getattr(owner, "__dict__", {}):
+        delattr(owner, key)

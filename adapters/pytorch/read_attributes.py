@@ -112,7 +112,7 @@ class _Quick:
         self._unmoved = unmoved
         self._present: list[tuple[dict[str, Any], str, Any]] = []
         self._tensors: dict[tuple[int, str], tuple[dict[str, Any], str, bool]] = {}
-        self._of_class: dict[tuple[type, str], tuple[Mapping[str, Any], Any]] = {}
+        self._of_class: dict[tuple[type, str], tuple[Mapping[str, Any], str, Any]] = {}
         absent: dict[int, tuple[dict[str, Any], set[str]]] = {}
         for child, key in places:
             own = child.__dict__
@@ -123,18 +123,18 @@ class _Quick:
             tensors = next((home for home in (own["_parameters"], own["_buffers"]) if key in home), None)
             if tensors is not None:
                 self._tensors[id(tensors), key] = tensors, key, tensors[key] is None
-            for cls in type(child).__mro__:
-                if tensors is None and key in cls.__dict__:
-                    self._of_class.setdefault((cls, key), (cls.__dict__, cls.__dict__[key]))
+            for cls in () if tensors is not None else type(child).__mro__:  # with those that might come to shadow it
+                self._of_class.setdefault((cls, key), (cls.__dict__, key, cls.__dict__.get(key, _MISSING)))
+                if key in cls.__dict__:
                     break
         self._absent = list(absent.values())
 
     def __bool__(self) -> bool:
         return (
-            all(own.get(key) is value for own, key, value in self._present)
+            all(own.get(key, _MISSING) is value for own, key, value in self._present)
             and all(own.keys().isdisjoint(keys) for own, keys in self._absent)
             and all((tensors.get(key) is None) is none for tensors, key, none in self._tensors.values())
-            and all(home.get(key) is value for (_, key), (home, value) in self._of_class.items())
+            and all(home.get(key, _MISSING) is value for home, key, value in self._of_class.values())
             and all(self._unmoved)
         )
 

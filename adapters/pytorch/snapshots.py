@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from enum import Enum
-from hashlib import blake2b
 from io import IOBase
 from numbers import Number
 from pathlib import PurePath
@@ -24,8 +23,8 @@ from torch import nn
 
 from .host_generators import is_generator, state_of
 
-_LONGEST = 2**16
-"""Bytes of an array that are kept."""
+_LONGEST = 2**20
+"""Bytes of an array that are compared; of a longer one its shape is."""
 NESTING = 4
 """Containers inside containers that are looked into."""
 OBJECTS = 2
@@ -161,13 +160,36 @@ def is_data(value: Any) -> bool:
     return isinstance(value, (*_PLAIN, *_KINDS, *arrays)) or is_generator(value) or drawn_within(value) is not None
 
 
+def is_large(value: Any) -> bool:
+    """Whether a value is an array of which the elements are not compared."""
+    nbytes = len(value) * value.itemsize if isinstance(value, array) else getattr(value, "nbytes", 0)
+    return isinstance(nbytes, int) and nbytes > _LONGEST
+
+
+def plain_part(value: Any, depth: int = 0) -> Any:
+    """``value``, containers in it without what is no data: a registry, a cache of objects may grow."""
+    if depth < NESTING and isinstance(value, (dict, types.MappingProxyType)):
+        return {key: plain_part(held, depth + 1) for key, held in value.items() if _is_kept(key) and _is_kept(held)}
+    if depth < NESTING and isinstance(value, (list, tuple, deque, set, frozenset)):
+        kept = [plain_part(held, depth + 1) for held in value if _is_kept(held)]
+        return kept if isinstance(value, (list, tuple, deque)) else set(kept)
+    return value
+
+
+def _is_kept(value: Any) -> bool:
+    return isinstance(value, Enum) or is_data(value)
+
+
 def drawn_within(held: Any) -> Any:
     """What of a snapshot is drawn from out of sight, an iterator or a file open for reading; None where nothing is."""
     if isinstance(held, (_Held, _Attributes)):
         inner = held.values() if isinstance(held, _Attributes) else held
         return next((found for found in map(drawn_within, inner) if found is not None), None)
     if isinstance(held, IOBase):
-        return held if not held.closed and held.readable() else None
+        written = str(getattr(held, "mode", "")).startswith("a")  # a log
+        return held if not held.closed and held.readable() and not written else None
+    if type(held).__module__.startswith("unittest.mock"):  # has every method there is
+        return None
     return held if isinstance(held, Iterator) and not isinstance(held, (*_PLAIN, *_WHOLE)) else None
 
 
@@ -189,8 +211,7 @@ def slots_of(cls: type) -> tuple[str, ...]:
 
 
 def _elements(value: Any) -> list[Any]:
-    """The elements of an array: their bytes, of many a digest; of Python objects, those objects."""
+    """The bytes of the elements of an array, of a large one nothing; of Python objects, those objects."""
     if not isinstance(value, array) and value.dtype.hasobject:
         return list(value.flat)
-    data = value.tobytes()
-    return [data if len(data) <= _LONGEST else blake2b(data).digest()]
+    return [] if is_large(value) else [value.tobytes()]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from operator import is_
 from typing import Any
 
-from .snapshots import NESTING, OBJECTS, attributes_of_object, is_data, is_identical, is_plain_object
+from .snapshots import NESTING, OBJECTS, attributes_of_object, is_data, is_identical, is_large, is_plain_object
 
 _ITEMS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     list: tuple,
@@ -51,13 +52,18 @@ def _items_of(value: Any, depth: int, objects: int) -> Callable[[Any], tuple[Any
         if isinstance(value, kind):
             return items if depth < NESTING else None
     if is_data(value):
-        return _anew
+        return _shape if is_large(value) else _anew
     return _attributes if is_plain_object(value) and objects < OBJECTS else None
 
 
 def _anew(_: Any) -> tuple[Any, ...]:
     """An array, a context variable: never the same."""
     return (object(),)
+
+
+def _shape(value: Any) -> tuple[Any, ...]:
+    """What is compared of a large array."""
+    return (sys.intern(repr(getattr(value, "shape", len(value)))),)
 
 
 def _attributes(value: Any) -> tuple[Any, ...]:

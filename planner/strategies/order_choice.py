@@ -37,7 +37,7 @@ _WORTH = 0.997
 
 
 def other_orders(problem: Problem, *, seed: int = 0) -> Iterator[Orders]:
-    """Orders other than the default ones that promise lower peaks, without end or until no other is found.
+    """Orders other than the default ones that promise lower peaks, some dozen at most.
 
     First up to two pairs made for a middling budget, the most promising first; then backward orders made for plans that
     hold more or less of what is saved. None where the graph leaves no choice, or where no choice matters.
@@ -48,11 +48,23 @@ def other_orders(problem: Problem, *, seed: int = 0) -> Iterator[Orders]:
     if is_forced(default.backward, backward_before) and is_forced(default.forward, forward_before):
         return
     known = {default}
-    held = (held_order(problem, default.backward, share, seed + n) for n in range(_TRIES) for share in _SHARES)
-    for orders in chain(_middling(problem, default, seed), (Orders(default.forward, order) for order in held)):
+    for orders in chain(_middling(problem, default, seed), _held(problem, default, seed)):
         if orders not in known:
             known.add(orders)
             yield orders
+
+
+def _held(problem: Problem, default: Orders, seed: int) -> Iterator[Orders]:
+    """Backward orders made for plans that hold some share of what is saved, where one costs less than the default."""
+    shares = list(_SHARES)
+    for number in range(_TRIES):
+        for share in tuple(shares):
+            order = held_order(problem, default.backward, share, seed + number)
+            tokens = held_tokens(problem, share)
+            if cost(order, tokens) < _WORTH * cost(default.backward, tokens):
+                yield Orders(default.forward, order)
+            else:
+                shares.remove(share)
 
 
 def held_order(problem: Problem, begun: tuple[int, ...], share: float | Sequence[float], seed: int) -> tuple[int, ...]:

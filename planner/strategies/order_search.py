@@ -47,7 +47,7 @@ class Tokens:
 
     def add_again(self, steps: Sequence[int], nbytes: int) -> None:
         """``nbytes`` that are alive during each of ``steps`` alone but the first of them to run, as for a sum."""
-        for step in steps:
+        for step in dict.fromkeys(steps):
             self.touching[step].append(len(self.nbytes))
         self._append(0, False, nbytes)
 

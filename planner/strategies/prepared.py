@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from threading import Lock
 
 from ..problem import Problem
 from .chain import Chain
@@ -33,6 +33,7 @@ class Prepared:
     """Plans of the smallest peak found when the order may follow the plan; likewise."""
     _chains: dict[float, Chain] = field(default_factory=dict)
     _alternatives: list[tuple[Orders, Prepared]] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -60,13 +61,25 @@ class Prepared:
         """The problem as a chain of whole segments."""
         return Rotor(self.evaluator)
 
-    def alternatives(self, count: int) -> list[tuple[Orders, Prepared]]:
-        """The same step in the first ``count`` other orders that promise lower peaks, or in as many as there are."""
+    def alternatives(self, count: int, late: Callable[[], bool]) -> list[tuple[Orders, Prepared]]:
+        """The same step in the first ``count`` other orders that promise lower peaks, or in as many as there are.
+
+        Once ``late`` those that are there already.
+        """
         if self.problem.reorders is not None or not self.problem.backward_order:
             return []
-        for orders in islice(self._others, max(0, count - len(self._alternatives))):
-            self._alternatives.append((orders, Prepared(ordered(self.problem, orders))))
-        return self._alternatives[:count]
+        with self._lock:
+            try:
+                while len(self._alternatives) < count and not late():
+                    orders = next(self._others, None)
+                    if orders is None:
+                        break
+                    self._alternatives.append((orders, Prepared(ordered(self.problem, orders))))
+            except BaseException:  # an interrupted search proposes nothing more: begin it anew
+                self.__dict__.pop("_others", None)
+                self._alternatives.clear()
+                raise
+            return self._alternatives[:count]
 
     @cached_property
     def _others(self) -> Iterator[Orders]:

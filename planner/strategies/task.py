@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .effort import Effort
+from .improve import HOLD_OPS
 from .one_order import OneOrder, lowest_of
 from .orders import Orders, default_orders
 from .prepared import Prepared
@@ -48,7 +49,8 @@ class Task:
 
     def variants(self) -> list[tuple[Prepared, Orders | None]]:
         """The default orders, then those among the others that the effort allows whose floors are lowest."""
-        others = self.prepared.alternatives(_MANY) if self.effort.orders else []
+        count = 0 if not self.effort.orders else _MANY if self.prepared.problem.op_count <= HOLD_OPS else _FEW
+        others = self.prepared.alternatives(count, self.run(1, self.prepared).search.out_of_time)
         chosen = sorted(others, key=lambda pair: pair[1].problem.floor_of_order.nbytes)[:_FEW]
         return [(self.prepared, None), *((other, orders) for orders, other in chosen)]
 
@@ -59,7 +61,8 @@ class Task:
         """
         problem, effort = self.prepared.problem, self.effort
         compared = problem.op_count <= effort.compared or problem.floor_of_order.nbytes > budget_nbytes
-        others = self.prepared.alternatives(_MANY if compared else _FEW) if effort.orders else []
+        count = 0 if not effort.orders else _MANY if compared else _FEW
+        others = self.prepared.alternatives(count, self.run(budget_nbytes, self.prepared).search.out_of_time)
         runs = [self.run(budget_nbytes, other, orders) for orders, other in others]
         return [run for run in runs if run.prepared.problem.floor_of_order.nbytes <= budget_nbytes], compared
 
