@@ -155,7 +155,8 @@ def _finish(task: Task, run: OneOrder) -> OneOrder:
     if not _may_reorder(task, run):
         run.finish()
         return run
-    run.improve(share=_BEFORE_REORDERING)
+    share = 1.0 if task.prepared.problem.op_count <= task.effort.compared else _BEFORE_REORDERING
+    run.improve(share=share)  # all of it where the order was chosen from many already
     with run.proving() as begun:
         adapted = _reordered(task, run)
         if adapted is None:
