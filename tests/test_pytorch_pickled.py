@@ -20,7 +20,7 @@ from ogc_plan.planner.errors import AdapterError, PlanMismatchError, PlanVersion
 from torch import Tensor, nn
 
 from tests.torch_modules import WithLoss
-from tests.torch_training import bits, measured, planned, predicted
+from tests.torch_training import alternating, measured, planned, predicted
 
 X = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
 LARGE = torch.randn(96, 6, generator=torch.Generator().manual_seed(1))
@@ -109,14 +109,7 @@ def again(module: nn.Module, protocol: int | None = None) -> Any:
 
 
 def steps(module: nn.Module, batches: tuple[Tensor, ...] = (X, X, X)) -> list[bytes]:
-    """Every bit that training leaves behind."""
-    optimizer = torch.optim.AdamW(module.parameters())
-    torch.manual_seed(3)
-    for batch in batches:
-        optimizer.zero_grad()
-        module(batch).square().mean().backward()
-        optimizer.step()
-    return [bits(value) for value in module.state_dict().values()] + [bits(torch.get_rng_state())]
+    return alternating(module, batches)
 
 
 def steps_into(results: Queue[list[bytes]], module: nn.Module) -> None:

@@ -17,7 +17,7 @@ from ogc_plan.planner.solving import Solver
 from torch import Tensor, nn
 
 from models.storage_meter import StorageMeter
-from tests.torch_training import bits
+from tests.torch_training import alternating, bits
 
 SMALL, LARGE = torch.randn(64, 16), torch.randn(192, 16)
 SOFT = "70%"
@@ -32,17 +32,6 @@ def network() -> nn.Module:
 
 def planned(module: nn.Module, budget: str | int = SOFT, **options: Any) -> nn.Module:
     return within_budget(module, (SMALL,), budget=budget, device="cpu", strategy="greedy", **options)
-
-
-def alternating(module: nn.Module, batches: tuple[Tensor, ...]) -> list[bytes]:
-    """Every bit that training on ``batches`` in turn leaves behind."""
-    optimizer = torch.optim.AdamW(module.parameters())
-    torch.manual_seed(3)
-    for batch in batches:
-        optimizer.zero_grad()
-        module(batch).square().mean().backward()
-        optimizer.step()
-    return [bits(value) for value in module.state_dict().values()] + [bits(torch.get_rng_state())]
 
 
 def activation_peak(module: nn.Module, batch: Tensor) -> int:

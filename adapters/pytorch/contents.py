@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from .host_generators import is_generator, rewind, state_of
-from .snapshots import NESTING, attributes_of_object, in_context, is_plain_object, same, snapshot
+from .snapshots import NESTING, attributes_of_object, in_context, is_numpy_array, is_plain_object, same, snapshot
 
 Content = tuple[Any, Any]
 """Something that can be changed in place, and what it held."""
@@ -29,7 +28,7 @@ def contents_of(value: Any, depth: int = 0) -> Iterator[Content]:
         return
     if isinstance(value, ContextVar):
         yield from ((value, held) for held in in_context(value))
-    elif type(value) in _CONTAINERS or _is_array(value):
+    elif type(value) in _CONTAINERS or isinstance(value, array) or is_numpy_array(value):
         yield value, value[:] if isinstance(value, array) else value.copy()
     if isinstance(value, (list, tuple, deque)):
         for item in value:
@@ -51,7 +50,7 @@ def put_back(value: Any, content: Any) -> None:
     elif isinstance(value, ContextVar):
         if in_context(value) != [content]:
             value.set(content)
-    elif _is_array(value) and not isinstance(value, array):
+    elif is_numpy_array(value):
         if not same(snapshot(value), snapshot(content)):
             value[...] = content
     elif is_plain_object(value):
@@ -65,8 +64,3 @@ def put_back(value: Any, content: Any) -> None:
         else:
             value.clear()
             (value.update if isinstance(value, (dict, set)) else value.extend)(content)
-
-
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return isinstance(value, array) or (numpy is not None and isinstance(value, numpy.ndarray))

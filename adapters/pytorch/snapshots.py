@@ -96,8 +96,7 @@ def _snapshot(value: Any, states: bool, depth: int, objects: int) -> Any:
             if depth >= NESTING:
                 return value
             return _Held(_snapshot(item, states, depth + 1, objects) for item in held(value))
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.ndarray):
+    if is_numpy_array(value):
         return _Held([value.dtype.str, str(value.shape), *_elements(value)])
     if is_generator(value):
         return repr(state_of(value)) if states else value
@@ -155,9 +154,14 @@ def is_identical(value: Any) -> bool:
 
 def is_data(value: Any) -> bool:
     """Whether ``value`` can be compared with what it was: a number, text, container, array, generator or iterator."""
+    compared = isinstance(value, (*_PLAIN, *_KINDS)) or is_numpy_array(value) or is_generator(value)
+    return compared or drawn_within(value) is not None
+
+
+def is_numpy_array(value: Any) -> bool:
+    """Whether ``value`` is an array of numpy, which is not imported for that."""
     numpy = sys.modules.get("numpy")
-    arrays = () if numpy is None else (numpy.ndarray,)
-    return isinstance(value, (*_PLAIN, *_KINDS, *arrays)) or is_generator(value) or drawn_within(value) is not None
+    return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def is_large(value: Any) -> bool:

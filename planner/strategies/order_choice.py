@@ -21,7 +21,7 @@ from ..dependences import (
 )
 from ..problem import Problem
 from .order_search import Tokens, better_order, cost
-from .order_tokens import gradients_of, held_tokens
+from .order_tokens import gradients_of, held_tokens, saved_for
 from .orders import Orders, default_orders
 
 _HELD = 0.4
@@ -48,23 +48,22 @@ def other_orders(problem: Problem, *, seed: int = 0) -> Iterator[Orders]:
     if is_forced(default.backward, backward_before) and is_forced(default.forward, forward_before):
         return
     known = {default}
-    for orders in chain(_middling(problem, default, seed), _held(problem, default, seed)):
+    for orders in chain(_middling(problem, default, seed), _held(problem, default, backward_before, seed)):
         if orders not in known:
             known.add(orders)
             yield orders
 
 
-def _held(problem: Problem, default: Orders, seed: int) -> Iterator[Orders]:
+def _held(problem: Problem, default: Orders, before: Predecessors, seed: int) -> Iterator[Orders]:
     """Backward orders made for plans that hold some share of what is saved, where one costs less than the default."""
-    shares = list(_SHARES)
+    shares = {share: held_tokens(problem, share) for share in _SHARES}
     for number in range(_TRIES):
-        for share in tuple(shares):
-            order = held_order(problem, default.backward, share, seed + number)
-            tokens = held_tokens(problem, share)
-            if cost(order, tokens) < _WORTH * cost(default.backward, tokens):
+        for share, tokens in list(shares.items()):
+            order, reached = better_order(default.backward, before, tokens, seed=seed + number)
+            if reached < _WORTH * cost(default.backward, tokens):
                 yield Orders(default.forward, order)
             else:
-                shares.remove(share)
+                del shares[share]
 
 
 def held_order(problem: Problem, begun: tuple[int, ...], share: float | Sequence[float], seed: int) -> tuple[int, ...]:
@@ -125,16 +124,9 @@ def _forward_tokens(problem: Problem) -> Tokens:
 
 def _backward_tokens(problem: Problem) -> Tokens:
     """Gradients from first contribution to last use, and saved values, held or made just in time, to theirs."""
-    graph, tokens = problem.graph, gradients_of(problem)
-    readers: list[list[int]] = [[] for _ in graph.storages]
-    for index in graph.backward_order:
-        backward = graph.ops[index].backward
-        assert backward is not None
-        for storage in backward.reads:
-            readers[storage].append(index)
-    for storage, touching in enumerate(readers):
-        if storage not in problem.pinned:
-            held = int(problem.nbytes[storage] * _HELD)
-            tokens.add(held, touching, started=True)
-            tokens.add(int(problem.nbytes[storage]) - held, touching)
+    tokens = gradients_of(problem)
+    for storage, touching in enumerate(saved_for(problem)):
+        held = int(problem.nbytes[storage] * _HELD)
+        tokens.add(held, touching, started=True)
+        tokens.add(int(problem.nbytes[storage]) - held, touching)
     return tokens

@@ -19,18 +19,26 @@ def held_tokens(problem: Problem, share: float | Sequence[float]) -> Tokens:
     held = [
         int(n * part) for n, part in zip(size, [share] * len(size) if isinstance(share, float) else share, strict=True)
     ]
+    inside = {op: backward_workspace_nbytes(problem.costs[op], problem.scope) for op in problem.backward_order}
+    for storage, touching in enumerate(saved_for(problem)):
+        tokens.add(held[storage], touching, started=True)
+        for step in touching:
+            inside[step] += size[storage] - held[storage]
+    for step, nbytes in inside.items():
+        tokens.add_inside(step, nbytes)
+    return tokens
+
+
+def saved_for(problem: Problem) -> list[list[int]]:
+    """The backwards that read each storage, in backward order; none for what the caller holds."""
     readers: list[list[int]] = [[] for _ in problem.graph.storages]
     for step in problem.backward_order:
         backward = problem.graph.ops[step].backward
         assert backward is not None
-        saved = [s for s in backward.reads if s not in problem.pinned]
-        workspace = backward_workspace_nbytes(problem.costs[step], problem.scope)
-        tokens.add_inside(step, workspace + sum(size[s] - held[s] for s in saved))
-        for storage in saved:
-            readers[storage].append(step)
-    for storage, touching in enumerate(readers):
-        tokens.add(held[storage], touching, started=True)
-    return tokens
+        for storage in backward.reads:
+            if storage not in problem.pinned:
+                readers[storage].append(step)
+    return readers
 
 
 def gradients_of(problem: Problem) -> Tokens:

@@ -49,8 +49,7 @@ class Task:
 
     def variants(self) -> list[tuple[Prepared, Orders | None]]:
         """The default orders, then those among the others that the effort allows whose floors are lowest."""
-        count = 0 if not self.effort.orders else _MANY if self.prepared.problem.op_count <= HOLD_OPS else _FEW
-        others = self.prepared.alternatives(count, self.run(1, self.prepared).search.out_of_time)
+        others = self._others(_MANY if self.prepared.problem.op_count <= HOLD_OPS else _FEW)
         chosen = sorted(others, key=lambda pair: pair[1].problem.floor_of_order.nbytes)[:_FEW]
         return [(self.prepared, None), *((other, orders) for orders, other in chosen)]
 
@@ -59,12 +58,16 @@ class Task:
 
         There are few of them, and they are not compared, where that takes long and is not needed to find any plan.
         """
-        problem, effort = self.prepared.problem, self.effort
-        compared = problem.op_count <= effort.compared or problem.floor_of_order.nbytes > budget_nbytes
-        count = 0 if not effort.orders else _MANY if compared else _FEW
-        others = self.prepared.alternatives(count, self.run(budget_nbytes, self.prepared).search.out_of_time)
+        problem = self.prepared.problem
+        compared = problem.op_count <= self.effort.compared or problem.floor_of_order.nbytes > budget_nbytes
+        others = self._others(_MANY if compared else _FEW)
         runs = [self.run(budget_nbytes, other, orders) for orders, other in others]
         return [run for run in runs if run.prepared.problem.floor_of_order.nbytes <= budget_nbytes], compared
+
+    def _others(self, count: int) -> list[tuple[Orders, Prepared]]:
+        """So many other orders, or as many as there are and there is time for; none where the effort has no use."""
+        late = self.run(1, self.prepared).search.out_of_time
+        return self.prepared.alternatives(count, late) if self.effort.orders else []
 
     def lowest(self) -> tuple[list[Known], bool]:
         """Plans of the smallest peak under each variant and under an order made for the lowest of them.
