@@ -107,7 +107,7 @@ def test_gradients_as_tokens_hold_what_every_backward_of_a_unet_holds_of_them(tm
 
 def test_a_step_that_adds_twice_is_charged_once() -> None:
     tokens = Tokens([[], []])
-    tokens.add_again((0, 0, 1), 100)
+    tokens.add_again((0, 0, 1, 1), 100)
     assert tokens.alive((0, 1)) == [0, 100]
 
 
