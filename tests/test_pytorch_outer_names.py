@@ -272,6 +272,29 @@ def test_caches_of_objects_and_what_the_interpreter_runs_are_no_effects(
         gc.callbacks.remove(callback)
 
 
+class Collected:
+    """A callback of the garbage collector that is an object."""
+
+    def __call__(self, phase: str, _: Any) -> None:
+        CALLS.append(phase)
+
+
+def much_garbage(_: Any, x: Tensor) -> Tensor:
+    kept = [[number] for number in range(5_000)]
+    return x * len(kept)
+
+
+def test_a_callback_of_the_collector_that_is_an_object_is_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "callbacks", gc.callbacks)
+    callback = Collected()
+    gc.callbacks.append(callback)
+    try:
+        module = Through(much_garbage)
+        assert train(planned(module, X), X) == train(module, X)
+    finally:
+        gc.callbacks.remove(callback)
+
+
 def test_a_registry_may_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = planned(Through(lambda _, x: x * REGISTRY["scale"]), X)
     monkeypatch.setitem(REGISTRY, "other", Through)

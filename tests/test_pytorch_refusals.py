@@ -121,6 +121,25 @@ def test_a_lazy_module_is_planned_after_one_forward(lazy: str) -> None:
     assert train(planned(module, X), X, loss=loss) == train(module, X, loss=loss)
 
 
+class Slotted(nn.Module):
+    """A linear layer whose result is scaled by what is kept in a slot."""
+
+    __slots__ = ("scale",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.scale = nn.Linear(6, 6), 2.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) * self.scale
+
+
+@pytest.mark.parametrize("module", [Slotted(), nn.Sequential(Slotted())], ids=["the module", "a submodule"])
+def test_a_module_with_slots_is_refused(module: nn.Module) -> None:
+    with pytest.raises(UnsupportedModuleError, match=r"keeps 'scale' in a slot.*leave __slots__ out of Slotted"):
+        planned(module, X)
+
+
 class Embedded(nn.Module):
     """An embedding and a linear layer."""
 

@@ -23,6 +23,7 @@ from .read_attributes import Read, recorded_reads, refuse_drawn
 from .refusals import refuse_calls, refuse_counts, refuse_lazy, refuse_trace_error
 from .scopes import recorded_scopes
 from .side_effects import watched
+from .snapshots import slots_of
 from .stationary import stationary_nbytes
 from .tensor_attributes import as_buffers, attributes_of
 from .tied import merge_tied, under_one_name
@@ -249,6 +250,12 @@ def _refuse_submodule(path: str, child: nn.Module) -> None:
         raise UnsupportedModuleError(
             f"{where} has a forward of its own instance, which a plan would pass by",
             remedy="define forward in the class, or bind before torch.compile and patches",
+        )
+    slots = slots_of(type(child))
+    if slots:
+        raise UnsupportedModuleError(
+            f"{where} keeps {slots[0]!r} in a slot, where a change would not be seen",
+            remedy=f"leave __slots__ out of {type(child).__name__}",
         )
     hooks = [hook for name in HOOKS for hook in child.__dict__[name].values()]
     # A norm of torch.nn.utils is traced as ops where it sits inside; the module's own hooks run around the step.

@@ -22,7 +22,6 @@ import torch
 from torch import nn
 
 from .contents import Content, contents_of, put_back
-from .side_effects import INSTEAD
 from .snapshots import drawn_within, is_data, is_plain_object, plain_part, same, slots_of, snapshot
 from .unmoved import Unmoved
 from .unsupported import UnsupportedModuleError
@@ -31,6 +30,9 @@ LARGEST = 1024
 """Items of a container that are compared; of a larger one the number of items is."""
 _UNSEEN = frozenset(
     {*sys.stdlib_module_names, "torch", "ogc_plan", "numpy", "sympy", "mpmath", "triton", "functorch", "torchgen"}
+)
+_OUTSIDE = (
+    "count and log outside of the forward, or return it as an output; if it is a cache, run one forward before planning"
 )
 _MISSING = object()
 
@@ -155,7 +157,7 @@ class OuterNames:
         for place in moved:
             raise UnsupportedModuleError(
                 f"the forward of {type(module).__name__} changes {place.told}, which a planned step would not",
-                remedy=INSTEAD,
+                remedy=_OUTSIDE,
             )
 
     def around(self, forward: Callable[..., Any]) -> Callable[..., Any]:
