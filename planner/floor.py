@@ -49,7 +49,7 @@ def floor_of(graph: TrainingGraph, needs: StepNeeds) -> Floor:
     """The most that any step of ``graph`` holds."""
     size = [storage.nbytes for storage in graph.storages]
     pinned = set(graph.outputs)
-    lasting = _lasting(graph)
+    lasting = lasting_of(graph)
     most, step, binding = needs.start_nbytes + sum(size[s] for s in pinned), "the start of the backward", pinned
     for index, op in enumerate(graph.ops):
         held = set(op.reads) | set(op.writes) | {s for s, (made, _) in lasting.items() if made <= index}
@@ -67,8 +67,8 @@ def floor_of(graph: TrainingGraph, needs: StepNeeds) -> Floor:
     return Floor(most, step, tuple(graph.storages[s].name for s in largest))
 
 
-def _lasting(graph: TrainingGraph) -> dict[int, tuple[int, int]]:
-    """What cannot be made again -> the op that makes it and the backwards that read it, as a bitmask.
+def lasting_of(graph: TrainingGraph) -> dict[int, tuple[int, int]]:
+    """Storages that cannot be made again -> the op that makes it and the backwards that read it, as a bitmask.
 
     Every op that stands after its maker in the default order follows it in every legal order.
     """

@@ -186,27 +186,29 @@ class GradientLives:
         """Gradient bytes and workspace that the backward of an op surely holds at one of its moments."""
         backward = self.graph.ops[index].backward
         assert backward is not None
-        fresh = 0
-        turns: list[tuple[int, int]] = []  # (gradient, block shared or -1) of each contribution, in turn
-        seen: dict[int, int] = {}
-        for edge in backward.gives:
-            life = self.lives[edge.gradient]
-            seen[edge.gradient] = seen.get(edge.gradient, 0) + 1
-            nth, source = 0, -1
-            for maker, shared in life.makers:
-                nth += maker == index
-                if maker == index and nth == seen[edge.gradient]:
-                    source = shared
-                    break
-            turns.append((edge.gradient, source))
-            if source < 0:
-                fresh += self._partial(edge.gradient)
-        peak = self.held_nbytes[index] + fresh + workspace_nbytes
+        turns = self._turns(index)
+        peak = self.held_nbytes[index] + self.fresh_nbytes(index) + workspace_nbytes
         for place in range(len(turns)):
             peak = max(peak, self._turn(index, turns, place))
         for number in range(len(backward.sums)):
             peak = max(peak, self._sum(index, turns, number))
         return peak
+
+    def fresh_nbytes(self, index: int) -> int:
+        """What the backward of an op allocates for its contributions."""
+        return sum(self._partial(gradient) for gradient, source in self._turns(index) if source < 0)
+
+    def _turns(self, index: int) -> list[tuple[int, int]]:
+        """(gradient, block shared or -1) of each contribution, in turn."""
+        backward = self.graph.ops[index].backward
+        assert backward is not None
+        turns: list[tuple[int, int]] = []
+        seen: dict[int, int] = {}
+        for edge in backward.gives:
+            seen[edge.gradient] = seen.get(edge.gradient, 0) + 1
+            shared = [source for maker, source in self.lives[edge.gradient].makers if maker == index]
+            turns.append((edge.gradient, shared[seen[edge.gradient] - 1]))
+        return turns
 
     def _partial(self, gradient: int) -> int:
         """What a contribution to a gradient counts where it allocates."""

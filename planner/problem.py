@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .dependences import backward_predecessors, is_forced, is_legal
 from .floor import Floor, StepNeeds, floor_of
 from .gradient_lives import GradientLives
+from .order_floor import floor_of_orders
 from .training import OpCost, TrainingGraph
 
 Ints = NDArray[np.int64]
@@ -95,12 +96,15 @@ class Problem:
         if is_forced(order, backward_predecessors(self.graph)):
             return self.floor_of_order
         lives = GradientLives(self.graph, parameters=self.scope is Scope.TOTAL)
-        backward = [0] * self.op_count
+        workspace = [backward_workspace_nbytes(cost, self.scope) for cost in self.costs]
+        least = [0] * self.op_count
         for index in order:
-            workspace = backward_workspace_nbytes(self.costs[index], self.scope)
-            backward[index] = self.base_nbytes + lives.peak_nbytes(index, workspace)
+            least[index] = lives.peak_nbytes(index, workspace[index])
         ahead = [lives.after[index] | 1 << index for index in range(self.op_count)]
-        return self._floor(backward, ahead)
+        floor = self._floor([self.base_nbytes + nbytes for nbytes in least], ahead)
+        if floor.nbytes >= self.floor_of_order.nbytes:
+            return floor
+        return floor_of_orders(lives, floor, self.base_nbytes, workspace, least)
 
     @cached_property
     def floor_of_order(self) -> Floor:

@@ -29,6 +29,8 @@ LEVELS: tuple[tuple[frozenset[str], ...], ...] = tuple(
         ),
         ("dependences",),
         ("gradient_lives", "floor"),
+        ("gradient_sets",),
+        ("order_floor",),
         ("problem",),
         ("solution",),
         ("schedule",),

@@ -42,12 +42,13 @@ def planned(
     scope: Scope | None = None,
     grad_accumulation: bool = False,
 ) -> nn.Module:
-    """``within_budget`` without the measurement of workspace, which these tests do not look at."""
+    """``within_budget`` without measured workspace and with little effort: these tests look at neither."""
     step = TracedStep(capture(module, args, kwargs))
     annotated = annotate(step, measure=False)
     annotation = annotated.annotation
     model = from_annotation(annotation, name="module", device="cpu", grad_accumulation=grad_accumulation)
-    made = pipeline.plan(model, budget, scope=scope, strategy=strategy)
+    effort = "fast" if strategy == "optimal" else "default"
+    made = pipeline.plan(model, budget, scope=scope, strategy=strategy, effort=effort)
     return bound(module, Executor(module, step, made, annotated.visible))
 
 

@@ -1,0 +1,171 @@
+"""The floor of all backward orders is the least of theirs, or below, and found without looking at each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from ogc_plan.planner.dependences import backward_predecessors, is_legal
+from ogc_plan.planner.gradient_lives import GradientLives
+from ogc_plan.planner.graph import Storage
+from ogc_plan.planner.order_floor import LeastHeld, OrderFloor
+from ogc_plan.planner.problem import Problem, Scope, backward_workspace_nbytes, build_problem
+from ogc_plan.planner.training import (
+    BackwardOp,
+    Gradient,
+    GradientEdge,
+    GradientSum,
+    OpCost,
+    Stationary,
+    TrainingGraph,
+    TrainingOp,
+)
+
+from tests.test_orders import branching_problem
+
+COUNT = 300
+
+
+def every_order(problem: Problem) -> Iterator[tuple[int, ...]]:
+    """All legal backward orders, of a small graph."""
+    members = problem.graph.backward_order
+    before = [set(found) for found in backward_predecessors(problem.graph)]
+
+    def onwards(done: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(done) == len(members):
+            yield done
+        for index in members:
+            if index not in done and before[index] <= set(done):
+                yield from onwards((*done, index))
+
+    return onwards(())
+
+
+def floor_under(problem: Problem, order: tuple[int, ...]) -> int:
+    fixed = build_problem(
+        problem.graph,
+        problem.costs,
+        problem.scope,
+        keep=problem.keep,
+        recompute=problem.recompute,
+        backward_order=order,
+    )
+    return fixed.floor_of_order.nbytes
+
+
+def search(problem: Problem) -> OrderFloor:
+    lives = GradientLives(problem.graph, parameters=problem.scope is Scope.TOTAL)
+    workspace = [backward_workspace_nbytes(cost, problem.scope) for cost in problem.costs]
+    nothing = [0] * problem.op_count
+    return OrderFloor(lives, problem.base_nbytes, workspace, nothing)
+
+
+def found(problem: Problem, most_sets: int = 100_000) -> LeastHeld:
+    return search(problem).search(0, most_sets)
+
+
+def problems(count: int = COUNT) -> list[tuple[int, Problem]]:
+    return [(seed, branching_problem(seed, 4, 8)[1]) for seed in range(63_000, 63_000 + count)]
+
+
+def test_no_backward_order_has_a_lower_one() -> None:
+    above = [
+        seed
+        for seed, problem in problems()
+        if min(floor_under(problem, order) for order in every_order(problem)) < problem.floor.nbytes
+    ]
+    assert above == []
+
+
+@pytest.mark.parametrize("seed", [63_718, 64_546, 66_932])
+def test_sums_of_what_is_all_another_gradients_memory_are_not_counted_on(seed: int) -> None:
+    _, problem = branching_problem(seed, 4, 9)
+    assert problem.floor.nbytes <= min(floor_under(problem, order) for order in every_order(problem))
+
+
+@pytest.mark.parametrize("seed", [63_505, 64_417, 64_447])
+def test_what_a_backward_ends_is_not_counted_after_it(seed: int) -> None:
+    _, problem = branching_problem(seed, 4, 9)
+    assert problem.floor.nbytes <= min(floor_under(problem, order) for order in every_order(problem))
+
+
+def test_it_is_the_floor_of_some_order_nearly_always() -> None:
+    least = [min(floor_under(problem, order) for order in every_order(problem)) for _, problem in problems()]
+    reached = [problem.floor.nbytes == nbytes for (_, problem), nbytes in zip(problems(), least, strict=True)]
+    assert sum(reached) >= 0.9 * COUNT
+
+
+def test_it_is_above_what_the_dependences_alone_force() -> None:
+    lifted = [problem for _, problem in problems(200) if "in the backward order" in problem.floor.step]
+    assert len(lifted) > 10
+
+
+def test_the_order_that_it_finds_is_a_legal_one() -> None:
+    illegal = [
+        seed
+        for seed, problem in problems()
+        if not is_legal(found(problem).order, backward_predecessors(problem.graph), problem.graph.backward_order)
+    ]
+    assert illegal == []
+
+
+def test_running_some_backwards_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = [found(problem).nbytes for _, problem in problems()]
+    monkeypatch.setattr(OrderFloor, "_run_at_once", lambda self, at, nbytes: at)
+    assert [found(problem).nbytes for _, problem in problems()] == quick
+
+
+def test_a_search_that_is_cut_short_proves_no_more_than_a_whole_one() -> None:
+    pairs = [(found(problem, most).nbytes, found(problem).nbytes) for _, problem in problems() for most in (1, 3, 10)]
+    assert all(short <= whole for short, whole in pairs)
+
+
+def test_what_each_backward_is_known_to_hold_raises_it() -> None:
+    _, problem = branching_problem(63_000, 4, 8)
+    assert search(problem).search(10**9).nbytes == 10**9
+
+
+def of_gradients(sizes: list[tuple[int, bool]], backward: dict[int, BackwardOp]) -> Problem:
+    """Ops that hold nothing but the gradients named by ``backward``: (bytes, whether of a parameter) of each."""
+    storages = tuple(Storage(f"t{op}", 0) for op in backward)
+    ops = tuple(
+        TrainingOp(f"op{op}", "Op", tuple(range(op)), (op,), backward[op], forward=op) for op in sorted(backward)
+    )
+    gradients = tuple(
+        Gradient(f"g{number}", nbytes, parameter=parameter) for number, (nbytes, parameter) in enumerate(sizes)
+    )
+    graph = TrainingGraph(ops, storages, gradients, (), (), Stationary(), tuple((f"t{op}",) for op in range(len(ops))))
+    graph.validate()
+    return build_problem(graph, (OpCost(1),) * len(ops), Scope.ACTIVATIONS)
+
+
+def test_a_sum_that_a_backward_spells_out_is_not_there_when_another_is_made() -> None:
+    problem = of_gradients(
+        [(10, False)] * 4,
+        {
+            0: BackwardOp((), (0, 3, 1, 2), ()),
+            1: BackwardOp((), (), (GradientEdge(0), GradientEdge(2)), (GradientSum(3, (1, 2)),)),
+            2: BackwardOp((), (), (GradientEdge(0), GradientEdge(1))),
+        },
+    )
+    assert found(problem).nbytes <= problem.floor_of_order.nbytes == 50
+
+
+def test_what_shares_the_memory_of_a_gradient_that_is_not_counted_is_not_counted() -> None:
+    problem = of_gradients(
+        [(10, True), (10, False)],
+        {0: BackwardOp((), (0,), (GradientEdge(1, 0),)), 1: BackwardOp((), (), (GradientEdge(0),))},
+    )
+    assert found(problem).nbytes == problem.floor_of_order.nbytes == 0
+
+
+def test_a_gradient_of_a_parameter_counts_until_it_is_added_up() -> None:
+    problem = of_gradients(
+        [(10, True), (1, False), (100, False)],
+        {
+            0: BackwardOp((), (2,), (GradientEdge(0),)),
+            1: BackwardOp((), (1,), (GradientEdge(2),)),
+            2: BackwardOp((), (), (GradientEdge(0), GradientEdge(1))),
+        },
+    )
+    assert found(problem).nbytes == problem.floor_of_order.nbytes == 120
