@@ -143,16 +143,20 @@ class OrderFloor:
 
 def floor_of_orders(
     lives: GradientLives, known: Floor, base_nbytes: int, workspace: Sequence[int], least: Sequence[int]
-) -> Floor:
-    """The ``known`` floor of every order, or a higher one; the rest as for `OrderFloor`."""
+) -> tuple[Floor, tuple[int, ...] | None]:
+    """The ``known`` floor of every order, or a higher one, and where it is known an order that has it.
+
+    The rest as for `OrderFloor`.
+    """
     graph, found = lives.graph, OrderFloor(lives, base_nbytes, workspace, least).search(known.nbytes)
+    order = found.order if found.complete else None
     if found.binding < 0:
-        return known
+        return known, order
     op = graph.ops[found.binding]
     assert op.backward is not None
     held = sorted({*op.backward.reads, *graph.outputs}, key=lambda s: (-graph.storages[s].nbytes, s))
     step = f"the backward of {op.op_type} {op.name!r}, in the backward order that needs the least"
-    return Floor(found.nbytes, step, tuple(graph.storages[s].name for s in held))
+    return Floor(found.nbytes, step, tuple(graph.storages[s].name for s in held)), order
 
 
 def _bits(mask: int) -> Iterator[int]:

@@ -87,24 +87,50 @@ class Problem:
         """Bytes of the pinned storages; all alive when the backward starts."""
         return sum(self.graph.storages[s].nbytes for s in self.pinned)
 
-    @cached_property
+    @property
     def floor(self) -> Floor:
         """A proven lower bound on the peak of every plan, in any legal orders (see dependences.py)."""
+        return self._least_floor[0] if self.reorders is None else self.reorders.floor
+
+    @property
+    def least_order(self) -> tuple[int, ...] | None:
+        """A backward order no other one has a lower floor than; None where the search for it was cut short."""
+        return self._least_floor[1] if self.reorders is None else None
+
+    @cached_property
+    def forced_floor(self) -> Floor:
+        """The most that a step must hold for what the dependences say of it alone; no higher than the floor."""
         if self.reorders is not None:
-            return self.reorders.floor
+            return self.reorders.forced_floor
+        ahead = [self._lives.after[index] | 1 << index for index in range(self.op_count)]
+        return self._floor([self.base_nbytes + nbytes for nbytes in self._least_gradients], ahead)
+
+    @cached_property
+    def _least_floor(self) -> tuple[Floor, tuple[int, ...] | None]:
+        """The floor of all backward orders, and one that has it."""
         order = self.graph.backward_order
         if is_forced(order, backward_predecessors(self.graph)):
-            return self.floor_of_order
-        lives = GradientLives(self.graph, parameters=self.scope is Scope.TOTAL)
-        workspace = [backward_workspace_nbytes(cost, self.scope) for cost in self.costs]
-        least = [0] * self.op_count
-        for index in order:
-            least[index] = lives.peak_nbytes(index, workspace[index])
-        ahead = [lives.after[index] | 1 << index for index in range(self.op_count)]
-        floor = self._floor([self.base_nbytes + nbytes for nbytes in least], ahead)
+            return self.floor_of_order, order
+        floor = self.forced_floor
         if floor.nbytes >= self.floor_of_order.nbytes:
-            return floor
-        return floor_of_orders(lives, floor, self.base_nbytes, workspace, least)
+            return floor, order
+        return floor_of_orders(self._lives, floor, self.base_nbytes, self._workspace, self._least_gradients)
+
+    @cached_property
+    def _lives(self) -> GradientLives:
+        return GradientLives(self.graph, parameters=self.scope is Scope.TOTAL)
+
+    @cached_property
+    def _workspace(self) -> list[int]:
+        return [backward_workspace_nbytes(cost, self.scope) for cost in self.costs]
+
+    @cached_property
+    def _least_gradients(self) -> list[int]:
+        """Gradient bytes and workspace that each backward holds at least, under any order."""
+        least = [0] * self.op_count
+        for index in self.graph.backward_order:
+            least[index] = self._lives.peak_nbytes(index, self._workspace[index])
+        return least
 
     @cached_property
     def floor_of_order(self) -> Floor:

@@ -30,7 +30,6 @@ from ogc_plan.planner.strategies.orders import Orders, default_orders, ordered, 
 from ogc_plan.planner.strategies.prepared import Prepared
 from torch import Tensor, nn
 
-from models.light import light_path
 from models.plan_graphs import SOURCES
 from tests.builders import chain, diamond
 from tests.layered_graphs import layered_graph
@@ -220,10 +219,17 @@ def test_a_module_trained_in_other_orders_computes_the_same_bits_in_the_bytes_pr
     assert (train(trained, args, steps=2), measured(trained, args)) == (plain, predicted(trained))
 
 
-def test_a_plan_that_states_the_floor_of_the_default_order_is_still_verified() -> None:
-    model = load_model(light_path("resnet50"), batch=8)
+@pytest.mark.parametrize("floor_of", ["floor_of_order", "forced_floor"])
+def test_a_plan_that_states_a_floor_of_earlier_versions_is_still_verified(floor_of: str, tmp_path: Path) -> None:
+    model = load_model(str(SOURCES["unet"].file(tmp_path)))
     made = pipeline.plan(model, "60%", effort="fast")
-    floor = model.problem(Scope.ACTIVATIONS).floor_of_order.nbytes
-    assert floor > made.peak.floor_activation_nbytes
+    floor = getattr(model.problem(Scope.ACTIVATIONS), floor_of).nbytes
+    assert floor != made.peak.floor_activation_nbytes
     peaks = replace(made.peak, floor_activation_nbytes=floor)
     assert pipeline.check(model.training, model.costs, replace(made, peak=peaks)) == made.timeline
+
+
+def test_the_floor_of_a_u_net_is_a_peak_that_a_plan_reaches(tmp_path: Path) -> None:
+    model = load_model(str(SOURCES["unet"].file(tmp_path)))
+    made = pipeline.plan(model, "min", scope="activations")
+    assert made.peak.activation_nbytes == made.peak.floor_activation_nbytes

@@ -32,7 +32,7 @@ def lower_peak(search: Search, prepared: Prepared) -> None:
     others.offer()
     for sequence, _ in smallest:
         search.offer_sequence(sequence)
-    floor = search.problem.floor_nbytes
+    floor = search.problem.floor_of_order.nbytes
     assert search.lowest is not None
     reach = search.lowest.found.peak_nbytes
     if prepared.relaxed is not None and search.problem.backward_order:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
 
@@ -12,7 +12,7 @@ from .chain import Chain
 from .evaluate import Evaluator
 from .min_cut import MinCut
 from .order_choice import other_orders
-from .orders import Orders, ordered
+from .orders import Orders, default_orders, ordered
 from .reorder import Reordered
 from .rotor import Rotor
 from .search import Candidate
@@ -80,6 +80,15 @@ class Prepared:
                 self._alternatives.clear()
                 raise
             return self._alternatives[:count]
+
+    @cached_property
+    def least(self) -> tuple[Orders, Prepared] | None:
+        """The same step in a backward order whose floor is the least there is; None where that is not known."""
+        order = self.problem.least_order
+        if order is None or order == self.problem.backward_order:
+            return None
+        orders = replace(default_orders(self.problem), backward=order)
+        return orders, Prepared(ordered(self.problem, orders))
 
     @cached_property
     def _others(self) -> Iterator[Orders]:

@@ -50,6 +50,8 @@ class Task:
     def variants(self) -> list[tuple[Prepared, Orders | None]]:
         """The default orders, then those among the others that the effort allows whose floors are lowest."""
         others = self._others(_MANY if self.prepared.problem.op_count <= HOLD_OPS else _FEW)
+        least = self.prepared.least if self.effort.orders else None
+        others += [] if least is None else [least]
         chosen = sorted(others, key=lambda pair: pair[1].problem.floor_of_order.nbytes)[:_FEW]
         return [(self.prepared, None), *((other, orders) for orders, other in chosen)]
 
@@ -79,15 +81,18 @@ class Task:
         for prepared, orders in self.variants():
             if stopped and found:
                 break
+            if found and prepared.problem.floor_of_order.nbytes > min(known.peak_nbytes for known in found):
+                continue
             candidates, cut_short = lowest_of(
                 prepared, self.run(max(1, prepared.problem.floor_nbytes), prepared).search
             )
             found.append(Known(prepared, orders, candidates))
             stopped |= cut_short
         rounds = rounds_of(self.prepared.problem, self.effort.reorderings)
-        if rounds and not stopped:
+        smallest = min(known.peak_nbytes for known in found)
+        if rounds and not stopped and smallest > self.prepared.problem.floor_nbytes:
             other, stopped = self._lower(min(found, key=lambda known: known.peak_nbytes), rounds)
-            if other.peak_nbytes < min(known.peak_nbytes for known in found):
+            if other.peak_nbytes < smallest:
                 found.append(other)
         return found, stopped
 
