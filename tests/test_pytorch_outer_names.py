@@ -272,6 +272,34 @@ def test_caches_of_objects_and_what_the_interpreter_runs_are_no_effects(
         gc.callbacks.remove(callback)
 
 
+def remembering(x: Tensor, seen: list[int] = [], *, scales: dict[str, float] = {"x": 2.0}) -> Tensor:  # noqa: B006
+    seen.append(1)
+    return x * scales["x"]
+
+
+def scaled_by_default(x: Tensor, *, scales: dict[str, float] = {"x": 2.0}) -> Tensor:  # noqa: B006
+    return x * scales["x"]
+
+
+def test_a_default_that_the_forward_changes_is_refused() -> None:
+    with pytest.raises(UnsupportedModuleError, match=r"changes the default of 'seen' in remembering .* outside"):
+        planned(Through(lambda _, x: remembering(x)), X)
+
+
+def test_a_default_that_the_forward_changes_is_put_back() -> None:
+    with pytest.raises(UnsupportedModuleError):
+        planned(Through(lambda _, x: remembering(x)), X)
+    assert remembering.__defaults__ == ([],)
+
+
+def test_a_default_may_not_change_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = planned(Through(lambda _, x: scaled_by_default(x)), X)
+    assert scaled_by_default.__kwdefaults__ is not None
+    monkeypatch.setitem(scaled_by_default.__kwdefaults__["scales"], "x", 3.0)
+    with pytest.raises(InputMismatchError, match="the default of 'scales' in scaled_by_default"):
+        trained(*X)
+
+
 class Collected:
     """A callback of the garbage collector that is an object."""
 

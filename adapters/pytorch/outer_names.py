@@ -13,103 +13,23 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from types import CellType, CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 
-from .contents import Content, contents_of, put_back
-from .snapshots import drawn_within, is_data, is_plain_object, plain_part, same, slots_of, snapshot
+from .contents import contents_of
+from .outer_places import MISSING, UNSEEN, Count, Place, Variable, held_of, home_of, may_hold, unmoved_of
+from .snapshots import drawn_within, is_data, same
 from .unmoved import Unmoved
 from .unsupported import UnsupportedModuleError
 
-LARGEST = 1024
-"""Items of a container that are compared; of a larger one the number of items is."""
-_UNSEEN = frozenset(
-    {*sys.stdlib_module_names, "torch", "ogc_plan", "numpy", "sympy", "mpmath", "triton", "functorch", "torchgen"}
-)
 _OUTSIDE = (
     "count and log outside of the forward, or return it as an output; if it is a cache, run one forward before planning"
 )
-_MISSING = object()
-
-
-class _Variable:
-    """A closure's variable, read like an entry of a dictionary."""
-
-    def __init__(self, cell: CellType) -> None:
-        self._cell = cell
-
-    def get(self, _: str, missing: Any) -> Any:
-        """What the variable is."""
-        try:
-            return self._cell.cell_contents
-        except ValueError:  # empty
-            return missing
-
-
-class _Inherited:
-    """An attribute of an object or class, found where Python finds it, read like an entry of a dictionary."""
-
-    def __init__(self, homes: list[Any]) -> None:
-        self._homes = homes
-
-    def get(self, key: str, missing: Any) -> Any:
-        """What the attribute is."""
-        for home in self._homes:
-            if key in home:
-                return home[key]
-        return missing
-
-
-class _Slot:
-    """An attribute in a slot, read like an entry of a dictionary."""
-
-    def __init__(self, owner: Any) -> None:
-        self._owner = owner
-
-    def get(self, key: str, missing: Any) -> Any:
-        """What the attribute is."""
-        return getattr(self._owner, key, missing)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """One name: what it is read from (``home.get(key)``), what it is called, and what it was.
-
-    ``held`` is its snapshot, ``states`` the one with states of random generators; ``put`` and ``contents`` put it back.
-    """
-
-    home: Any
-    key: str
-    told: str
-    value: Any
-    held: Any
-    states: Any
-    put: Callable[[Any], Any]
-    contents: tuple[Content, ...]
-
-    def moved(self) -> bool:
-        """Whether it was changed; a name that is filled with what is no data is a cache."""
-        now = self.home.get(self.key, _MISSING)
-        if (self.value is None or self.value is _MISSING) and now is not _MISSING and not is_data(now):
-            return False
-        return not same(_held(now, states=True), self.states)
-
-    def stays(self) -> bool:
-        """Whether the name stands for what it did."""
-        return self.home.get(self.key, _MISSING) is self.value
-
-    def restore(self) -> None:
-        for container, content in self.contents:
-            put_back(container, content)
-        if self.value is not _MISSING:
-            self.put(self.value)
-        elif isinstance(self.home, dict):
-            self.home.pop(self.key, None)
+_CONTAINERS = (list, dict, set, deque, bytearray)
 
 
 class OuterNames:
@@ -118,17 +38,18 @@ class OuterNames:
     def __init__(self) -> None:
         self._codes: dict[int, CodeType] = {}
         self._closures: dict[int, list[FunctionType]] = {}  # by code: functions with closures that were there before
-        self._places: dict[tuple[int, str], _Place] = {}
+        self._defaults: dict[int, list[FunctionType]] = {}  # and those with arguments that are containers by default
+        self._places: dict[tuple[int, str], Place] = {}
         self._kept: list[Any] = []  # so that no number of an object is used twice
-        self._watched: list[tuple[Any, str, str, Any, Any, Unmoved | _Count]] = []
+        self._watched: list[tuple[Any, str, str, Any, Any, Unmoved | Count]] = []
         self._ran = False
         self._gradients = False
 
     def changed(self) -> str | None:
         """What has changed since, in words; None where nothing has."""
         for home, key, told, before, held, unmoved in self._watched:
-            value = home.get(key, _MISSING)
-            if not (value is before and unmoved) and not same(_held(value), held):
+            value = home.get(key, MISSING)
+            if not (value is before and unmoved) and not same(held_of(value), held):
                 return told
         return None
 
@@ -138,6 +59,8 @@ class OuterNames:
         for found in gc.get_objects():
             if type(found) is FunctionType and found.__closure__:
                 self._closures.setdefault(id(found.__code__), []).append(found)
+            if type(found) is FunctionType and _may_fill_defaults(found):
+                self._defaults.setdefault(id(found.__code__), []).append(found)
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # callbacks of the collector are not the forward's
         try:
@@ -150,9 +73,11 @@ class OuterNames:
             for place in moved:
                 place.restore()
             self._watched = [
-                (p.home, p.key, p.told, p.value, p.held, _unmoved(p.value)) for p in self._places.values() if p.stays()
+                (p.home, p.key, p.told, p.value, p.held, unmoved_of(p.value))
+                for p in self._places.values()
+                if p.stays()
             ]
-            for known in (self._codes, self._closures, self._places, self._kept):
+            for known in (self._codes, self._closures, self._defaults, self._places, self._kept):
                 known.clear()
         for place in moved:
             raise UnsupportedModuleError(
@@ -185,7 +110,7 @@ class OuterNames:
         def called(frame: FrameType, event: str, arg: Any) -> Any:
             code = frame.f_code
             if id(code) not in self._codes:
-                seen = frame.f_globals.get("__name__", "").partition(".")[0] not in _UNSEEN
+                seen = frame.f_globals.get("__name__", "").partition(".")[0] not in UNSEEN
                 if not (seen and _is_cleaning_up(frame)):
                     self._codes[id(code)] = code
                 if seen and id(code) in self._codes:
@@ -194,7 +119,7 @@ class OuterNames:
                         caller is not None and caller.f_code.co_filename == torch.autograd.function.__file__
                     )
                     self._note(frame)
-            elif id(code) in self._closures and frame.f_globals.get("__name__", "").partition(".")[0] not in _UNSEEN:
+            elif id(code) in self._closures and frame.f_globals.get("__name__", "").partition(".")[0] not in UNSEEN:
                 self._closed_over(frame)
             if before is None:
                 return None
@@ -210,22 +135,29 @@ class OuterNames:
         where, names = frame.f_globals.get("__name__", "?"), frame.f_globals
         steps = [step for step in dis.get_instructions(frame.f_code) if step.opname not in ("COPY", "DUP_TOP")]
         closed_over = self._closed_over(frame)
+        for function in self._defaults.get(id(frame.f_code), ()):
+            defaults = _defaults_of(function)
+            for name, value in defaults.items():
+                if not isinstance(value, _CONTAINERS):
+                    continue
+                told = f"the default of {name!r} in {function.__qualname__} of {where}"
+                self._add(defaults, name, told, partial(defaults.__setitem__, name), function)
         for number, step in enumerate(steps):
             name = step.argval
             if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"):
-                value = names.get(name, _MISSING)
-                if value is not _MISSING or step.opname == "STORE_GLOBAL":
+                value = names.get(name, MISSING)
+                if value is not MISSING or step.opname == "STORE_GLOBAL":
                     self._add(names, name, f"global {name!r} of {where}", partial(names.__setitem__, name))
             elif step.opname == "LOAD_DEREF" and name in closed_over:
                 value = closed_over[name]
             else:
                 continue
             for after in steps[number + 1 :]:
-                if after.opname not in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR") or not _may_hold(value):
+                if after.opname not in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR") or not may_hold(value):
                     break
                 name, key = f"{name}.{after.argval}", after.argval
                 self._kept.append(value)
-                home, put = _home_of(value, key)
+                home, put = home_of(value, key)
                 self._add(home, key, f"{name!r} of {where}", put, value)
                 value = home.get(key, None)
 
@@ -235,8 +167,8 @@ class OuterNames:
         found = {name: own[name] for name in code.co_freevars if name in own}
         for function in self._closures.get(id(code), ()):
             cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-            homes = {name: _Variable(cells[name]) for name in found}
-            if all(homes[name].get(name, _MISSING) is value for name, value in found.items()):
+            homes = {name: Variable(cells[name]) for name in found}
+            if all(homes[name].get(name, MISSING) is value for name, value in found.items()):
                 where = f"{function.__qualname__} of {frame.f_globals.get('__name__', '?')}"
                 for name, cell in cells.items():
                     put = partial(setattr, cell, "cell_contents")
@@ -246,10 +178,10 @@ class OuterNames:
 
     def _add(self, home: Any, key: str, told: str, put: Callable[[Any], Any], owner: Any = None) -> None:
         number = id(home if owner is None else owner), key
-        value = home.get(key, _MISSING)
-        if number in self._places or not (value is _MISSING or is_data(value)):
+        value = home.get(key, MISSING)
+        if number in self._places or not (value is MISSING or is_data(value)):
             return
-        held = _held(value)
+        held = held_of(value)
         drawn = drawn_within(held)
         if drawn is not None:
             raise UnsupportedModuleError(
@@ -259,7 +191,20 @@ class OuterNames:
             )
         self._kept.append(owner)
         contents = tuple(contents_of(value))
-        self._places[number] = _Place(home, key, told, value, held, _held(value, states=True), put, contents)
+        self._places[number] = Place(home, key, told, value, held, held_of(value, states=True), put, contents)
+
+
+def _defaults_of(function: FunctionType) -> dict[str, Any]:
+    """What the arguments of a function are where a call leaves them out."""
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    last_first = zip(reversed(names), reversed(function.__defaults__ or ()), strict=False)
+    return {**dict(last_first), **(function.__kwdefaults__ or {})}
+
+
+def _may_fill_defaults(function: FunctionType) -> bool:
+    """Whether an argument is a container where a call leaves it out."""
+    values = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return any(isinstance(value, _CONTAINERS) for value in values)
 
 
 def _is_cleaning_up(frame: FrameType | None) -> bool:
@@ -270,60 +215,3 @@ def _is_cleaning_up(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _held(value: Any, *, states: bool = False) -> Any:
-    """A snapshot of the data in a value; of a large container the number of its items."""
-    if _items(value) > LARGEST:
-        return f"{len(value)} items"
-    return snapshot(plain_part(value), states=states, looked_into=False)
-
-
-class _Count:
-    """True as long as a large container has as many items as it had."""
-
-    def __init__(self, value: Any) -> None:
-        self._value, self._count = value, len(value)
-
-    def __bool__(self) -> bool:
-        return len(self._value) == self._count
-
-
-def _unmoved(value: Any) -> Unmoved | _Count:
-    return _Count(value) if _items(value) > LARGEST else Unmoved(value, looked_into=False)
-
-
-def _items(value: Any) -> int:
-    """Items of a container and of those in it, counted up to where they are too many."""
-    if not isinstance(value, (list, tuple, dict, set, frozenset, deque)) or len(value) > LARGEST:
-        return len(value) if isinstance(value, (list, tuple, dict, set, frozenset, deque)) else 0
-    return len(value) + sum(map(_items, value.values() if isinstance(value, dict) else value))
-
-
-def _may_hold(value: Any) -> bool:
-    """Whether attributes of ``value`` may be data that is not torch's or the standard library's."""
-    if isinstance(value, ModuleType):
-        return value.__name__.partition(".")[0] not in _UNSEEN
-    if isinstance(value, (type, FunctionType)):
-        return value.__module__.partition(".")[0] not in _UNSEEN
-    return is_plain_object(value)  # what is read of modules is seen elsewhere
-
-
-def _home_of(owner: Any, key: str) -> tuple[Any, Callable[[Any], Any]]:
-    """Where an attribute is, and how it is set; an empty dictionary where it is computed."""
-    own = getattr(owner, "__dict__", {})
-    if isinstance(owner, ModuleType):
-        return own, partial(setattr, owner, key)
-    if not isinstance(owner, type) and key in slots_of(type(owner)):
-        return _Slot(owner), partial(object.__setattr__, owner, key)
-    classes = (owner if isinstance(owner, type) else type(owner)).__mro__
-    homes = [cls.__dict__ for cls in classes] if isinstance(owner, type) else [own, *(cls.__dict__ for cls in classes)]
-    return _Inherited(homes), partial(_put, owner, key, key in homes[0])
-
-
-def _put(owner: Any, key: str, own: bool, value: Any) -> None:
-    """Set an attribute back; what was inherited is again."""
-    if own:
-        setattr(owner, key, value)
-    elif key in getattr(owner, "__dict__", {}):
-        delattr(owner, key)
