@@ -2,9 +2,9 @@
 
 A step holds what it uses, what an op made that must run only once and that a backward from here on reads,
 and the gradients that have been begun and are still used. Under one backward order all of that is known
-(`floor_of_order`). `order_free_floor` counts what the dependences force: a gradient begun by a backward that
-must precede the step and used by one that cannot precede it. It holds for every legal forward order, every
-legal backward order and any recomputation.
+(`Problem.floor_of_order`). `Problem.forced_floor` counts what the dependences force: a gradient begun by a backward
+that must precede the step and used by one that cannot precede it. It holds for every legal forward order, every
+legal backward order and any recomputation, and so does what order_floor.py makes of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Gradient bytes that are surely alive after a set of backwards, in whatever order they ran.
 
-Sets of backwards are bits of integers, as in gradient_lives.py. What a set leaves behind follows from it alone, but
-for the first of several contributions that shares memory: where that may have been any of them, the least is counted.
+Sets of backwards are bits of integers, as in gradient_lives.py. What a set leaves behind follows from it alone,
+whatever the order; a finished gradient of a parameter that is not counted is left out, whoever shares its memory.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class GradientSets:
     def _sums(self, index: int) -> tuple[tuple[int, bool], ...] | None:
         """(gradient, whether it shares memory) of each contribution of an op to a sum.
 
-        None where the graph spells sums out in that backward: their results are not there yet when others are made.
+        None where the graph spells sums out in that backward, or it contributes twice to one: when another sum is made,
+        the result of these may not be there yet.
         """
         backward = self._lives.graph.ops[index].backward
         if backward is None or backward.sums:
@@ -61,6 +62,8 @@ class GradientSets:
         for gradient in dict.fromkeys(edge.gradient for edge in backward.gives):
             life = self._lives.lives[gradient]
             sources = [source for maker, source in life.makers if maker == index]
+            if len(sources) > 1:
+                return None
             if len(life.makers) > 1 or life.seeded:
                 found.append((gradient, sources[0] >= 0))
         return tuple(found)

@@ -20,13 +20,14 @@ from .floor import Floor, lasting_of
 from .gradient_lives import GradientLives
 from .gradient_sets import GradientSets
 
-MOST_SETS = 5_000
-"""Sets that are looked at: some tenths of a second. Graphs whose branches meet soon take hundreds."""
+MOST_SETS = 1_000
+"""Sets from which all ways on are looked at, or as many as there are ops: a tenth of a second on 1,000 ops. Graphs
+whose branches meet soon take one or two where they meet."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeastHeld:
-    """A bound on every order's floor, and where ``complete`` the order that has it; ``binding``: the op that sets it.
+    """A bound on every order's floor, the op that sets it (``binding``), and where ``complete`` an order it is made of.
 
     ``binding`` is -1 where no backward needs more than what was known before.
     """
@@ -81,10 +82,14 @@ class OrderFloor:
         self._before = [sum(1 << earlier for earlier in found) for found in predecessors]
         self._after = reversed_dependences(predecessors)
 
-    def search(self, known: int, most_sets: int = MOST_SETS) -> LeastHeld:
-        """The least of all orders' floors, no less than the ``known`` bound on them."""
+    def search(self, known: int, most_sets: int | None = None) -> LeastHeld:
+        """The least of all orders' floors, no less than the ``known`` bound on them.
+
+        From ``most_sets`` sets at most (default: by the size of the graph) all ways on are looked at.
+        """
         everything = sum(1 << index for index in self._graph.backward_order)
         ready = sum(1 << index for index in self._graph.backward_order if not self._before[index])
+        left = max(MOST_SETS, len(self._graph.ops)) if most_sets is None else most_sets
         start = _Set(0, ready, self._gradients.begun(), -1, None)
         reached, closed = {0: known}, set[int]()
         heap, count = [(known, 0, 0, start)], 0
@@ -99,8 +104,9 @@ class OrderFloor:
             closed.add(found.done)
             if found.done == everything:
                 return LeastHeld(nbytes, True, found.binding, tuple(_order(found.way)))
-            if len(closed) >= most_sets:
+            if not left:
                 return LeastHeld(nbytes, False, found.binding, ())
+            left -= 1
             lasting = self._lasting(found.done)
             for index in _bits(found.ready):
                 change = self._gradients.change(found.done, index)
@@ -144,19 +150,20 @@ class OrderFloor:
 def floor_of_orders(
     lives: GradientLives, known: Floor, base_nbytes: int, workspace: Sequence[int], least: Sequence[int]
 ) -> tuple[Floor, tuple[int, ...] | None]:
-    """The ``known`` floor of every order, or a higher one, and where it is known an order that has it.
+    """The ``known`` floor of every order, or a higher one, and where the search came to its end the order it found.
 
     The rest as for `OrderFloor`.
     """
     graph, found = lives.graph, OrderFloor(lives, base_nbytes, workspace, least).search(known.nbytes)
-    order = found.order if found.complete else None
     if found.binding < 0:
-        return known, order
+        return known, found.order or None
+    if not found.complete:
+        return Floor(found.nbytes, "some backward, whatever the order", ()), None
     op = graph.ops[found.binding]
     assert op.backward is not None
     held = sorted({*op.backward.reads, *graph.outputs}, key=lambda s: (-graph.storages[s].nbytes, s))
     step = f"the backward of {op.op_type} {op.name!r}, in the backward order that needs the least"
-    return Floor(found.nbytes, step, tuple(graph.storages[s].name for s in held)), order
+    return Floor(found.nbytes, step, tuple(graph.storages[s].name for s in held)), found.order
 
 
 def _bits(mask: int) -> Iterator[int]:

@@ -94,7 +94,7 @@ class Problem:
 
     @property
     def least_order(self) -> tuple[int, ...] | None:
-        """A backward order no other one has a lower floor than; None where the search for it was cut short."""
+        """The backward order of the least floor that the search for one knows; None where it was cut short."""
         return self._least_floor[1] if self.reorders is None else None
 
     @cached_property
@@ -113,8 +113,10 @@ class Problem:
             return self.floor_of_order, order
         floor = self.forced_floor
         if floor.nbytes >= self.floor_of_order.nbytes:
-            return floor, order
-        return floor_of_orders(self._lives, floor, self.base_nbytes, self._workspace, self._least_gradients)
+            return floor, self.backward_order
+        found = floor_of_orders(self._lives, floor, self.base_nbytes, self._workspace, self._least_gradients)
+        assert found[0].nbytes <= self.floor_of_order.nbytes, "a floor of all orders is above that of one"
+        return found
 
     @cached_property
     def _lives(self) -> GradientLives:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 from ogc_plan.planner.dependences import backward_predecessors, is_legal
 from ogc_plan.planner.gradient_lives import GradientLives
+from ogc_plan.planner.gradient_sets import GradientSets
 from ogc_plan.planner.graph import Storage
 from ogc_plan.planner.order_floor import LeastHeld, OrderFloor
 from ogc_plan.planner.problem import Problem, Scope, backward_workspace_nbytes, build_problem
@@ -21,6 +23,7 @@ from ogc_plan.planner.training import (
     TrainingOp,
 )
 
+from tests.gradient_graphs import gradient_problem
 from tests.test_orders import branching_problem
 
 COUNT = 300
@@ -41,8 +44,8 @@ def every_order(problem: Problem) -> Iterator[tuple[int, ...]]:
     return onwards(())
 
 
-def floor_under(problem: Problem, order: tuple[int, ...]) -> int:
-    fixed = build_problem(
+def under(problem: Problem, order: tuple[int, ...]) -> Problem:
+    return build_problem(
         problem.graph,
         problem.costs,
         problem.scope,
@@ -50,7 +53,10 @@ def floor_under(problem: Problem, order: tuple[int, ...]) -> int:
         recompute=problem.recompute,
         backward_order=order,
     )
-    return fixed.floor_of_order.nbytes
+
+
+def floor_under(problem: Problem, order: tuple[int, ...]) -> int:
+    return under(problem, order).floor_of_order.nbytes
 
 
 def search(problem: Problem) -> OrderFloor:
@@ -66,6 +72,65 @@ def found(problem: Problem, most_sets: int = 100_000) -> LeastHeld:
 
 def problems(count: int = COUNT) -> list[tuple[int, Problem]]:
     return [(seed, branching_problem(seed, 4, 8)[1]) for seed in range(63_000, 63_000 + count)]
+
+
+def odd_problems(first: int, count: int) -> Iterator[tuple[int, Problem, list[tuple[int, ...]]]]:
+    """Random graphs of gradients with all of their orders, where these are not many."""
+    for seed in range(first, first + count):
+        problem = gradient_problem(seed)
+        orders = [] if problem is None else list(islice(every_order(problem), 100))
+        if problem is not None and 0 < len(orders) < 100:
+            yield seed, problem, orders
+
+
+def charged_too_much(problem: Problem, order: tuple[int, ...]) -> list[int]:
+    """Backwards of an order that are taken to find more gradients, or to need more, than they do."""
+    lives, fixed = GradientLives(problem.graph, parameters=problem.scope is Scope.TOTAL), under(problem, order)
+    sets = GradientSets(lives)
+    alive, done, wrong = sets.begun(), 0, []
+    there = zip(
+        (fixed.between_nbytes - fixed.base_nbytes).tolist(), fixed.during_nbytes - fixed.base_nbytes, strict=True
+    )
+    for index, (between, during) in zip(order, there, strict=True):
+        change = sets.change(done, index)
+        workspace = backward_workspace_nbytes(problem.costs[index], problem.scope)
+        fresh, total = lives.fresh_nbytes(index) + workspace, sets.sum_nbytes(done, index)
+        if alive > between or alive + max(fresh, change + total) > during:
+            wrong.append(index)
+        alive, done = alive + change, done | 1 << index
+    return wrong
+
+
+def test_no_step_of_any_order_is_charged_too_much() -> None:
+    wrong = [
+        f"seed {seed}: backward {index} in {order}"
+        for seed, problem, orders in odd_problems(0, 1_500)
+        for order in orders
+        for index in charged_too_much(problem, order)
+    ]
+    assert wrong == []
+
+
+def test_no_order_of_odd_graphs_has_a_lower_one() -> None:
+    above = [
+        seed
+        for seed, problem, orders in odd_problems(5_000, 1_500)
+        if problem.floor.nbytes > min(floor_under(problem, order) for order in orders)
+    ]
+    assert above == []
+
+
+def test_what_an_op_adds_up_of_its_own_is_not_there_when_another_sum_is_made() -> None:
+    shared = [GradientEdge(gradient, 0) for gradient in (1, 2, 2, 3)]
+    problem = of_gradients(
+        [(15, False), (10, False), (4, False), (1, False)],
+        {
+            0: BackwardOp((), (1, 2, 3), ()),
+            1: BackwardOp((), (0,), tuple(shared)),
+            2: BackwardOp((), (), (GradientEdge(0), GradientEdge(1))),
+        },
+    )
+    assert found(problem).nbytes <= problem.floor_of_order.nbytes == 35
 
 
 def test_no_backward_order_has_a_lower_one() -> None:

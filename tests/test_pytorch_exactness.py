@@ -72,7 +72,8 @@ class TestRandomNets:
         found = random_net(seed, depth)
         if found is not None:
             module, args = found
-            trained = planned(module, args, "min" if strategy == "optimal" else "1GB", strategy)
+            budget = "min" if strategy == "optimal" else "1GB"
+            trained = planned(module, args, budget, strategy, effort="default")  # in orders of its own, too
             assert train(trained, args, steps=2) == train(module, args, steps=2)
 
     @SETTINGS

@@ -134,7 +134,15 @@ class Slotted(nn.Module):
         return self.linear(x) * self.scale
 
 
-@pytest.mark.parametrize("module", [Slotted(), nn.Sequential(Slotted())], ids=["the module", "a submodule"])
+class DerivedFromSlotted(Slotted):
+    """Has the slot of its base."""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [Slotted(), nn.Sequential(Slotted()), DerivedFromSlotted()],
+    ids=["the module", "a submodule", "a base class"],
+)
 def test_a_module_with_slots_is_refused(module: nn.Module) -> None:
     with pytest.raises(UnsupportedModuleError, match=r"keeps 'scale' in a slot.*leave __slots__ out of Slotted"):
         planned(module, X)

@@ -18,6 +18,7 @@ from ogc_plan.adapters.pytorch.traced_step import TracedStep
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.model import from_annotation
 from ogc_plan.planner.problem import Scope
+from ogc_plan.planner.solving import CERTIFIED
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -36,18 +37,19 @@ def planned(
     module: nn.Module,
     args: tuple[Any, ...],
     budget: str = "100%",
-    strategy: str = "optimal",
+    strategy: str = CERTIFIED,
     kwargs: dict[str, Any] | None = None,
     *,
     scope: Scope | None = None,
     grad_accumulation: bool = False,
+    effort: str = "fast",
 ) -> nn.Module:
-    """``within_budget`` without measured workspace and with little effort: these tests look at neither."""
+    """``within_budget`` without measured workspace and with little effort: most of these tests look at neither."""
     step = TracedStep(capture(module, args, kwargs))
     annotated = annotate(step, measure=False)
     annotation = annotated.annotation
     model = from_annotation(annotation, name="module", device="cpu", grad_accumulation=grad_accumulation)
-    effort = "fast" if strategy == "optimal" else "default"
+    effort = effort if strategy == CERTIFIED else "default"
     made = pipeline.plan(model, budget, scope=scope, strategy=strategy, effort=effort)
     return bound(module, Executor(module, step, made, annotated.visible))
 

@@ -83,7 +83,7 @@ class Prepared:
 
     @cached_property
     def least(self) -> tuple[Orders, Prepared] | None:
-        """The same step in a backward order whose floor is the least there is; None where that is not known."""
+        """The same step in the backward order of the least floor; None where that is not known or the default one."""
         order = self.problem.least_order
         if order is None or order == self.problem.backward_order:
             return None

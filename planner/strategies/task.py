@@ -51,7 +51,7 @@ class Task:
         """The default orders, then those among the others that the effort allows whose floors are lowest."""
         others = self._others(_MANY if self.prepared.problem.op_count <= HOLD_OPS else _FEW)
         least = self.prepared.least if self.effort.orders else None
-        others += [] if least is None else [least]
+        others += [] if least is None or least[0] in {orders for orders, _ in others} else [least]
         chosen = sorted(others, key=lambda pair: pair[1].problem.floor_of_order.nbytes)[:_FEW]
         return [(self.prepared, None), *((other, orders) for orders, other in chosen)]
 
