@@ -236,8 +236,8 @@ def check(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Timeli
         (Scope.ACTIVATIONS, made.peak.floor_activation_nbytes),
     ):
         problem = build_problem(graph, costs, scope)
-        # plans of other versions may state a lower one, or that of the default backward order
-        if promised > problem.floor_nbytes and promised != problem.floor_of_order.nbytes:
+        # earlier plans state what the dependences alone force, or the floor of the default backward order
+        if promised not in (problem.floor_nbytes, problem.forced_floor.nbytes, problem.floor_of_order.nbytes):
             raise PlanMismatchError(
                 f"the plan promises a floor of the {scope.value} of {promised}, its graph gives {problem.floor_nbytes}",
                 remedy=remedy,

@@ -88,10 +88,8 @@ def charged_too_much(problem: Problem, order: tuple[int, ...]) -> list[int]:
     lives, fixed = GradientLives(problem.graph, parameters=problem.scope is Scope.TOTAL), under(problem, order)
     sets = GradientSets(lives)
     alive, done, wrong = sets.begun(), 0, []
-    there = zip(
-        (fixed.between_nbytes - fixed.base_nbytes).tolist(), fixed.during_nbytes - fixed.base_nbytes, strict=True
-    )
-    for index, (between, during) in zip(order, there, strict=True):
+    before, at = fixed.between_nbytes - fixed.base_nbytes, fixed.during_nbytes - fixed.base_nbytes
+    for index, between, during in zip(order, before.tolist(), at.tolist(), strict=True):
         change = sets.change(done, index)
         workspace = backward_workspace_nbytes(problem.costs[index], problem.scope)
         fresh, total = lives.fresh_nbytes(index) + workspace, sets.sum_nbytes(done, index)

@@ -251,13 +251,12 @@ def _refuse_submodule(path: str, child: nn.Module) -> None:
             f"{where} has a forward of its own instance, which a plan would pass by",
             remedy="define forward in the class, or bind before torch.compile and patches",
         )
-    for cls in type(child).__mro__:
-        slots = [name for name in slots_of(cls) if name not in slots_of(cls.__base__ or cls)]
-        if slots:
-            raise UnsupportedModuleError(
-                f"{where} keeps {slots[0]!r} in a slot, where a change would not be seen",
-                remedy=f"leave __slots__ out of {cls.__name__}",
-            )
+    slotted = next((cls for cls in reversed(type(child).__mro__) if slots_of(cls)), None)
+    if slotted is not None:
+        raise UnsupportedModuleError(
+            f"{where} keeps {slots_of(slotted)[0]!r} in a slot, where a change would not be seen",
+            remedy=f"leave __slots__ out of {slotted.__name__}",
+        )
     hooks = [hook for name in HOOKS for hook in child.__dict__[name].values()]
     # A norm of torch.nn.utils is traced as ops where it sits inside; the module's own hooks run around the step.
     homes = [getattr(hook, "__module__", None) or type(hook).__module__ for hook in hooks]

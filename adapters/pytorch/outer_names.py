@@ -57,9 +57,11 @@ class OuterNames:
     def recorded(self, module: nn.Module) -> Iterator[None]:
         """Trace ``module`` inside. Raises UnsupportedModuleError where code that runs changes what it names."""
         for found in gc.get_objects():
-            if type(found) is FunctionType and found.__closure__:
+            if type(found) is not FunctionType:
+                continue
+            if found.__closure__:
                 self._closures.setdefault(id(found.__code__), []).append(found)
-            if type(found) is FunctionType and _may_fill_defaults(found):
+            if _has_containers(found):
                 self._defaults.setdefault(id(found.__code__), []).append(found)
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # callbacks of the collector are not the forward's
@@ -136,10 +138,8 @@ class OuterNames:
         steps = [step for step in dis.get_instructions(frame.f_code) if step.opname not in ("COPY", "DUP_TOP")]
         closed_over = self._closed_over(frame)
         for function in self._defaults.get(id(frame.f_code), ()):
-            defaults = _defaults_of(function)
-            for name, value in defaults.items():
-                if not isinstance(value, _CONTAINERS):
-                    continue
+            defaults = _containers_by_default(function)
+            for name in list(defaults):
                 told = f"the default of {name!r} in {function.__qualname__} of {where}"
                 self._add(defaults, name, told, partial(defaults.__setitem__, name), function)
         for number, step in enumerate(steps):
@@ -194,15 +194,16 @@ class OuterNames:
         self._places[number] = Place(home, key, told, value, held, held_of(value, states=True), put, contents)
 
 
-def _defaults_of(function: FunctionType) -> dict[str, Any]:
-    """What the arguments of a function are where a call leaves them out."""
+def _containers_by_default(function: FunctionType) -> dict[str, Any]:
+    """The containers that arguments of a function are where a call leaves them out."""
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     last_first = zip(reversed(names), reversed(function.__defaults__ or ()), strict=False)
-    return {**dict(last_first), **(function.__kwdefaults__ or {})}
+    values = {**dict(last_first), **(function.__kwdefaults__ or {})}
+    return {name: value for name, value in values.items() if isinstance(value, _CONTAINERS)}
 
 
-def _may_fill_defaults(function: FunctionType) -> bool:
-    """Whether an argument is a container where a call leaves it out."""
+def _has_containers(function: FunctionType) -> bool:
+    """Whether `_containers_by_default` may have any: asked of every function there is, so without names."""
     values = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     return any(isinstance(value, _CONTAINERS) for value in values)
 

@@ -89,10 +89,10 @@ class Task:
             found.append(Known(prepared, orders, candidates))
             stopped |= cut_short
         rounds = rounds_of(self.prepared.problem, self.effort.reorderings)
-        smallest = min(known.peak_nbytes for known in found)
-        if rounds and not stopped and smallest > self.prepared.problem.floor_nbytes:
-            other, stopped = self._lower(min(found, key=lambda known: known.peak_nbytes), rounds)
-            if other.peak_nbytes < smallest:
+        lowest = min(found, key=lambda known: known.peak_nbytes)
+        if rounds and not stopped and lowest.peak_nbytes > self.prepared.problem.floor_nbytes:
+            other, stopped = self._lower(lowest, rounds)
+            if other.peak_nbytes < lowest.peak_nbytes:
                 found.append(other)
         return found, stopped
 
