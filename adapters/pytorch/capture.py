@@ -17,6 +17,7 @@ from . import torch_api
 from .autocast_state import AutocastState, hides_autocast, traced_as_eager
 from .distinct_outputs import DistinctOutputs
 from .host_generators import undrawn
+from .in_place_layouts import laid_out_as_written
 from .layouts_as_run import laid_out_as_run
 from .outer_names import OuterNames
 from .read_attributes import Read, recorded_reads, refuse_drawn
@@ -185,6 +186,7 @@ def _traced(
                 under_one_name(bare),
                 watched(bare),
                 laid_out_as_run() as unknown,
+                laid_out_as_written(),
                 traced_as_eager(bare) as autocast,
                 recorded_reads(bare, reads),
             ):

@@ -2,7 +2,8 @@
 
 ``x[1].add_(y)`` is traced as a view, an ``add`` of it, and a ``select_scatter`` of the sum into ``x``; ``x[:, 0] = y``
 as a view, a ``copy`` over it, and a scatter. The first call may write over the view, the scatter then finds its work
-done. Only calls whose result is that of one rounding have a row for that: with others the layout could show in a bit.
+done. Calls whose result is that of one rounding have a row for that, and those that recurrent layers write over pieces
+of their gates, which eager runs in place as well; with others the layout could show in a bit.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PARTS: dict[Any, Row] = {aten.fill.Scalar: Row(aten.fill_.Scalar)} | {
     for call in (
         aten.abs.default, aten.add.Tensor, aten.clamp.default, aten.clamp_min.default, aten.div.Tensor,
         aten.hardtanh.default, aten.masked_fill.Scalar, aten.mul.Scalar, aten.mul.Tensor, aten.neg.default,
-        aten.relu.default, aten.sub.Tensor, aten.threshold.default,
+        aten.relu.default, aten.sigmoid.default, aten.sub.Tensor, aten.tanh.default, aten.threshold.default,
     )
 } | WRITES  # fmt: skip
 """Calls that may write over a view of a part of a tensor."""

@@ -65,6 +65,17 @@ def tangents_needed(joint: Joint) -> dict[fx.Node, frozenset[int]]:
     return needed
 
 
+def _merge_later(segments: list[Segment], place: dict[fx.Node, int], earliest: int) -> None:
+    """Join the last segment to those before it until its owner is no earlier than what it reads of the forward.
+
+    Where a forward writes over pieces of one tensor in turn, backwards of the first pieces read what the last one left.
+    """
+    while len(segments) > 1 and place[segments[-1].owner] < earliest:
+        late = segments.pop()
+        segments[-1].main += [*segments[-1].sums, *late.main]
+        segments[-1].sums = late.sums
+
+
 def needed_backward(joint: Joint, blocks: Blocks) -> list[fx.Node]:
     """The allocating backward nodes that some gradient depends on, in order."""
     needed: set[fx.Node] = set()
@@ -90,13 +101,14 @@ def cut(joint: Joint, blocks: Blocks) -> list[Segment]:
     running: int | None = None  # sequence number of the segment being filled
     for node in needed_backward(joint, blocks):
         number = node.meta.get("seq_nr")
+        earliest = max((place[b] for b in _forward_reads(node, blocks)), default=-1)
         if segments and number == running and not segments[-1].sums:
             segments[-1].main.append(node)
+            _merge_later(segments, place, earliest)
             continue
         if segments and number != running and _accumulates(node, tangent_dependent):
             segments[-1].sums.append(node)
             continue
-        earliest = max((place[b] for b in _forward_reads(node, blocks)), default=-1)
         owner = owners.get(number) if number is not None else None
         latest = place[segments[-1].owner] if segments else len(place)
         if owner is not None and earliest <= place[owner] < latest:
@@ -106,6 +118,7 @@ def cut(joint: Joint, blocks: Blocks) -> list[Segment]:
             last = segments[-1]
             last.main += [*last.sums, node]  # what follows a sum in the same segment reads its result
             last.sums = []
+            _merge_later(segments, place, earliest)
         else:
             segments.append(Segment(_last_forward(joint, blocks), [node]))
             running = number

@@ -42,6 +42,7 @@ NEEDED = (
     "torch._subclasses.fake_tensor.DataDependentOutputException",
     "torch._subclasses.fake_tensor.FakeTensorMode",
     "torch._subclasses.functional_tensor.FunctionalTensor",
+    "torch._subclasses.functional_tensor.FunctionalTensorMode",
     "torch.autograd.forward_ad._current_level",
     "torch.autograd.profiler._is_profiler_enabled",
     "torch.utils._pytree.SequenceKey",
@@ -118,7 +119,7 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors  # n
 from torch._ops import OpOverload  # noqa: E402
 from torch._subclasses.fake_impls import op_implementations_dict  # noqa: E402
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402
-from torch._subclasses.functional_tensor import FunctionalTensor  # noqa: E402
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # noqa: E402
 from torch.utils.weak import WeakTensorKeyDictionary  # noqa: E402
@@ -128,6 +129,7 @@ __all__ = [
     "DataDependentOutputException",
     "FakeTensorMode",
     "FunctionalTensor",
+    "FunctionalTensorMode",
     "GradAOTOutput",
     "InputMutationAOTOutput",
     "OpOverload",
@@ -353,7 +355,7 @@ def profiler_runs() -> bool:
 
 def direct(target: Any) -> Any:
     """The operator behind an overload, called without its Python wrapper, as training calls it."""
-    return _rnn_layer_in_training if target is _RNN_LAYER else getattr(target, "_op", target)
+    return _AS_TRAINED.get(target) or getattr(target, "_op", target)
 
 
 _RNN_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
@@ -363,6 +365,14 @@ def _rnn_layer_in_training(*args: Any, **kwargs: Any) -> Any:
     """An LSTM layer of oneDNN, which makes the workspace for its backward only where gradients are on."""
     with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
         return _RNN_LAYER(*args, **kwargs)
+
+
+def _drawn_alike(tensor: torch.Tensor, p: float, *, generator: torch.Generator | None = None) -> torch.Tensor:
+    """``bernoulli_`` over a tensor laid out alike: some CPUs draw in the order of the memory."""
+    return torch.empty_like(tensor).bernoulli_(p, generator=generator)
+
+
+_AS_TRAINED = {_RNN_LAYER: _rnn_layer_in_training, torch.ops.aten.bernoulli.p: _drawn_alike}
 
 
 def keeps_graph() -> bool:
