@@ -56,13 +56,12 @@ class OuterNames:
     @contextmanager
     def recorded(self, module: nn.Module) -> Iterator[None]:
         """Trace ``module`` inside. Raises UnsupportedModuleError where code that runs changes what it names."""
-        for found in gc.get_objects():
-            if type(found) is not FunctionType:
-                continue
-            if found.__closure__:
-                self._closures.setdefault(id(found.__code__), []).append(found)
-            if _has_containers(found):
-                self._defaults.setdefault(id(found.__code__), []).append(found)
+        functions = [found for found in gc.get_objects() if type(found) is FunctionType]
+        for function in functions:
+            if function.__closure__:
+                self._closures.setdefault(id(function.__code__), []).append(function)
+        for function in filter(_has_containers, functions):
+            self._defaults.setdefault(id(function.__code__), []).append(function)
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # callbacks of the collector are not the forward's
         try:
@@ -203,9 +202,13 @@ def _containers_by_default(function: FunctionType) -> dict[str, Any]:
 
 
 def _has_containers(function: FunctionType) -> bool:
-    """Whether `_containers_by_default` may have any: asked of every function there is, so without names."""
-    values = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    return any(isinstance(value, _CONTAINERS) for value in values)
+    """Whether `_containers_by_default` may have any: asked of every function there is, so in few steps."""
+    for value in function.__defaults__ or ():
+        if isinstance(value, _CONTAINERS):
+            return True
+    return function.__kwdefaults__ is not None and any(
+        isinstance(value, _CONTAINERS) for value in function.__kwdefaults__.values()
+    )
 
 
 def _is_cleaning_up(frame: FrameType | None) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,13 +49,13 @@ def watched(module: nn.Module) -> Iterator[None]:
                     raise _changed(module, *place)
 
     hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave)
-    present = {id(found) for found in _traced_tensors()}
     values = [value for child in module.modules() for key, value in child.__dict__.items() if key not in _HOOKS]
     held = [pair for value in values for pair in contents_of(value)]
     recurrent = [child for child in module.modules() if isinstance(child, nn.RNNBase)]
     derived = [{key: child.__dict__[key] for key in DERIVED if key in child.__dict__} for child in recurrent]
     try:
-        yield
+        with _traced_tensors() as traced:
+            yield
     finally:
         torch.random.default_generator = generator
         for hook in hooks:
@@ -63,9 +64,9 @@ def watched(module: nn.Module) -> Iterator[None]:
             child.__dict__.update(own)
         for container, content in held:
             put_back(container, content)
-    if any(id(found) not in present for found in _traced_tensors()):
+    if any(found() is not None for found in traced):
         gc.collect()
-        if any(id(found) not in present for found in _traced_tensors()):
+        if any(found() is not None for found in traced):
             raise UnsupportedModuleError(
                 f"the forward of {type(module).__name__} stores a tensor outside the module",
                 remedy=INSTEAD,
@@ -120,9 +121,22 @@ def _changed(module: nn.Module, path: str, key: str) -> UnsupportedModuleError:
     )
 
 
-def _traced_tensors() -> list[Any]:
-    """Tensors that live only while a forward is traced."""
-    return [found for found in gc.get_objects() if type(found) is FunctionalTensor]
+@contextmanager
+def _traced_tensors() -> Iterator[list[weakref.ref[Any]]]:
+    """The tensors that tracing makes inside, which should live no longer than that."""
+    found: list[weakref.ref[Any]] = []
+    make = FunctionalTensor.__new__
+
+    def noted(cls: type, *args: Any, **kwargs: Any) -> Any:
+        made = make(cls, *args, **kwargs)
+        found.append(weakref.ref(made))
+        return made
+
+    FunctionalTensor.__new__ = staticmethod(noted)
+    try:
+        yield found
+    finally:
+        FunctionalTensor.__new__ = staticmethod(make)
 
 
 def _set_by_norms(module: nn.Module) -> set[tuple[str, str]]:
