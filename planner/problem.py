@@ -107,7 +107,17 @@ class Problem:
 
     @cached_property
     def _least_floor(self) -> tuple[Floor, tuple[int, ...] | None]:
-        """The floor of all backward orders, and one that has it."""
+        """The floor of all backward orders, and one that has it: of the last few steps asked for they are known."""
+        if self.backward_order != self.graph.backward_order:
+            return self._find_least_floor()
+        step = self.graph, self.costs, self.scope
+        found = _FLOORS.pop(step, None) or self._find_least_floor()
+        _FLOORS[step] = found
+        while len(_FLOORS) > _FLOORS_KNOWN:
+            del _FLOORS[next(iter(_FLOORS))]
+        return found
+
+    def _find_least_floor(self) -> tuple[Floor, tuple[int, ...] | None]:
         order = self.graph.backward_order
         if is_forced(order, backward_predecessors(self.graph)):
             return self.floor_of_order, order
@@ -153,6 +163,11 @@ class Problem:
     def floor_nbytes(self) -> int:
         """Bytes of the floor."""
         return self.floor.nbytes
+
+
+_FLOORS: dict[tuple[TrainingGraph, tuple[OpCost, ...], Scope], tuple[Floor, tuple[int, ...] | None]] = {}
+_FLOORS_KNOWN = 4
+"""One run of the command asks for the same two floors, of either scope, seven times."""
 
 
 def gradient_memory(

@@ -188,6 +188,13 @@ def test_what_each_backward_is_known_to_hold_raises_it() -> None:
     assert search(problem).search(10**9).nbytes == 10**9
 
 
+def test_the_floor_of_a_step_that_was_asked_for_before_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, problem = branching_problem(63_000, 4, 8)
+    known = problem.floor
+    monkeypatch.setattr("ogc_plan.planner.problem.floor_of", None)
+    assert build_problem(problem.graph, problem.costs, problem.scope, keep=frozenset({0})).floor == known
+
+
 def of_gradients(sizes: list[tuple[int, bool]], backward: dict[int, BackwardOp]) -> Problem:
     """Ops that hold nothing but the gradients named by ``backward``: (bytes, whether of a parameter) of each."""
     storages = tuple(Storage(f"t{op}", 0) for op in backward)
