@@ -15,6 +15,11 @@ from tests.torch_training import measured, planned, predicted, train
 WIDTH = 40
 """Neither AVX2's nor AVX-512's registers divide it, unrolled twice: the rest of a row goes another way."""
 
+
+def turned_triangle(x: Tensor) -> Tensor:
+    return torch.tril(x.detach().contiguous(), out=torch.empty(x.shape[::-1]).t())
+
+
 Call = Callable[[Tensor, Tensor], Tensor]
 OVER: dict[str, Call] = {
     "fill": lambda x, mask: x.masked_fill_(mask, -1.0),
@@ -24,6 +29,10 @@ OVER: dict[str, Call] = {
     "rows scattered": lambda x, mask: x.scatter_add_(0, torch.zeros(2, x.shape[1], dtype=torch.int64), x.detach()[:2]),
     "norms cut": lambda x, mask: x.renorm_(2, 0, 1.0),
     "dropout": lambda x, mask: F.dropout(x, 0.3, inplace=True),
+    "a sum, through a view of all": lambda x, mask: (x.detach().cumsum_(1), x)[1],
+    "a sum, with one dimension more": lambda x, mask: (x.unsqueeze(0).cumsum_(2), x)[1],
+    "a triangle, named out": lambda x, mask: x * turned_triangle(x).sigmoid().sum(1, keepdim=True),
+    "normal numbers into a part": lambda x, mask: x * torch.empty(x.shape[0], 50)[:, 3:19].normal_(),
     "random numbers": lambda x, mask: x * torch.empty_like(x).bernoulli_(0.3),
     "random numbers, packed": lambda x, mask: x * torch.bernoulli(x.detach(), 0.3),
 }
@@ -66,6 +75,13 @@ class Pieces(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([self.call(piece) for piece in (x @ self.weight).unsafe_chunk(5, 1)]).exp().mean()
+
+
+def test_the_peaks_of_pieces_of_pieces_are_the_predicted_ones() -> None:
+    halves = lambda x: sum(half.mul_(2).sum() for half in x.unsafe_chunk(2, 0))  # noqa: E731
+    module, args = Pieces(halves), (torch.randn(16, WIDTH),)
+    trained = planned(module, args)
+    assert measured(trained, args) == predicted(trained)
 
 
 OVER_PIECES: dict[str, Callable[[Tensor], Tensor]] = {

@@ -5,9 +5,10 @@ part, in the order of its dimensions where eager writes over a transposed tensor
 other layouts, and the last bit of a sum or a sigmoid tells which.
 
 - The pieces of ``unsafe_split``, over which recurrent layers write their gates, are traced as the views they are.
-- What is written over a whole tensor is laid out as that was, by a copy where the call in its place does otherwise.
-- ``bernoulli_`` is traced as ``bernoulli``, which packs its result; the call of that name (torch_api.direct) does not,
-  and is handed a packed tensor where the forward itself calls ``bernoulli``.
+- What is written over a whole tensor, itself or as a view of all of it, is laid out as that was, by a copy where the
+  call that tracing puts in the place does otherwise.
+- Random numbers are drawn into the layout that eager draws into (torch_api.direct). ``bernoulli_`` is traced as
+  ``bernoulli``, so where the forward itself calls that, which packs its result, it is handed a packed tensor.
 """
 
 from __future__ import annotations
@@ -38,9 +39,12 @@ def laid_out_as_written() -> Iterator[None]:
         if func is _aten.bernoulli.p and not args[0].is_contiguous():
             with mode:
                 args = (torch.empty_like(args[0], memory_format=torch.contiguous_format), *args[1:])
-        result = traced(mode, _AS_VIEWS.get(func, func), types, args, kwargs)
-        if isinstance(func, torch_api.OpOverload) and func.namespace == "aten" and result is not None:
-            for written in _written(func, args):
+        view = _AS_VIEWS.get(func)
+        if view is not None and args[0].is_base_tensor():
+            func = view
+        result = traced(mode, func, types, args, kwargs)
+        if isinstance(func, torch_api.OpOverload) and func.namespace == "aten":
+            for written in _written(func, args, kwargs or {}):
                 _restore(mode, written)
         return result
 
@@ -51,23 +55,26 @@ def laid_out_as_written() -> Iterator[None]:
         FunctionalTensorMode.__torch_dispatch__ = traced
 
 
-def _written(func: Any, args: Any) -> Iterator[FunctionalTensor]:
-    """The tensors that a call writes over, but for those it resizes."""
-    for argument, value in zip(torch_api.schema_of(func).arguments, args, strict=False):
+def _written(func: Any, args: Any, kwargs: Any) -> Iterator[FunctionalTensor]:
+    """The tensors that a call writes over."""
+    for place, argument in enumerate(torch_api.schema_of(func).arguments):
+        value = args[place] if place < len(args) else kwargs.get(argument.name)
         alias = argument.alias_info
         if alias is not None and alias.is_write and isinstance(value, FunctionalTensor):
             yield value
 
 
 def _restore(mode: Any, written: FunctionalTensor) -> None:
-    """Lay a written tensor out as it was; a view is read from what it looks at again, and keeps its layout so."""
-    was, now = written, written.elem
-    if not written.is_base_tensor() or was.shape != now.shape or lies_like(was, now) or not is_dense(was):
+    """Lay a written tensor out as it was; one with gaps is a part of another, and is read from there again."""
+    before, after = written, written.elem
+    if before.shape != after.shape or not is_dense(before):
         return
-    order = sorted(range(was.dim()), key=was.stride, reverse=True)
-    back = sorted(range(was.dim()), key=order.__getitem__)
+    if not written.is_base_tensor():
+        written.sync()  # made anew from what it looks at
+    if lies_like(before, after):
+        return
+    order = sorted(range(before.dim()), key=before.stride, reverse=True)
+    inverse = sorted(range(before.dim()), key=order.__getitem__)
     with mode:
-        again = written.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
-    written.replace_(torch._from_functional_tensor(again.elem))
-    written.commit_update()
-    written.sync()
+        restored = written.permute(order).clone(memory_format=torch.contiguous_format).permute(inverse)
+    torch_api.exchange(written, restored)

@@ -2,8 +2,8 @@
 
 ``x[1].add_(y)`` is traced as a view, an ``add`` of it, and a ``select_scatter`` of the sum into ``x``; ``x[:, 0] = y``
 as a view, a ``copy`` over it, and a scatter. The first call may write over the view, the scatter then finds its work
-done. Calls whose result is that of one rounding have a row for that, and those that recurrent layers write over pieces
-of their gates, which eager runs in place as well; with others the layout could show in a bit.
+done. Calls whose result is that of one rounding have a row for that, and those that eager runs in place on the gates of
+recurrent layers; with others, which eager may run out of place, the layout could show in a bit.
 """
 
 from __future__ import annotations

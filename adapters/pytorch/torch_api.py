@@ -21,6 +21,7 @@ OLDEST = (2, 11)
 """The first release that is supported."""
 
 _DESCRIPTORS = "torch._functorch._aot_autograd.descriptors"
+_FUNCTIONAL = "torch._subclasses.functional_tensor.Functional"
 _EXAMPLE = "torch.ops.aten.add.Tensor"
 NEEDED = (
     *(f"{_DESCRIPTORS}.{kind}AOTInput" for kind in ("Buffer", "Param", "Plain", "Tangent")),
@@ -41,8 +42,9 @@ NEEDED = (
     "torch._subclasses.fake_impls.op_implementations_dict",
     "torch._subclasses.fake_tensor.DataDependentOutputException",
     "torch._subclasses.fake_tensor.FakeTensorMode",
-    "torch._subclasses.functional_tensor.FunctionalTensor",
-    "torch._subclasses.functional_tensor.FunctionalTensorMode",
+    *(f"{_FUNCTIONAL}Tensor.{method}" for method in ("commit_update", "is_base_tensor", "replace_", "sync")),
+    f"{_FUNCTIONAL}TensorMode.__torch_dispatch__",
+    "torch._from_functional_tensor",
     "torch.autograd.forward_ad._current_level",
     "torch.autograd.profiler._is_profiler_enabled",
     "torch.utils._pytree.SequenceKey",
@@ -367,12 +369,31 @@ def _rnn_layer_in_training(*args: Any, **kwargs: Any) -> Any:
         return _RNN_LAYER(*args, **kwargs)
 
 
-def _drawn_alike(tensor: torch.Tensor, p: float, *, generator: torch.Generator | None = None) -> torch.Tensor:
+def _bernoulli_in_layout(tensor: torch.Tensor, p: float, *, generator: torch.Generator | None = None) -> torch.Tensor:
     """``bernoulli_`` over a tensor laid out alike: some CPUs draw in the order of the memory."""
     return torch.empty_like(tensor).bernoulli_(p, generator=generator)
 
 
-_AS_TRAINED = {_RNN_LAYER: _rnn_layer_in_training, torch.ops.aten.bernoulli.p: _drawn_alike}
+def _normal_in_layout(
+    tensor: torch.Tensor, mean: float = 0.0, std: float = 1.0, *, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """``normal_`` over a tensor laid out alike, gaps included: a packed one takes other draws from the generator."""
+    alike = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return alike.normal_(mean, std, generator=generator)
+
+
+_AS_TRAINED = {
+    _RNN_LAYER: _rnn_layer_in_training,
+    torch.ops.aten.bernoulli.p: _bernoulli_in_layout,
+    torch.ops.aten.normal_functional.default: _normal_in_layout,
+}
+
+
+def exchange(written: FunctionalTensor, value: FunctionalTensor) -> None:
+    """Let a traced tensor, and what it looks at, have the value of another one of its shape."""
+    written.replace_(torch._from_functional_tensor(value.elem))
+    written.commit_update()
+    written.sync()
 
 
 def keeps_graph() -> bool:
