@@ -43,7 +43,7 @@ NEEDED = (
     "torch._subclasses.fake_tensor.DataDependentOutputException",
     "torch._subclasses.fake_tensor.FakeTensorMode",
     *(f"{_FUNCTIONAL}Tensor.{method}" for method in ("commit_update", "is_base_tensor", "replace_", "sync")),
-    f"{_FUNCTIONAL}TensorMode.__torch_dispatch__",
+    f"{_FUNCTIONAL}TensorMode",
     "torch._from_functional_tensor",
     "torch.autograd.forward_ad._current_level",
     "torch.autograd.profiler._is_profiler_enabled",
