@@ -43,7 +43,8 @@ def laid_out_as_written() -> Iterator[None]:
         if view is not None and args[0].is_base_tensor():
             func = view
         result = traced(mode, func, types, args, kwargs)
-        if isinstance(func, torch_api.OpOverload) and func.namespace == "aten":
+        of_torch = isinstance(func, torch_api.OpOverload) and func.namespace == "aten"
+        if of_torch and torch_api.schema_of(func).is_mutable:
             for written in _written(func, args, kwargs or {}):
                 _restore(mode, written)
         return result
