@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from .linear_program import Floats
 from .stage_program import StageProgram
 
-_RELIABLE = 4
+_RELIABLE = 1
+"""Once: of a thousand fractional variables hardly one is met four times, which general programs ask for."""
 
 
 class PseudoCosts:
