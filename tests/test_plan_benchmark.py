@@ -40,6 +40,9 @@ class TestExtent:
         sizes = [(len(e.quick), len(e.slow), e.matched, e.harder) for e in extents]
         assert all(a >= b for few in zip(*sizes, strict=True) for a, b in pairwise(few))
 
+    def test_graphs_of_up_to_1500_ops_are_tried_harder(self) -> None:
+        assert [Extent.of(ops).harder for ops in (400, 1500, 1501)] == [True, True, False]
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
