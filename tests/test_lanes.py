@@ -13,7 +13,7 @@ from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.anneal import Annealer
 from ogc_plan.planner.strategies.anneal_holds import HoldAnnealer
 from ogc_plan.planner.strategies.effort import EFFORTS
-from ogc_plan.planner.strategies.evaluate import Evaluator, Labels
+from ogc_plan.planner.strategies.evaluate import Evaluation, Evaluator, Labels
 from ogc_plan.planner.strategies.improve import improve_holds, improve_labels
 from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.strategies.lanes import LANES, annealers_of, in_lanes
@@ -120,6 +120,38 @@ def test_progress_is_told_in_the_thread_of_the_caller() -> None:
     search.progress = lambda *_: threads.add(threading.get_ident())
     improve_labels(search, annealers_of(Annealer, search))
     assert threads == {threading.get_ident()}
+
+
+def label_iterations(monkeypatch: pytest.MonkeyPatch, gap: float, *, effort: str = "default", holds: bool) -> int:
+    """How many iterations of label annealing a search does at a gap, over all lanes."""
+    search, done = begun(problem=branching()), []
+    search.effort = EFFORTS[effort]
+    assert search.best is not None
+    search.bound_ns = search.best.found.recompute_ns - int(gap * search.problem.store_all_ns)
+
+    def run(_: Annealer, start: Labels, __: int, iterations: int, **___: object) -> tuple[Labels, Evaluation]:
+        done.append(iterations)
+        return start, search.evaluator.evaluate(start)
+
+    monkeypatch.setattr(Annealer, "run", run)
+    improve_labels(search, annealers_of(Annealer, search), holds_follow=holds)
+    return sum(done)
+
+
+def test_where_holds_follow_a_narrow_gap_leaves_labels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert label_iterations(monkeypatch, 0.004, holds=True) == 0
+
+
+def test_where_holds_follow_a_wide_gap_is_worth_few_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 9_000 < label_iterations(monkeypatch, 0.1, holds=True) <= 10_000
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_labels_are_annealed_in_full_where_nothing_follows_or_the_effort_is_high(
+    holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effort = "high" if holds else "default"
+    assert label_iterations(monkeypatch, 0.004, effort=effort, holds=holds) > 10_000
 
 
 def test_a_user_who_stops_the_search_while_the_first_lane_waits_is_heard() -> None:

@@ -11,7 +11,8 @@ from ..errors import UsageError
 class Effort:
     """Work of one solve.
 
-    ``labels``: iterations times ops of the label annealing. ``holds``: iterations of the hold annealing.
+    ``labels``: iterations times ops of the label annealing, at most: where holds are annealed after it, few do.
+    ``holds``: iterations of the hold annealing.
     ``branching``: work of the branch and bound as linear_program.Simplex counts it, on programs of ``stages`` stages
     times ops; a bound that is worth closing gets twice that again. ``pairs``: places at which more stages are added to
     raise the bound. ``rounds``: how often bound and plan learn from each other. ``chain``: effort of the search for
@@ -46,7 +47,7 @@ EFFORTS = {
     effort.name: effort
     for effort in (
         Effort("fast", 1_000_000, 20_000, 0, 1_000, 0, 1, 0.1, 0, 0, 0, 0, 0.02, 0.001),
-        Effort("default", 3_000_000, 320_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 150, 5, 0.02, 0.0005),
+        Effort("default", 3_000_000, 320_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 150, 5, 0.02, 0.001),
         Effort(
             "high", 100_000_000, 2_000_000, 80_000_000_000, 1_000, 4, 2, 5.0, 2, 2, 600, 60, 1e9, 0.0, "default", True
         ),

@@ -17,6 +17,11 @@ _ITERATIONS_PER_PAIR = 100
 _RESTARTS = ((0.01, 2), (0.03, 1), (0.1, 2), (0.3, 1))
 """Starting temperature, in units of one forward pass, and levels of checkpoints of each restart of a lane."""
 
+_HOLDS_ALONE = 0.005
+"""Up to this share of a step between bound and plan labels find nothing that holds do not, ..."""
+_BEFORE_HOLDS = 10_000
+"""... and beyond it so many iterations of label annealing do."""
+
 _HOLD_HEATS = ((7.0, 2.0), (7.0, 0.7))
 """Starting temperatures of each lane of the hold annealing, in units of a forward pass divided by the number of ops."""
 _HOTTEST = 0.2
@@ -32,16 +37,24 @@ def iterations_of(movable: int, work: int) -> int:
     return min(work, _ITERATIONS_PER_PAIR * movable * movable)
 
 
-def improve_labels(search: Search, annealers: Sequence[Annealer], *, share: float = 1.0) -> None:
+def improve_labels(
+    search: Search, annealers: Sequence[Annealer], *, share: float = 1.0, holds_follow: bool = False
+) -> None:
     """Restarts from the best labelling over a spread of heats, in two levels of checkpoints and one; a cool finish.
 
-    No single heat serves every network of models/plan_benchmark.py. ``share`` of the effort's work may be done.
+    No single heat serves every network of models/plan_benchmark.py. ``share`` of the effort's work may be done, less
+    where holds are annealed next.
     """
     if search.best_labels is None:
         return
+    most = search.effort.labels
+    if holds_follow and not search.effort.thorough:
+        if search.gap() <= _HOLDS_ALONE:
+            return
+        most = _BEFORE_HOLDS
     ops = max(1, search.problem.op_count)
     work = int(share * search.worth() * search.effort.labels)
-    iterations = iterations_of(len(annealers[0].movable), max(2000, work // ops)) // len(annealers)
+    iterations = iterations_of(len(annealers[0].movable), min(most, max(2000, work // ops))) // len(annealers)
     cool = min(0.03, 1.5 / ops) / 2
     origin = search.best_labels.labels
 

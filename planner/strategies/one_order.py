@@ -120,7 +120,7 @@ class OneOrder:
         """
         search, before = self.search, self.search.best
         if before is not None and not search.settled():
-            improve_labels(search, self._labels, share=share)
+            improve_labels(search, self._labels, share=share, holds_follow=bool(self._holds))
             if self._holds:
                 round_points(search, self._holds[0], points)
                 improve_holds(search, self._holds, share=share)

@@ -20,7 +20,9 @@ from .kernels import compiled
 from .random_stream import stream, uniform
 
 MOVES = 300_000
-"""Exchanges that one search tries: some tens of milliseconds."""
+"""Exchanges that one search tries, some tens of milliseconds, ..."""
+_MOVES_PER_STEP = 1_500
+"""... and no more than so many for every step."""
 
 
 @dataclass
@@ -237,7 +239,7 @@ def better_order(
 
     ``moves`` exchanges of stretches are tried.
     """
-    moves = 0 if is_forced(order, predecessors) or len(order) < 2 else moves
+    moves = 0 if is_forced(order, predecessors) or len(order) < 2 else min(moves, _MOVES_PER_STEP * len(order))
     return _searched(order, predecessors, tokens, moves, seed)
 
 

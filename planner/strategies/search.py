@@ -16,7 +16,7 @@ from .stage_lp import Relaxation
 
 _THRESHOLDS = (0.999, 0.75, 0.5, 0.25)
 
-_WIDE, _LEAST_WORTH = 0.002, 0.25
+_WIDE, _LEAST_WORTH = 0.005, 0.1
 """The gap from which on all work is done, and the least share of it."""
 
 Progress = Callable[[str, "int | None", int], None]

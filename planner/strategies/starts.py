@@ -20,10 +20,12 @@ _STAGE_WORK = 1_500_000_000
 """Work of one LP, as linear_program.Simplex counts it: a second or two; the duals it has by then prove its bound."""
 _FRESH = 3
 """Stages that one relaxation may add."""
-_STALLS = 2
-"""Relaxations in a row that may leave the bound where it was, within ..."""
+_STALLS, _THOROUGH_STALLS = 1, 2
+"""Relaxations in a row that may raise the bound by no more than ..."""
 _RISE = 1e-5
-"""... this share of the step."""
+"""... this share of the step, or ..."""
+_RISE_OF_GAP = 0.02
+"""... this share of what lies between the bound and the best plan."""
 _REPAIRS = 6
 """Budgets that repair asks the relaxation about, ..."""
 _REPAIR_WORTH = 0.005
@@ -46,10 +48,10 @@ def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
     Only stages whose memory has a price are kept: others cost iterations, and splitting an interval at them may even
     lower the bound. Returns the last point, None where there was no time for one.
     """
-    least = _RISE * search.problem.store_all_ns
+    step_ns, most_stalls = search.problem.store_all_ns, _THOROUGH_STALLS if search.effort.thorough else _STALLS
     fresh: set[int] = set()
     tried: set[int] = set()
-    reached, stalled = -least - 1, 0
+    reached, stalled = -step_ns, 0
     relaxation = None
     for _ in range(_MAX_STAGES):
         if search.out_of_time():
@@ -58,16 +60,18 @@ def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
         search.say(f"bounding with {len(stages)} stages")
         relaxation = relaxed.solve(search.budget_nbytes, sorted(stages), search.remaining_s(), _STAGE_WORK)
         search.bound_ns = max(search.bound_ns, relaxation.bound_ns)
-        if relaxation.bound_ns > reached + least:
-            reached, stalled, tried = relaxation.bound_ns, 0, set()
-            search.stages = {0, *relaxation.priced}
+        gap_ns = 0 if search.best is None else search.best.found.recompute_ns - search.bound_ns
+        if relaxation.bound_ns > reached + max(_RISE * step_ns, _RISE_OF_GAP * gap_ns):
+            stalled, tried = 0, set()
         else:
             stalled, tried = stalled + 1, tried | fresh
+        if relaxation.bound_ns > reached:
+            reached, search.stages = relaxation.bound_ns, {0, *relaxation.priced}
         if not relaxation.solved or search.settled():
             break
         peaks, _ = search.round(relaxation)
         fresh = set(sorted(peaks - search.stages - tried)[:_FRESH])
-        if not fresh or stalled >= _STALLS or len(search.stages) >= stage_limit(search):
+        if not fresh or stalled >= most_stalls or len(search.stages) >= stage_limit(search):
             break
     return relaxation
 
