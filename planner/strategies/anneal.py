@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .evaluate import Arrays, Evaluation, Evaluator, Labels, Scratch, evaluate
-from .kernels import compiled
+from .kernels import compiled, copy_part
 from .random_stream import stream, uniform
 
 Array = NDArray[np.int64]
@@ -95,18 +95,21 @@ def _anneal(
     heat: float,
     state: NDArray[np.uint64],
     current: Labels,
+    candidate: Labels,
     penalty: NDArray[np.float64],
 ) -> None:
-    """Run iterations first..last of total; ``labels`` holds the best labelling and is replaced by better ones."""
+    """Run iterations first..last of total; ``labels`` holds the best labelling and is replaced by better ones.
+
+    ``candidate`` is room for another one.
+    """
     whole = max(1.0, float(a.forward_ns.sum()))
     best = evaluate(a, labels, w)
     best_peak, best_time = best[0], best[1]
     found = evaluate(a, current, w)
     peak, time = found[0], found[1]
-    candidate = current.copy()
     for iteration in range(first, last):
         temperature = heat * 1e-3 ** (iteration / total)
-        candidate[:] = current
+        copy_part(candidate, 0, current, 0, len(current))
         _mutate(candidate, movable, members, class_start, class_of, levels, state)
         found = evaluate(a, candidate, w)
         if minimise_peak:
@@ -116,7 +119,7 @@ def _anneal(
             now = time / whole + penalty[0] * max(0.0, (peak - budget) / budget)
             new = found[1] / whole + penalty[0] * max(0.0, (found[0] - budget) / budget)
         if new <= now or uniform(state) < np.exp((now - new) / temperature):
-            current[:] = candidate
+            copy_part(current, 0, candidate, 0, len(current))
             peak, time = found[0], found[1]
             if minimise_peak:
                 better = peak < best_peak or (peak == best_peak and time < best_time)
@@ -125,7 +128,7 @@ def _anneal(
             else:
                 better = peak <= budget and (time < best_time or (time == best_time and peak < best_peak))
             if better:
-                labels[:] = current
+                copy_part(labels, 0, current, 0, len(current))
                 best_peak, best_time = peak, time
         if iteration % 1024 == 1023 and not minimise_peak:
             penalty[0] = min(penalty[0] * 1.1, 600.0) if peak > budget else max(penalty[0] * 0.97, 1.0)
@@ -172,7 +175,7 @@ class Annealer:
 
         ``stop`` is asked between slices of the work and may end it early.
         """
-        best, current = labels.copy(), labels.copy()
+        best, current, candidate = labels.copy(), labels.copy(), labels.copy()
         if len(self.movable) and iterations > 0:
             penalty = np.array([6.0])
             slices = 8
@@ -181,7 +184,7 @@ class Annealer:
                 _anneal(
                     self.evaluator.arrays, self.evaluator.scratch, best, self.movable, self.members, self.class_start,
                     self.class_of, budget_nbytes, minimise_peak, levels, first, last, iterations, heat, self.state,
-                    current, penalty,
+                    current, candidate, penalty,
                 )  # fmt: skip
                 if stop is not None and stop(best):
                     break

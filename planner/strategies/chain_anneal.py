@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from .chain_measure import Measured, measure
 from .evaluate import Array, Arrays, Labels, Scratch
-from .kernels import compiled
+from .kernels import compiled, copy_part
 from .random_stream import uniform
+
+Flags = NDArray[np.bool_]
 
 
 class Grid(NamedTuple):
@@ -28,29 +30,41 @@ class Grid(NamedTuple):
 
 @compiled
 def enumerate_all(
-    a: Arrays, outgoing: NDArray[np.bool_], last: bool, labels: Labels, movable: Array, w: Scratch, found: Array
+    a: Arrays,
+    outgoing: Flags,
+    last: bool,
+    labels: Labels,
+    movable: Array,
+    w: Scratch,
+    wanted: Flags,
+    found: Array,
 ) -> None:
-    """Measure all 2^k labellings of the k movable storages into ``found`` (shape [2^k, 5])."""
-    wanted = np.zeros(len(a.nbytes), dtype=np.bool_)
+    """Measure all 2^k labellings of the k movable storages into ``found`` (shape [2^k, 5]). ``wanted``: room."""
     for mask in range(len(found)):
         for bit in range(len(movable)):
             labels[movable[bit]] = mask >> bit & 1
-        found[mask] = measure(a, outgoing, last, labels, w, wanted)
+        _put(found, mask, measure(a, outgoing, last, labels, w, wanted))
+
+
+@compiled
+def _put(found: Array, row: int, measured: Measured) -> None:
+    for column in range(5):
+        found[row, column] = measured[column]
 
 
 @compiled
 def measure_all(
     a: Arrays,
-    outgoing: NDArray[np.bool_],
+    outgoing: Flags,
     last: bool,
     rows: NDArray[np.int8],
     w: Scratch,
+    wanted: Flags,
     grid: Grid,
     found: Array,
     kept: NDArray[np.int8],
 ) -> None:
-    """Measure and remember every labelling of ``rows`` (shape [k, S])."""
-    wanted = np.zeros(len(a.nbytes), dtype=np.bool_)
+    """Measure and remember every labelling of ``rows`` (shape [k, S]). ``wanted``: room, one entry per storage."""
     for row in range(len(rows)):
         _remember(measure(a, outgoing, last, rows[row], w, wanted), last, rows[row], grid, found, kept)
 
@@ -78,20 +92,22 @@ def _remember(
         row += grid.peaks * min(grid.helds - 1, held // grid.held_nbytes)
     column = 4 if last else 3
     if found[row, 0] < 0 or measured[column] < found[row, column]:
-        found[row] = measured
-        kept[row] = labels
+        _put(found, row, measured)
+        copy_part(kept[row], 0, labels, 0, len(labels))
 
 
 @compiled
 def anneal(
     a: Arrays,
-    outgoing: NDArray[np.bool_],
+    outgoing: Flags,
     last: bool,
     movable: Array,
     weights: NDArray[np.float64],
     iterations: int,
     state: NDArray[np.uint64],
     w: Scratch,
+    wanted: Flags,
+    room: NDArray[np.int8],
     grid: Grid,
     found: Array,
     kept: NDArray[np.int8],
@@ -99,12 +115,12 @@ def anneal(
     """Anneal for each row of ``weights`` (ns per byte held, ns per byte of peak) from the best labels known for it.
 
     The quickest of every step goes to found and kept (shape [rows, 5] and [rows, S]; unused rows stay negative).
+    ``wanted`` and ``room`` (shape [2, S]) are room.
     """
-    wanted = np.zeros(len(a.nbytes), dtype=np.bool_)
-    count = len(movable)
+    size, count = len(wanted), len(movable)
     scale = max(1.0, float(a.forward_ns.sum())) / max(1, count)
-    labels = kept[0].copy()
-    trial, best_labels = labels.copy(), labels.copy()
+    labels, trial = room[0], room[1]
+    copy_part(labels, 0, kept[0], 0, size)
     for row in range(len(weights)):
         per_byte, per_peak = weights[row, 0], weights[row, 1]
         now = np.inf
@@ -112,12 +128,10 @@ def anneal(
             value = _value(found[known], last, per_byte, per_peak)
             if found[known, 0] >= 0 and value < now:
                 now = value
-                labels[:] = kept[known]
-        best = now
-        best_labels[:] = labels
+                copy_part(labels, 0, kept[known], 0, size)
         for iteration in range(iterations):
             temperature = scale * 0.3 * 0.01 ** (iteration / iterations)
-            trial[:] = labels
+            copy_part(trial, 0, labels, 0, size)
             kind = uniform(state)
             at = int(uniform(state) * count)
             s = movable[at]
@@ -136,11 +150,8 @@ def anneal(
             _remember(measured, last, trial, grid, found, kept)
             new = _value(measured, last, per_byte, per_peak)
             if new <= now or uniform(state) < np.exp((now - new) / temperature):
-                labels[:] = trial
+                copy_part(labels, 0, trial, 0, size)
                 now = new
-                if new < best:
-                    best = new
-                    best_labels[:] = labels
 
 
 @compiled

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .chain_blocks import Blocks
 from .chain_options import Option
 from .evaluate import Array
-from .kernels import compiled
+from .kernels import allocating, compiled
 
 Floats = NDArray[np.float32]
 _DITHER = 0.6180339887498949
@@ -138,7 +138,7 @@ def _first(u: Units, s: int, t: int) -> int:
     return most
 
 
-@compiled
+@allocating
 def _lower(d: Floats, after: Floats, before: Floats, held: int, need: int, cost: np.float32) -> None:
     """Lower d[m] to after[m - held] + before[m] + cost for every m from ``need`` >= held on."""
     goal, rest, first = d[need:], after[need - held : len(d) - held], before[need:]
@@ -147,7 +147,7 @@ def _lower(d: Floats, after: Floats, before: Floats, held: int, need: int, cost:
         goal[m] = value if value < goal[m] else goal[m]
 
 
-@compiled
+@allocating
 def table(u: Units, most: int) -> Floats:
     """D for every range and 0..most units; infinite where the range does not fit (shape [L, L, most + 1], ns)."""
     count = len(u.run) - 1

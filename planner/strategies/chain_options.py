@@ -61,6 +61,7 @@ class BlockSearch:
         a = self._arrays = block.arrays
         self._outgoing, self._last = block.outgoing, last
         self._scratch, self._state = scratch_of(a), stream(1)
+        self._wanted = np.zeros(len(a.nbytes), dtype=np.bool_)
         held = block.outgoing & (not last)
         self._movable = np.flatnonzero(block.movable & ~held)
         self._base = np.where(held, Label.KEEP, Label.DROP).astype(np.int8)
@@ -68,7 +69,9 @@ class BlockSearch:
         self.enumerated = len(self._movable) <= _ENUMERATED
         if self.enumerated:
             self._found = np.zeros((1 << len(self._movable), 5), dtype=np.int64)
-            enumerate_all(a, block.outgoing, last, self._base.copy(), self._movable, self._scratch, self._found)
+            enumerate_all(
+                a, block.outgoing, last, self._base.copy(), self._movable, self._scratch, self._wanted, self._found
+            )
             self._kept = np.repeat(self._base[None, :], len(self._found), axis=0)
             for bit, storage in enumerate(self._movable):
                 self._kept[:, storage] = np.arange(len(self._found)) >> bit & 1
@@ -102,7 +105,10 @@ class BlockSearch:
             self._seed(np.unique(rows, axis=0))
 
     def _seed(self, rows: NDArray[np.int8]) -> None:
-        measure_all(self._arrays, self._outgoing, self._last, rows, self._scratch, self._grid, self._found, self._kept)
+        measure_all(
+            self._arrays, self._outgoing, self._last, rows, self._scratch, self._wanted, self._grid, self._found,
+            self._kept,
+        )  # fmt: skip
 
     def sweep(self, iterations: int) -> None:
         """Look for ways at every price, ``iterations`` labellings for each."""
@@ -124,8 +130,8 @@ class BlockSearch:
         if not self.enumerated:
             anneal(
                 self._arrays, self._outgoing, self._last, self._movable, weights,
-                min(iterations, _PER_PAIR * len(self._movable) ** 2), self._state, self._scratch, self._grid,
-                self._found, self._kept,
+                min(iterations, _PER_PAIR * len(self._movable) ** 2), self._state, self._scratch, self._wanted,
+                np.zeros((2, len(self._base)), dtype=np.int8), self._grid, self._found, self._kept,
             )  # fmt: skip
 
     def options(self) -> tuple[Option, ...]:

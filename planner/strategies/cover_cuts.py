@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernels import compiled
+from .kernels import allocating
 from .linear_program import Floats
 
 Ints = NDArray[np.int64]
@@ -28,7 +28,7 @@ class Cover:
     terms: tuple[tuple[int, int], ...]
 
 
-@compiled
+@allocating
 def lifted(weights: Ints, room: int, order: Ints, kind: Ints) -> tuple[Ints, int]:
     """(coefficient of every item, right-hand side) of a cover lifted in ``order``.
 

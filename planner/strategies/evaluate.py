@@ -122,6 +122,22 @@ def scratch_of(arrays: Arrays, events: int = 0) -> Scratch:
 
 
 @compiled
+def sort_part(values: Array, begin: int, end: int) -> None:
+    """Sort ``values[begin:end]`` where they are (Shell 1959, with the strides of Knuth, TAOCP 3, 5.2.1)."""
+    stride = 1
+    while 3 * stride + 1 < end - begin:
+        stride = 3 * stride + 1
+    while stride > 0:
+        for at in range(begin + stride, end):
+            value, hole = values[at], at
+            while hole >= begin + stride and values[hole - stride] > value:
+                values[hole] = values[hole - stride]
+                hole -= stride
+            values[hole] = value
+        stride //= 3
+
+
+@compiled
 def events_of(a: Arrays, labels: Labels, w: Scratch) -> tuple[int, int]:
     """Fill ``w.events`` with the computations (i forward, ~i backward); returns (count, recompute_ns)."""
     ops = len(a.forward_ns)
@@ -166,8 +182,7 @@ def events_of(a: Arrays, labels: Labels, w: Scratch) -> tuple[int, int]:
                 if labels[storage] != 1 and not a.pinned[storage]:
                     w.stack[top] = storage
                     top += 1
-        if count - begin > 1:
-            w.events[begin:count] = np.sort(w.events[begin:count])
+        sort_part(w.events, begin, count)
         w.events[count] = ~current
         count += 1
     return count, recompute

@@ -29,7 +29,7 @@ from ..problem import Problem
 from ..solution import Solution
 from .evaluate import Array, Arrays, Evaluator, Labels, Scratch, evaluate
 from .greedy_batches import descend_in_batches, keep_in_strides
-from .kernels import compiled
+from .kernels import allocating, compiled
 from .labels import Label
 from .separators import saved
 
@@ -90,7 +90,7 @@ def _best_change(
     return best
 
 
-@compiled
+@allocating
 def _descend(
     a: Arrays,
     w: Scratch,
@@ -155,7 +155,7 @@ def _descend(
     return int(peak)
 
 
-@compiled
+@allocating
 def _keep_again(a: Arrays, w: Scratch, labels: Labels, start: Array, members: Array, limit: int) -> None:
     """Step 3 on ``labels`` in place: keep dropped groups while the peak stays within ``limit``."""
     groups = len(start) - 1

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .evaluate import Array, Arrays, Labels, Scratch, evaluate
-from .kernels import compiled
+from .kernels import allocating, compiled
 
 Flags = NDArray[np.bool_]
 
@@ -62,7 +62,7 @@ def added_ns(
     return time
 
 
-@compiled
+@allocating
 def descend_in_batches(
     a: Arrays, w: Scratch, labels: Labels, start: Array, members: Array, budget: int, batch: int
 ) -> None:
@@ -110,7 +110,7 @@ def descend_in_batches(
         evaluate(a, labels, w)
 
 
-@compiled
+@allocating
 def keep_in_strides(
     a: Arrays, w: Scratch, labels: Labels, start: Array, members: Array, limit: int, tries: int
 ) -> None:

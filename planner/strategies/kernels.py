@@ -1,4 +1,4 @@
-"""The only door to numba: `compiled` turns a function into machine code and remembers it between runs.
+"""The only door to numba: `compiled` and `allocating` make machine code of functions and remember it between runs.
 
 The cache lives in the user's cache folder, not beside the installed sources: those may be read-only,
 and files that pip did not write there would outlive an uninstall and shadow the next version. It is keyed
@@ -44,6 +44,23 @@ import numba  # noqa: E402  (it reads its cache folder when it is imported)
 
 
 def compiled(function: Function) -> Function:
-    """Compile with numba at the first call, or load what an earlier run compiled; it runs beside other threads."""
+    """Compile with numba at the first call, or load what an earlier run compiled; it runs beside other threads.
+
+    For functions that make no arrays: references to those handed in are not counted. Counting them takes longer than
+    the work of small kernels that share tuples of many arrays, and keeps threads that use the same ones waiting.
+    """
+    made: Function = numba.njit(cache=True, nogil=True, _nrt=False)(function)
+    return made
+
+
+def allocating(function: Function) -> Function:
+    """The same for functions that make arrays, and so have to count references."""
     made: Function = numba.njit(cache=True, nogil=True)(function)
     return made
+
+
+@compiled
+def copy_part(target: Any, at: int, source: Any, begin: int, end: int) -> None:
+    """``target[at:] = source[begin:end]``; an assignment of slices would make an array in case they overlap."""
+    for place in range(begin, end):
+        target[at + place - begin] = source[place]

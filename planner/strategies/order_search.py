@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..dependences import Predecessors, is_forced
 from .evaluate import Array, csr
-from .kernels import compiled
+from .kernels import compiled, copy_part
 from .random_stream import stream, uniform
 
 MOVES = 300_000
@@ -134,15 +134,25 @@ def _anneal(
     started: NDArray[np.bool_],
     moves: int,
     state: NDArray[np.uint64],
-) -> tuple[Array, float]:
-    """The best order found by ``moves`` exchanges of neighbouring stretches, and its cost."""
-    size, tokens = len(order), len(nbytes)
-    place = np.full(len(start), -1, dtype=np.int64)
-    first = np.full(tokens, size, dtype=np.int64)
-    last = np.full(tokens, -1, dtype=np.int64)
-    inside = np.zeros(tokens, dtype=np.int64)
+    best: Array,
+    candidate: Array,
+    place: Array,
+    tokens: Array,
+    steps: Array,
+) -> float:
+    """Make ``best`` the best order found by ``moves`` exchanges of neighbouring stretches, and return its cost.
+
+    Room: ``best`` and ``candidate`` begin as ``order``, ``place`` has an entry for every step, ``tokens`` three rows
+    and ``steps`` four; all that is 0.
+    """
+    size = len(order)
+    first, last, inside = tokens[0], tokens[1], tokens[2]
+    held, moment, bytes_held, bytes_moment = steps[0], steps[1], steps[2], steps[3]
+    place[:] = -1
+    first[:] = size
+    last[:] = -1
     entering = 0
-    for token in range(tokens):
+    for token in range(len(nbytes)):
         if started[token]:
             first[token] = -1
             entering += nbytes[token]
@@ -153,10 +163,8 @@ def _anneal(
             token = touched[q]
             first[token] = min(first[token], position)
             last[token] = max(last[token], position)
-    held, moment = np.zeros(size + 1, dtype=np.int64), np.zeros(size + 1, dtype=np.int64)
     now = _sum_of(order, 0, size, start, touched, nbytes, again, first, last, inside, held, moment, entering)
-    best, least, unit = order.copy(), now, now
-    candidate, bytes_held, bytes_moment = order.copy(), held.copy(), moment.copy()
+    least, unit = now, now
     for move in range(moves):
         longest = 1 + int((size // 2) ** uniform(state))
         begin = int(uniform(state) * (size - 1))
@@ -173,8 +181,8 @@ def _anneal(
                 break
         if not legal:
             continue
-        candidate[begin : begin + end - middle] = order[middle:end]
-        candidate[begin + end - middle : end] = order[begin:middle]
+        copy_part(candidate, begin, order, middle, end)
+        copy_part(candidate, begin + end - middle, order, begin, middle)
         alive = entering
         if begin > 0:  # what is alive after the step before the stretch
             step = order[begin - 1]
@@ -226,10 +234,10 @@ def _anneal(
                     last[token] = max(last[token], position)
             if now < least:
                 least = now
-                best[:] = order
+                copy_part(best, 0, order, 0, size)
         else:
-            candidate[begin:end] = order[begin:end]
-    return best, (least / max(1, size)) ** 0.125
+            copy_part(candidate, begin, order, begin, end)
+    return (least / max(1, size)) ** 0.125  # type: ignore[no-any-return]
 
 
 def better_order(
@@ -257,5 +265,10 @@ def _searched(
     started = np.array(tokens.started, dtype=np.bool_)
     state = stream(seed)
     steps = np.array(order, dtype=np.int64)
-    found, reached = _anneal(steps, before_start, before, start, touched, nbytes, again, started, moves, state)
-    return tuple(int(step) for step in found), float(reached)
+    best = steps.copy()
+    reached = _anneal(
+        steps, before_start, before, start, touched, nbytes, again, started, moves, state, best, steps.copy(),
+        np.zeros(len(start), dtype=np.int64), np.zeros((3, len(nbytes)), dtype=np.int64),
+        np.zeros((4, len(steps) + 1), dtype=np.int64),
+    )  # fmt: skip
+    return tuple(best.tolist()), float(reached)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernels import compiled
+from .kernels import allocating
 from .linear_program import LinearProgram
 
 Ints = NDArray[np.int64]
@@ -44,7 +44,7 @@ def rows_of(program: LinearProgram) -> Rows:
     )
 
 
-@compiled
+@allocating
 def propagate(rows: Rows, low: Bits, high: Bits, changed: Ints) -> bool:
     """Tighten the box ``low <= x <= high`` in place; False when it holds no point. ``changed``: columns to start from,
     every row when empty."""

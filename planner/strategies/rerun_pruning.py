@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .evaluate import Array, Arrays, Evaluator, Scratch, peak_of_events
-from .kernels import compiled
+from .kernels import allocating
 
 _PASSES = 8
 
 
-@compiled
+@allocating
 def _useful(a: Arrays, fixed: NDArray[np.bool_], events: Array, count: int) -> int:
     """Compact ``events`` to first runs, backwards and the re-runs that something uses; returns the new count."""
     first = np.full(len(a.forward_ns), -1, dtype=np.int64)
@@ -47,7 +47,7 @@ def _useful(a: Arrays, fixed: NDArray[np.bool_], events: Array, count: int) -> i
     return count - kept
 
 
-@compiled
+@allocating
 def _hold(a: Arrays, fixed: NDArray[np.bool_], barred: NDArray[np.bool_], count: int, budget: int, w: Scratch) -> int:
     """Remove from ``w.events`` re-runs whose outputs fit between their computations; returns the new count.
 
