@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernels import allocating
+from .kernels import compiled
 from .linear_program import LinearProgram
 
 Ints = NDArray[np.int64]
@@ -44,13 +44,19 @@ def rows_of(program: LinearProgram) -> Rows:
     )
 
 
-@allocating
 def propagate(rows: Rows, low: Bits, high: Bits, changed: Ints) -> bool:
     """Tighten the box ``low <= x <= high`` in place; False when it holds no point. ``changed``: columns to start from,
     every row when empty."""
     count = len(rows.lower)
-    waiting = np.zeros(count, dtype=np.bool_)
-    queue = np.empty(count + 1, dtype=np.int64)
+    return bool(
+        _tighten(rows, low, high, changed, np.zeros(count, dtype=np.bool_), np.zeros(count + 1, dtype=np.int64))
+    )
+
+
+@compiled
+def _tighten(rows: Rows, low: Bits, high: Bits, changed: Ints, waiting: NDArray[np.bool_], queue: Ints) -> bool:
+    """The work of `propagate`. Room: ``waiting``, False for every row, and ``queue``, an entry more than there are."""
+    count = len(rows.lower)
     head, tail = 0, 0
     if len(changed) == 0:
         for row in range(count):
