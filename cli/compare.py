@@ -17,8 +17,8 @@ from ogc_plan.planner.strategies import FIXED, STRATEGIES
 from ogc_plan.planner.units import format_nbytes, format_ns, parse_budget
 from rich.text import Text
 
-from .report import field, percent, plain_table, source_line
-from .terminal import Activity, one_line
+from .report import field, path_of, percent, plain_table, source_line
+from .terminal import Activity
 
 if TYPE_CHECKING:
     from ogc_plan.planner.strategies.prepared import Prepared
@@ -166,7 +166,7 @@ def print_rows(out: Console, comparison: Comparison) -> None:
                 "" if row.optimal_ns is None else percent(row.optimal_ns / whole),
             ]
         table.add_row(Text(row.strategy), row.budget, *cells, style="bold" if row.strategy == "optimal" else "")
-    field(out, "model", one_line(comparison.model, 80))
+    field(out, "model", path_of(comparison.model, out))
     if comparison.annotations is not None:
         field(out, "annotations", source_line(comparison.annotations))
     stored = format_nbytes(comparison.store_all_activation_nbytes)

@@ -13,7 +13,7 @@ from ogc_plan.planner.plan_record import Plan
 from ogc_plan.planner.units import format_both, format_nbytes, format_ns, parse_budget
 from rich.text import Text
 
-from .report import field, percent, plain_table, source_line
+from .report import field, path_of, percent, plain_table, source_line
 from .terminal import one_line
 from .timeline import BLOCKS
 
@@ -73,6 +73,8 @@ class Frontier:
         store_all = self.model.store_all()
         table = plain_table("budget", "peak", "of all", "overhead", "bound", "gap", "", left=(0, 6), gap=2)
         plans = [answer for answer in self.answers if isinstance(answer, Plan)]
+        held = dict.fromkeys(plan.certificate.bound_class for plan in plans if plan.certificate.bound_class)
+        marks = {bound_class: "*" * number for number, bound_class in enumerate(held)}
         longest = max((plan.time.overhead for plan in plans), default=0)
         total = bool(plans) and plans[0].budget.scope == "total"
         whole = max(1, store_all.peak_total_nbytes if total else store_all.peak_activation_nbytes)
@@ -83,11 +85,12 @@ class Frontier:
             peak = answer.peak.total_nbytes if total else answer.peak.activation_nbytes
             proof = answer.certificate
             cells = [format_nbytes(peak), percent(peak / whole), f"+{percent(answer.time.overhead)}"]
-            cells.append(f"+{percent(proof.bound_ns / max(1, answer.time.store_all_ns))}" if proof.bound_class else "")
+            bound = f"+{percent(proof.bound_ns / max(1, answer.time.store_all_ns))}"
+            cells.append(bound + marks[proof.bound_class] if proof.bound_class else "")
             cells.append((percent(answer.gap) if answer.gap > 0 else "optimal") if proof.bound_class else "")
             bar = _bar(answer.time.overhead, longest) + (" stopped early" if proof.stopped_early else "")
             table.add_row(Text(text), *cells, Text(bar))
-        field(out, "model", one_line(self.model.path, 80))
+        field(out, "model", path_of(self.model.path, out))
         if self.model.annotations is not None:
             field(out, "annotations", source_line(self.model.annotations))
         what = "of everything" if total else "of activations"
@@ -97,8 +100,9 @@ class Frontier:
         out.print(table)
         out.print()
         field(out, "", "of all: peak as a share of store-all's; overhead, bound and gap as shares of a store-all step")
-        for held in dict.fromkeys(plan.certificate.bound_class for plan in plans if plan.certificate.bound_class):
-            field(out, "bounds", f"hold for {one_line(held, 200)}")
+        for bound_class, mark in marks.items():
+            hold = f"hold for {one_line(bound_class, 200)}".replace("this plan", "the plan in that row")
+            field(out, "" if mark else "bounds", f"those with {mark} {hold}" if mark else hold)
         self._print_errors(out)
 
     def _print_errors(self, out: Console) -> None:

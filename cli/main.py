@@ -66,6 +66,15 @@ class _Cli(click.Group):
         at = _first_file(args)
         if at is not None and args[at] in self.commands:
             return args[at], self.commands[args[at]], [*args[:at], *args[at + 1 :]]
+        if at == 0 and args[at].isalpha() and not os.path.exists(args[at]):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[at], self.commands, n=1)
+            if near or "--budget" not in args:
+                raise UsageError(
+                    f"{args[at]!r} is no file and no command",
+                    remedy=f"did you mean {near[0]}?" if near else f"the commands are {', '.join(self.commands)}",
+                )
         return "", plan, args
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

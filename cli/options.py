@@ -45,7 +45,7 @@ def _whole(least: int) -> Callable[[click.Context, click.Parameter, str | None],
             return None
         if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) >= least):
             raise UsageError(
-                f"{param.opts[-1]} {text!r} is not a whole number of {least} or more",
+                f"{param.opts[-1]} {text!r} is not a whole number of {least} or more, of 18 digits at most",
                 remedy=f"write for example {param.opts[-1]} 32",
             )
         return int(text)

@@ -141,18 +141,21 @@ def _peak_table(plan: Plan, store_all: Timeline) -> Table:
     return table
 
 
-def proof_line(plan: Plan) -> str:
-    """What is proven about the recomputation time."""
+def proof_lines(plan: Plan) -> tuple[str, ...]:
+    """What is proven about the recomputation time; an order that it is proven for stands beside the figure."""
     certificate, whole = plan.certificate, max(1, plan.time.store_all_ns)
     if plan.time.recompute_ns == 0:
-        return "nothing is recomputed: no plan is faster"
+        return ("nothing is recomputed: no plan is faster",)
     if not certificate.bound_class:
-        return f"strategy {certificate.strategy} proves nothing about other plans"
-    gap = "proven optimal" if plan.gap <= 0 else f"gap {percent(plan.gap)} of a step"
+        return (f"strategy {certificate.strategy} proves nothing about other plans",)
+    order, _, rest = one_line(certificate.bound_class, 200).partition("; ")
+    gap = f"gap {percent(plan.gap)} of a step" if plan.gap > 0 else "optimal there" if rest else "proven optimal"
     by = "on request" if certificate.stopped_on_request else "by the time limit"
     early = f"; search stopped {by}" if certificate.stopped_early else ""
-    bound = percent(certificate.bound_ns / whole)
-    return f"at least +{bound} is needed, {gap}{early} (holds for {one_line(certificate.bound_class, 200)})"
+    bound = f"at least +{percent(certificate.bound_ns / whole)}"
+    if not rest:  # a class that no order is outside of
+        return f"{bound}, {gap}{early}", f"(holds for {order})"
+    return f"{bound} in {order}, {gap}{early}", f"({rest})"
 
 
 def search_line(certificate: Certificate) -> str:
@@ -234,7 +237,8 @@ def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str, notes: 
         out.print(line, no_wrap=True, overflow="crop")
     out.print()
     field(out, "plan", _counts_line(plan))
-    field(out, "proof", proof_line(plan))
+    for label, proven in zip(("proof", ""), proof_lines(plan), strict=False):
+        field(out, label, proven)
     field(out, "floor set by", _binding(plan))
     field(out, "timed by", timed_by(plan.time.source))
     field(out, "not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer)))

@@ -87,7 +87,8 @@ def headline(networks: dict[str, Any]) -> str:
             ours = next(row for row in entry["rows"] if row.get("matches") == strategy)
             share = own["peak_nbytes"] / entry["store_all_nbytes"]
             cells.append(f"{_percent(share)} memory: {_percent(own['overhead'])}, ours {_percent(ours['overhead'])}")
-        cells.append(f"{_longest_s(entry):.0f}")
+        seconds = _longest_s(entry)
+        cells.append(f"{seconds:.0f}" if seconds >= 0.5 else "<1")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

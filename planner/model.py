@@ -20,7 +20,7 @@ from .schedule import Schedule, lower
 from .simulate import Timeline, simulate
 from .solution import Decisions
 from .step_profile import StepProfile, applied
-from .training import OpCost, TrainingGraph
+from .training import MAX_NBYTES, OpCost, TrainingGraph
 
 DEFAULT_DEVICE = "h200"
 
@@ -127,6 +127,7 @@ def load_model(
     Raises UsageError where no parameter is left to train.
     """
     from .onnx_reader import annotated_part, forward_graph, open_model
+    from .reading.consistency import REMEDY
 
     frozen = tuple(frozen)
     proto = open_model(path)
@@ -173,6 +174,11 @@ def load_model(
         )
     if not any(op.backward is not None for op in training.ops):
         raise nothing_to_train(graph, str(path), frozen)
+    if training.sizes_nbytes >= MAX_NBYTES:
+        raise InvalidModelError(
+            f"the sizes of {str(path)!r} add up to {training.sizes_nbytes} bytes, more than can be planned",
+            remedy=REMEDY,
+        )
     return Model(
         str(path),
         _sha256(path),

@@ -57,7 +57,7 @@ def read_onnx(
 
 def open_model(path: str | os.PathLike[str]) -> ModelProto:
     """The parsed file, without large tensors. Raises StorageError or InvalidModelError."""
-    return parse_model(read_file(Path(path)))
+    return parse_model(read_file(Path(path)), quoted(Path(path).name))
 
 
 def annotated_part(model: ModelProto) -> AnnotatedPart | None:

@@ -37,6 +37,7 @@ from ogc_plan.planner.strategies import STRATEGIES
 from ogc_plan.planner.strategies.effort import EFFORTS
 from onnx import TensorProto, helper
 
+from models.light import light_path
 from tests.annotated_files import residual_network, write_annotated
 from tests.onnx_files import RESNET50, write_perceptron
 
@@ -228,6 +229,21 @@ class TestExitCodes:
     def test_8_for_a_missing_model(self, run: Call) -> None:
         done = run("absent.onnx", *GREEDY)
         assert (done.code, "'absent.onnx'" in done.error) == (8, True)
+
+    @pytest.mark.parametrize(
+        ("word", "remedy"), [("verfy", "did you mean verify?"), ("zzz", f"the commands are {', '.join(cli.commands)}")]
+    )
+    def test_2_for_a_word_that_is_no_command_and_no_file(self, run: Call, word: str, remedy: str) -> None:
+        done = run(word, "plan.json")
+        assert (done.code, done.err) == (2, f"error: '{word}' is no file and no command\nhelp: {remedy}\n")
+
+    def test_a_file_that_is_no_model_is_named(self, run: Call, tmp_path: Path) -> None:
+        (tmp_path / "empty.onnx").touch()
+        assert '"empty.onnx" is empty' in run(tmp_path / "empty.onnx", *GREEDY).error
+
+    def test_3_for_sizes_that_add_up_to_more_than_any_machine_has(self, run: Call) -> None:
+        done = run("show", light_path("squeezenet"), "--batch", "20000000000")
+        assert (done.code, re.search(r"squeezenet\.onnx' add up to \d+ bytes", done.error) is not None) == (3, True)
 
     def test_8_for_a_folder(self, run: Call, tmp_path: Path) -> None:
         assert run(tmp_path, *GREEDY).code == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ogc_plan.cli.frontier import split_budgets
+from ogc_plan.cli.frontier import Frontier, split_budgets
 from ogc_plan.cli.main import main
+from ogc_plan.cli.report import proof_lines
+from ogc_plan.cli.terminal import console
 from ogc_plan.planner import frontier, load_model, plan
 from ogc_plan.planner.errors import BudgetSyntaxError, InfeasibleBudgetError, OgcPlanError, UsageError
 from ogc_plan.planner.model import Model
@@ -20,6 +23,7 @@ from ogc_plan.planner.plan_reader import read_plan
 from ogc_plan.planner.plan_record import Plan
 from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.solution import Decisions, Solution, Status
+from ogc_plan.planner.strategies.order_bound import ANY_ORDER
 from ogc_plan.planner.tradeoff import Point, monotone
 
 from models.light import light_path
@@ -240,3 +244,37 @@ def test_a_plan_passed_up_is_recorded_for_the_larger_budget(model: Model, monkey
     assert isinstance(loose, Plan)
     assert isinstance(tight, Plan)
     assert (loose.schedule, loose.budget.text) == (tight.schedule, "90%")
+
+
+OTHER = "the backward order of this plan; any forward order"
+
+
+def proven_for(plan: Plan, bound_class: str) -> Plan:
+    return replace(plan, certificate=replace(plan.certificate, bound_class=bound_class))
+
+
+def test_rows_whose_bounds_hold_for_another_order_are_marked(
+    model: Model, plans: dict[str, Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = (plans["90%"], proven_for(plans["60%"], OTHER))
+    Frontier(model, ("90%", "60%"), answers).print(console(sys.stdout))
+    shown = capsys.readouterr().out
+    marked = [line.split()[0] for line in shown.splitlines() if "%*" in line]
+    assert (marked, "those with * hold for the backward order of the plan in that row" in shown) == (["60%"], True)
+
+
+def test_a_proof_for_all_orders_names_none_beside_the_figure(plans: dict[str, Plan]) -> None:
+    proven = proven_for(plans["60%"], ANY_ORDER)
+    share = 100 * proven.certificate.bound_ns / proven.time.store_all_ns
+    first, rest = proof_lines(proven)
+    assert (first.startswith(f"at least +{share:.2f}%, "), rest) == (True, f"(holds for {ANY_ORDER})")
+
+
+def test_the_proof_names_its_order_beside_the_figure(plans: dict[str, Plan]) -> None:
+    proven = proven_for(plans["60%"], OTHER)
+    share = 100 * proven.certificate.bound_ns / proven.time.store_all_ns
+    first, rest = proof_lines(proven)
+    assert (first.startswith(f"at least +{share:.2f}% in the backward order of this plan, "), rest) == (
+        True,
+        "(any forward order)",
+    )

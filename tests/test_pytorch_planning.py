@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,12 @@ class TestRefusals:
     def test_a_budget_below_the_floor(self, exported: Exported) -> None:
         with pytest.raises(InfeasibleBudgetError, match="proven infeasible"):
             within_budget(exported[0], exported[1], budget="1%")
+
+    def test_the_remedy_names_what_python_takes(self, exported: Exported) -> None:
+        with pytest.raises(InfeasibleBudgetError) as refused:
+            within_budget(exported[0], exported[1], budget="1%")
+        says = r'pass budget="\d+B" or more with scope="activations", or a smaller batch'
+        assert re.fullmatch(says, refused.value.remedy)
 
     def test_dimensions_of_an_annotated_file_cannot_be_changed(self, exported: Exported) -> None:
         assert "export the model again" in run(exported[2], "--budget", BUDGET, "--batch", "2").output

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ogc_plan.planner.strategies.effort import EFFORTS
 
 from models.light import light_path
 from models.readme import ROOT, blocks, filled
@@ -85,3 +86,8 @@ def test_the_example_through_a_file_runs_as_written() -> None:
     exported, bound = example("import bind, export").split("model = bind")
     ready = "import torch\nmodel, x = torch.nn.Linear(4, 4), torch.randn(2, 4)\n"
     run(f"{ready}{exported}\n{plan}\nmodel = bind{bound}\nmodel(x).sum().backward()")
+
+
+def test_the_gap_at_which_a_search_ends_is_the_one_of_its_effort() -> None:
+    (share,) = {EFFORTS[name].enough for name in ("fast", "default")}
+    assert f"within {100 * share:g}% of a step of the best" in " ".join(README.split())

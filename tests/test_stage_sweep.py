@@ -10,9 +10,9 @@ import pytest
 from ogc_plan.planner.model import load_model
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.effort import EFFORTS
-from ogc_plan.planner.strategies.evaluate import Evaluator
+from ogc_plan.planner.strategies.evaluate import Evaluation, Evaluator
 from ogc_plan.planner.strategies.labels import Label
-from ogc_plan.planner.strategies.search import Search
+from ogc_plan.planner.strategies.search import Candidate, Search
 from ogc_plan.planner.strategies.stage_lp import Relaxation, StageLP
 from ogc_plan.planner.strategies.stage_sweep import StageSweep
 from ogc_plan.planner.strategies.starts import generate_rows, repair
@@ -167,3 +167,40 @@ def test_repair_bisects_alike_where_a_better_plan_is_known(monkeypatch: pytest.M
     informed.offer(made.best_labels.labels)
     rises = any(later > earlier for earlier, later in pairwise(alone))
     assert (rises, asked_by_repair(informed, monkeypatch)) == (True, alone)
+
+
+def relaxations(bounds: list[int], effort: str, monkeypatch: pytest.MonkeyPatch, *, best_ns: int | None = None) -> int:
+    """How many relaxations are solved where they prove ``bounds`` (thousandths of a step) one after the other.
+
+    Each names a fresh stage. ``best_ns``, thousandths too, is what the best plan takes.
+    """
+    problem = build_problem(*chain(60), Scope.ACTIVATIONS)
+    made, solved = search(problem, 1), 0
+    made.effort = EFFORTS[effort]
+    if best_ns is not None:
+        cost = best_ns * problem.store_all_ns // 1000
+        made.best = Candidate(made.evaluator.scratch.events, Evaluation(0, cost, 0, 0))
+
+    def solve(_: StageLP, __: int, stages: list[int], *___: object) -> Relaxation:
+        nonlocal solved
+        solved += 1
+        bound = bounds[min(solved, len(bounds)) - 1] * problem.store_all_ns // 1000
+        return Relaxation(bound, np.zeros(0), True, tuple(stages), priced=tuple(stages))
+
+    monkeypatch.setattr(StageLP, "solve", solve)
+    monkeypatch.setattr(Search, "round", lambda *_: ({solved}, False))
+    generate_rows(made, StageLP(problem))
+    return solved
+
+
+@pytest.mark.parametrize(("effort", "count"), [("fast", 3), ("default", 3), ("high", 4)])
+def test_relaxations_end_where_they_raise_the_bound_no_more(
+    effort: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert relaxations([10, 20, 20], effort, monkeypatch) == count
+
+
+@pytest.mark.parametrize(("best", "count"), [(None, 5), (100, 5), (500, 3)])
+def test_a_rise_counts_by_the_gap_that_is_left(best: int | None, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # From 20 to 25 thousandths of a step: of a gap of 75 thousandths it is much, of one of 475 it is not.
+    assert relaxations([10, 20, 25, 30, 30], "default", monkeypatch, best_ns=best) == count

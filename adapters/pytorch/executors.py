@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.annotations import Annotation, Source
-from ogc_plan.planner.errors import AdapterError, OgcPlanError, PlanMismatchError
+from ogc_plan.planner.errors import (
+    AdapterError,
+    InfeasibleBudgetError,
+    NoPlanInTimeError,
+    OgcPlanError,
+    PlanMismatchError,
+)
 from ogc_plan.planner.model import from_annotation
 from ogc_plan.planner.plan_record import Plan
 from ogc_plan.planner.problem import Scope
@@ -22,6 +29,15 @@ from .capture import UnsupportedModuleError, capture, first_line
 from .executor import Executor
 from .traced_step import TracedStep
 from .unbound import original
+
+_OPTION = re.compile(r"--([a-z]+) ([^\s,;]+)")
+"""An option of the command line with its value, as remedies of the planner name it."""
+
+
+def _in_python(remedy: str) -> str:
+    """A remedy of the planner in the words of `within_budget`."""
+    named = remedy.replace("--time-limit", "time_limit_s").replace("batch in the export", "batch")
+    return _OPTION.sub(r'\1="\2"', named)
 
 
 def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:
@@ -77,18 +93,22 @@ class Request:
             profile=profile,
         )
         solver = self.solver
-        made = pipeline.plan(
-            prepared,
-            self.budget,
-            scope=self.scope,
-            strategy=solver.strategy,
-            headroom=self.headroom,
-            keep=self.keep,
-            recompute=self.recompute,
-            time_limit_s=solver.time_limit_s,
-            seed=solver.seed,
-            effort=solver.effort,
-        )
+        try:
+            made = pipeline.plan(
+                prepared,
+                self.budget,
+                scope=self.scope,
+                strategy=solver.strategy,
+                headroom=self.headroom,
+                keep=self.keep,
+                recompute=self.recompute,
+                time_limit_s=solver.time_limit_s,
+                seed=solver.seed,
+                effort=solver.effort,
+            )
+        except (InfeasibleBudgetError, NoPlanInTimeError) as error:
+            error.remedy = _in_python(error.remedy)
+            raise
         return Executor(module, step, made, annotated.visible)
 
 

@@ -40,29 +40,29 @@ def read_file(path: Path) -> bytes:
         ) from None
 
 
-def parse_model(data: bytes) -> ModelProto:
-    """Parse a serialized model and let its large tensors go. Raises InvalidModelError."""
+def parse_model(data: bytes, path: str = "the file") -> ModelProto:
+    """Parse a serialized model and let its large tensors go; ``path`` names it. Raises InvalidModelError."""
     from .shapes import ModelProto
 
     if not data:
-        raise InvalidModelError("the file is empty", remedy=REMEDY)
+        raise InvalidModelError(f"{path} is empty", remedy=REMEDY)
     if data.startswith(b"version https://git-lfs"):
-        raise InvalidModelError("the file is a git-lfs pointer, not the model", remedy="run: git lfs pull")
+        raise InvalidModelError(f"{path} is a git-lfs pointer, not the model", remedy="run: git lfs pull")
     model = ModelProto()
     try:
         model.ParseFromString(data)
     except Exception as error:
         reason = str(error).split("\n")[0][:200]
-        raise InvalidModelError(f"the file is not an ONNX model, or is cut short: {reason}", remedy=REMEDY) from None
+        raise InvalidModelError(f"{path} is not an ONNX model, or is cut short: {reason}", remedy=REMEDY) from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise InvalidModelError("the file holds no graph: it is not an ONNX model", remedy=REMEDY)
+        raise InvalidModelError(f"{path} holds no graph: it is not an ONNX model", remedy=REMEDY)
     if len(model.graph.node) > MAX_NODES:
         raise UnsupportedOpError(
-            f"the graph has {len(model.graph.node)} nodes; at most {MAX_NODES} can be planned",
+            f"{path} has {len(model.graph.node)} nodes; at most {MAX_NODES} can be planned",
             remedy="export a smaller model",
         )
     if any(isinstance(text, bytes) for text in _texts(model)):
-        raise InvalidModelError("the file holds names that are not UTF-8 text: it is damaged", remedy=REMEDY)
+        raise InvalidModelError(f"{path} holds names that are not UTF-8 text: it is damaged", remedy=REMEDY)
     for inner in _graphs(model):
         tensors = list(inner.initializer)
         tensors += [field.t for node in inner.node if node.op_type == "Constant" for field in node.attribute]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .evaluate import Arrays, Evaluation, Evaluator, Labels, Scratch, evaluate
-from .kernels import compiled, copy_part
+from .kernels import compiled, copy_part, sum_of
 from .random_stream import stream, uniform
 
 Array = NDArray[np.int64]
@@ -102,7 +102,7 @@ def _anneal(
 
     ``candidate`` is room for another one.
     """
-    whole = max(1.0, float(a.forward_ns.sum()))
+    whole = max(1.0, float(sum_of(a.forward_ns)))
     best = evaluate(a, labels, w)
     best_peak, best_time = best[0], best[1]
     found = evaluate(a, current, w)

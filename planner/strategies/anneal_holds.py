@@ -18,7 +18,7 @@ from .hold_memory import keep, settle, undo
 from .hold_moves import Random, move
 from .hold_sequence import build, load, store
 from .holds import EVENTS, GROUPS, PEAK, TIME, WISHES, Array, HoldArrays, HoldState, empty_state, hold_arrays
-from .kernels import compiled
+from .kernels import compiled, sum_of
 from .random_stream import stream, uniform
 
 _MOST_RERUNS = 8
@@ -41,7 +41,7 @@ def _anneal(
     sequence: Array,
 ) -> None:
     """Run iterations first..last of total. ``best`` is (peak, time, length) of the plan in ``sequence``."""
-    whole = max(1.0, float(h.forward_ns.sum()))
+    whole = max(1.0, float(sum_of(h.forward_ns)))
     peak, time = st.totals[PEAK], st.totals[TIME]
     for iteration in range(first, last):
         temperature = heat * 1e-3 ** (iteration / total)

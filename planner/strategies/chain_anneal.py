@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .chain_measure import Measured, measure
 from .evaluate import Array, Arrays, Labels, Scratch
-from .kernels import compiled, copy_part
+from .kernels import compiled, copy_part, sum_of
 from .random_stream import uniform
 
 Flags = NDArray[np.bool_]
@@ -118,7 +118,7 @@ def anneal(
     ``wanted`` and ``room`` (shape [2, S]) are room.
     """
     size, count = len(wanted), len(movable)
-    scale = max(1.0, float(a.forward_ns.sum())) / max(1, count)
+    scale = max(1.0, float(sum_of(a.forward_ns))) / max(1, count)
     labels, trial = room[0], room[1]
     copy_part(labels, 0, kept[0], 0, size)
     for row in range(len(weights)):

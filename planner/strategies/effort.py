@@ -11,7 +11,7 @@ from ..errors import UsageError
 class Effort:
     """Work of one solve.
 
-    ``labels``: iterations times ops of the label annealing, at most: where holds are annealed after it, few do.
+    ``labels``: iterations times ops of the label annealing (improve.py does fewer where holds are annealed next).
     ``holds``: iterations of the hold annealing.
     ``branching``: work of the branch and bound as linear_program.Simplex counts it, on programs of ``stages`` stages
     times ops; a bound that is worth closing gets twice that again. ``pairs``: places at which more stages are added to

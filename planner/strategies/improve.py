@@ -1,4 +1,4 @@
-"""Lower the cost of the best plan by annealing: labels first, then holds."""
+"""Lower the cost of the best plan by annealing: labels where the gap is wide or no holds follow, then holds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _RESTARTS = ((0.01, 2), (0.03, 1), (0.1, 2), (0.3, 1))
 """Starting temperature, in units of one forward pass, and levels of checkpoints of each restart of a lane."""
 
 _HOLDS_ALONE = 0.005
-"""Up to this share of a step between bound and plan labels find nothing that holds do not, ..."""
+"""Where holds are annealed next, labels are not while the gap is at most this share of a step: on the graphs of
+models/plan_benchmark.py that loses nothing. With a wider gap ..."""
 _BEFORE_HOLDS = 10_000
-"""... and beyond it so many iterations of label annealing do."""
+"""... they are for no more iterations than this."""
 
 _HOLD_HEATS = ((7.0, 2.0), (7.0, 0.7))
 """Starting temperatures of each lane of the hold annealing, in units of a forward pass divided by the number of ops."""
@@ -47,14 +48,13 @@ def improve_labels(
     """
     if search.best_labels is None:
         return
-    most = search.effort.labels
+    ops = max(1, search.problem.op_count)
+    work = max(2000, int(share * search.worth() * search.effort.labels) // ops)
     if holds_follow and not search.effort.thorough:
         if search.gap() <= _HOLDS_ALONE:
             return
-        most = _BEFORE_HOLDS
-    ops = max(1, search.problem.op_count)
-    work = int(share * search.worth() * search.effort.labels)
-    iterations = iterations_of(len(annealers[0].movable), min(most, max(2000, work // ops))) // len(annealers)
+        work = min(work, _BEFORE_HOLDS)
+    iterations = iterations_of(len(annealers[0].movable), work) // len(annealers)
     cool = min(0.03, 1.5 / ops) / 2
     origin = search.best_labels.labels
 

@@ -54,8 +54,8 @@ def compiled(function: Function) -> Function:
 
 
 def allocating(function: Function) -> Function:
-    """The same for functions that make arrays, and so have to count references."""
-    made: Function = numba.njit(cache=True, nogil=True)(function)
+    """The same for functions that make arrays, or take slices in their innermost loops, and so count references."""
+    made: Function = numba.njit(cache=True, nogil=True, _nrt=True)(function)
     return made
 
 
@@ -64,3 +64,12 @@ def copy_part(target: Any, at: int, source: Any, begin: int, end: int) -> None:
     """``target[at:] = source[begin:end]``; an assignment of slices would make an array in case they overlap."""
     for place in range(begin, end):
         target[at + place - begin] = source[place]
+
+
+@compiled
+def sum_of(values: Any) -> int:
+    """The sum of an array of whole numbers."""
+    found = 0
+    for place in range(len(values)):
+        found += values[place]
+    return found

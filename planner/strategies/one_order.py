@@ -114,7 +114,7 @@ class OneOrder:
         self.relax()
 
     def improve(self, points: Sequence[Relaxation] = (), *, share: float = 1.0) -> bool:
-        """Anneal labels, then holds; ``points`` are rounded on the way. Whether that led to a better plan.
+        """Anneal labels where it is worth it, then holds; ``points`` are rounded on the way. Whether a plan was better.
 
         ``share`` of the effort's work may be done; small graphs have use for less than that.
         """

@@ -20,9 +20,7 @@ from .kernels import compiled, copy_part
 from .random_stream import stream, uniform
 
 MOVES = 300_000
-"""Exchanges that one search tries, some tens of milliseconds, ..."""
-_MOVES_PER_STEP = 1_500
-"""... and no more than so many for every step."""
+"""Exchanges that one search tries: some tens of milliseconds."""
 
 
 @dataclass
@@ -142,8 +140,8 @@ def _anneal(
 ) -> float:
     """Make ``best`` the best order found by ``moves`` exchanges of neighbouring stretches, and return its cost.
 
-    Room: ``best`` and ``candidate`` begin as ``order``, ``place`` has an entry for every step, ``tokens`` three rows
-    and ``steps`` four; all that is 0.
+    Room: ``best`` and ``candidate`` begin as ``order``, ``place`` has an entry for every step and one more, ``tokens``
+    three rows and ``steps`` four; all that is 0.
     """
     size = len(order)
     first, last, inside = tokens[0], tokens[1], tokens[2]
@@ -247,7 +245,7 @@ def better_order(
 
     ``moves`` exchanges of stretches are tried.
     """
-    moves = 0 if is_forced(order, predecessors) or len(order) < 2 else min(moves, _MOVES_PER_STEP * len(order))
+    moves = 0 if is_forced(order, predecessors) or len(order) < 2 else moves
     return _searched(order, predecessors, tokens, moves, seed)
 
 

@@ -21,7 +21,7 @@ _STAGE_WORK = 1_500_000_000
 _FRESH = 3
 """Stages that one relaxation may add."""
 _STALLS, _THOROUGH_STALLS = 1, 2
-"""Relaxations in a row that may raise the bound by no more than ..."""
+"""So many relaxations in a row end it that raise the bound by no more than ..."""
 _RISE = 1e-5
 """... this share of the step, or ..."""
 _RISE_OF_GAP = 0.02
