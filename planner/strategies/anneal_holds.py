@@ -51,11 +51,13 @@ def _anneal(
             now = time / whole + penalty[0] * max(0.0, (peak - budget) / budget)
         limit = now - temperature * np.log(1.0 - uniform(state))  # the Metropolis draw, made first
         count = uniform(state)
-        near = move(h, st, -1, state)
-        if count < 0.4:
-            near = move(h, st, near if uniform(state) < 0.5 else -1, state)
-        if count < 0.15:
-            move(h, st, near if uniform(state) < 0.5 else -1, state)
+        near = -1
+        for number in range(3):
+            if (number == 1 and count >= 0.4) or (number == 2 and count >= 0.15):
+                break
+            if number > 0 and uniform(state) >= 0.5:
+                near = -1
+            near = move(h, st, near, state)
         settled = False
         accepted = propagate(h, st)
         new = (0.002 if minimise_peak else 1.0) * st.totals[TIME] / whole

@@ -24,7 +24,7 @@ from .holds import (
     HoldArrays,
     HoldState,
 )
-from .kernels import compiled
+from .kernels import compiled, inlined
 from .word_bits import bit_of, lowest_bit
 
 _ONE = np.uint64(1)
@@ -32,7 +32,7 @@ _ZERO = np.uint64(0)
 _ALL = np.uint64(2**64 - 1)
 
 
-@compiled
+@inlined
 def update_avail(h: HoldArrays, st: HoldState, s: int, after: int) -> None:
     """Recompute where ``s`` is alive at the start of a group; groups after ``after`` that feel it become dirty."""
     words = st.avail.shape[1]
@@ -106,7 +106,7 @@ def flip_early(h: HoldArrays, st: HoldState, g: int, op: int) -> None:
     st.dirty[g >> 6] |= bit_of(g)
 
 
-@compiled
+@inlined
 def _affect(h: HoldArrays, st: HoldState, op: int) -> None:
     """Note the storages whose lifetimes change with a run of ``op``."""
     stamp = st.totals[STAMP]
@@ -121,7 +121,7 @@ def _affect(h: HoldArrays, st: HoldState, op: int) -> None:
                 st.totals[AFFECTED] += 1
 
 
-@compiled
+@inlined
 def collect(h: HoldArrays, st: HoldState, g: int) -> int:
     """Fill ``st.found`` with the ops that must run again before backward g, last first; returns how many."""
     ops, op_words = len(h.forward_ns), len(st.mark)
@@ -153,7 +153,7 @@ def collect(h: HoldArrays, st: HoldState, g: int) -> int:
     return count
 
 
-@compiled
+@inlined
 def use_group(h: HoldArrays, st: HoldState, g: int, value: bool) -> None:
     """Set or clear the rows ``ran`` and ``used`` of group g according to its ops and its backward."""
     word, bit = g >> 6, bit_of(g)
@@ -173,7 +173,7 @@ def use_group(h: HoldArrays, st: HoldState, g: int, value: bool) -> None:
             st.used[h.needs[q], word] |= bit
 
 
-@compiled
+@inlined
 def replace_group(h: HoldArrays, st: HoldState, g: int, count: int) -> None:
     """Make ``st.found`` the ops of group g; journal the old ones and update what follows from each difference."""
     row = st.totals[GROUPS]
@@ -210,7 +210,7 @@ def replace_group(h: HoldArrays, st: HoldState, g: int, count: int) -> None:
             _update_random(h, st, op)
 
 
-@compiled
+@inlined
 def _update_random(h: HoldArrays, st: HoldState, op: int) -> None:
     """A generator state is held from the first run of its op to the last: move the end of that."""
     last = -1
@@ -247,7 +247,7 @@ def move_random(h: HoldArrays, st: HoldState, op: int, last: int) -> None:
             st.dirty_above[g >> 6] |= bit_of(g)
 
 
-@compiled
+@inlined
 def propagate(h: HoldArrays, st: HoldState) -> bool:
     """Bring the groups of re-runs up to date, earliest first; False when the plan grew too long (then undo)."""
     for word in range(len(st.dirty)):

@@ -29,14 +29,14 @@ from .holds import (
     HoldArrays,
     HoldState,
 )
-from .kernels import compiled
+from .kernels import compiled, inlined
 from .word_bits import bit_of, lowest_bit
 
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 
 
-@compiled
+@inlined
 def _update_held(h: HoldArrays, st: HoldState, row: int) -> None:
     """Recompute the boundaries across which a storage lives: those whose next touch is a read of the old value."""
     s = st.affected[row]
@@ -78,7 +78,7 @@ def _shift_forward(h: HoldArrays, st: HoldState, s: int, size: int) -> None:
         st.forward[event] += size
 
 
-@compiled
+@inlined
 def _above(h: HoldArrays, st: HoldState, g: int) -> int:
     """The most group g holds beyond the boundary before it, from its backward upwards."""
     st.totals[LIVE_STAMP] += 1
@@ -118,7 +118,7 @@ def _above(h: HoldArrays, st: HoldState, g: int) -> int:
     return most - now  # type: ignore[no-any-return]
 
 
-@compiled
+@inlined
 def settle(h: HoldArrays, st: HoldState) -> None:
     """Bring lifetimes and the peak up to date after `propagate`."""
     st.totals[WAS_FORWARD] = st.totals[FORWARD_PEAK]
@@ -145,7 +145,7 @@ def settle(h: HoldArrays, st: HoldState) -> None:
     st.totals[PEAK], st.totals[PEAK_AT] = peak, at
 
 
-@compiled
+@inlined
 def keep(st: HoldState) -> None:
     """Keep the change: forget the journal."""
     for entry in range(WISHES, RANDOMS + 1):
@@ -153,7 +153,7 @@ def keep(st: HoldState) -> None:
     st.totals[STAMP] += 1
 
 
-@compiled
+@inlined
 def undo(h: HoldArrays, st: HoldState, settled: bool) -> None:
     """Take the change back; ``settled`` says whether `settle` had run since."""
     words = st.wish.shape[1]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .hold_groups import flip_early, set_wishes
 from .holds import EARLY, PEAK_AT, HoldArrays, HoldState
-from .kernels import compiled
+from .kernels import compiled, inlined
 from .random_stream import uniform
 from .word_bits import bit_of
 
@@ -71,7 +71,7 @@ def _group_with_runs(st: HoldState, state: Random) -> int:
     return found
 
 
-@compiled
+@inlined
 def move(h: HoldArrays, st: HoldState, near: int, state: Random) -> int:
     """Make one random change; returns the position it was about."""
     positions, movable = len(h.order), len(h.movable)
