@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -108,8 +109,11 @@ def _usage(error: click.ClickException) -> tuple[str, str]:
 
 def report_failure(error: BaseException, *, debug: bool) -> int:
     """Tell the user about ``error`` and return the exit code that belongs to it."""
-    if isinstance(error, BrokenPipeError):
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):  # else Python would try again on its way out, with its own exit code
         _silence(sys.stdout)
+    if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
     if debug and not isinstance(error, click.ClickException):
         traceback.print_exception(type(error), error, error.__traceback__)
@@ -136,7 +140,7 @@ def report_failure(error: BaseException, *, debug: bool) -> int:
 
 
 def _silence(stream: TextIO) -> None:
-    """Send what is left in the buffer of a broken pipe to nowhere, so that the exit of Python stays quiet."""
+    """Send what is left in the buffer to nowhere, so that the exit of Python stays quiet."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -146,7 +150,12 @@ def _silence(stream: TextIO) -> None:
 
 
 def tolerate_any_text() -> None:
-    """Make both streams print what their encoding lacks as escapes instead of failing."""
+    """Make both streams print what their encoding lacks as escapes instead of failing.
+
+    Raises OSError where there is no standard output.
+    """
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "standard output is closed")
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

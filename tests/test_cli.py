@@ -376,22 +376,34 @@ class TestStreams:
         done = subprocess.run([*words, "verify", "-"], input=made.stdout, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
 
-    def test_a_closed_pipe_ends_it_silently(self, model: Path) -> None:
+    @pytest.mark.parametrize("unbuffered", ["", "1"])
+    def test_a_closed_pipe_ends_it_silently(self, model: Path, unbuffered: str) -> None:
         reading, writing = os.pipe()
         os.close(reading)
         command = [sys.executable, "-m", "ogc_plan.cli.main", "show", str(model), "--dim", "batch=64", "-v"]
-        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+        env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, env=env, check=False)
         os.close(writing)
         assert (done.returncode, done.stderr) == (141, b"")
 
-    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-    def test_a_full_stdout_is_code_8(self, model: Path) -> None:
-        command = [sys.executable, "-m", "ogc_plan.cli.main", "show", str(model), "--dim", "batch=64"]
-        with open("/dev/full", "wb") as full:
-            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    def test_a_stdout_that_is_not_there_is_code_8(self, model: Path) -> None:
+        words = f"{sys.executable} -m ogc_plan.cli.main show {model} --dim batch=64 >&-"
+        done = subprocess.run(["sh", "-c", words], stderr=subprocess.PIPE, text=True, check=False)
         assert (done.returncode, done.stderr.splitlines()[0]) == (
             8,
-            "error: cannot read or write: No space left on device",
+            "error: cannot read or write: standard output is closed",
+        )
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+    @pytest.mark.parametrize("unbuffered", ["", "1"])
+    def test_a_full_stdout_is_code_8(self, model: Path, unbuffered: str) -> None:
+        command = [sys.executable, "-m", "ogc_plan.cli.main", "show", str(model), "--dim", "batch=64"]
+        env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=env, check=False)
+        assert (done.returncode, done.stderr.splitlines()) == (
+            8,
+            ["error: cannot read or write: No space left on device", "help: check the path, its rights and the disk"],
         )
 
     def test_an_ascii_terminal_gets_escapes_instead_of_a_crash(self, model: Path) -> None:
