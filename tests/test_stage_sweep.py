@@ -204,3 +204,11 @@ def test_relaxations_end_where_they_raise_the_bound_no_more(
 def test_a_rise_counts_by_the_gap_that_is_left(best: int | None, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # From 20 to 25 thousandths of a step: of a gap of 75 thousandths it is much, of one of 475 it is not.
     assert relaxations([10, 20, 25, 30, 30], "default", monkeypatch, best_ns=best) == count
+
+
+def test_a_gap_of_many_steps_ends_no_relaxations_sooner_than_one_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert relaxations([10, 40, 70, 70], "default", monkeypatch, best_ns=100_000) == 4
+
+
+def test_thorough_relaxations_count_any_rise_whatever_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert relaxations([10, 20, 25, 30, 30, 30], "high", monkeypatch, best_ns=500) == 6

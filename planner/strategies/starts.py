@@ -25,7 +25,7 @@ _STALLS, _THOROUGH_STALLS = 1, 2
 _RISE = 1e-5
 """... this share of the step, or ..."""
 _RISE_OF_GAP = 0.02
-"""... this share of what lies between the bound and the best plan."""
+"""... where the effort is not thorough, this share of what lies between the bound and the best plan, a step at most."""
 _REPAIRS = 6
 """Budgets that repair asks the relaxation about, ..."""
 _REPAIR_WORTH = 0.005
@@ -48,7 +48,8 @@ def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
     Only stages whose memory has a price are kept: others cost iterations, and splitting an interval at them may even
     lower the bound. Returns the last point, None where there was no time for one.
     """
-    step_ns, most_stalls = search.problem.store_all_ns, _THOROUGH_STALLS if search.effort.thorough else _STALLS
+    step_ns = search.problem.store_all_ns
+    most_stalls, rise_of_gap = (_THOROUGH_STALLS, 0.0) if search.effort.thorough else (_STALLS, _RISE_OF_GAP)
     fresh: set[int] = set()
     tried: set[int] = set()
     reached, stalled = -step_ns, 0
@@ -60,8 +61,8 @@ def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
         search.say(f"bounding with {len(stages)} stages")
         relaxation = relaxed.solve(search.budget_nbytes, sorted(stages), search.remaining_s(), _STAGE_WORK)
         search.bound_ns = max(search.bound_ns, relaxation.bound_ns)
-        gap_ns = 0 if search.best is None else search.best.found.recompute_ns - search.bound_ns
-        if relaxation.bound_ns > reached + max(_RISE * step_ns, _RISE_OF_GAP * gap_ns):
+        gap_ns = 0 if search.best is None else min(step_ns, search.best.found.recompute_ns - search.bound_ns)
+        if relaxation.bound_ns > reached + max(_RISE * step_ns, rise_of_gap * gap_ns):
             stalled, tried = 0, set()
         else:
             stalled, tried = stalled + 1, tried | fresh
