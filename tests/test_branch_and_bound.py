@@ -14,7 +14,15 @@ from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.branch_and_bound import UNLIMITED, Bound, begin, bound
 from ogc_plan.planner.strategies.cover_cuts import Cover, rounded, separate
 from ogc_plan.planner.strategies.extra_stages import Places, extra_stages
-from ogc_plan.planner.strategies.linear_program import Answer, Certifier, LinearProgram, Simplex, certified_bound, solve
+from ogc_plan.planner.strategies.linear_program import (
+    Answer,
+    Certifier,
+    Interrupter,
+    LinearProgram,
+    Simplex,
+    certified_bound,
+    solve,
+)
 from ogc_plan.planner.strategies.propagation import propagate, rows_of
 from ogc_plan.planner.strategies.stage_lp import StageLP
 
@@ -77,6 +85,26 @@ def test_extra_stages_never_weaken_the_linear_program() -> None:
         bounds = [certified_bound(program, solve(program).dual) for program in (plain, split)]
         weaker += [seed] if bounds[1] < bounds[0] - 1 else []
     assert weaker == []
+
+
+def test_the_duals_of_an_interrupted_program_bound_no_more_than_the_optimum() -> None:
+    above, interrupter = [], Interrupter()
+    interrupter.interrupt()
+    for problem, budget, exact, stages, _ in cases()[:40]:
+        program = StageLP(problem).program(budget, stages).program
+        answer = solve(program, interrupter=interrupter)
+        above += [answer] if answer.solved or certified_bound(program, answer.dual) > exact else []
+    assert above == []
+
+
+def test_what_is_being_solved_is_interrupted_once() -> None:
+    ended, interrupter = [], Interrupter()
+    with interrupter.over(lambda: ended.append("before")):
+        pass
+    with interrupter.over(lambda: ended.append("now")):
+        interrupter.interrupt()
+    interrupter.interrupt()
+    assert ended == ["now"]
 
 
 def test_the_workspace_of_reruns_counts_against_what_is_held_through_them() -> None:

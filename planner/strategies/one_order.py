@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ class OneOrder:
     orders: Orders | None = None
     point: Relaxation | None = None
     """What the relaxation of several backwards holds, once it is solved."""
+    _cut: bool = False
 
     @cached_property
     def _labels(self) -> tuple[Annealer, ...]:
@@ -46,8 +47,10 @@ class OneOrder:
         return annealers_of(HoldAnnealer, self.search) if small else ()
 
     def bound_quickly(self) -> None:
-        """The bound and the roundings of the first backward alone."""
-        cut(self.search, self.prepared.cut)
+        """The bound and the roundings of the first backward alone; once."""
+        if not self._cut:
+            cut(self.search, self.prepared.cut)
+            self._cut = True
 
     def relax(self) -> None:
         """The bound and the roundings of the first backward, then of several; once."""
@@ -56,10 +59,11 @@ class OneOrder:
             if self.prepared.relaxed is not None:
                 self.point = generate_rows(self.search, self.prepared.relaxed)
 
-    def start(self, known: Sequence[Candidate] = ()) -> None:
+    def start(self, known: Sequence[Candidate] = (), unreached: Callable[[], object] = lambda: None) -> None:
         """Find plans: relaxations rounded, the other strategies, the chain; then whatever reaches the budget.
 
-        ``known`` plans are for this order. The other strategies are asked even where the relaxations settle the
+        ``known`` plans are for this order. Where the first roundings under the default orders do not reach the budget,
+        ``unreached`` is called. The other strategies are asked even where the relaxations settle the
         search: a plan may be as much worse than the best as the effort allows, but never worse than theirs.
         """
         search, prepared = self.search, self.prepared
@@ -72,6 +76,8 @@ class OneOrder:
         relaxed = prepared.relaxed
         if self.orders is None:  # else the chain's blocks are large, and not worth its time
             self.bound_quickly()
+            if search.best is None:
+                unreached()
             self._ask_others()
         else:
             self.relax()

@@ -21,8 +21,8 @@ from ..solution import Decisions, Solution, Status
 from .effort import effort_named
 from .one_order import OneOrder
 from .order_bound import order_free_bound
-from .order_choice import held_order
-from .orders import default_orders, ordered, restored
+from .orders import default_orders, restored
+from .other_orders import ORDER_WORTH, OtherOrders
 from .prepared import Prepared
 from .reorder import Reordered, reorder, rounds_of
 from .search import Progress
@@ -32,10 +32,6 @@ from .warm_up import prepare_kernels
 
 NAME = "optimal"
 CHOSEN_CLASS = "the backward order of this plan; any forward order, any number of recomputations"
-_ORDER_WORTH = 0.003
-"""Other orders are planned for where the bounds leave room for saving this share of the step."""
-_FOLLOWED = 3
-"""Orders made for what the relaxation under the best of the others holds, each from the best so far."""
 _BEFORE_REORDERING = 0.5
 """The share of the annealing that is done before an order is made for the plan: that for a poor plan is poor, too."""
 
@@ -135,14 +131,11 @@ def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
 
     The order whose first plan is the cheapest is searched in full, or those that follow that plan once it is annealed.
     """
-    runs = [task.run(budget_nbytes, task.prepared)]
-    if task.prepared.problem.floor_of_order.nbytes <= budget_nbytes:
-        runs[0].start()
-    for other in _promising(task, runs[0]):
-        if other.search.out_of_time():
-            break
-        other.start()
-        runs.append(other)
+    default, others = task.run(budget_nbytes, task.prepared), OtherOrders(task, budget_nbytes)
+    with others.beside():
+        if task.prepared.problem.floor_of_order.nbytes <= budget_nbytes:
+            default.start(unreached=others.begin)
+        runs = [default, *others.promising(default.search)]
     if len(runs) > 1 and task.effort.thorough:
         for run in runs:
             run.improve()
@@ -201,51 +194,7 @@ def _reordered(task: Task, run: OneOrder) -> OneOrder | None:
 def _may_reorder(task: Task, run: OneOrder) -> bool:
     """Whether orders made for the best plan may be tried, and promise enough."""
     search, rounds = run.search, rounds_of(task.prepared.problem, task.effort.reorderings)
-    return rounds > 0 and search.best is not None and search.gap() > _ORDER_WORTH and not search.out_of_time()
-
-
-def _promising(task: Task, default: OneOrder) -> list[OneOrder]:
-    """Searches under chosen orders whose bound leaves room for a better plan, the lowest bound first."""
-    if default.search.out_of_time() or not task.effort.orders:
-        return []
-    room, best = _ORDER_WORTH * default.search.problem.store_all_ns, default.search.best
-    if task.effort.enough and best is not None and best.found.recompute_ns <= default.search.bound_ns + room:
-        return []  # orders lower peaks a little: where little is lost to the bound, little is to be had
-    runs, compared = task.alternatives(default.search.budget_nbytes)
-    if compared:
-        runs = _relaxed(task, runs)
-    else:
-        for run in runs:
-            run.bound_quickly()
-    found = [run for run in runs if best is None or run.search.bound_ns + room < best.found.recompute_ns]
-    return sorted(found, key=lambda run: run.search.bound_ns)[: task.effort.orders]
-
-
-def _relaxed(task: Task, runs: list[OneOrder]) -> list[OneOrder]:
-    """The searches with their relaxations solved, and some under orders made for what the lowest of these holds.
-
-    What plans cost under an order is what its relaxation tells, by and large.
-    """
-    for run in runs:
-        if run.search.out_of_time():
-            return runs
-        run.relax()
-    known = {run.orders for run in runs}
-    for number in range(_FOLLOWED):
-        best = min(runs, key=lambda run: run.search.bound_ns, default=None)
-        if best is None or best.point is None or best.orders is None or best.search.out_of_time():
-            break
-        problem, orders = task.prepared.problem, best.orders
-        backward = held_order(problem, orders.backward, best.point.alive.tolist(), task.seed + number)
-        orders = replace(orders, backward=backward)
-        if orders in known:
-            break
-        known.add(orders)
-        run = task.run(best.search.budget_nbytes, Prepared(ordered(problem, orders)), orders)
-        if run.prepared.problem.floor_of_order.nbytes <= run.search.budget_nbytes:
-            run.relax()
-            runs.append(run)
-    return runs
+    return rounds > 0 and search.best is not None and search.gap() > ORDER_WORTH and not search.out_of_time()
 
 
 def _cost(run: OneOrder) -> tuple[bool, int, int]:

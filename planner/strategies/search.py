@@ -12,6 +12,7 @@ from ..problem import Problem
 from .effort import EFFORTS, Effort
 from .evaluate import Array, Evaluation, Evaluator, Labels
 from .labels import Label
+from .linear_program import Interrupter
 from .stage_lp import Relaxation
 
 _THRESHOLDS = (0.999, 0.75, 0.5, 0.25)
@@ -51,6 +52,8 @@ class Search:
     stopped_early: bool = False
     aborted: bool = False  # by an exception: nobody will ask for what is being made beside the search
     stages: set[int] = field(default_factory=lambda: {0})
+    interrupter: Interrupter = field(default_factory=Interrupter)
+    """Ends the linear program that is being solved for this search."""
 
     @property
     def problem(self) -> Problem:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ..problem import Problem
 from .forward_stage import add_forward_stages
-from .linear_program import UNLIMITED, Floats, LinearProgram, certified_bound, solve
+from .linear_program import UNLIMITED, Floats, Interrupter, LinearProgram, certified_bound, solve
 from .stage_program import StageProgram, Uses
 
 BOUND_CLASS = "the default backward order; any forward order, any number of recomputations"
@@ -174,10 +174,11 @@ class StageLP(Uses):
         stages: Sequence[int],
         time_limit_s: float | None = None,
         most_work: int = UNLIMITED,
+        interrupter: Interrupter | None = None,
     ) -> Relaxation:
-        """Solve the relaxation and certify its bound, that of the last duals where the work does not suffice."""
+        """Solve the relaxation and certify its bound, that of the last duals where it was not solved to the end."""
         staged = self.program(budget_nbytes, stages)
-        answer = solve(staged.program, time_limit_s, most_work)
+        answer = solve(staged.program, time_limit_s, most_work, interrupter)
         bound = certified_bound(staged.program, answer.dual)
         stages_of = (*staged.stages[: len(staged.alive)], *(stage for stage, _, _ in staged.moments))
         priced = tuple(s for s, room in zip(stages_of, staged.rooms, strict=True) if answer.dual[room] > 0)

@@ -59,7 +59,9 @@ def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
             break
         stages = search.stages | fresh
         search.say(f"bounding with {len(stages)} stages")
-        relaxation = relaxed.solve(search.budget_nbytes, sorted(stages), search.remaining_s(), _STAGE_WORK)
+        relaxation = relaxed.solve(
+            search.budget_nbytes, sorted(stages), search.remaining_s(), _STAGE_WORK, search.interrupter
+        )
         search.bound_ns = max(search.bound_ns, relaxation.bound_ns)
         gap_ns = 0 if search.best is None else min(step_ns, search.best.found.recompute_ns - search.bound_ns)
         if relaxation.bound_ns > reached + max(_RISE * step_ns, rise_of_gap * gap_ns):

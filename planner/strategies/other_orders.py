@@ -1,0 +1,122 @@
+"""Searches under other orders that promise lower peaks, begun beside that under the default orders where it may fail.
+
+They see nothing of that search, so when they are begun decides nothing but how long the answer takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import replace
+
+from .one_order import OneOrder
+from .order_choice import held_order
+from .orders import ordered
+from .prepared import Prepared
+from .search import Search
+from .task import Task
+
+ORDER_WORTH = 0.003
+"""Other orders are planned for where the bounds leave room for saving this share of the step."""
+_FOLLOWED = 3
+"""Orders made for what the relaxation under the best of the others holds, each from the best so far."""
+_ASKED_S = 0.1
+"""How often the caller is asked, while it waits, whether to stop."""
+
+
+class OtherOrders:
+    """The most promising of them: those whose first bound is the lowest, as many as the effort allows."""
+
+    def __init__(self, task: Task, budget_nbytes: int) -> None:
+        self._task, self._budget_nbytes = task, budget_nbytes
+        self._pool: Executor | None = None
+        self._begun: Future[None] | None = None
+        self._given_up = False
+        self._runs: list[OneOrder] = []
+        self._ranked: list[tuple[int, OneOrder]] = []
+        self._started = 0
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Let `begin` use a thread of its own; what nobody has asked the outcome of is given up at the end."""
+        with ThreadPoolExecutor(1) as self._pool:
+            try:
+                yield
+            finally:
+                if self._begun is not None:
+                    self._given_up = True
+                    for run in self._runs:
+                        run.search.interrupter.interrupt()
+
+    def begin(self) -> None:
+        """Start the searches in a thread."""
+        if self._pool is not None and self._task.effort.orders:
+            stop = self._task.stop
+            self._task = replace(
+                self._task, progress=None, stop=lambda: self._given_up or (stop is not None and stop())
+            )
+            self._begun = self._pool.submit(self._start)
+
+    def promising(self, default: Search) -> list[OneOrder]:
+        """Those whose bound leaves room for a better plan than the best one under the default orders, started."""
+        if default.out_of_time() or not self._task.effort.orders:
+            return []
+        room, best = ORDER_WORTH * default.problem.store_all_ns, default.best
+        if self._task.effort.enough and best is not None and best.found.recompute_ns <= default.bound_ns + room:
+            return []  # orders lower peaks a little: where little is lost to the bound, little is to be had
+        most_ns = None if best is None else best.found.recompute_ns - room
+        if self._begun is None:
+            self._start(most_ns)
+        else:
+            while wait([self._begun], timeout=_ASKED_S).not_done:  # here, where an interrupt is seen
+                default.out_of_time()
+            self._begun.result()
+            self._begun = None
+        found = [run for bound_ns, run in self._ranked[: self._started] if most_ns is None or bound_ns < most_ns]
+        for run in found:
+            run.search.progress = default.progress
+        return found
+
+    def _start(self, most_ns: float | None = None) -> None:
+        """Rank them, and start those whose bound is below ``most_ns``."""
+        task = self._task
+        self._runs, compared = task.alternatives(self._budget_nbytes)
+        if compared:
+            self._compare()
+        else:
+            for run in self._runs:
+                run.bound_quickly()
+        ranked = sorted(((run.search.bound_ns, run) for run in self._runs), key=lambda pair: pair[0])
+        self._ranked = ranked[: task.effort.orders]
+        for bound_ns, run in self._ranked:
+            if (most_ns is not None and bound_ns >= most_ns) or run.search.out_of_time():
+                return
+            run.start()
+            self._started += 1
+
+    def _compare(self) -> None:
+        """Solve their relaxations, and those of some orders made for what the lowest of these holds.
+
+        What plans cost under an order is what its relaxation tells, by and large.
+        """
+        task, runs = self._task, self._runs
+        for run in runs:
+            if run.search.out_of_time():
+                return
+            run.relax()
+        known = {run.orders for run in runs}
+        for number in range(_FOLLOWED):
+            best = min(runs, key=lambda run: run.search.bound_ns, default=None)
+            if best is None or best.point is None or best.orders is None or best.search.out_of_time():
+                return
+            problem, orders = task.prepared.problem, best.orders
+            backward = held_order(problem, orders.backward, best.point.alive.tolist(), task.seed + number)
+            orders = replace(orders, backward=backward)
+            if orders in known:
+                return
+            known.add(orders)
+            run = task.run(best.search.budget_nbytes, Prepared(ordered(problem, orders)), orders)
+            if run.prepared.problem.floor_of_order.nbytes <= run.search.budget_nbytes:
+                runs.append(run)
+                run.relax()

@@ -1,0 +1,129 @@
+"""Searches under other orders: begun beside the search under the default ones they find the same, and end with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from random import Random
+from threading import Event
+
+import pytest
+from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.strategies.effort import EFFORTS
+from ogc_plan.planner.strategies.one_order import OneOrder
+from ogc_plan.planner.strategies.other_orders import OtherOrders
+from ogc_plan.planner.strategies.prepared import Prepared
+from ogc_plan.planner.strategies.search import Candidate
+from ogc_plan.planner.strategies.task import Task
+
+from tests.layered_graphs import layered_graph
+
+SIZES = [60, 160]
+"""The relaxations of the orders are compared on the first only."""
+
+
+def tight(op_count: int) -> tuple[Problem, int]:
+    """A graph of many branches, and a budget that only other orders than the default ones may meet."""
+    problem = build_problem(*layered_graph(Random(3), op_count, 4), Scope.ACTIVATIONS)
+    return problem, problem.floor_of_order.nbytes
+
+
+def task(problem: Problem, stop: Callable[[], bool] | None = None) -> Task:
+    return Task(Prepared(problem), None, None, EFFORTS["default"], 0, stop)
+
+
+def found(op_count: int, *, beside: bool) -> list[tuple[object, int, object]]:
+    """The orders, bounds and plans of the promising searches."""
+    problem, budget = tight(op_count)
+    whole = task(problem)
+    others = OtherOrders(whole, budget)
+    with others.beside():
+        if beside:
+            others.begin()
+        runs = others.promising(whole.run(budget, whole.prepared).search)
+    return [(run.orders, run.search.bound_ns, run.search.best and run.search.best.found) for run in runs]
+
+
+@pytest.mark.parametrize("op_count", SIZES)
+def test_begun_beside_they_find_what_they_find_when_begun_afterwards(op_count: int) -> None:
+    assert found(op_count, beside=True) == found(op_count, beside=False) != []
+
+
+@pytest.mark.parametrize("op_count", SIZES)
+def test_what_was_asked_for_may_go_on_afterwards(op_count: int) -> None:
+    problem, budget = tight(op_count)
+    whole = task(problem)
+    others = OtherOrders(whole, budget)
+    with others.beside():
+        others.begin()
+        runs = others.promising(whole.run(budget, whole.prepared).search)
+    assert [run.search.out_of_time() for run in runs] == [False]
+
+
+def waiting(monkeypatch: pytest.MonkeyPatch, pressed: Event | None = None) -> list[bool]:
+    """Every search waits to be stopped; the list says of each whether it was, and not only waited long enough.
+
+    ``pressed`` is set when one begins.
+    """
+    stopped: list[bool] = []
+
+    def start(run: OneOrder, known: Sequence[Candidate] = ()) -> None:
+        late = time.monotonic() + 60
+        if pressed is not None:
+            pressed.set()
+        while not run.search.out_of_time() and time.monotonic() < late:
+            time.sleep(0.01)
+        stopped.append(run.search.stopped_early)
+
+    monkeypatch.setattr(OneOrder, "start", start)
+    return stopped
+
+
+def begun(others: OtherOrders) -> None:
+    """Begin, and wait until the searches are known."""
+    others.begin()
+    while not others._ranked:
+        time.sleep(0.01)
+
+
+def test_what_nobody_asks_for_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, budget = tight(SIZES[1])
+    stopped, others = waiting(monkeypatch), OtherOrders(task(problem), budget)
+    with others.beside():
+        begun(others)
+    assert stopped == [True]
+
+
+def test_an_exception_in_the_search_beside_them_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, budget = tight(SIZES[1])
+    stopped, others = waiting(monkeypatch), OtherOrders(task(problem), budget)
+    with suppress(KeyboardInterrupt), others.beside():
+        begun(others)
+        raise KeyboardInterrupt
+    assert stopped == [True]
+
+
+def test_a_user_who_stops_the_search_stops_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, budget = tight(SIZES[1])
+    pressed = Event()
+    whole = task(problem, pressed.is_set)
+    stopped, others = waiting(monkeypatch, pressed), OtherOrders(whole, budget)
+    default = whole.run(budget, whole.prepared).search
+    with others.beside():
+        others.begin()
+        others.promising(default)
+    assert stopped == [True]
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.9, 0), (0.0, 1)])
+def test_they_are_begun_where_the_first_roundings_reach_no_plan(share: float, count: int) -> None:
+    problem, lowest = tight(SIZES[0])
+    whole, calls = task(problem), [0]
+    highest = whole.prepared.evaluator.evaluate(whole.prepared.evaluator.labels(1)).peak_nbytes
+
+    def begin() -> None:
+        calls[0] += 1
+
+    whole.run(lowest + int(share * (highest - lowest)), whole.prepared).start(unreached=begin)
+    assert calls == [count]
