@@ -116,7 +116,10 @@ def plan(
 
 def smaller_input(model: Model) -> str:
     """What a user would make smaller to need less memory, in words."""
-    return "--batch" if model.annotations is None else "batch in the export"
+    what = "input" if model.batch == 1 else "batch"  # no batch is smaller than one
+    if model.annotations is not None:
+        return f"{what} in the export"
+    return what if model.batch == 1 else "--batch"
 
 
 def assembled(

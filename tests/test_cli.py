@@ -219,6 +219,10 @@ class TestExitCodes:
         assert smallest is not None
         assert run(*words, smallest[1]).code == 0
 
+    @pytest.mark.parametrize(("batch", "smaller"), [("2", "a smaller --batch"), ("1", "a smaller input")])
+    def test_no_batch_below_one_is_asked_for(self, run: Call, model: Path, batch: str, smaller: str) -> None:
+        assert run(model, "--batch", batch, "--budget", "1B").err.splitlines()[1].endswith(smaller)
+
     def test_6_when_the_time_ends_without_a_plan(self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pipeline, "plan", raising(NoPlanInTimeError("no plan in 1 s", remedy="wait")))
         assert run(model, *GREEDY).code == 6

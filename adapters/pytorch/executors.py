@@ -36,7 +36,7 @@ _OPTION = re.compile(r"--([a-z]+) ([^\s,;]+)")
 
 def _in_python(remedy: str) -> str:
     """A remedy of the planner in the words of `within_budget`."""
-    named = remedy.replace("--time-limit", "time_limit_s").replace("batch in the export", "batch")
+    named = re.sub(r"\b(batch|input) in the export", r"\1", remedy.replace("--time-limit", "time_limit_s"))
     return _OPTION.sub(r'\1="\2"', named)
 
 
