@@ -10,9 +10,13 @@ from threading import Event
 
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.strategies import optimal
 from ogc_plan.planner.strategies.effort import EFFORTS
+from ogc_plan.planner.strategies.evaluate import Evaluation
+from ogc_plan.planner.strategies.labels import Label
+from ogc_plan.planner.strategies.linear_program import LinearProgram, solve
 from ogc_plan.planner.strategies.one_order import OneOrder
-from ogc_plan.planner.strategies.other_orders import OtherOrders
+from ogc_plan.planner.strategies.other_orders import ORDER_WORTH, OtherOrders
 from ogc_plan.planner.strategies.prepared import Prepared
 from ogc_plan.planner.strategies.search import Candidate
 from ogc_plan.planner.strategies.task import Task
@@ -53,28 +57,48 @@ def test_begun_beside_they_find_what_they_find_when_begun_afterwards(op_count: i
 @pytest.mark.parametrize("op_count", SIZES)
 def test_what_was_asked_for_may_go_on_afterwards(op_count: int) -> None:
     problem, budget = tight(op_count)
-    whole = task(problem)
+    whole = task(problem, lambda: False)
     others = OtherOrders(whole, budget)
     with others.beside():
         others.begin()
         runs = others.promising(whole.run(budget, whole.prepared).search)
-    assert [run.search.out_of_time() for run in runs] == [False]
+    program, search = LinearProgram([1]), runs[0].search
+    assert (solve(program, interrupter=search.interrupter).solved, search.stop) == (True, whole.stop)
+
+
+@pytest.mark.parametrize("op_count", SIZES)
+def test_plans_and_bounds_are_those_of_searches_one_after_the_other(
+    op_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, lowest = tight(op_count)
+    answers: list[list[object]] = [[], []]
+    for number, found in enumerate(answers):
+        if number:
+            monkeypatch.setattr(OtherOrders, "begin", lambda _: None)
+        prepared = Prepared(problem)
+        highest = prepared.evaluator.evaluate(prepared.evaluator.labels(Label.KEEP)).peak_nbytes
+        for share in (0.2, 0.1):  # one after the other, with what was worked out before
+            answer = optimal.solve(prepared, lowest + int(share * (highest - lowest)))
+            found.append((answer.decisions, answer.bound_ns, answer.bound_class))
+    assert answers[0] == answers[1]
 
 
 def waiting(monkeypatch: pytest.MonkeyPatch, pressed: Event | None = None) -> list[bool]:
-    """Every search waits to be stopped; the list says of each whether it was, and not only waited long enough.
+    """Every search waits to be stopped, in a linear program; the list says of each whether it was, before a minute.
 
     ``pressed`` is set when one begins.
     """
     stopped: list[bool] = []
 
     def start(run: OneOrder, known: Sequence[Candidate] = ()) -> None:
-        late = time.monotonic() + 60
+        late, interrupted = time.monotonic() + 60, Event()
         if pressed is not None:
             pressed.set()
-        while not run.search.out_of_time() and time.monotonic() < late:
-            time.sleep(0.01)
-        stopped.append(run.search.stopped_early)
+        with run.search.interrupter.over(interrupted.set):
+            while not run.search.out_of_time() and time.monotonic() < late:
+                time.sleep(0.01)
+            by_user = pressed is not None
+            stopped.append(run.search.stopped_early and (by_user or interrupted.wait(60)))
 
     monkeypatch.setattr(OneOrder, "start", start)
     return stopped
@@ -84,6 +108,8 @@ def begun(others: OtherOrders) -> None:
     """Begin, and wait until the searches are known."""
     others.begin()
     while not others._ranked:
+        assert others._begun is not None
+        assert not others._begun.done()
         time.sleep(0.01)
 
 
@@ -104,6 +130,19 @@ def test_an_exception_in_the_search_beside_them_ends_them(monkeypatch: pytest.Mo
     assert stopped == [True]
 
 
+def test_one_that_can_save_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, budget = tight(SIZES[1])
+    whole = task(problem)
+    stopped, others = waiting(monkeypatch), OtherOrders(whole, budget)
+    default = whole.run(budget, whole.prepared).search
+    cost = int(1.5 * ORDER_WORTH * problem.store_all_ns)
+    with others.beside():
+        begun(others)
+        default.best = Candidate(default.evaluator.scratch.events, Evaluation(0, cost, 0, 0))
+        runs = others.promising(default)
+    assert (runs, stopped, default.stopped_early) == ([], [True], False)
+
+
 def test_a_user_who_stops_the_search_stops_them(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, budget = tight(SIZES[1])
     pressed = Event()
@@ -113,14 +152,14 @@ def test_a_user_who_stops_the_search_stops_them(monkeypatch: pytest.MonkeyPatch)
     with others.beside():
         others.begin()
         others.promising(default)
-    assert stopped == [True]
+    assert (stopped, default.stopped_early) == ([True], True)
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.9, 0), (0.0, 1)])
 def test_they_are_begun_where_the_first_roundings_reach_no_plan(share: float, count: int) -> None:
     problem, lowest = tight(SIZES[0])
     whole, calls = task(problem), [0]
-    highest = whole.prepared.evaluator.evaluate(whole.prepared.evaluator.labels(1)).peak_nbytes
+    highest = whole.prepared.evaluator.evaluate(whole.prepared.evaluator.labels(Label.KEEP)).peak_nbytes
 
     def begin() -> None:
         calls[0] += 1

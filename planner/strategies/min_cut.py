@@ -8,11 +8,13 @@ linear program (Lagrangian duality; Geoffrion 1974). The price is found by inter
 kept sets that bracket the budget until no kept set lies below (Kelley's cutting planes in one dimension).
 
 A bound is the value of a flow that max_flow.py has checked in integers, so a solver's mistake can make it
-weak but not false. What was found for one budget is where the next one starts.
+weak but not false. The cuts found at a price are kept for all budgets, but which prices are tried for one budget
+does not depend on those before: kept sets that cost the same would tell it.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
@@ -44,7 +46,7 @@ class KeptSet:
 
 
 class MinCut:
-    """The parametric cut of one problem; its network and the cuts found are shared by all budgets."""
+    """The parametric cut of one problem."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -88,8 +90,15 @@ class MinCut:
         self._useful = np.array(useful, dtype=np.bool_)
         self._unit = max(1, gcd(*problem.nbytes[sorted(lasting | needed | wanted.keys())].tolist()))
         self._total_ns = int(problem.forward_ns[self._useful].sum())
+        self._solved: dict[Fraction, tuple[Fraction, list[KeptSet]]] = {}
         self._supports = {Fraction(0): Fraction(0)}  # price -> at least this much time plus priced bytes
         self._known = [self._kept_set(np.zeros(self._network.nodes, dtype=np.bool_))]  # the best one at no price
+
+    def afresh(self) -> MinCut:
+        """The same cut before any price was tried; it shares the network and the flows."""
+        other = copy(self)
+        other._supports, other._known = {Fraction(0): Fraction(0)}, self._known[:1]
+        return other
 
     def _kept_set(self, side: Flags) -> KeptSet:
         """The kept set of a cut with the ops that are run again on one ``side``: what they or a backward read."""
@@ -104,6 +113,12 @@ class MinCut:
 
     def _solve(self, price: Fraction) -> None:
         """Remember the cheapest kept sets at a price in ns per byte, and the support that the flow proves."""
+        if price not in self._solved:
+            self._solved[price] = self._flow(price)
+        self._supports[price], sets = self._solved[price]
+        self._known += sets
+
+    def _flow(self, price: Fraction) -> tuple[Fraction, list[KeptSet]]:
         count = len(self._op)
         most = MAX_TOTAL // (count + 1)
         scale = 1 << max(0, (most // (self._total_ns + 1)).bit_length() - 1)
@@ -116,8 +131,8 @@ class MinCut:
         found = maximum_flow(self._network, capacity)
         value = checked_value(self._network, capacity, found.flow)
         lasting = price * int(self.problem.nbytes[self._lasting].sum())
-        self._supports[price] = lasting + (Fraction(value, scale) if value is not None else 0)
-        self._known += [self._kept_set(side) for side in (found.smallest, found.largest)]
+        support = lasting + (Fraction(value, scale) if value is not None else 0)
+        return support, [self._kept_set(side) for side in (found.smallest, found.largest)]
 
     def bracket(self, budget_nbytes: int) -> tuple[KeptSet, KeptSet]:
         """(within, above): two kept sets that are cheapest at one price, the first within the budget.

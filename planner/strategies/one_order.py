@@ -49,7 +49,7 @@ class OneOrder:
     def bound_quickly(self) -> None:
         """The bound and the roundings of the first backward alone; once."""
         if not self._cut:
-            cut(self.search, self.prepared.cut)
+            cut(self.search, self.prepared.cut.afresh())
             self._cut = True
 
     def relax(self) -> None:

@@ -1,6 +1,7 @@
 """Searches under other orders that promise lower peaks, begun beside that under the default orders where it may fail.
 
-They see nothing of that search, so when they are begun decides nothing but how long the answer takes.
+They see nothing of that search but, once it is done, which of them are of no use to it; so when they are begun decides
+nothing but how long the answer takes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ ORDER_WORTH = 0.003
 """Other orders are planned for where the bounds leave room for saving this share of the step."""
 _FOLLOWED = 3
 """Orders made for what the relaxation under the best of the others holds, each from the best so far."""
+_BEGUN_OPS = 1000
+"""On larger graphs one order takes long to be found, and so to be given up."""
 _ASKED_S = 0.1
 """How often the caller is asked, while it waits, whether to stop."""
 
@@ -29,13 +32,16 @@ class OtherOrders:
     """The most promising of them: those whose first bound is the lowest, as many as the effort allows."""
 
     def __init__(self, task: Task, budget_nbytes: int) -> None:
-        self._task, self._budget_nbytes = task, budget_nbytes
+        self._task, self._asked_to_stop, self._budget_nbytes = task, task.stop, budget_nbytes
         self._pool: Executor | None = None
         self._begun: Future[None] | None = None
         self._given_up = False
         self._runs: list[OneOrder] = []
         self._ranked: list[tuple[int, OneOrder]] = []
-        self._started = 0
+        self._at = 0
+        """How many of the ranked ones are started."""
+        self._most_ns: float | None = None
+        """What their bounds must lie below to be of use."""
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -43,19 +49,17 @@ class OtherOrders:
         with ThreadPoolExecutor(1) as self._pool:
             try:
                 yield
-            finally:
-                if self._begun is not None:
-                    self._given_up = True
-                    for run in self._runs:
-                        run.search.interrupter.interrupt()
+            except BaseException:
+                self._give_up()
+                raise
+            if self._begun is not None:
+                self._give_up()
 
     def begin(self) -> None:
-        """Start the searches in a thread."""
-        if self._pool is not None and self._task.effort.orders:
-            stop = self._task.stop
-            self._task = replace(
-                self._task, progress=None, stop=lambda: self._given_up or (stop is not None and stop())
-            )
+        """Start the searches in a thread where they are small enough to be given up soon."""
+        small = self._task.prepared.problem.op_count <= _BEGUN_OPS
+        if small and self._pool is not None and self._task.effort.orders:
+            self._task = replace(self._task, progress=None, stop=self._stopped)
             self._begun = self._pool.submit(self._start)
 
     def promising(self, default: Search) -> list[OneOrder]:
@@ -65,35 +69,53 @@ class OtherOrders:
         room, best = ORDER_WORTH * default.problem.store_all_ns, default.best
         if self._task.effort.enough and best is not None and best.found.recompute_ns <= default.bound_ns + room:
             return []  # orders lower peaks a little: where little is lost to the bound, little is to be had
-        most_ns = None if best is None else best.found.recompute_ns - room
+        self._most_ns = None if best is None else best.found.recompute_ns - room
         if self._begun is None:
-            self._start(most_ns)
+            self._start()
         else:
+            for bound_ns, run in self._ranked[self._at :]:
+                if not self._of_use(bound_ns):
+                    run.search.interrupter.interrupt()
             while wait([self._begun], timeout=_ASKED_S).not_done:  # here, where an interrupt is seen
                 default.out_of_time()
             self._begun.result()
             self._begun = None
-        found = [run for bound_ns, run in self._ranked[: self._started] if most_ns is None or bound_ns < most_ns]
+        default.out_of_time()
+        found = [run for bound_ns, run in self._ranked[: self._at] if self._of_use(bound_ns)]
         for run in found:
-            run.search.progress = default.progress
+            run.search.progress, run.search.stop = default.progress, self._asked_to_stop
         return found
 
-    def _start(self, most_ns: float | None = None) -> None:
-        """Rank them, and start those whose bound is below ``most_ns``."""
+    def _of_use(self, bound_ns: int) -> bool:
+        return self._most_ns is None or bound_ns < self._most_ns
+
+    def _stopped(self) -> bool:
+        """Whether the search that is being started in the thread is wanted no more."""
+        useless = self._at < len(self._ranked) and not self._of_use(self._ranked[self._at][0])
+        return self._given_up or useless or (self._asked_to_stop is not None and self._asked_to_stop())
+
+    def _give_up(self) -> None:
+        self._given_up = True
+        for run in self._runs:
+            run.search.interrupter.interrupt()
+
+    def _start(self) -> None:
+        """Rank them, and start those that are of use."""
         task = self._task
         self._runs, compared = task.alternatives(self._budget_nbytes)
         if compared:
             self._compare()
-        else:
-            for run in self._runs:
-                run.bound_quickly()
+        for run in self._runs:
+            if run.search.out_of_time():
+                return
+            run.bound_quickly()
         ranked = sorted(((run.search.bound_ns, run) for run in self._runs), key=lambda pair: pair[0])
         self._ranked = ranked[: task.effort.orders]
         for bound_ns, run in self._ranked:
-            if (most_ns is not None and bound_ns >= most_ns) or run.search.out_of_time():
+            if not self._of_use(bound_ns) or run.search.out_of_time():
                 return
             run.start()
-            self._started += 1
+            self._at += 1
 
     def _compare(self) -> None:
         """Solve their relaxations, and those of some orders made for what the lowest of these holds.

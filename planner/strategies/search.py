@@ -53,7 +53,7 @@ class Search:
     aborted: bool = False  # by an exception: nobody will ask for what is being made beside the search
     stages: set[int] = field(default_factory=lambda: {0})
     interrupter: Interrupter = field(default_factory=Interrupter)
-    """Ends the linear program that is being solved for this search."""
+    """Ends what `starts.generate_rows` is solving for this search."""
 
     @property
     def problem(self) -> Problem:
