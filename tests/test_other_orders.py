@@ -156,7 +156,7 @@ def test_a_user_who_stops_the_search_stops_them(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.9, 0), (0.0, 1)])
-def test_they_are_begun_where_the_first_roundings_reach_no_plan(share: float, count: int) -> None:
+def test_they_are_begun_where_the_relaxations_lead_to_no_plan(share: float, count: int) -> None:
     problem, lowest = tight(SIZES[0])
     whole, calls = task(problem), [0]
     highest = whole.prepared.evaluator.evaluate(whole.prepared.evaluator.labels(Label.KEEP)).peak_nbytes

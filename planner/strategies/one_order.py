@@ -62,8 +62,8 @@ class OneOrder:
     def start(self, known: Sequence[Candidate] = (), unreached: Callable[[], object] = lambda: None) -> None:
         """Find plans: relaxations rounded, the other strategies, the chain; then whatever reaches the budget.
 
-        ``known`` plans are for this order. Where the first roundings under the default orders do not reach the budget,
-        ``unreached`` is called. The other strategies are asked even where the relaxations settle the
+        ``known`` plans are for this order. Where the relaxations under the default orders lead to no plan within the
+        budget, ``unreached`` is called. The other strategies are asked even where the relaxations settle the
         search: a plan may be as much worse than the best as the effort allows, but never worse than theirs.
         """
         search, prepared = self.search, self.prepared
@@ -76,9 +76,7 @@ class OneOrder:
         relaxed = prepared.relaxed
         if self.orders is None:  # else the chain's blocks are large, and not worth its time
             self.bound_quickly()
-            if search.best is None:
-                unreached()
-            self._ask_others()
+            self._ask_others(unreached)
         else:
             self.relax()
         if relaxed is not None and not search.settled():
@@ -90,7 +88,7 @@ class OneOrder:
         if search.best is None and not search.out_of_time():
             reach(search, self._labels[0], self._holds[0] if self._holds else None)
 
-    def _ask_others(self) -> None:
+    def _ask_others(self, unreached: Callable[[], object]) -> None:
         """Round the relaxations of several backwards; meanwhile ask the other strategies and the chain for plans."""
         search, prepared, others, chain = self.search, self.prepared, Others(self.search), None
         with beside(search) as pool:
@@ -101,6 +99,8 @@ class OneOrder:
                 others.make()
             else:
                 self.point = generate_rows(search, prepared.relaxed)
+                if search.best is None:
+                    unreached()
             if asked is not None:
                 asked.result()
             if chain is not None:
