@@ -116,10 +116,10 @@ def plan(
 
 def smaller_input(model: Model) -> str:
     """What a user would make smaller to need less memory, in words."""
-    what = "input" if model.batch == 1 else "batch"  # no batch is smaller than one
+    smallest = model.batch == 1
     if model.annotations is not None:
-        return f"{what} in the export"
-    return what if model.batch == 1 else "--batch"
+        return "input in the export" if smallest else "batch in the export"
+    return "input" if smallest else "--batch"
 
 
 def assembled(

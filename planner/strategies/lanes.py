@@ -6,19 +6,16 @@ So the outcome depends neither on how fast a lane is nor on how many of them a m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import wait
 from typing import TypeVar
 
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
-from .beside import beside
+from .beside import beside, wait_for
 from .search import Search
 
 LANES = 2
 _OWN_RANDOMS = 1 << 32
 """The seeds of two lanes lie so far apart."""
-_ASKED_S = 0.1
-"""How often the caller is asked, while it waits for the other lanes, whether to stop."""
 
 AnyAnnealer = TypeVar("AnyAnnealer", Annealer, HoldAnnealer)
 
@@ -39,8 +36,6 @@ def in_lanes(
     with beside(search, LANES - 1) as pool:
         others = [pool.submit(work, lanes[n], annealers[n], n) for n in range(1, len(lanes))]
         work(search, annealers[0], 0)
-        while wait(others, timeout=_ASKED_S).not_done:  # here, where an interrupt is seen
-            search.out_of_time()
-    for lane, other in zip(lanes[1:], others, strict=True):
-        other.result()
+        wait_for(search, others)
+    for lane in lanes[1:]:
         search.take(lane)

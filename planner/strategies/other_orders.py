@@ -7,10 +7,11 @@ nothing but how long the answer takes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
+from .beside import wait_for
 from .one_order import OneOrder
 from .order_choice import held_order
 from .orders import ordered
@@ -24,8 +25,6 @@ _FOLLOWED = 3
 """Orders made for what the relaxation under the best of the others holds, each from the best so far."""
 _BEGUN_OPS = 1000
 """On larger graphs one order takes long to be found, and so to be given up."""
-_ASKED_S = 0.1
-"""How often the caller is asked, while it waits, whether to stop."""
 
 
 class OtherOrders:
@@ -76,9 +75,7 @@ class OtherOrders:
             for bound_ns, run in self._ranked[self._at :]:
                 if not self._of_use(bound_ns):
                     run.search.interrupter.interrupt()
-            while wait([self._begun], timeout=_ASKED_S).not_done:  # here, where an interrupt is seen
-                default.out_of_time()
-            self._begun.result()
+            wait_for(default, [self._begun])
             self._begun = None
         default.out_of_time()
         found = [run for bound_ns, run in self._ranked[: self._at] if self._of_use(bound_ns)]
