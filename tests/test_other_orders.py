@@ -83,6 +83,14 @@ def test_plans_and_bounds_are_those_of_searches_one_after_the_other(
     assert answers[0] == answers[1]
 
 
+def test_the_cut_of_one_search_leaves_flows_behind_and_nothing_that_decides() -> None:
+    problem, budget = tight(SIZES[0])
+    whole = task(problem)
+    whole.run(budget, whole.prepared).bound_quickly()
+    cut = whole.prepared.cut
+    assert (len(cut._known), len(cut._supports), len(cut._solved) > 0) == (1, 1, True)
+
+
 def waiting(monkeypatch: pytest.MonkeyPatch, pressed: Event | None = None) -> list[bool]:
     """Every search waits to be stopped, in a linear program; the list says of each whether it was, before a minute.
 
