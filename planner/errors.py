@@ -104,6 +104,10 @@ class ScheduleMismatchError(SolverError):
     """The replay of a schedule disagrees with what the strategy claimed. A defect of this program."""
 
 
+class BoundMismatchError(SolverError):
+    """A plan costs less than a bound that is claimed to be proven. A defect of this program."""
+
+
 class PlanError(OgcPlanError):
     """A plan file cannot be used."""
 

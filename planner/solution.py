@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+
+from .errors import BoundMismatchError
 
 
 class Status(Enum):
@@ -46,3 +48,18 @@ class Solution:
     wall_s: float = 0.0
     stopped_early: bool = False
     notes: tuple[str, ...] = ()
+
+
+def with_bound(solution: Solution, bound_ns: int, bound_class: str) -> Solution:
+    """A solution that has decisions with another bound, and the status that follows from it.
+
+    Raises BoundMismatchError where the bound lies above what the decisions cost: then it is not true.
+    """
+    if bound_ns > solution.objective_ns:
+        raise BoundMismatchError(
+            f"strategy {solution.strategy!r} has a plan of {solution.objective_ns} ns of recomputation and claims that "
+            f"none takes less than {bound_ns} ns ({bound_class})",
+            remedy="please report this with the model",
+        )
+    status = Status.OPTIMAL if bound_ns == solution.objective_ns else Status.FEASIBLE
+    return replace(solution, status=status, bound_ns=bound_ns, bound_class=bound_class)

@@ -11,7 +11,7 @@ from .pipeline import assembled, resolve_budget, scope_named, smaller_input
 from .plan_record import Plan
 from .problem import Scope
 from .refusal import Asked, refusal, unfinished
-from .solution import Solution, Status
+from .solution import Solution, Status, with_bound
 from .solving import CERTIFIED, DEFAULT_EFFORT, Progress, Solver, Stop
 from .units import parse_budget
 
@@ -87,16 +87,14 @@ def monotone(points: Sequence[Point], any_order: Callable[[int], tuple[int, str]
         answer = replace(own, decisions=best.decisions, objective_ns=best.objective_ns, peak_nbytes=best.peak_nbytes)
         if own.bound_class and own.decisions is not None and _backward(own) != _backward(best):
             bound_ns, bound_class = any_order(reach if reach is not None else best.peak_nbytes)
-            answer = replace(answer, bound_class=bound_class)
         else:
+            bound_class = own.bound_class
             bound_ns = max([own.bound_ns] + [
                 other.bound_ns
                 for other_limit, other in points
                 if other_limit is not None and reach is not None and other_limit >= reach and _same_class(own, other)
             ])  # fmt: skip
-        bound_ns = min(bound_ns, best.objective_ns)
-        status = Status.OPTIMAL if bound_ns == best.objective_ns else Status.FEASIBLE
-        shared.append((limit, replace(answer, status=status, bound_ns=bound_ns)))
+        shared.append((limit, with_bound(answer, bound_ns, bound_class)))
     return shared
 
 

@@ -16,7 +16,13 @@ from ogc_plan.cli.main import main
 from ogc_plan.cli.report import proof_lines
 from ogc_plan.cli.terminal import console
 from ogc_plan.planner import frontier, load_model, plan
-from ogc_plan.planner.errors import BudgetSyntaxError, InfeasibleBudgetError, OgcPlanError, UsageError
+from ogc_plan.planner.errors import (
+    BoundMismatchError,
+    BudgetSyntaxError,
+    InfeasibleBudgetError,
+    OgcPlanError,
+    UsageError,
+)
 from ogc_plan.planner.model import Model
 from ogc_plan.planner.pipeline import verify
 from ogc_plan.planner.plan_reader import read_plan
@@ -49,18 +55,16 @@ def nothing_known(limit_nbytes: int) -> tuple[int, str]:
 
 @st.composite
 def points(draw: st.DrawFn) -> list[Point]:
-    """Answers for budgets and perhaps for the smallest peak; bounds are true where they share a class."""
-    limits = draw(st.lists(st.integers(1, 30), min_size=1, max_size=6, unique=True))
-    least = sorted(draw(st.lists(st.integers(0, 40), min_size=6, max_size=6)), reverse=True)
+    """Answers for budgets and perhaps for the smallest peak; every bound is true."""
+    least = sorted(draw(st.lists(st.integers(0, 40), min_size=30, max_size=30)), reverse=True)
     drawn: list[Point] = []
-    for limit, best in zip(sorted(limits), least, strict=False):  # a smaller budget needs at least as much
+    for limit in [*sorted(draw(st.lists(st.integers(1, 30), min_size=1, max_size=6, unique=True))), None]:
         if draw(st.booleans()):
-            drawn.append((limit, answer(None)))
+            drawn += [] if limit is None else [(limit, answer(None))]
             continue
-        cost = best + draw(st.integers(0, 20))
-        drawn.append((limit, answer(draw(st.integers(1, limit)), cost, draw(st.integers(0, best)))))
-    if draw(st.booleans()):
-        drawn.append((None, answer(draw(st.integers(1, 30)), draw(st.integers(40, 60)), draw(st.integers(0, 40)))))
+        peak = draw(st.integers(1, limit or 30))
+        cost = least[peak - 1] + draw(st.integers(0, 20))  # no plan of this peak takes less
+        drawn.append((limit, answer(peak, cost, draw(st.integers(0, least[(limit or peak) - 1])))))
     return drawn
 
 
@@ -113,6 +117,10 @@ class TestMonotone:
         other = answer(10, 5, 4, order=(-2, -1))
         made = monotone([(10, other), (20, answer(20, 7, 6))], lambda limit: (3 if limit == 20 else 0, "any order"))
         assert (made[1][1].bound_ns, made[1][1].bound_class) == (3, "any order")
+
+    def test_a_plan_below_the_bound_of_another_budget_is_told_as_a_defect(self) -> None:
+        with pytest.raises(BoundMismatchError, match=r"a plan of 7 ns .* none takes less than 8 ns \(fixed order\)"):
+            monotone([(10, answer(10, 9, 8)), (20, answer(10, 7, 6))], nothing_known)
 
 
 @pytest.fixture(scope="module")

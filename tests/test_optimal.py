@@ -11,6 +11,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from ogc_plan.planner.errors import BoundMismatchError
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.schedule import lower
 from ogc_plan.planner.simulate import simulate
@@ -18,6 +19,7 @@ from ogc_plan.planner.solution import Decisions, Solution, Status
 from ogc_plan.planner.strategies import STRATEGIES, optimal, strategy_named
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.labels import Label
+from ogc_plan.planner.strategies.min_cut import MinCut
 from ogc_plan.planner.strategies.optimal import CHOSEN_CLASS, better, solve
 from ogc_plan.planner.strategies.orders import default_orders
 from ogc_plan.planner.strategies.prepared import Prepared
@@ -230,6 +232,21 @@ def test_the_better_of_two_answers_has_the_higher_bound_of_both() -> None:
     first = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 7, 5, BOUND_CLASS, 10)
     second = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 9, 7, BOUND_CLASS, 10)
     assert better(first, second, 10) == replace(first, bound_ns=7, status=Status.OPTIMAL)
+
+
+def test_a_plan_below_the_bound_of_the_other_answer_is_told_as_a_defect() -> None:
+    first = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 7, 5, BOUND_CLASS, 10)
+    second = Solution(Status.OPTIMAL, "optimal", Decisions((0,)), 9, 9, BOUND_CLASS, 10)
+    with pytest.raises(BoundMismatchError, match=r"a plan of 7 ns .* none takes less than 9 ns"):
+        better(first, second, 10)
+
+
+def test_a_false_bound_is_no_proof_but_told_as_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_problem(6, 8, 40)
+    budget = (problem.floor_nbytes + strategy_named("keep-all")(problem).peak_nbytes) // 2
+    monkeypatch.setattr(MinCut, "bound_ns", lambda cut, budget_nbytes: 10**15)
+    with pytest.raises(BoundMismatchError, match=f"none takes less than {10**15} ns"):
+        solve(problem, budget)
 
 
 def test_without_a_budget_the_better_of_two_answers_is_the_one_of_the_lower_peak() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class ProofBeside:
 
 
 class Proof:
-    """A certified bound under some stages, no higher than the incumbent; changes nothing of the search."""
+    """A certified bound under some stages; changes nothing of the search."""
 
     def __init__(self, search: Search, relaxed: StageLP, stages: tuple[int, ...], incumbent_ns: int) -> None:
         self.search, self.relaxed, self.stages, self.incumbent_ns = search, relaxed, stages, incumbent_ns
@@ -98,7 +98,7 @@ class Proof:
         search, relaxed, effort, late = self.search, self.relaxed, self.search.effort, self._late
         if effort.branching == 0:
             answer = relaxed.solve(search.budget_nbytes, self.stages, search.remaining_s())
-            self.found = Certified(min(answer.bound_ns, self.incumbent_ns), (answer,) if answer.solved else ())
+            self.found = Certified(answer.bound_ns, (answer,) if answer.solved else ())
             return
         self.boxes = begin(relaxed, search.budget_nbytes, self.incumbent_ns, self.stages, late)
         self._run(self.boxes, effort.branching // (_FIRST if effort.pairs else 1))
@@ -117,7 +117,6 @@ class Proof:
         worth = _AGAIN_WORTH < self._gap() <= self.search.effort.hopeless
         if self.boxes is not None and worth and not self.stuck and not self.search.out_of_time():
             self._run(self.boxes, _AGAIN * self.search.effort.branching)
-        self.found = replace(self.found, bound_ns=min(self.found.bound_ns, self.incumbent_ns))
 
     def _late(self) -> bool:
         return self.given_up or self.search.out_of_time()

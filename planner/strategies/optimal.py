@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..problem import Problem
-from ..solution import Decisions, Solution, Status
+from ..solution import Decisions, Solution, Status, with_bound
 from .effort import effort_named
 from .one_order import OneOrder
 from .order_bound import order_free_bound
@@ -98,16 +98,10 @@ def better(first: Solution, second: Solution, budget_nbytes: int | None) -> Solu
         return False, within, answer.objective_ns
 
     best = min(second, first, key=rank)
-    bound_ns = best.bound_ns
-    if budget_nbytes is not None and first.bound_class == second.bound_class == BOUND_CLASS:
-        bound_ns = min(max(first.bound_ns, second.bound_ns), best.objective_ns)
-    proven = best.decisions is not None and bound_ns == best.objective_ns
-    return replace(
-        best,
-        status=Status.OPTIMAL if proven else best.status,
-        bound_ns=bound_ns if best.decisions is not None else best.bound_ns,
-        stopped_early=first.stopped_early or second.stopped_early,
-    )
+    same = budget_nbytes is not None and first.bound_class == second.bound_class == BOUND_CLASS
+    if same and best.decisions is not None:
+        best = with_bound(best, max(first.bound_ns, second.bound_ns), BOUND_CLASS)
+    return replace(best, stopped_early=first.stopped_early or second.stopped_early)
 
 
 def smallest_peak(
@@ -211,17 +205,15 @@ def _answer(run: OneOrder, smallest_nbytes: int | None) -> Solution:
         assert search.problem.reorders is not None
         decisions = restored(decisions, run.orders)
         bound_ns = max(bound_ns, order_free_bound(search.problem.reorders, search.budget_nbytes))
-    bound_ns = min(bound_ns, found.recompute_ns)
-    return Solution(
-        Status.OPTIMAL if bound_ns == found.recompute_ns else Status.FEASIBLE,
+    solution = Solution(
+        Status.FEASIBLE,
         NAME,
         decisions,
         objective_ns=found.recompute_ns,
-        bound_ns=bound_ns,
-        bound_class=BOUND_CLASS if run.orders is None else CHOSEN_CLASS,
         peak_nbytes=found.peak_nbytes,
         smallest_nbytes=smallest_nbytes,
     )
+    return with_bound(solution, bound_ns, BOUND_CLASS if run.orders is None else CHOSEN_CLASS)
 
 
 def _finished(solution: Solution, started: float) -> Solution:
