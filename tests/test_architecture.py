@@ -51,7 +51,7 @@ LEVELS: tuple[tuple[frozenset[str], ...], ...] = tuple(
 
 # Third-party packages and the only files that may import them; a folder ends with a slash.
 DOORS = {
-    "ortools": ("planner/strategies/linear_program.py", "planner/strategies/max_flow.py"),
+    "ortools": tuple(f"planner/strategies/{name}.py" for name in ("linear_program", "cp_sat", "max_flow")),
     "onnx": ("planner/onnx_reader.py", "planner/reading/shapes.py", "planner/reading/constants.py"),
     "numba": ("planner/strategies/kernels.py",),
     "torch": ("adapters/pytorch/",),

@@ -13,7 +13,6 @@ import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.branch_and_bound import UNLIMITED, Bound, begin, bound
 from ogc_plan.planner.strategies.cover_cuts import Cover, rounded, separate
-from ogc_plan.planner.strategies.extra_stages import Places, extra_stages
 from ogc_plan.planner.strategies.linear_program import (
     Answer,
     Certifier,
@@ -48,14 +47,9 @@ def small_case(seed: int) -> Case:
     return problem, budget, exact, stages, rng.choice((exact, exact + 1, exact + rng.randint(0, 20), 10**6))
 
 
-def bounded(case: Case, solves: int = 60, extra: tuple[int, ...] = ()) -> Bound:
+def bounded(case: Case, solves: int = 60) -> Bound:
     problem, budget, _, stages, incumbent = case
-    return bound(StageLP(problem), budget, incumbent, stages, solves, extra=extra)[0]
-
-
-def some_positions(case: Case, seed: int) -> tuple[int, ...]:
-    rng, count = Random(seed), len(case[0].backward_order)
-    return tuple(sorted(rng.sample(range(count), rng.randint(1, min(4, count)))))
+    return bound(StageLP(problem), budget, incumbent, stages, solves)[0]
 
 
 CASES = range(71_000, 71_120)
@@ -67,24 +61,6 @@ def cases() -> list[Case]:
 
 def test_the_bound_never_exceeds_the_optimum() -> None:
     assert [case[1:] for case in cases() if bounded(case).bound_ns > case[2]] == []
-
-
-def test_extra_stages_keep_the_bound_below_the_optimum() -> None:
-    found = [(case, bounded(case, 30, some_positions(case, seed))) for seed, case in enumerate(cases())]
-    assert [case[1:] for case, answer in found if answer.bound_ns > case[2]] == []
-
-
-def test_extra_stages_never_weaken_the_linear_program() -> None:
-    weaker = []
-    for seed, (problem, budget, _, stages, _) in enumerate(cases()[:80]):
-        relaxed = StageLP(problem)
-        plain, split = (
-            relaxed.program(budget, stages[:2], extra).program
-            for extra in ((), some_positions((problem, budget, 0, (), 0), seed))
-        )
-        bounds = [certified_bound(program, solve(program).dual) for program in (plain, split)]
-        weaker += [seed] if bounds[1] < bounds[0] - 1 else []
-    assert weaker == []
 
 
 def test_the_duals_of_an_interrupted_program_bound_no_more_than_the_optimum() -> None:
@@ -113,28 +89,8 @@ def test_the_workspace_of_reruns_counts_against_what_is_held_through_them() -> N
     for workspace in (0, 35):
         heavier = tuple(replace(cost, forward_workspace_nbytes=workspace) for cost in costs)
         problem = build_problem(graph, heavier, Scope.ACTIVATIONS)
-        found.append(bound(StageLP(problem), 70, 10**6, (0,), 100, extra=tuple(range(8)))[0].bound_ns)
+        found.append(bound(StageLP(problem), 70, 10**6, (0, 4), 100)[0].bound_ns)
     assert found[0] < found[1]
-
-
-def grown(case: Case) -> Places:
-    problem, budget, exact, stages, _ = case
-    return extra_stages(StageLP(problem), budget, exact, stages[:1], trials=4)
-
-
-def test_more_stages_are_chosen_beside_the_ones_given() -> None:
-    assert all(set(case[3][:1]) <= set(grown(case).stages) for case in cases()[:40])
-
-
-def test_the_stages_chosen_raise_the_root() -> None:
-    higher = 0
-    for case in cases()[:60]:
-        problem, budget, exact, stages, _ = case
-        places, relaxed = grown(case), StageLP(problem)
-        if places != Places(stages[:1]):
-            before = bound(relaxed, budget, exact, stages[:1], 1)[0].root_ns
-            higher += bound(relaxed, budget, exact, places.stages, 1, extra=places.extra)[0].root_ns > before
-    assert higher > 5
 
 
 def test_a_search_cut_short_is_still_a_bound() -> None:

@@ -289,10 +289,9 @@ def begin(
     incumbent_ns: int,
     stages: tuple[int, ...],
     late: Callable[[], bool] = never,
-    extra: tuple[int, ...] = (),
 ) -> BranchAndBound:
     """A search for a certified lower bound on every plan within the budget, no more than ``incumbent_ns``."""
-    staged = relaxed.program(budget_nbytes, stages, extra)
+    staged = relaxed.program(budget_nbytes, stages)
     return BranchAndBound(staged, ThroughRows(relaxed, staged, budget_nbytes), incumbent_ns, late)
 
 
@@ -304,11 +303,10 @@ def bound(
     solves: int = 1000,
     work: int = UNLIMITED,
     late: Callable[[], bool] = never,
-    extra: tuple[int, ...] = (),
 ) -> tuple[Bound, StageProgram]:
     """A certified lower bound on every plan within the budget, no more than ``incumbent_ns``.
 
     ``solves`` and ``work`` (as Simplex counts it: some 6e8 a second on one core of a 2020s server) limit the search.
     """
-    search = begin(relaxed, budget_nbytes, incumbent_ns, stages, late, extra)
+    search = begin(relaxed, budget_nbytes, incumbent_ns, stages, late)
     return search.run(solves, work), search.staged

@@ -11,7 +11,8 @@ import numpy as np
 
 from .beside import beside
 from .branch_and_bound import UNLIMITED, BranchAndBound, begin
-from .extra_stages import extra_stages
+from .improve import HOLD_OPS
+from .integer_bound import IntegerBound
 from .search import Search
 from .stage_lp import Relaxation, StageLP
 from .starts import stage_limit
@@ -20,27 +21,22 @@ _AGAIN_WORTH = 0.003
 """The search is taken up again with a better plan when the gap is still more than this of the step."""
 _AGAIN = 2
 """... with so many times the work: by then a better plan, and a gap that is worth closing, are there."""
-_PAIRS_WORTH = 0.002
-"""More stages are looked for when the gap is still more than this of the step."""
-_FIRST = 4
-"""The part of the work done before that: a quarter."""
-_TRIAL_OPS, _FEWEST_TRIALS, _MOST_TRIALS = 4000, 6, 24
-"""Places tried for more stages: so many times ops, within limits."""
+_GROWING_WORTH = 0.001
+"""Stages are added one by one when the gap is still more than this of the step."""
 _PARTS = 4
 """The work is done in so many parts, ..."""
 _RISE = 0.01
 """... each after the second only where the one before closed this share of the gap that was left, and the second where
 the first passed what was known."""
-_SEEDS = 7
-"""Stages that more are added to; from many, what is added raises the bound less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """A bound in ns, and the relaxed points of the boxes that hold it back, for rounding."""
+    """A bound in ns, the points that hold it back, for rounding, and the stages that were added one by one."""
 
     bound_ns: int
     points: tuple[Relaxation, ...] = ()
+    grown: tuple[int, ...] = ()
 
 
 @contextmanager
@@ -88,35 +84,53 @@ class Proof:
     def __init__(self, search: Search, relaxed: StageLP, stages: tuple[int, ...], incumbent_ns: int) -> None:
         self.search, self.relaxed, self.stages, self.incumbent_ns = search, relaxed, stages, incumbent_ns
         self.boxes: BranchAndBound | None = None
+        self.growing: IntegerBound | None = None
+        self.grew = False
         self.found = Certified(0)
         self.stuck = self.given_up = False
         # Under fewer stages than the known bound has, work that does not soon pass it hardly ever will.
         self.known_ns = search.bound_ns if len(stages) < len(search.stages) else 0
+        self.bounded_ns, self.seeds = search.bound_ns, search.grown or tuple(search.stages)
 
     def advance(self) -> None:
-        """Branch for as much work as the effort allows; where it may look for more stages, under those again."""
+        """Branch for as much work as the effort allows; then, where it may, go on under more and more stages."""
         search, relaxed, effort, late = self.search, self.relaxed, self.search.effort, self._late
         if effort.branching == 0:
             answer = relaxed.solve(search.budget_nbytes, self.stages, search.remaining_s())
             self.found = Certified(answer.bound_ns, (answer,) if answer.solved else ())
             return
         self.boxes = begin(relaxed, search.budget_nbytes, self.incumbent_ns, self.stages, late)
-        self._run(self.boxes, effort.branching // (_FIRST if effort.pairs else 1))
-        if effort.pairs and self._gap() > _PAIRS_WORTH and not late():
-            budget, incumbent_ns = search.budget_nbytes, self.incumbent_ns
-            trials = max(_FEWEST_TRIALS, min(_MOST_TRIALS, _TRIAL_OPS // search.problem.op_count))
-            few = _spread(self.stages, _SEEDS)
-            found = extra_stages(relaxed, budget, incumbent_ns, few, trials=trials, pairs=effort.pairs, late=late)
-            again = begin(relaxed, budget, incumbent_ns, found.stages, late, found.extra)
-            if self._run(again, effort.branching):
-                self.boxes = again
+        self._run(self.boxes, effort.branching)
+        worth = self.incumbent_ns - self.found.bound_ns > _GROWING_WORTH * search.problem.store_all_ns
+        if effort.growing and worth and search.problem.op_count <= HOLD_OPS and not late():
+            known_ns = max(self.found.bound_ns, self.bounded_ns)
+            evaluator = search.evaluator.beside()
+            self.growing = IntegerBound(relaxed, evaluator, search.budget_nbytes, self.seeds, known_ns)
+            self._grow(effort.growing)
 
     def again(self, incumbent_ns: int) -> None:
-        """Branch on, with `_AGAIN` times the work, if a plan of this cost leaves a gap worth it, and not hopeless."""
+        """Go on, with `_AGAIN` times the work, if a plan of this cost leaves a gap worth it, and not hopeless.
+
+        With the stages that raised the bound last: more and more, where they did, else the first ones.
+        """
         self.incumbent_ns = min(self.incumbent_ns, incumbent_ns)
         worth = _AGAIN_WORTH < self._gap() <= self.search.effort.hopeless
-        if self.boxes is not None and worth and not self.stuck and not self.search.out_of_time():
+        if not worth or self.search.out_of_time():
+            return
+        if self.growing is not None and self.grew and not self.growing.ended:
+            self._grow(_AGAIN * self.search.effort.growing)
+        elif self.boxes is not None and not self.stuck:
             self._run(self.boxes, _AGAIN * self.search.effort.branching)
+
+    def _grow(self, work: float) -> None:
+        """Raise the bound under more and more stages."""
+        assert self.growing is not None
+        before = self.growing.bound_ns
+        self.growing.run(self.incumbent_ns, work, self._late)
+        self.grew = self.growing.bound_ns > before
+        if self.grew:
+            points = (*self.growing.points, *self.found.points)
+            self.found = Certified(self.growing.bound_ns, points, self.growing.stages)
 
     def _late(self) -> bool:
         return self.given_up or self.search.out_of_time()
@@ -124,8 +138,8 @@ class Proof:
     def _gap(self) -> float:
         return (self.incumbent_ns - self.found.bound_ns) / max(1, self.search.problem.store_all_ns)
 
-    def _run(self, boxes: BranchAndBound, work: int) -> bool:
-        """Branch on for some work, or until that leads nowhere; whether the bound is better than before."""
+    def _run(self, boxes: BranchAndBound, work: int) -> None:
+        """Branch on for some work, or until that leads nowhere."""
         boxes.improved(self.incumbent_ns)
         reached = self.found.bound_ns
         for part in range(_PARTS):
@@ -135,11 +149,9 @@ class Proof:
             if answer.closed or self.stuck:
                 break
             reached = answer.bound_ns
-        if answer.bound_ns <= self.found.bound_ns:
-            return False
-        relaxations = (self.relaxed.relaxation(boxes.staged, point, answer.bound_ns, True) for point in answer.points)
-        self.found = Certified(answer.bound_ns, tuple(relaxations))
-        return True
+        if answer.bound_ns > self.found.bound_ns:
+            points = (self.relaxed.relaxation(boxes.staged, point, answer.bound_ns, True) for point in answer.points)
+            self.found = Certified(answer.bound_ns, tuple(points))
 
 
 def certify(search: Search, relaxed: StageLP, stages: tuple[int, ...], incumbent_ns: int) -> Certified:
@@ -147,13 +159,6 @@ def certify(search: Search, relaxed: StageLP, stages: tuple[int, ...], incumbent
     proof = Proof(search, relaxed, stages, incumbent_ns)
     proof.advance()
     return proof.found
-
-
-def _spread(stages: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """The first stage and others of its followers, evenly by number."""
-    if len(stages) <= most:
-        return stages
-    return tuple(stages[k * (len(stages) - 1) // (most - 1)] for k in range(most))
 
 
 def _stages(search: Search) -> tuple[int, ...]:

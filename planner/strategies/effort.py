@@ -14,8 +14,9 @@ class Effort:
     ``labels``: iterations times ops of the label annealing (improve.py does fewer where holds are annealed next).
     ``holds``: iterations of the hold annealing.
     ``branching``: work of the branch and bound as linear_program.Simplex counts it, on programs of ``stages`` stages
-    times ops; a bound that is worth closing gets twice that again. ``pairs``: places at which more stages are added to
-    raise the bound. ``rounds``: how often bound and plan learn from each other. ``chain``: effort of the search for
+    times ops; a bound that is worth closing gets twice that again. ``growing``: work of the search in integers under
+    more and more stages, as cp_sat.minimum counts it, and twice that again. ``rounds``: how often bound and plan learn
+    from each other. ``chain``: effort of the search for
     options of the chain's blocks, ``refinements``: how often they are searched again around the budget. ``orders``: how
     many other orders may be planned for where the graph branches, ``compared``: ops of the largest graph where they are
     chosen from many by their relaxations. ``reorderings``: rounds of adapting the order to the best plan.
@@ -30,7 +31,7 @@ class Effort:
     holds: int
     branching: int
     stages: int
-    pairs: int
+    growing: float
     rounds: int
     chain: float
     refinements: int
@@ -46,10 +47,25 @@ class Effort:
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("fast", 1_000_000, 20_000, 0, 1_000, 0, 1, 0.1, 0, 0, 0, 0, 0.02, 0.001),
-        Effort("default", 3_000_000, 320_000, 1_000_000_000, 1_000, 0, 1, 1.0, 1, 1, 150, 5, 0.02, 0.001),
+        Effort("fast", 1_000_000, 20_000, 0, 1_000, 0.0, 1, 0.1, 0, 0, 0, 0, 0.02, 0.001),
+        Effort("default", 3_000_000, 320_000, 1_000_000_000, 1_000, 0.0, 1, 1.0, 1, 1, 150, 5, 0.02, 0.001),
         Effort(
-            "high", 100_000_000, 2_000_000, 80_000_000_000, 1_000, 4, 2, 5.0, 2, 2, 600, 60, 1e9, 0.0, "default", True
+            "high",
+            100_000_000,
+            2_000_000,
+            20_000_000_000,
+            1_000,
+            30.0,
+            2,
+            5.0,
+            2,
+            2,
+            600,
+            60,
+            1e9,
+            0.0,
+            "default",
+            True,
         ),
     )
 }

@@ -173,7 +173,7 @@ class OneOrder:
                         improve_holds(search, self._holds, share=_LAST_SHARE)
                 found = proof.certified()
             search.bound_ns = max(search.bound_ns, found.bound_ns)
-            points = found.points
+            points, search.grown = found.points, found.grown or search.grown
 
 
 def lowest_of(prepared: Prepared, search: Search) -> tuple[tuple[Candidate, ...], bool]:

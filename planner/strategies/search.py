@@ -52,6 +52,7 @@ class Search:
     stopped_early: bool = False
     aborted: bool = False  # by an exception: nobody will ask for what is being made beside the search
     stages: set[int] = field(default_factory=lambda: {0})
+    grown: tuple[int, ...] = ()  # stages that were added one by one to raise the bound
     interrupter: Interrupter = field(default_factory=Interrupter)
     """Ends what `starts.generate_rows` is solving for this search."""
 

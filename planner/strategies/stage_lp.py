@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, pairwise
 from math import gcd
 
 import numpy as np
@@ -49,17 +48,14 @@ class Relaxation:
 class StageLP(Uses):
     """Builds and solves the relaxation of one problem for varying budgets and stages."""
 
-    def program(self, budget_nbytes: int, stages: Sequence[int], extra: Sequence[int] = ()) -> StageProgram:
+    def program(self, budget_nbytes: int, stages: Sequence[int]) -> StageProgram:
         """The program for ``stages`` (backward positions; 0 is always one).
 
         Negative ``stages`` are moments of the forward, -1 the run of its last op (forward_stage.py).
-        ``extra`` stages split intervals between ``stages`` whose rows are kept beside those of the parts, so they
-        never weaken the bound; splitting an interval alone may.
         """
         problem, lp = self.problem, LinearProgram()
         producer, time = problem.producer.tolist(), problem.forward_ns.tolist()
-        coarse = sorted({0, *(stage for stage in stages if 0 <= stage < len(self.order))})
-        positions = sorted({*coarse, *extra})
+        positions = sorted({0, *(stage for stage in stages if 0 <= stage < len(self.order))})
         made = StageProgram(lp, tuple(positions))
         for q, position in enumerate([*positions, len(self.order)]):
             runs: dict[int, int] = {}
@@ -87,31 +83,9 @@ class StageLP(Uses):
             made.rooms.append(self._room(lp, budget_nbytes, position, now))
             made.alive.append(now)
             made.again.append(later)
-        made.spans += [(q, q + 1, runs) for q, runs in enumerate(made.runs)]
-        inner = [positions.index(stage) for stage in coarse] + [len(positions)]
-        for begin, end in pairwise(inner):
-            for first, last in combinations(range(begin, end + 1), 2):
-                if last - first > 1:
-                    self._span(made, first, last)
         forward = sorted({problem.op_count + stage for stage in stages if stage < 0})
         add_forward_stages(self, made, budget_nbytes, forward)
         return made
-
-    def _span(self, made: StageProgram, first: int, last: int) -> None:
-        """Rows of several intervals taken as one: its R variables mean at least one re-run in any of them."""
-        lp, producer, count = made.program, self.problem.producer.tolist(), len(self.order)
-        alive, parts = made.alive[first], made.runs[first:last]
-        ends = last == len(made.stages)
-        covered = range(made.stages[first] + 1, count if ends else made.stages[last] + 1)
-        runs = self._interval(lp, [0] * self.problem.op_count, alive, producer, covered)
-        for op, variable in runs.items():
-            lp.at_least(0, [*((1, part[op]) for part in parts if op in part), (-1, variable)])
-        for storage, variable in ({} if ends else made.alive[last]).items():
-            lp.at_least(0, [*self._available(storage, alive, runs, producer), (-1, variable)])
-        later = {} if ends else made.again[last]
-        for op, variable in made.again[first].items():
-            lp.at_least(0, [*((1, table[op]) for table in (later, runs) if op in table), (-1, variable)])
-        made.spans.append((first, last, runs))
 
     def _room(self, lp: LinearProgram, budget_nbytes: int, position: int, now: dict[int, int]) -> int:
         """The memory row of a stage, in units of the greatest common divisor of its sizes."""

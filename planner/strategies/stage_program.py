@@ -15,8 +15,7 @@ class StageProgram:
 
     ``runs[q]`` is the interval that begins at stage q; ``rooms`` are the memory rows, one per stage, then those of
     moments of the forward; ``moments`` are of each of these its negative stage, the bytes used beside what may be
-    held, and the unit of its row; ``spans`` are (first stage, last stage, R) of every interval and of every run of
-    intervals with rows of its own.
+    held, and the unit of its row.
     """
 
     program: LinearProgram
@@ -26,7 +25,6 @@ class StageProgram:
     again: list[dict[int, int]] = field(default_factory=list)
     rooms: list[int] = field(default_factory=list)
     moments: list[tuple[int, int, int]] = field(default_factory=list)
-    spans: list[tuple[int, int, dict[int, int]]] = field(default_factory=list)
 
 
 class Uses:

@@ -48,8 +48,7 @@ class ThroughRows:
         self.problem, self.relaxed, self.staged = relaxed.problem, relaxed, staged
         self.budget = budget_nbytes - self.problem.pinned_nbytes
         self.uses = [self._use(op) for op in range(self.problem.op_count)]
-        ended = (span for span in staged.spans if span[1] < len(staged.stages))
-        self.intervals = [self._interval(*span) for span in ended]
+        self.intervals = [self._interval(last) for last in range(1, len(staged.stages))]
 
     def _use(self, op: int) -> tuple[int, frozenset[int]]:
         problem, entry = self.problem, self.problem.graph.ops[op]
@@ -57,10 +56,10 @@ class ThroughRows:
         nbytes = int(sum(problem.nbytes[s] for s in storages)) + problem.costs[op].forward_workspace_nbytes
         return nbytes + entry.random_state_nbytes, storages
 
-    def _interval(self, first: int, last: int, runs: dict[int, int]) -> _Interval:
+    def _interval(self, last: int) -> _Interval:
         problem, staged = self.problem, self.staged
-        alive = staged.alive[last]
-        inside = range(staged.stages[first] + 1, staged.stages[last] + 1)
+        alive, runs = staged.alive[last], staged.runs[last - 1]
+        inside = range(staged.stages[last - 1] + 1, staged.stages[last] + 1)
         room = self.budget - int(problem.between_nbytes[inside.start : inside.stop].min())
         users = [(variable, *self.uses[op], room) for op, variable in runs.items()]
         for position in inside[:-1]:
