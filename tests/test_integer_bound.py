@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from functools import cache
 from itertools import product
@@ -95,6 +97,44 @@ def test_without_work_nothing_is_known() -> None:
     assert minimum(random_program(3), 30, 0.0, never) == Minimum(0, None, False, 0.0)
 
 
+def test_a_search_cut_short_claims_no_more_than_the_optimum() -> None:
+    above, open_ones = [], 0
+    for case in cases():
+        problem, budget, exact, stages, _ = case
+        program = StageLP(problem).program(budget, stages).program
+        answer = minimum(program, 3 * exact + 40, 1e-6, never)
+        open_ones += not answer.proven
+        above += [case[1:]] if answer.bound_ns > exact else []
+    assert (above, open_ones > 5) == ([], True)
+
+
+INTERRUPTED = """
+import os, signal
+from ogc_plan.planner.strategies.cp_sat import minimum
+from ogc_plan.planner.strategies.stage_lp import StageLP
+from tests.test_integer_bound import layered
+
+seen, sent = [], []
+signal.signal(signal.SIGINT, lambda *_: seen.append("seen"))
+
+def late():
+    if not sent:
+        sent.append(os.kill(os.getpid(), signal.SIGINT))
+    return bool(seen)
+
+problem, budget = layered(1)
+program = StageLP(problem).program(budget, range(0, len(problem.backward_order), 4)).program
+minimum(program, sum(program.cost), 1e6, late)
+os.kill(os.getpid(), signal.SIGINT)
+print(*seen)
+"""
+
+
+def test_an_interrupt_reaches_python_while_a_program_is_solved_and_afterwards() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "seen seen\n")
+
+
 def test_costs_that_a_double_cannot_hold_are_not_asked_about() -> None:
     assert minimum(random_program(3), 1 << 60, NO_LIMIT, never) == Minimum(0, None, False, 0.0)
 
@@ -110,6 +150,16 @@ def test_asked_to_stop_a_search_ends_within_seconds() -> None:
 @pytest.mark.parametrize("loose", [False, True])
 def test_the_bound_never_exceeds_the_optimum(loose: bool) -> None:
     above = [case[1:] for case in cases() if grown(case, 4 * case[2] + 50 if loose else case[2]).bound_ns > case[2]]
+    assert above == []
+
+
+def test_stages_of_any_kind_to_begin_with_leave_it_a_bound() -> None:
+    above = []
+    for seed, (problem, budget, exact, stages, _) in enumerate(cases()):
+        moments = Random(seed).sample(range(-problem.op_count, 0), min(2, problem.op_count))
+        bound = IntegerBound(StageLP(problem), Evaluator(problem), budget, (*stages, *moments), 0)
+        bound.run(exact + 10, Random(seed).choice((1e-5, NO_LIMIT)), never)
+        above += [seed] if bound.bound_ns > exact else []
     assert above == []
 
 

@@ -59,6 +59,7 @@ def minimum(program: LinearProgram, below_ns: int, most_work: float, late: Calla
     solver.parameters.linearization_level = 2
     solver.parameters.cp_model_probing_level = 0  # on stage programs it takes longer than all the rest
     solver.parameters.max_deterministic_time = most_work
+    solver.parameters.catch_sigint_signal = False  # its handler, outside the main thread, would end the process
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(solver.solve, model)
         while wait([asked], timeout=_ASKED_S).not_done:
@@ -70,7 +71,7 @@ def minimum(program: LinearProgram, below_ns: int, most_work: float, late: Calla
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):  # numbers beyond its range
         return Minimum(0, None, False, work)
     told = float(solver.best_objective_bound)
-    told_ns = int(told) if 0 <= told <= below_ns else 0  # a hair too low it may be, so down
+    told_ns = int(told) if 0 <= told <= below_ns else 0  # doubles: 13.99.. for 14 is told as 13
     if status == cp_model.UNKNOWN:
         return Minimum(told_ns, None, False, work)
     chosen = [index for index, variable in enumerate(variables) if solver.value(variable)]

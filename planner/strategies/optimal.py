@@ -5,7 +5,8 @@
 2. Where the graph branches, the relaxations of orders that promise lower peaks are rounded, too, as far as their
    bound leaves room.
 3. The best of these plans is annealed, as labels and as holds; half-way the order follows the plan and the plan the
-   order, where that lowers the cost. Branch and bound raises the bound beside what is left to do for the plan.
+   order, where that lowers the cost. Branch and bound, and by effort `high` a search in integers, raise the bound
+   beside what is left to do for the plan.
 
 All work is counted, never timed, so a solve without a time limit is deterministic.
 """
