@@ -14,6 +14,7 @@ from ogc_plan.planner.strategies.branch_and_bound import Bound, BranchAndBound
 from ogc_plan.planner.strategies.certify import Proof, certify, certifying
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluator
+from ogc_plan.planner.strategies.integer_bound import IntegerBound
 from ogc_plan.planner.strategies.one_order import OneOrder
 from ogc_plan.planner.strategies.prepared import Prepared
 from ogc_plan.planner.strategies.search import Search
@@ -105,6 +106,33 @@ def test_branching_goes_on_only_where_it_leads_somewhere(rise: int, parts: int) 
     proof = Proof(search(chain_problem(), 80), StageLP(chain_problem()), (0,), 100)
     proof._run(cast(BranchAndBound, boxes), 400)
     assert boxes.parts == parts
+
+
+class Growing:
+    """A search in integers that raises its bound by 10 each time and says how much work it was given."""
+
+    def __init__(self) -> None:
+        self.bound_ns, self.ended, self.points, self.stages = 0, False, (), (0, 3)
+        self.given: list[float] = []
+
+    def run(self, incumbent_ns: int, work: float, late: object) -> None:
+        self.given.append(work)
+        self.bound_ns += 10
+
+
+def test_growing_that_raised_the_bound_goes_on_with_twice_the_work_and_tells_its_stages() -> None:
+    known, growing = search(chain_problem(), 80), Growing()
+    known.effort = replace(EFFORTS["high"], growing=3.0)
+    proof = Proof(known, StageLP(chain_problem()), (0,), 100)
+    proof.growing, proof.grew = cast(IntegerBound, growing), True
+    proof.again(100)
+    assert (growing.given, proof.found.bound_ns, proof.found.grown) == ([6.0], 10, (0, 3))
+
+
+def test_growing_begins_with_the_stages_it_came_to_before() -> None:
+    known = search(chain_problem(), 80)
+    known.stages, known.grown = {0, 2}, (0, 2, 5)
+    assert Proof(known, StageLP(chain_problem()), (0,), 100).seeds == (0, 2, 5)
 
 
 def test_more_stages_raise_a_bound_that_few_leave_low() -> None:
