@@ -97,7 +97,7 @@ class Branching:
 
     def run(self, solves: int, work: int) -> Bound:
         self.parts += 1
-        return Bound(self.parts * self.rise, 0, 1, self.parts, False)
+        return Bound(self.parts * self.rise, 1, self.parts, False)
 
 
 @pytest.mark.parametrize(("rise", "parts"), [(0, 2), (10, 4)])

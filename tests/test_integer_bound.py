@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from functools import cache
 from itertools import product
 from random import Random
@@ -12,6 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.strategies.branch_and_bound import never
 from ogc_plan.planner.strategies.cp_sat import Minimum, minimum
 from ogc_plan.planner.strategies.evaluate import Evaluator
 from ogc_plan.planner.strategies.integer_bound import IntegerBound
@@ -19,13 +19,9 @@ from ogc_plan.planner.strategies.linear_program import LinearProgram
 from ogc_plan.planner.strategies.stage_lp import StageLP
 
 from tests.layered_graphs import layered_graph
-from tests.test_branch_and_bound import CASES, Case, small_case
+from tests.test_branch_and_bound import Case, cases
 
 NO_LIMIT = 1e6
-
-
-def never() -> bool:
-    return False
 
 
 def random_program(seed: int) -> LinearProgram:
@@ -67,10 +63,6 @@ def grown(case: Case, incumbent_ns: int, work: float = NO_LIMIT) -> IntegerBound
     bound = IntegerBound(StageLP(problem), Evaluator(problem), budget, (0,), 0)
     bound.run(incumbent_ns, work, never)
     return bound
-
-
-def cases() -> list[Case]:
-    return [case for case in map(small_case, CASES) if case[0].backward_order]
 
 
 def test_a_program_solved_has_the_cost_of_its_cheapest_point() -> None:
@@ -139,12 +131,10 @@ def test_costs_that_a_double_cannot_hold_are_not_asked_about() -> None:
     assert minimum(random_program(3), 1 << 60, NO_LIMIT, never) == Minimum(0, None, False, 0.0)
 
 
-def test_asked_to_stop_a_search_ends_within_seconds() -> None:
+def test_asked_to_stop_a_search_ends_before_it_is_done() -> None:
     problem, budget = layered(1)
     program = StageLP(problem).program(budget, range(0, len(problem.backward_order), 4)).program
-    started = time.perf_counter()
-    minimum(program, sum(program.cost), NO_LIMIT, lambda: True)
-    assert time.perf_counter() - started < 30
+    assert not minimum(program, sum(program.cost), NO_LIMIT, lambda: True).proven
 
 
 @pytest.mark.parametrize("loose", [False, True])

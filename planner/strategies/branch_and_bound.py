@@ -49,7 +49,6 @@ class Bound:
     """
 
     bound_ns: int
-    root_ns: int
     solves: int
     nodes: int
     closed: bool
@@ -93,7 +92,6 @@ class BranchAndBound:
         self.pseudo = PseudoCosts(weights(staged, terms))
         self.nodes = self.pushed = 0
         self.heap: list[tuple[int, int, int, _Node]] | None = None  # None before the root
-        self.root_ns = 0
 
     @property
     def work(self) -> int:
@@ -160,10 +158,10 @@ class BranchAndBound:
             return None
         return self._solve(value, low, high, node.bound, node.depth + 1)
 
-    def cut(self, node: _Node | None, rounds: int) -> _Node | None:
-        """Rounds of cover cuts at the root."""
+    def cut(self, node: _Node | None) -> _Node | None:
+        """Up to _CUT_ROUNDS rounds of cover cuts at the root."""
         stalled = 0
-        for _ in range(rounds):
+        for _ in range(_CUT_ROUNDS):
             if node is None or self._spent():
                 return node
             found = self.through.separate(node.primal)
@@ -246,19 +244,15 @@ class BranchAndBound:
         """A plan of this cost is known now: boxes that cannot hold a better one are closed."""
         self.incumbent = min(self.incumbent, incumbent_ns)
 
-    def run(self, solves: int, work: int, rounds: int = _CUT_ROUNDS) -> Bound:
-        """Best bound first, until every node is closed or ``solves`` linear programs or ``work`` are done in all.
-
-        The root gets up to ``rounds`` rounds of cuts.
-        """
+    def run(self, solves: int, work: int) -> Bound:
+        """Best bound first, until every node is closed or ``solves`` linear programs or ``work`` are done in all."""
         self.most_work = work
         if self.heap is None:
             self.heap = []
             count = len(self.program.cost)
             low, high = np.zeros(count, dtype=np.int8), np.ones(count, dtype=np.int8)
             root = self.solve(low, high, 0) if propagate(self.rows, low, high, _NOTHING) else None
-            root = self.cut(root, rounds)
-            self.root_ns = self.incumbent if root is None else root.bound
+            root = self.cut(root)
             self._push([root])
         with ThreadPoolExecutor(1) as pool:
             while self.heap and not self.heap[0][3].final and self.heap[0][0] < self.incumbent:
@@ -273,7 +267,7 @@ class BranchAndBound:
         lowest = sorted(self.heap, key=lambda entry: entry[:3])
         reached = min(self.incumbent, lowest[0][0]) if lowest else self.incumbent
         points = tuple(node.primal for bound_ns, _, _, node in lowest[:_POINTS] if bound_ns < self.incumbent)
-        return Bound(reached, min(self.root_ns, reached), self.solves, self.nodes, reached >= self.incumbent, points)
+        return Bound(reached, self.solves, self.nodes, reached >= self.incumbent, points)
 
     def _push(self, nodes: Sequence[_Node | None]) -> None:
         assert self.heap is not None

@@ -1,4 +1,4 @@
-"""Raise the bound once a plan is there: stages where the plan holds the most, then branch and bound."""
+"""Raise the bound once a plan is there: branch and bound at the stages where it holds most, then under more stages."""
 
 from __future__ import annotations
 
