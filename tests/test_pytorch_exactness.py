@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from ogc_plan.adapters.pytorch.bound_module import runner_of
 from ogc_plan.adapters.pytorch.capture import UnsupportedModuleError, capture
@@ -78,6 +78,7 @@ class TestRandomNets:
 
     @SETTINGS
     @given(st.integers(0, 10**6), st.integers(2, 16), st.sampled_from(STRATEGIES))
+    @example(214, 15, "keep-all")  # a norm whose statistics nobody reads, and a dropout that could run over its result
     def test_the_measured_peaks_are_the_predicted_ones(self, seed: int, depth: int, strategy: str) -> None:
         found = random_net(seed, depth)
         if found is not None:

@@ -163,8 +163,14 @@ class _Finder:
             return False
         if more & self.overwritten:  # must run once; what it joins need not
             return False
+        if len(self.blocks.made[node]) > 1 and any(self._is_dead(other) for other in made):
+            return False  # as one op all that both make would be there at once, but that goes before the node runs
         nbytes = self.blocks.blocks[block].nbytes
         return not self._nbytes(more) or self._nbytes(reads) <= nbytes
+
+    def _is_dead(self, block: int) -> bool:
+        """Whether nobody reads a block."""
+        return not self.readers.get(block) and block not in self.pinned
 
     def _between(self, first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
         node = first.next
