@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 
 from ogc_plan.planner.graph import Storage
+from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.strategies.evaluate import Evaluator
+from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.training import BackwardOp, Gradient, GradientEdge, OpCost, Stationary, TrainingGraph, TrainingOp
 
 from tests.builders import Costs
@@ -61,3 +65,13 @@ def layered_graph(rng: Random, op_count: int, width: int, *, unit: int = 1) -> t
     )
     graph.validate()
     return graph, tuple(costs)
+
+
+@cache
+def tight_layers(seed: int) -> tuple[Problem, int]:
+    """A problem of 60 ops in layers, and a tight budget: a fifth of the way from the floor to keeping everything."""
+    graph, costs = layered_graph(Random(seed), 60, 4, unit=1000)
+    problem = build_problem(graph, costs, Scope.ACTIVATIONS)
+    evaluator = Evaluator(problem)
+    whole = evaluator.evaluate(evaluator.labels(Label.KEEP)).peak_nbytes
+    return problem, problem.floor_nbytes + (whole - problem.floor_nbytes) // 5

@@ -14,6 +14,7 @@ from ogc_plan.planner.solution import Decisions
 from ogc_plan.planner.strategies.anneal_holds import HoldAnnealer
 from ogc_plan.planner.strategies.evaluate import Evaluator
 from ogc_plan.planner.strategies.labels import Label
+from ogc_plan.planner.strategies.stage_lp import Relaxation
 
 from tests.brute import minimum_peak, minimum_recompute_ns
 from tests.builders import SMALL_SIZES, chain, random_graph
@@ -30,6 +31,12 @@ def random_problem(seed: int, low: int, high: int) -> Problem:
 def dropped(evaluator: Evaluator) -> Sequence:
     """The plan that recomputes whatever it may."""
     return np.array(evaluator.decisions(evaluator.labels(Label.DROP)).sequence, dtype=np.int64)
+
+
+def point(held: NDArray[np.float64], reruns: NDArray[np.float64] | None = None) -> Relaxation:
+    """A point of a program with stages at the first and the seventh backward; the forward keeps everything."""
+    again = np.zeros(held.shape) if reruns is None else reruns
+    return Relaxation(0, held[0], True, (0, 6), held, again, np.ones(held.shape[1]), np.zeros(held.shape[1]))
 
 
 def replayed_peak(problem: Problem, sequence: Sequence) -> int:
@@ -126,7 +133,7 @@ def test_it_stops_when_it_is_asked_to() -> None:
 def test_holding_everything_at_every_stage_recomputes_nothing() -> None:
     graph, costs = chain(12)
     annealer = HoldAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
-    rounded = annealer.from_stages([0, 6], np.ones((2, 12)), 0.5)
+    rounded = annealer.from_stages(point(np.ones((2, 12))), 0.5)
     assert rounded is not None
     assert rounded[1].recompute_ns == 0
 
@@ -134,6 +141,47 @@ def test_holding_everything_at_every_stage_recomputes_nothing() -> None:
 def test_what_is_dropped_at_two_stages_is_computed_three_times() -> None:
     graph, costs = chain(12)
     annealer = HoldAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
-    rounded = annealer.from_stages([0, 6], np.zeros((2, 12)), 0.5)
+    rounded = annealer.from_stages(point(np.zeros((2, 12))), 0.5)
     assert rounded is not None
     assert rounded[0].tolist().count(0) == 3
+
+
+def before_and_at(sequence: Sequence, op: int, position: int) -> tuple[int, int]:
+    """How often ``op`` runs again before the group of a backward position, and in that group."""
+    group = np.cumsum(sequence < 0) - (sequence < 0)
+    again = (sequence == op) & (np.arange(len(sequence)) >= 12)
+    return int((again & (group < position)).sum()), int((again & (group == position)).sum())
+
+
+def test_what_a_stage_does_not_hold_may_still_serve_the_reruns_just_before_it() -> None:
+    graph, costs = chain(12)
+    held = np.ones((2, 12))
+    held[:, 3] = 0.0  # held up to the first backward, then made again from op 2's output
+    kept = np.ones(12)
+    kept[4] = 0.0  # made again from op 3's output, before the first backward
+    annealer = HoldAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
+    reruns, remade = np.zeros((2, 12)), np.zeros(12)
+    remade[4] = 1.0
+    rounded = annealer.from_stages(Relaxation(0, held[0], True, (0, 6), held, reruns, kept, remade), 0.5)
+    assert rounded is not None
+    assert [before_and_at(rounded[0], op, 1)[0] for op in (3, 4)] == [0, 1]
+
+
+def test_what_a_stage_holds_that_the_one_before_did_not_runs_again_just_before_it() -> None:
+    graph, costs = chain(12)
+    held = np.ones((2, 12))
+    held[0, 2:5] = 0.0
+    reruns = np.zeros((2, 12))
+    reruns[0, 2:5] = 1.0
+    annealer = HoldAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
+    rounded = annealer.from_stages(point(held, reruns), 0.5)
+    assert rounded is not None
+    assert [before_and_at(rounded[0], op, 6) for op in (2, 3, 4)] == [(0, 1)] * 3
+
+
+def test_a_rerun_that_makes_nothing_to_hold_is_left_out() -> None:
+    graph, costs = chain(12)
+    annealer = HoldAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
+    rounded = annealer.from_stages(point(np.ones((2, 12)), np.ones((2, 12))), 0.5)
+    assert rounded is not None
+    assert rounded[1].recompute_ns == 0

@@ -126,8 +126,7 @@ def test_roundings_name_where_they_first_run_over_the_budget() -> None:
     made = search(problem, budget)
     labels = made.evaluator.labels(Label.KEEP)
     sequence = np.array(made.evaluator.decisions(labels).sequence)
-    made.evaluator.evaluate_sequence(sequence)
-    held = np.cumsum(made.evaluator.scratch.memory[: len(sequence)])[sequence < 0] + problem.during_nbytes
+    held = made.evaluator.in_use(sequence)[sequence < 0]
     end = int(np.argmax(held <= budget))  # keeping everything is over the budget from the first backward on
     everything = StageLP(problem).solve(2 * int(held.max()), (0,))
     assert int(np.argmax(held[:end])) in made.round(everything)[0]

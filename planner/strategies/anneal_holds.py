@@ -6,7 +6,7 @@ hardly on the size of the graph. Work is counted in iterations of a private xors
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 
 import numpy as np
@@ -20,6 +20,7 @@ from .hold_sequence import build, load, store
 from .holds import EVENTS, GROUPS, PEAK, TIME, WISHES, Array, HoldArrays, HoldState, empty_state, hold_arrays
 from .kernels import compiled, sum_of
 from .random_stream import stream, uniform
+from .stage_lp import Relaxation
 
 _MOST_RERUNS = 8
 """Re-runs per op, on average, beyond which a plan is turned away."""
@@ -140,24 +141,30 @@ class HoldAnnealer:
         answer = room[: best[2]].copy()
         return answer, self.evaluator.evaluate_sequence(answer)
 
-    def from_stages(
-        self, positions: Sequence[int], alive: NDArray[np.float64], threshold: float
-    ) -> tuple[Array, Evaluation] | None:
-        """A plan rounded from a relaxation: at backward ``positions[q]`` hold what has alive[q, storage] >= threshold.
+    def from_stages(self, point: Relaxation, threshold: float) -> tuple[Array, Evaluation] | None:
+        """A plan rounded from a relaxation: values below ``threshold`` are taken for 0, the others for 1.
 
-        Positions rise from 0. Between two of them what was computed again is held to its last use. None when the
-        plan would be too long.
+        What is not alive during the backward of a stage is not held after it, but may have served the re-runs before
+        it. What the point makes again before a stage that holds it runs again just before that stage if nothing
+        sooner asks for it; between two stages what was computed again is held to its last use. None when the plan
+        would be too long.
         """
         h = self.holds
         st = empty_state(self.evaluator, h, _MOST_RERUNS * len(h.forward_ns))
+        ops, positions = len(h.forward_ns), len(h.order)
+        dropped, kept = point.held < threshold, point.kept >= threshold
         for s in range(len(h.nbytes)):
             if h.fixed[s]:
                 st.wish[s] = 2**64 - 1
-            set_wishes(h, st, s, 0, len(h.order) - 1, True)
-            for q, position in enumerate(positions):
-                if alive[q, s] < threshold:
-                    set_wishes(h, st, s, position, position, False)
+            set_wishes(h, st, s, 0 if kept[s] else 1, positions - 1, True)
+            for q in np.flatnonzero(dropped[:, s]).tolist():
+                after = point.stages[q] + 1
+                set_wishes(h, st, s, after, after, False)
             st.totals[WISHES] = 0
+        for group, runs in zip(point.stages, (point.remade, *point.reruns), strict=False):
+            for op in np.flatnonzero(runs >= threshold).tolist():
+                at = ops - 1 - op
+                st.early[group, at >> 6] |= np.uint64(1 << (at & 63))
         if not build(h, st):
             return None
         room = np.zeros(int(st.totals[EVENTS]) + len(h.forward_ns) + len(h.order), dtype=np.int64)

@@ -1,179 +1,132 @@
-"""Raise the bound once a plan is there: branch and bound at the stages where it holds most, then under more stages."""
+"""Raise the bound once a plan is there: in integers under more and more stages, or a linear program under more of them.
+
+Programs in integers (integer_bound.py) also have points that plans can be made of, often optimal ones. The largest
+graphs and the fastest effort have the linear program of the stages at which the best plan holds most.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
 from .beside import beside
-from .branch_and_bound import UNLIMITED, BranchAndBound, begin
+from .evaluate import Array
 from .improve import HOLD_OPS
 from .integer_bound import IntegerBound
-from .search import Search
+from .search import Candidate, Search
 from .stage_lp import Relaxation, StageLP
 from .starts import stage_limit
 
-_AGAIN_WORTH = 0.003
-"""The search is taken up again with a better plan when the gap is still more than this of the step."""
-_AGAIN = 2
-"""... with so many times the work: by then a better plan, and a gap that is worth closing, are there."""
-_GROWING_WORTH = 0.001
-"""Stages are added one by one when the gap is still more than this of the step."""
-_PARTS = 4
-"""The work is done in so many parts, ..."""
-_RISE = 0.01
-"""... each after the second only where the one before closed this share of the gap that was left, and the second where
-the first passed what was known."""
+_STAGE_OPS = 1_000
+"""Stages times ops of the linear program."""
 
 
-@dataclass(frozen=True, slots=True)
-class Certified:
-    """A bound in ns, the points that hold it back, for rounding, and the stages that were added one by one."""
+class Proof:
+    """A certified bound, ``bound_ns``, and points that hold it back, for rounding; the search is told neither."""
 
-    bound_ns: int
-    points: tuple[Relaxation, ...] = ()
-    grown: tuple[int, ...] = ()
+    def __init__(self, search: Search, relaxed: StageLP) -> None:
+        self.search, self.relaxed = search, relaxed
+        self.bound_ns = 0
+        self.points: tuple[Relaxation, ...] = ()  # until they are taken
+        self.ended = self.given_up = False
+        self._evaluator = search.evaluator.beside()
+        self._known = tuple(sorted(search.stages)), search.bound_ns
+        self._growing: IntegerBound | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether it is found in integers under more and more stages, and not by one linear program."""
+        return self.search.effort.growing > 0 and self.search.problem.op_count <= HOLD_OPS
+
+    def advance(self, best: Candidate, work: float) -> None:
+        """Do some work, as `cp_sat.minimum` counts it, for a best plan; none where it has ``ended``.
+
+        It looks at nothing of the search that changes, so that it may run beside it.
+        """
+        if self.ended or self._late():
+            return
+        if self.grows:
+            self._grow(best.found.recompute_ns, work)
+        else:
+            self._relax(best)
+
+    def worth(self, share: float) -> float:
+        """``share`` of the effort's work, as far as the gap is worth it."""
+        return share * self.search.worth() * self.search.effort.growing
+
+    def taken(self) -> tuple[Relaxation, ...]:
+        """The points that were found since this was called last."""
+        points, self.points = self.points, ()
+        return points
+
+    def _grow(self, incumbent_ns: int, work: float) -> None:
+        search = self.search
+        if self._growing is None:
+            self._growing = IntegerBound(self.relaxed, self._evaluator, search.budget_nbytes, *self._known)
+        growing, before = self._growing, self._growing.points
+        growing.run(incumbent_ns, int(search.effort.enough * search.problem.store_all_ns / 2), work, self._late)
+        self.bound_ns, self.ended = max(self.bound_ns, growing.bound_ns), growing.ended
+        self.points = tuple(point for point in growing.points if not any(point is known for known in before))
+
+    def _relax(self, best: Candidate) -> None:
+        search = self.search
+        during = self._evaluator.in_use(best.sequence)[best.sequence < 0]
+        answer = self.relaxed.solve(search.budget_nbytes, _stages(search, self._known[0], during), search.remaining_s())
+        self.bound_ns, self.ended = max(self.bound_ns, answer.bound_ns), True
+        self.points = (answer,) if answer.solved else ()
+
+    def _late(self) -> bool:
+        return self.given_up or self.search.out_of_time()
+
+
+class ProofBeside:
+    """A proof at work in a thread of its own, whenever it is told to go on."""
+
+    def __init__(self, proof: Proof, pool: Executor) -> None:
+        self.proof, self._pool = proof, pool
+        self._future: Future[None] | None = None
+
+    def go_on(self, share: float) -> None:
+        """Begin ``share`` of the effort's work for the best plan there is now."""
+        best = self.proof.search.best
+        assert best is not None
+        self._future = self._pool.submit(self.proof.advance, best, self.proof.worth(share))
+
+    def certified(self) -> Proof:
+        """The proof when the work that was begun is done, which this waits for."""
+        if self._future is not None:
+            self._future.result()
+        return self.proof
+
+    def give_up(self) -> None:
+        """End the work where it is."""
+        self.proof.given_up = True
+        if self._future is not None:
+            wait([self._future])  # here, where an interrupt is seen
+        self.proof.given_up = False
 
 
 @contextmanager
-def certifying(search: Search, relaxed: StageLP) -> Iterator[ProofBeside]:
-    """Work on the bound beside whatever the caller does meanwhile.
+def certifying(proof: Proof) -> Iterator[ProofBeside]:
+    """Work on the bound beside whatever the caller does meanwhile, as soon as it is told to.
 
     Nothing passes between the two but when the caller asks, so the outcome does not depend on how fast either is.
     Work that nobody has asked the outcome of is given up at the end.
     """
-    assert search.best is not None
-    proof = Proof(search, relaxed, _stages(search), search.best.found.recompute_ns)
-    with beside(search) as pool:
+    with beside(proof.search) as pool:
         made = ProofBeside(proof, pool)
         yield made
         made.give_up()
 
 
-class ProofBeside:
-    """A proof at work in a thread of its own, from the start."""
-
-    def __init__(self, proof: Proof, pool: Executor) -> None:
-        self._proof, self._pool = proof, pool
-        self._future: Future[None] = pool.submit(proof.advance)
-
-    def certified(self) -> Certified:
-        """What is proven when the work asked for is done, which this waits for."""
-        self._future.result()
-        return self._proof.found
-
-    def give_up(self) -> None:
-        """End the work where it is."""
-        self._proof.given_up = True
-        wait([self._future])  # here, where an interrupt is seen
-
-    def go_on(self) -> None:
-        """Take the work up again if the best plan, which closes more boxes than that before, leaves a gap worth it."""
-        best = self._proof.search.best
-        assert best is not None
-        self._future = self._pool.submit(self._proof.again, best.found.recompute_ns)
-
-
-class Proof:
-    """A certified bound under some stages; changes nothing of the search."""
-
-    def __init__(self, search: Search, relaxed: StageLP, stages: tuple[int, ...], incumbent_ns: int) -> None:
-        self.search, self.relaxed, self.stages, self.incumbent_ns = search, relaxed, stages, incumbent_ns
-        self.boxes: BranchAndBound | None = None
-        self.growing: IntegerBound | None = None
-        self.grew = False
-        self.found = Certified(0)
-        self.stuck = self.given_up = False
-        # Under fewer stages than the known bound has, work that does not soon pass it hardly ever will.
-        self.known_ns = search.bound_ns if len(stages) < len(search.stages) else 0
-        self.bounded_ns, self.seeds = search.bound_ns, search.grown or tuple(search.stages)
-
-    def advance(self) -> None:
-        """Branch for as much work as the effort allows; then, where it may, go on under more and more stages."""
-        search, relaxed, effort, late = self.search, self.relaxed, self.search.effort, self._late
-        if effort.branching == 0:
-            answer = relaxed.solve(search.budget_nbytes, self.stages, search.remaining_s())
-            self.found = Certified(answer.bound_ns, (answer,) if answer.solved else ())
-            return
-        self.boxes = begin(relaxed, search.budget_nbytes, self.incumbent_ns, self.stages, late)
-        self._run(self.boxes, effort.branching)
-        worth = self.incumbent_ns - self.found.bound_ns > _GROWING_WORTH * search.problem.store_all_ns
-        if effort.growing and worth and search.problem.op_count <= HOLD_OPS and not late():
-            known_ns = max(self.found.bound_ns, self.bounded_ns)
-            evaluator = search.evaluator.beside()
-            self.growing = IntegerBound(relaxed, evaluator, search.budget_nbytes, self.seeds, known_ns)
-            self._grow(effort.growing)
-
-    def again(self, incumbent_ns: int) -> None:
-        """Go on, with `_AGAIN` times the work, if a plan of this cost leaves a gap worth it, and not hopeless.
-
-        With the stages that raised the bound last: more and more, where they did, else the first ones.
-        """
-        self.incumbent_ns = min(self.incumbent_ns, incumbent_ns)
-        worth = _AGAIN_WORTH < self._gap() <= self.search.effort.hopeless
-        if not worth or self.search.out_of_time():
-            return
-        if self.growing is not None and self.grew and not self.growing.ended:
-            self._grow(_AGAIN * self.search.effort.growing)
-        elif self.boxes is not None and not self.stuck:
-            self._run(self.boxes, _AGAIN * self.search.effort.branching)
-
-    def _grow(self, work: float) -> None:
-        """Raise the bound under more and more stages."""
-        assert self.growing is not None
-        before = self.growing.bound_ns
-        self.growing.run(self.incumbent_ns, work, self._late)
-        self.grew = self.growing.bound_ns > before
-        if self.grew:
-            points = (*self.growing.points, *self.found.points)
-            self.found = Certified(self.growing.bound_ns, points, self.growing.stages)
-
-    def _late(self) -> bool:
-        return self.given_up or self.search.out_of_time()
-
-    def _gap(self) -> float:
-        return (self.incumbent_ns - self.found.bound_ns) / max(1, self.search.problem.store_all_ns)
-
-    def _run(self, boxes: BranchAndBound, work: int) -> None:
-        """Branch on for some work, or until that leads nowhere."""
-        boxes.improved(self.incumbent_ns)
-        reached = self.found.bound_ns
-        for part in range(_PARTS):
-            answer = boxes.run(UNLIMITED, boxes.work + work // _PARTS)
-            stays = answer.bound_ns - reached < _RISE * (self.incumbent_ns - reached)
-            self.stuck = answer.bound_ns < self.known_ns if part == 0 else answer.nodes > 0 and stays
-            if answer.closed or self.stuck:
-                break
-            reached = answer.bound_ns
-        if answer.bound_ns > self.found.bound_ns:
-            points = (self.relaxed.relaxation(boxes.staged, point, answer.bound_ns, True) for point in answer.points)
-            self.found = Certified(answer.bound_ns, tuple(points))
-
-
-def certify(search: Search, relaxed: StageLP, stages: tuple[int, ...], incumbent_ns: int) -> Certified:
-    """The bound after one round of work for an incumbent that stays."""
-    proof = Proof(search, relaxed, stages, incumbent_ns)
-    proof.advance()
-    return proof.found
-
-
-def _stages(search: Search) -> tuple[int, ...]:
-    """The stages so far and, spread out, those where the best plan holds the most."""
-    assert search.best is not None
-    sequence = search.best.sequence
-    search.evaluator.evaluate_sequence(sequence)
-    held = np.cumsum(search.evaluator.scratch.memory[: len(sequence)])
-    during = [
-        (int(held[event]) + int(search.problem.during_nbytes[position]), position)
-        for position, event in enumerate(np.flatnonzero(sequence < 0).tolist())
-    ]
-    limit = max(2, min(stage_limit(search), search.effort.stages // search.problem.op_count))
-    stages = {0, *sorted(search.stages)[:limit]} if len(search.stages) > limit else set(search.stages)
-    for _, position in sorted(during, key=lambda pair: (-pair[0], pair[1])):
+def _stages(search: Search, known: Sequence[int], during: Array) -> tuple[int, ...]:
+    """The ``known`` stages and, spread out, those where a plan with so many bytes ``during`` them holds the most."""
+    limit = max(2, min(stage_limit(search), _STAGE_OPS // search.problem.op_count))
+    stages = {0, *known[:limit]} if len(known) > limit else set(known)
+    for position in np.argsort(-during, kind="stable").tolist():
         if len(stages) >= limit:
             break
         if all(abs(position - stage) > len(during) // (3 * limit) for stage in stages):

@@ -12,15 +12,14 @@ class Effort:
     """Work of one solve.
 
     ``labels``: iterations times ops of the label annealing (improve.py does fewer where holds are annealed next).
-    ``holds``: iterations of the hold annealing.
-    ``branching``: work of the branch and bound as linear_program.Simplex counts it, on programs of ``stages`` stages
-    times ops; a bound that is worth closing gets twice that again. ``growing``: work of the search in integers under
-    more and more stages, as cp_sat.minimum counts it, and twice that again. ``rounds``: how often bound and plan learn
-    from each other. ``chain``: effort of the search for
-    options of the chain's blocks, ``refinements``: how often they are searched again around the budget. ``orders``: how
-    many other orders may be planned for where the graph branches, ``compared``: ops of the largest graph where they are
-    chosen from many by their relaxations. ``reorderings``: rounds of adapting the order to the best plan.
-    ``hopeless``: the share of a step from which on a gap is not worth more work on the bound.
+    ``holds``: iterations of the hold annealing, on large graphs fewer; ``peaks``: of that which lowers the peak.
+    ``growing``: work of the search in integers under more and more stages, as cp_sat.minimum counts it, 0 for linear
+    programs alone. ``rounds``: how often bound and plan learn from each other.
+    ``chain``: effort of the search for options of the chain's blocks, ``refinements``: how often they are searched
+    again around the budget. ``orders``: how many other orders may be planned for where the graph branches,
+    ``compared``: ops of the largest graph where they are chosen from many by their relaxations. ``reorderings``:
+    rounds of adapting the order to the best plan.
+    ``hopeless``: the share of a step from which on a gap is not worth work in integers.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
     ``first``: the effort whose plan is made before, so that more effort never gives a worse one.
     ``thorough``: whether the plans of several orders are improved before the best of them is chosen.
@@ -29,8 +28,7 @@ class Effort:
     name: str
     labels: int
     holds: int
-    branching: int
-    stages: int
+    peaks: int
     growing: float
     rounds: int
     chain: float
@@ -47,28 +45,21 @@ class Effort:
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("fast", 1_000_000, 20_000, 0, 1_000, 0.0, 1, 0.1, 0, 0, 0, 0, 0.02, 0.001),
-        Effort("default", 3_000_000, 320_000, 1_000_000_000, 1_000, 0.0, 1, 1.0, 1, 1, 150, 5, 0.02, 0.001),
         Effort(
-            "high",
-            100_000_000,
-            2_000_000,
-            20_000_000_000,
-            1_000,
-            30.0,
-            2,
-            5.0,
-            2,
-            2,
-            600,
-            60,
-            1e9,
-            0.0,
-            "default",
-            True,
+            "fast", labels=1_000_000, holds=40_000, peaks=20_000, growing=0.0, rounds=1, chain=0.1,
+            refinements=0, orders=0, compared=0, reorderings=0, hopeless=0.02, enough=0.001,
+        ),
+        Effort(
+            "default", labels=3_000_000, holds=1_280_000, peaks=320_000, growing=1.0, rounds=1, chain=1.0,
+            refinements=1, orders=1, compared=150, reorderings=5, hopeless=0.1, enough=0.001,
+        ),
+        Effort(
+            "high", labels=100_000_000, holds=4_000_000, peaks=2_000_000, growing=30.0, rounds=2,
+            chain=5.0, refinements=2, orders=2, compared=600, reorderings=60, hopeless=1e9, enough=0.0,
+            first="default", thorough=True,
         ),
     )
-}
+}  # fmt: skip
 
 
 def effort_named(text: str) -> Effort:

@@ -200,8 +200,7 @@ def evaluate(a: Arrays, labels: Labels, w: Scratch) -> tuple[int, int, int, int]
 def peak_of_events(a: Arrays, count: int, w: Scratch) -> tuple[int, int, int]:
     """(peak_nbytes, peak_event, peak_position) of the first ``count`` computations of ``w.events``.
 
-    Any legal order: re-runs may stand between first runs. Afterwards the running sum of ``w.memory`` is what
-    storages hold during each computation.
+    Any legal order: re-runs may stand between first runs. Afterwards ``w.memory`` has the bytes in use during each.
     """
     ops = len(a.forward_ns)
     for event in range(count + 1):
@@ -257,6 +256,7 @@ def peak_of_events(a: Arrays, count: int, w: Scratch) -> tuple[int, int, int]:
             held = running + a.base + a.workspace[entry]
         else:
             held = running + a.between[position] + a.workspace[entry]
+        w.memory[event] = held
         if held > peak:
             peak, peak_event = held, event
             peak_position = position if event >= seeded else -1
@@ -292,6 +292,12 @@ class Evaluator:
         runs = sequence[sequence >= 0]
         recompute = int(self.arrays.forward_ns[runs].sum() - self.arrays.forward_ns.sum())
         return Evaluation(peak, recompute, event, position)
+
+    def in_use(self, sequence: Array) -> Array:
+        """Bytes in use during each computation of a legal order; shape [computations]."""
+        self.evaluate_sequence(sequence)
+        used: Array = self.scratch.memory[: len(sequence)].copy()
+        return used
 
     def labels(self, fill: int) -> Labels:
         """A labelling with one label everywhere, except where the user or the caller decided otherwise."""

@@ -20,23 +20,22 @@ from collections.abc import Iterable, Sequence
 from math import gcd
 
 from ..problem import Problem
-from .stage_program import StageProgram, Uses
+from .stage_program import Moment, StageProgram, Uses
 
 
 def add_forward_stages(uses: Uses, made: StageProgram, budget_nbytes: int, ops: Iterable[int]) -> None:
     """Add to ``made``, a program of the problem of ``uses``, the rows of the first runs of ``ops``."""
     lp, time = made.program, uses.problem.forward_ns.tolist()
-    paid: dict[int, int] = {}
     for op in ops:
-        again = _moment(uses, made, budget_nbytes, op)
-        for index, variable in again.items():
-            if index not in paid:
-                paid[index] = lp.variable(time[index])
-            lp.at_least(0, [(1, paid[index]), (-1, variable)])
+        _moment(uses, made, budget_nbytes, op)
+        for index, variable in made.moments[-1].again.items():
+            if index not in made.remade:
+                made.remade[index] = lp.variable(time[index])
+            lp.at_least(0, [(1, made.remade[index]), (-1, variable)])
 
 
-def _moment(uses: Uses, made: StageProgram, budget_nbytes: int, op: int) -> dict[int, int]:
-    """Rows of one moment; returns the A variables by op."""
+def _moment(uses: Uses, made: StageProgram, budget_nbytes: int, op: int) -> None:
+    """Variables and rows of one moment."""
     problem, lp = uses.problem, made.program
     producer = problem.producer.tolist()
     before, after = related(problem, op)
@@ -59,7 +58,7 @@ def _moment(uses: Uses, made: StageProgram, budget_nbytes: int, op: int) -> dict
             lp.at_least(0, [*there(storage), (-1, variable)])
     for storage in sorted({s for later in after for s in uses.reads[later] if producer[s] in before}):
         lp.at_least(1, there(storage))
-    _whole(uses, made, held, again)
+    whole = _whole(uses, made, held, again)
     entry = problem.graph.ops[op]
     for storage in dict.fromkeys((*entry.reads, *entry.writes)):
         if not uses.free[storage]:
@@ -70,13 +69,12 @@ def _moment(uses: Uses, made: StageProgram, budget_nbytes: int, op: int) -> dict
     used = problem.base_nbytes + problem.costs[op].forward_workspace_nbytes + pinned
     unit = max(1, gcd(*(size[storage] for storage in held)))
     terms = [(-size[storage] // unit, variable) for storage, variable in held.items()]
-    made.rooms.append(lp.at_least(-((budget_nbytes - used) // unit), terms, soft=True))
-    made.moments.append((op - problem.op_count, used, unit))
-    return again
+    made.rooms.append(lp.at_least(-((budget_nbytes - used) // unit), terms))
+    made.moments.append(Moment(op - problem.op_count, used, unit, held, again, whole))
 
 
-def _whole(uses: Uses, made: StageProgram, held: dict[int, int], again: dict[int, int]) -> None:
-    """The W variables of a moment and their rows; ``held`` and ``again`` are its H and A."""
+def _whole(uses: Uses, made: StageProgram, held: dict[int, int], again: dict[int, int]) -> dict[int, int]:
+    """The W variables of a moment by op, and their rows; ``held`` and ``again`` are its H and A."""
     lp, producer, later = made.program, uses.problem.producer.tolist(), made.again[0]
     whole = {op: lp.variable() for op in again}
 
@@ -91,6 +89,7 @@ def _whole(uses: Uses, made: StageProgram, held: dict[int, int], again: dict[int
     for storage in sorted(held):
         if uses.last_use[storage] >= 0:
             lp.at_least(1, there(storage))
+    return whole
 
 
 def related(problem: Problem, op: int) -> tuple[set[int], set[int]]:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from .hold_groups import collect, replace_group, set_wishes, update_avail
 from .hold_memory import keep, settle
 from .holds import AFFECTED, EARLY, EVENTS, LIMIT, RANDOMS, STAMP, WISHES, HoldArrays, HoldState
-from .kernels import compiled
-from .word_bits import bit_of
+from .kernels import compiled, inlined
+from .word_bits import bit_of, lowest_bit
 
 _ALL = np.uint64(2**64 - 1)
 _ZERO = np.uint64(0)
@@ -54,9 +54,23 @@ def load(h: HoldArrays, st: HoldState, sequence: NDArray[np.int64], end: int, wa
     return build(h, st)
 
 
+@inlined
+def _adds(h: HoldArrays, st: HoldState, op: int, g: int) -> bool:
+    """Whether a run of ``op`` in group g makes something that is not there and is to be held after the group."""
+    if g + 1 == len(h.order):
+        return False
+    for q in range(h.writes_start[op], h.writes_start[op + 1]):
+        s = h.writes[q]
+        there = st.avail[s, g >> 6] & bit_of(g)
+        wished = st.wish[s, (g + 1) >> 6] & bit_of(g + 1)
+        if there == _ZERO and wished != _ZERO:
+            return True
+    return False
+
+
 @compiled
 def build(h: HoldArrays, st: HoldState) -> bool:
-    """Replay the wishes of a new state; of the runs asked for early only those remain that nothing else asks for.
+    """Replay the wishes of a new state; of the runs asked for early only those remain that hold something more.
 
     False when the plan is too long for the state.
     """
@@ -77,8 +91,14 @@ def build(h: HoldArrays, st: HoldState) -> bool:
             place = len(h.forward_ns) - 1 - st.found[at]
             st.early[g, place >> 6] &= ~bit_of(place)
         for v in range(len(st.mark)):
-            if st.early[g, v] != _ZERO:
-                asked = 1
+            word = st.early[g, v]
+            while word != _ZERO:
+                lowest = lowest_bit(word)
+                word &= word - np.uint64(1)
+                if _adds(h, st, len(h.forward_ns) - 1 - (v * 64 + lowest), g):
+                    asked = 1
+                else:
+                    st.early[g, v] &= ~bit_of(lowest)
         st.totals[EARLY] = asked
         if asked:
             count = collect(h, st, g)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
 from .evaluate import Array, Labels
@@ -29,6 +31,9 @@ _HOTTEST = 0.2
 _PEAK_HEAT = 0.1
 HOLD_OPS = 1500
 """Holds are as many as ops times backwards; beyond this many ops labels and the chain have to do."""
+
+_WHOLE_OPS = 375
+"""Graphs of more ops get fewer iterations, for these take longer there."""
 
 _THRESHOLDS = (0.75, 0.5, 0.25)
 
@@ -86,7 +91,7 @@ def reach(search: Search, labels: Annealer, holds: HoldAnnealer | None) -> None:
     """Lower the lowest peak until a plan fits the budget: with holds, or labels where the graph is too large."""
     assert search.lowest is not None
     if holds is not None:
-        iterations = iterations_of(len(holds.holds.movable), search.effort.holds // 2)
+        iterations = iterations_of(len(holds.holds.movable), search.effort.peaks // 2)
         sequence, _ = holds.run(
             search.lowest.sequence, search.budget_nbytes, iterations, heat=_PEAK_HEAT, minimise_peak=True,
             stop=lambda found: search.offer_sequence(found).peak_nbytes <= search.budget_nbytes or search.out_of_time(),
@@ -106,15 +111,18 @@ def reach(search: Search, labels: Annealer, holds: HoldAnnealer | None) -> None:
 def round_points(search: Search, annealer: HoldAnnealer, points: Sequence[Relaxation]) -> None:
     """Offer the roundings of ``points`` as holds."""
     for point in points:
-        for threshold in _THRESHOLDS:
-            rounded = annealer.from_stages(point.stages, point.held, threshold)
+        parts = (point.held, point.reruns, point.kept, point.remade)
+        integral = all(bool(np.isin(part, (0.0, 1.0)).all()) for part in parts)
+        for threshold in _THRESHOLDS[:1] if integral else _THRESHOLDS:
+            rounded = annealer.from_stages(point, threshold)
             if rounded is not None:
                 search.offer_sequence(rounded[0])
 
 
 def improve_holds(search: Search, annealers: Sequence[HoldAnnealer], *, share: float = 1.0) -> None:
     """From the best plan of any kind. ``share`` of the effort's work is done."""
-    work = int(share * search.worth() * search.effort.holds)
+    size = min(1.0, _WHOLE_OPS / max(1, search.problem.op_count))
+    work = int(share * search.worth() * size * search.effort.holds)
     iterations = iterations_of(len(annealers[0].holds.movable), work) // len(annealers)
 
     def cool(lane: Search, annealer: HoldAnnealer, number: int) -> None:

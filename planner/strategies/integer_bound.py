@@ -2,14 +2,14 @@
 
 The integer optimum of a few stages (stage_lp.py) is found in seconds (cp_sat.py), and is no longer what holds the
 bound back: that is what happens between the stages. So the plan that the optimum stands for is replayed, and the
-backward before which it holds most becomes a stage; until the optimum costs as much as the best plan, or no longer
-overruns the budget where another stage could tell. Rows are generated, not enumerated, as Benders (Numerische
-Mathematik 1962) does it with a replay as the subproblem.
+moment at which it holds most becomes a stage; until the optimum costs as much as the best plan, or no longer
+overruns the budget where another stage could tell. A replay within the budget that costs no more than its optimum is
+an optimal plan, but for what is spared. Rows are generated, not enumerated, as Benders (Numerische Mathematik 1962)
+does it with a replay as the subproblem.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -24,12 +24,14 @@ from .through_rows import ThroughRows
 _POINTS = 8
 _LEAST_WORK = 0.01
 """What a solve counts for at least, so that many easy ones end, too."""
+_INTEGRAL = 0.5
 
 
 class IntegerBound:
     """Raises ``bound_ns``, a lower bound on every plan within the budget in ``relaxed``'s backward order.
 
-    ``points`` are the last integer optima, for rounding; ``ended`` when no more stages are to be had from them.
+    ``points`` are the last points found in integers, the latest first, for rounding; ``ended`` when no more stages are
+    to be had from them.
     """
 
     def __init__(
@@ -40,54 +42,63 @@ class IntegerBound:
         self.stages = tuple(sorted({0, *stages}))
         self.bound_ns = known_ns
         self.ended = False
-        self.points: deque[Relaxation] = deque(maxlen=_POINTS)
+        self.points: tuple[Relaxation, ...] = ()
+        self._work = self._spent = 0.0  # to be done, and done in vain for the present program
         self._build()
 
     def _build(self) -> None:
         self._staged = self._relaxed.program(self._budget_nbytes, self.stages)
         self._through = ThroughRows(self._relaxed, self._staged, self._budget_nbytes)
 
-    def run(self, incumbent_ns: int, work: float, late: Callable[[], bool]) -> None:
-        """Solve and grow until no plan is cheaper than ``incumbent_ns`` or ``work``, as `minimum` counts it, is done.
+    def run(self, incumbent_ns: int, spare_ns: int, work: float, late: Callable[[], bool]) -> None:
+        """Solve and grow until no plan is cheaper than ``incumbent_ns`` by more than ``spare_ns``, or ``work`` is done.
 
-        It may be called again for more, unless it has ``ended``. ``late`` ends it at any moment.
+        Work as `minimum` counts it. It may be called again for more, unless it has ``ended``; a program that was not
+        solved is tried again when there is more work for it than it had. ``late`` ends it at any moment.
         """
-        while work > 0 and self.bound_ns < incumbent_ns and not self.ended and not late():
-            found = minimum(self._staged.program, incumbent_ns, work, late)
-            work -= max(_LEAST_WORK, found.work)
+        self._work += work
+        while self._work > self._spent and self.bound_ns < incumbent_ns - spare_ns and not self.ended and not late():
+            found = minimum(self._staged.program, spare_ns, self._work, late)
+            self._spent = 0.0 if found.proven else self._work
+            self._work -= max(_LEAST_WORK, found.work)
             self.bound_ns = max(self.bound_ns, found.bound_ns)
-            if found.point is None or not found.proven:
+            if found.point is None:
                 return
-            broken = self._through.separate(found.point)
-            for cover in broken:
-                self._staged.program.at_least(-cover.limit, [(-c, v) for c, v in cover.terms])
-            self.ended = not broken and not self._grown(found.point)
+            relaxation = self._relaxed.relaxation(self._staged, found.point, self.bound_ns, True)
+            self.points = (relaxation, *self.points[: _POINTS - 1])
+            if not found.proven:
+                return
+            if not self._cut(found.point):
+                self.ended = not self._grown(relaxation)
 
-    def _grown(self, point: Floats) -> bool:
-        """One more stage where what the point stands for overruns the budget most; whether there was one."""
-        relaxation = self._relaxed.relaxation(self._staged, point, self.bound_ns, True)
-        self.points.appendleft(relaxation)
-        replayed = self._annealer.from_stages(relaxation.stages, relaxation.held, 0.5)
+    def _cut(self, point: Floats) -> bool:
+        """Rows that the point breaks, for what happens between the stages; whether there were any."""
+        broken = self._through.separate(point)
+        for row in broken:
+            self._staged.program.at_least(-row.limit, [(-c, v) for c, v in row.terms])
+        return bool(broken)
+
+    def _grown(self, point: Relaxation) -> bool:
+        """One more stage where the plan that the point stands for overruns the budget most; whether there was one."""
+        replayed = self._annealer.from_stages(point, _INTEGRAL)
         if replayed is None:
             return False
-        over = self._overrun(replayed[0])
-        broken = [int(g) for g in np.argsort(-over, kind="stable") if over[g] > 0]
-        fresh = [g for g in (*broken, *(g - 1 for g in broken)) if g > 0 and g not in self.stages]
+        broken = self._broken(replayed[0])
+        fresh = [stage for stage in (*broken, *(g - 1 for g in broken if g > 0)) if stage not in self.stages]
         if not fresh:
             return False
         self.stages = tuple(sorted({*self.stages, fresh[0]}))
         self._build()
         return True
 
-    def _overrun(self, sequence: Array) -> Array:
-        """Bytes above the budget during each backward or the re-runs just before it, at most; shape [backwards]."""
-        problem, evaluator = self._relaxed.problem, self._evaluator
-        evaluator.evaluate_sequence(sequence)
-        held = np.cumsum(evaluator.scratch.memory[: len(sequence)])
+    def _broken(self, sequence: Array) -> list[int]:
+        """The stages during which a plan that begins with the forward overruns the budget, the worst first.
+
+        A backward and the re-runs just before it are one stage; first runs are negative ones (forward_stage.py).
+        """
+        ops, events = self._relaxed.problem.op_count, np.arange(len(sequence))
         backward = sequence < 0
-        group: Array = np.cumsum(backward) - backward
-        counted = backward | (np.arange(len(sequence)) >= problem.op_count)
-        beside = np.where(backward, problem.during_nbytes[group * counted], problem.between_nbytes[group * counted])
-        over = np.zeros(len(problem.backward_order), dtype=np.int64)
-        np.maximum.at(over, group[counted], (held + beside - self._budget_nbytes)[counted])
-        return over
+        stage = np.where(events < ops, events, ops + np.cumsum(backward) - backward)
+        over = np.zeros(ops + len(self._relaxed.problem.backward_order), dtype=np.int64)
+        np.maximum.at(over, stage, self._evaluator.in_use(sequence) - self._budget_nbytes)
+        return [int(at) - ops for at in np.argsort(-over, kind="stable") if over[at] > 0]

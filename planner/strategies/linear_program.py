@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Box = NDArray[np.int8]
 _DUAL_BITS = 44
 UNLIMITED = 1 << 62
 _ITERATIONS = 100_000
@@ -30,24 +29,20 @@ _EXACT = float(1 << 62)
 
 @dataclass
 class LinearProgram:
-    """minimise cost . x subject to rows ``sum(coefficient * x) >= lower``, 0 <= x <= 1, all data integers.
-
-    ``soft`` lists the rows that a `Simplex` may break at a price, so that its duals exist even where no x fits.
-    """
+    """minimise cost . x subject to rows ``sum(coefficient * x) >= lower``, 0 <= x <= 1, all data integers."""
 
     cost: list[int] = field(default_factory=list)
     lower: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
     coefficients: list[int] = field(default_factory=list)
-    soft: list[int] = field(default_factory=list)
 
     def variable(self, cost: int = 0) -> int:
         """Add a variable and return its index."""
         self.cost.append(cost)
         return len(self.cost) - 1
 
-    def at_least(self, lower: int, terms: list[tuple[int, int]], *, soft: bool = False) -> int:
+    def at_least(self, lower: int, terms: list[tuple[int, int]]) -> int:
         """Add the row ``sum(coefficient * x[variable]) >= lower`` from (coefficient, variable) pairs; its index."""
         row = len(self.lower)
         self.lower.append(lower)
@@ -55,8 +50,6 @@ class LinearProgram:
             self.rows.append(row)
             self.columns.append(variable)
             self.coefficients.append(coefficient)
-        if soft:
-            self.soft.append(row)
         return row
 
     def by_row(self) -> list[list[tuple[int, int]]]:
@@ -173,18 +166,13 @@ def _unit(program: LinearProgram) -> float:
 
 
 class Simplex:
-    """GLOP with its basis kept from one solve to the next, while bounds change and rows are added.
+    """GLOP with its basis kept from one solve to the next, while right-hand sides change."""
 
-    A soft row may be broken by a variable of its own cost: ``penalty`` ns for the whole row, so a point always
-    exists unless the bounds and the hard rows contradict each other. The duals stay valid for the hard program.
-    """
-
-    def __init__(self, program: LinearProgram, penalty: int, iterations: int = _ITERATIONS) -> None:
+    def __init__(self, program: LinearProgram) -> None:
         from ortools.linear_solver import linear_solver_pb2, pywraplp
 
         self._response = linear_solver_pb2.MPSolutionResponse
         self._solver: Any = pywraplp.Solver.CreateSolver("GLOP")
-        self._most = iterations
         self._options = pywraplp.MPSolverParameters()
         self._options.SetIntegerParam(self._options.INCREMENTALITY, self._options.INCREMENTALITY_ON)
         self._afresh = pywraplp.MPSolverParameters()  # numerical trouble may come with the basis, and go with it
@@ -196,41 +184,22 @@ class Simplex:
         for variable, cost in zip(self._variables, program.cost, strict=True):
             if cost:
                 objective.SetCoefficient(variable, cost / self.unit)
-        self._breach = self._solver.NumVar(0.0, 1.0, "")
-        objective.SetCoefficient(self._breach, penalty / self.unit)
         self._constraints: list[Any] = []
         self._scale: list[float] = []
-        self._entries = 0
+        self._entries = len(program.rows)
         self.work = 0
         """Iterations so far, each times what one costs: the entries of the program and a base, by measurement."""
-        self.lower = np.zeros(len(program.cost))
-        self.upper = np.ones(len(program.cost))
-        soft = set(program.soft)
-        for row, terms in enumerate(program.by_row()):
-            self.add_row(program.lower[row], terms, soft=row in soft)
-
-    def add_row(self, lower: int, terms: list[tuple[int, int]], *, soft: bool) -> None:
-        """Append a row ``sum(coefficient * x) >= lower``."""
-        largest = max((abs(coefficient) for coefficient, _ in terms), default=1)
-        scale = 1.0 if largest <= 1 else largest / 64.0
-        constraint = self._solver.Constraint(lower / scale, self._solver.infinity())
-        for coefficient, variable in terms:
-            constraint.SetCoefficient(self._variables[variable], coefficient / scale)
-        if soft:
-            reach = lower - sum(min(0, coefficient) for coefficient, _ in terms)
-            constraint.SetCoefficient(self._breach, max(0, reach) / scale)
-        self._constraints.append(constraint)
-        self._entries += len(terms)
-        self._scale.append(scale)
-
-    def set_bounds(self, lower: Floats, upper: Floats) -> None:
-        """Set the box of every variable."""
-        for index in np.flatnonzero((lower != self.lower) | (upper != self.upper)).tolist():
-            self._variables[index].SetBounds(float(lower[index]), float(upper[index]))
-        self.lower, self.upper = lower.copy(), upper.copy()
+        for lower, terms in zip(program.lower, program.by_row(), strict=True):
+            largest = max((abs(coefficient) for coefficient, _ in terms), default=1)
+            scale = 1.0 if largest <= 1 else largest / 64.0
+            constraint = self._solver.Constraint(lower / scale, self._solver.infinity())
+            for coefficient, variable in terms:
+                constraint.SetCoefficient(self._variables[variable], coefficient / scale)
+            self._constraints.append(constraint)
+            self._scale.append(scale)
 
     def set_lower(self, row: int, lower: int) -> None:
-        """Replace the right-hand side of a row; the penalty of breaking it stays what it was."""
+        """Replace the right-hand side of a row."""
         self._constraints[row].SetLb(lower / self._scale[row])
 
     def solve(self, most_work: int = UNLIMITED) -> Answer:
@@ -239,7 +208,7 @@ class Simplex:
         The answer then has no values.
         """
         most = (most_work - self.work) // (_BASE_ENTRIES + self._entries)
-        limit = f" max_number_of_iterations: {max(1, min(self._most, most))}"
+        limit = f" max_number_of_iterations: {max(1, min(_ITERATIONS, most))}"
         self._solver.SetSolverSpecificParametersAsString(_PARAMETERS + limit)
         variables, constraints = len(self._variables), len(self._constraints)
         status = self._solver.Solve(self._options)
@@ -262,20 +231,11 @@ class Simplex:
         return int(self._solver.iterations())
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """What duals prove over a box: the least cost, rounded up, and every reduced cost, rounded down (ns)."""
-
-    bound_ns: int
-    reduced: Ints
-
-
 class Certifier:
-    """Exact lower bounds of one program, from any duals and over any box of 0/1 bounds.
+    """Exact lower bounds of one program, from any duals.
 
-    Weak duality: y . lower + sum_j min over the box of (cost_j - (A^T y)_j) x_j for any y >= 0, with y rounded to
-    multiples of 2^-44. The sums are exact: in machine integers by limbs of 22 bits where nothing can overflow, in
-    Python's otherwise.
+    Weak duality: y . lower + sum_j min(0, cost_j - (A^T y)_j) for any y >= 0, with y rounded to multiples of 2^-44.
+    The sums are exact: in machine integers by limbs of 22 bits where nothing can overflow, in Python's otherwise.
     """
 
     def __init__(self, program: LinearProgram) -> None:
@@ -290,20 +250,18 @@ class Certifier:
         magnitude = csr_matrix((np.abs(data.astype(np.float64)), (program.columns, program.rows)), shape=shape)
         self.magnitude = float((magnitude @ np.ones(shape[1])).max(initial=0.0))
 
-    def certify(self, dual: Floats, box_lower: Box | None = None, box_upper: Box | None = None) -> Certificate:
-        """The bound of every 0/1 point of the box (default: all of them) that satisfies the rows."""
+    def certify(self, dual: Floats) -> int:
+        """The least cost of any 0/1 point that satisfies the rows, as far as ``dual`` proves it, rounded up (ns)."""
         values = np.nan_to_num(np.minimum(np.maximum(dual, 0.0), float(1 << 40)), nan=0.0)
         whole = np.floor(values).astype(np.int64)
         part = np.floor((values - whole) * float(1 << _DUAL_BITS)).astype(np.int64)
         high, low = self._reduced(whole, part)
         at_one = high < 0
-        if box_lower is not None and box_upper is not None:
-            at_one = (at_one & (box_upper > 0)) | (box_lower > 0)
         total = sum(int(h) << _DUAL_BITS for h in high[at_one].tolist()) + int(low[at_one].sum())
         used = np.flatnonzero((values > 0) & (self.lower != 0))
         for w, p, limit in zip(whole[used].tolist(), part[used].tolist(), self.lower[used].tolist(), strict=True):
             total += ((w << _DUAL_BITS) + p) * limit
-        return Certificate(-(-total >> _DUAL_BITS), high)
+        return -(-total >> _DUAL_BITS)
 
     def _reduced(self, whole: Ints, part: Ints) -> tuple[Ints, Ints]:
         """cost - A^T y, as whole ns rounded down and a remainder in units of 2^-44 ns."""
@@ -330,4 +288,4 @@ class Certifier:
 
 def certified_bound(program: LinearProgram, dual: Floats) -> int:
     """A lower bound on every integer solution's cost, exact whatever ``dual`` holds; never below 0."""
-    return max(0, Certifier(program).certify(dual).bound_ns)
+    return max(0, Certifier(program).certify(dual))

@@ -68,7 +68,7 @@ def _labels(search: Search, annealer: Annealer, floor: int) -> None:
 
 
 def _holds(search: Search, annealer: HoldAnnealer, floor: int) -> None:
-    iterations = iterations_of(len(annealer.holds.movable), search.effort.holds)
+    iterations = iterations_of(len(annealer.holds.movable), search.effort.peaks)
 
     def stop(sequence: Array) -> bool:
         found = search.offer_sequence(sequence)

@@ -11,7 +11,7 @@ from functools import cached_property
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
 from .beside import beside
-from .certify import ProofBeside, certifying
+from .certify import Proof, ProofBeside, certifying
 from .improve import HOLD_OPS, improve_holds, improve_labels, reach, round_points
 from .labels import Label
 from .lanes import annealers_of
@@ -22,7 +22,12 @@ from .search import Candidate, Search
 from .stage_lp import Relaxation
 from .starts import Others, chain_plan, cut, generate_rows, repair, rotors
 
+_ALONE, _BESIDE = 0.3, 1.0
+"""Shares of the effort's work on the bound: before annealing, then beside it, once or twice."""
+_AGAIN_WORTH = 0.003
+"""The second time where the gap is still more than this share of the step."""
 _LAST_SHARE = 0.5
+"""The share of the annealing that is done from where the bound's points lead."""
 
 
 @dataclass
@@ -119,8 +124,8 @@ class OneOrder:
         self.search.keep(candidate)
         self.relax()
 
-    def improve(self, points: Sequence[Relaxation] = (), *, share: float = 1.0) -> bool:
-        """Anneal labels where it is worth it, then holds; ``points`` are rounded on the way. Whether a plan was better.
+    def improve(self, *, share: float = 1.0) -> bool:
+        """Anneal labels where it is worth it, then holds; whether a plan was better.
 
         ``share`` of the effort's work may be done; small graphs have use for less than that.
         """
@@ -128,52 +133,88 @@ class OneOrder:
         if before is not None and not search.settled():
             improve_labels(search, self._labels, share=share, holds_follow=bool(self._holds))
             if self._holds:
-                round_points(search, self._holds[0], points)
                 improve_holds(search, self._holds, share=share)
         return search.best is not before
 
+    @cached_property
+    def _proof(self) -> Proof | None:
+        return None if self.prepared.relaxed is None else Proof(self.search, self.prepared.relaxed)
+
+    def solve(self) -> None:
+        """Look for the optimum in integers, before anything is annealed: where it is found soon, that is all."""
+        if self._holds and self.point is not None and self._open():
+            round_points(self.search, self._holds[0], (self.point,))
+        proof = self._proof
+        if proof is not None and proof.grows and self._promising():
+            assert self.search.best is not None
+            self.search.say("solving in integers")
+            proof.advance(self.search.best, proof.worth(_ALONE))
+            self._take(proof)
+
     @contextmanager
     def proving(self) -> Iterator[ProofBeside | None]:
-        """Begin to raise the bound beside what the caller does, for `finish`; None where there is nothing to raise."""
-        search, relaxed = self.search, self.prepared.relaxed
-        if relaxed is None or search.best is None or search.settled() or search.out_of_time():
+        """Begin to raise the bound beside what the caller does, for `finish`; None where that promises nothing."""
+        if self._proof is None or not self._promising():
             yield None
             return
-        with certifying(search, relaxed) as proof:
-            yield proof
-            if search.stopped_early:  # the outcome depends on when, so what is proven by now may count
-                search.bound_ns = max(search.bound_ns, proof.certified().bound_ns)
+        with certifying(self._proof) as begun:
+            begun.go_on(_BESIDE)
+            yield begun
+            if self.search.stopped_early:  # the outcome depends on when, so what is proven by now may count
+                self.search.bound_ns = max(self.search.bound_ns, begun.certified().bound_ns)
+
+    def learn(self, proof: ProofBeside | None) -> None:
+        """Wait for the proof where that is of use, take over what is proven, and round its points."""
+        if proof is not None and not self.search.settled():
+            self._take(proof.certified())
 
     def finish(self, begun: ProofBeside | None = None, *, share: float = 1.0) -> None:
         """Raise the bound, and meanwhile lower the cost, at last where the bound's own points lead.
 
-        Annealing that has led nowhere is not taken up again unless those points did. Each round does
-        ``share`` of the annealing before that. The first goes on with a proof ``begun`` before.
+        In a round, annealing that has led nowhere is not taken up again unless those points did. Each does ``share`` of
+        the annealing before that. The first goes on with a proof ``begun`` before.
         """
-        search, relaxed = self.search, self.prepared.relaxed
-        if relaxed is None:
-            self.improve(share=share)
-            return
-        points: tuple[Relaxation, ...] = ()
-        for number in range(search.effort.rounds):
-            if search.best is None or search.settled() or search.out_of_time():
+        for number in range(self.search.effort.rounds):
+            if not self._open():
                 return
             known = None if number else begun
-            with certifying(search, relaxed) if known is None else nullcontext(known) as proof:
-                moves = self.improve(points, share=share) or search.effort.thorough
-                found = proof.certified()
-                search.bound_ns = max(search.bound_ns, found.bound_ns)
-                if search.settled():
-                    return
-                proof.go_on()
-                if self._holds and found.points:
-                    before = search.best
-                    round_points(search, self._holds[0], found.points)
-                    if moves or search.best is not before:
-                        improve_holds(search, self._holds, share=_LAST_SHARE)
-                found = proof.certified()
-            search.bound_ns = max(search.bound_ns, found.bound_ns)
-            points, search.grown = found.points, found.grown or search.grown
+            with self.proving() if known is None else nullcontext(known) as proof:
+                self._round(proof, share)
+
+    def _round(self, proof: ProofBeside | None, share: float) -> None:
+        """Anneal, then again, where that or the proof's points led somewhere, beside more of the proof."""
+        search = self.search
+        moves = self.improve(share=share) or search.effort.thorough
+        if proof is None:
+            return
+        before = search.best
+        self.learn(proof)
+        if search.settled():
+            return
+        more = search.gap() > _AGAIN_WORTH and self._promising()
+        if more:
+            proof.go_on(_BESIDE)
+        if self._holds and (moves or search.best is not before):
+            improve_holds(search, self._holds, share=_LAST_SHARE)
+        if more:
+            self.learn(proof)
+
+    def _take(self, proof: Proof) -> None:
+        """Take over what is proven, and round its points."""
+        self.search.bound_ns = max(self.search.bound_ns, proof.bound_ns)
+        if self._holds:
+            round_points(self.search, self._holds[0], proof.taken())
+
+    def _open(self) -> bool:
+        """Whether there is a plan, and reason and time to better it or its bound."""
+        search = self.search
+        return search.best is not None and not search.settled() and not search.out_of_time()
+
+    def _promising(self) -> bool:
+        """Whether more work on the bound may close what is left."""
+        if self._proof is None or self._proof.ended or not self._open():
+            return False
+        return not self._proof.grows or self.search.gap() <= self.search.effort.hopeless
 
 
 def lowest_of(prepared: Prepared, search: Search) -> tuple[tuple[Candidate, ...], bool]:

@@ -5,8 +5,8 @@
 2. Where the graph branches, the relaxations of orders that promise lower peaks are rounded, too, as far as their
    bound leaves room.
 3. The best of these plans is annealed, as labels and as holds; half-way the order follows the plan and the plan the
-   order, where that lowers the cost. Branch and bound, and by effort `high` a search in integers, raise the bound
-   beside what is left to do for the plan.
+   order, where that lowers the cost. Before and beside that a search in integers raises the bound, and what it finds
+   is rounded, too: an optimum that fits the budget is the best plan there is, or as near it as the effort asks for.
 
 All work is counted, never timed, so a solve without a time limit is deterministic.
 """
@@ -140,16 +140,19 @@ def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
 
 def _finish(task: Task, run: OneOrder) -> OneOrder:
     """Improve the best plan in its order, or in one made for it; the search that did it in the end."""
+    run.solve()
     if not _may_reorder(task, run):
         run.finish()
         return run
     share = 1.0 if task.prepared.problem.op_count <= task.effort.compared else _BEFORE_REORDERING
-    run.improve(share=share)  # all of it where the order was chosen from many already
     with run.proving() as begun:
+        run.improve(share=share)  # all of it where the order was chosen from many already
+        run.learn(begun)  # where integers settle it, no other order is worth more
         adapted = _reordered(task, run)
         if adapted is None:
             run.finish(begun, share=1 - _BEFORE_REORDERING)
             return run
+    adapted.solve()
     adapted.finish()
     return adapted
 

@@ -112,12 +112,7 @@ def highest_by_step(evaluator: Evaluator, sequence: Array, start: int) -> list[i
 
     ``start`` is where the backward begins in ``sequence``.
     """
-    evaluator.evaluate_sequence(sequence)
-    a = evaluator.arrays
-    held = np.cumsum(evaluator.scratch.memory[: len(sequence)])[start:]
-    entries = sequence[start:]
-    place: Array = np.cumsum(entries < 0) - (entries < 0)
-    beside = np.where(entries < 0, a.during[place], a.between[place] + a.workspace[np.maximum(entries, 0)])
-    most = np.zeros(len(a.order), dtype=np.int64)
-    np.maximum.at(most, place, held + beside)
+    backward = sequence[start:] < 0
+    most = np.zeros(len(evaluator.arrays.order), dtype=np.int64)
+    np.maximum.at(most, np.cumsum(backward) - backward, evaluator.in_use(sequence)[start:])
     return [int(nbytes) for nbytes in most]

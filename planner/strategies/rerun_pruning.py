@@ -55,21 +55,8 @@ def _hold(a: Arrays, fixed: NDArray[np.bool_], barred: NDArray[np.bool_], count:
     stays counted until the next pass, so the peak stays within the budget.
     """
     peak_of_events(a, count, w)
-    held = np.zeros(count + 1, dtype=np.int64)
     ops = len(a.forward_ns)
-    running, position, seen = 0, 0, 0
-    ran = np.zeros(ops, dtype=np.bool_)
-    for event in range(count):
-        running += w.memory[event]
-        entry = w.events[event]
-        if entry < 0:
-            held[event] = running + a.during[position]
-            position += 1
-        else:
-            held[event] = running + a.workspace[entry] + (a.base if seen < ops else a.between[position])
-            if not ran[entry]:
-                ran[entry] = True
-                seen += 1
+    held = w.memory[:count].copy()
     # where the copy that each re-run replaces was used last, for each of its outputs
     made = np.full(len(a.nbytes), -1, dtype=np.int64)
     used = np.full(len(a.nbytes), -1, dtype=np.int64)

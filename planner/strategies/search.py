@@ -52,7 +52,6 @@ class Search:
     stopped_early: bool = False
     aborted: bool = False  # by an exception: nobody will ask for what is being made beside the search
     stages: set[int] = field(default_factory=lambda: {0})
-    grown: tuple[int, ...] = ()  # stages that were added one by one to raise the bound
     interrupter: Interrupter = field(default_factory=Interrupter)
     """Ends what `starts.generate_rows` is solving for this search."""
 
@@ -165,7 +164,7 @@ class Search:
         self.evaluator.evaluate(labels)
         scratch, count = self.evaluator.scratch, len(self.problem.backward_order)
         backwards = np.flatnonzero(scratch.events < 0)[:count]
-        held = np.cumsum(scratch.memory)[backwards] + self.problem.during_nbytes
+        held = scratch.memory[backwards]
         over = np.append(held > self.budget_nbytes, False)
         first = int(np.argmax(over))
         end = first + int(np.argmin(over[first:]))

@@ -31,10 +31,12 @@ BOUND_CLASS = "the default backward order; any forward order, any number of reco
 
 @dataclass(frozen=True)
 class Relaxation:
-    """A certified bound in ns and the values of E, 1 for storages that cost nothing; 0 when the solver gave up.
+    """A certified bound in ns and a point of the program; all zero when the solver gave up.
 
-    alive[t] = E[0,t], shape [storages]; held[q,t] = E[q,t] at the backward position stages[q]. ``priced`` are those of
-    the stages whose memory has a price: without the others the bound is no lower.
+    E is 1 for storages that cost nothing: alive[t] = E[0,t], shape [storages]; held[q,t] = E[q,t] at the backward
+    position stages[q]. reruns[q,i]: i runs again after that and up to the next stage. kept[t]: t is held at all moments
+    of the forward that are stages and know it, E[0,t] without any; remade[i]: i runs again between them and the first
+    backward. ``priced`` are those of the stages whose memory has a price: without the others the bound is no lower.
     """
 
     bound_ns: int
@@ -42,6 +44,9 @@ class Relaxation:
     solved: bool
     stages: tuple[int, ...] = (0,)
     held: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    reruns: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    kept: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    remade: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     priced: tuple[int, ...] = ()
 
 
@@ -92,7 +97,7 @@ class StageLP(Uses):
         size = self.problem.nbytes.tolist()
         unit = self._unit(now)
         lower = -(self.room_nbytes(budget_nbytes, position) // unit)
-        return lp.at_least(lower, [(-size[s] // unit, variable) for s, variable in now.items()], soft=True)
+        return lp.at_least(lower, [(-size[s] // unit, variable) for s, variable in now.items()])
 
     def _unit(self, now: dict[int, int]) -> int:
         return max(1, gcd(*self.problem.nbytes[list(now)].tolist()))
@@ -107,7 +112,7 @@ class StageLP(Uses):
             -(self.room_nbytes(budget_nbytes, position) // self._unit(now))
             for position, now in zip(staged.stages, staged.alive, strict=True)
         ]
-        return backward + [-((budget_nbytes - used) // unit) for _, used, unit in staged.moments]
+        return backward + [-((budget_nbytes - moment.used_nbytes) // moment.unit) for moment in staged.moments]
 
     @staticmethod
     def _available(
@@ -154,17 +159,25 @@ class StageLP(Uses):
         staged = self.program(budget_nbytes, stages)
         answer = solve(staged.program, time_limit_s, most_work, interrupter)
         bound = certified_bound(staged.program, answer.dual)
-        stages_of = (*staged.stages[: len(staged.alive)], *(stage for stage, _, _ in staged.moments))
+        stages_of = (*staged.stages[: len(staged.alive)], *(moment.stage for moment in staged.moments))
         priced = tuple(s for s, room in zip(stages_of, staged.rooms, strict=True) if answer.dual[room] > 0)
         return replace(self.relaxation(staged, answer.primal, bound, answer.solved), priced=priced)
 
     def relaxation(self, staged: StageProgram, primal: Floats, bound_ns: int, solved: bool) -> Relaxation:
-        """A point of the program as what is alive at each stage."""
+        """A point of the program as what is alive at each stage and runs again between them."""
         held = np.zeros((len(staged.stages), len(self.free)))
+        reruns, remade = np.zeros((len(staged.stages), self.problem.op_count)), np.zeros(self.problem.op_count)
         held[:, self.free] = 1.0
-        for q, alive in enumerate(staged.alive):
+        for q, (alive, runs) in enumerate(zip(staged.alive, staged.runs, strict=True)):
             held[q, list(alive)] = primal[list(alive.values())]
-        return Relaxation(bound_ns, held[0], solved, staged.stages, held)
+            reruns[q, list(runs)] = primal[list(runs.values())]
+        kept = np.full(len(self.free), np.inf)
+        for moment in staged.moments:
+            before = list(moment.held)
+            kept[before] = np.minimum(kept[before], primal[list(moment.held.values())])
+        kept = np.where(np.isinf(kept), held[0], kept)
+        remade[list(staged.remade)] = primal[list(staged.remade.values())]
+        return Relaxation(bound_ns, held[0], solved, staged.stages, held, reruns, kept, remade)
 
 
 def lower_bound(problem: Problem, budget_nbytes: int, stages: Sequence[int] = (0,)) -> int:

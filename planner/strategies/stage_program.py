@@ -9,13 +9,27 @@ from ..problem import Problem
 from .linear_program import LinearProgram
 
 
+@dataclass(frozen=True)
+class Moment:
+    """The first run of an op: its negative stage, the bytes used beside what may be held, the unit of its row.
+
+    Variables: H by storage, A and W by op (forward_stage.py).
+    """
+
+    stage: int
+    used_nbytes: int
+    unit: int
+    held: dict[int, int]
+    again: dict[int, int]
+    whole: dict[int, int]
+
+
 @dataclass
 class StageProgram:
     """The rows and what its variables are: E, R and Z by stage or interval, then by storage or op.
 
-    ``runs[q]`` is the interval that begins at stage q; ``rooms`` are the memory rows, one per stage, then those of
-    moments of the forward; ``moments`` are of each of these its negative stage, the bytes used beside what may be
-    held, and the unit of its row.
+    ``runs[q]`` is the interval that begins at stage q; ``rooms`` are the memory rows, one per stage, then those of the
+    ``moments``; ``remade`` what is paid for runs between these and the first backward, by op.
     """
 
     program: LinearProgram
@@ -24,7 +38,8 @@ class StageProgram:
     runs: list[dict[int, int]] = field(default_factory=list)
     again: list[dict[int, int]] = field(default_factory=list)
     rooms: list[int] = field(default_factory=list)
-    moments: list[tuple[int, int, int]] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    remade: dict[int, int] = field(default_factory=dict)
 
 
 class Uses:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .linear_program import UNLIMITED, Certifier, Simplex
+from .linear_program import UNLIMITED, Simplex, certified_bound
 from .stage_lp import Relaxation, StageLP
 
 
@@ -18,8 +18,7 @@ class StageSweep:
     def __init__(self, relaxed: StageLP, stages: Sequence[int], budget_nbytes: int) -> None:
         self._relaxed = relaxed
         self._staged = relaxed.program(budget_nbytes, stages)
-        self._staged.program.soft.clear()  # a price that dwarfs all costs would only make the answers imprecise
-        self._simplex = Simplex(self._staged.program, 0)
+        self._simplex = Simplex(self._staged.program)
 
     @property
     def work(self) -> int:
@@ -33,5 +32,5 @@ class StageSweep:
             staged.program.lower[row] = lower
             self._simplex.set_lower(row, lower)
         answer = self._simplex.solve(most_work)
-        bound_ns = max(0, Certifier(staged.program).certify(answer.dual).bound_ns)
+        bound_ns = certified_bound(staged.program, answer.dual)
         return self._relaxed.relaxation(staged, answer.primal, bound_ns, answer.solved)

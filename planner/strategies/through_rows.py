@@ -17,7 +17,6 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from .cover_cuts import Cover
 from .linear_program import Floats
 from .stage_lp import StageLP
 from .stage_program import StageProgram
@@ -25,6 +24,14 @@ from .stage_program import StageProgram
 _PER_INTERVAL = 3
 _VIOLATION = 1e-3
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """The row ``sum(coefficient * x) <= limit`` with terms (coefficient, variable)."""
+
+    limit: int
+    terms: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -75,9 +82,9 @@ class ThroughRows:
             tuple(users),
         )
 
-    def separate(self, point: Floats) -> list[Cover]:
+    def separate(self, point: Floats) -> list[AtMost]:
         """The rows that ``point`` breaks most, a few for each interval."""
-        found: list[Cover] = []
+        found: list[AtMost] = []
         for interval in self.intervals:
             rerun = np.where(interval.made >= 0, point[interval.made], 0.0)
             through = np.maximum(0.0, point[interval.held] - rerun) * interval.nbytes
@@ -93,7 +100,7 @@ class ThroughRows:
         return found
 
     @staticmethod
-    def _row(interval: _Interval, counted: NDArray[np.intp], number: int) -> Cover:
+    def _row(interval: _Interval, counted: NDArray[np.intp], number: int) -> AtMost:
         variable, nbytes, storages, room = interval.users[number]
         terms: dict[int, int] = {}
         for index in counted.tolist():
@@ -109,4 +116,4 @@ class ThroughRows:
         else:
             room -= nbytes
         unit = max(1, gcd(*terms.values()))
-        return Cover(room // unit, tuple((c // unit, v) for v, c in terms.items() if c))
+        return AtMost(room // unit, tuple((c // unit, v) for v, c in terms.items() if c))

@@ -12,7 +12,6 @@ from ..training import BackwardOp, Gradient, OpCost, TrainingGraph, TrainingOp
 from . import greedy, layers
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
-from .branch_and_bound import bound
 from .chain import Chain
 from .evaluate import Evaluator
 from .labels import Label
@@ -38,9 +37,7 @@ def prepare_kernels() -> None:
     holds = HoldAnnealer(evaluator, 0)
     holds.run(sequence, budget, 1000, heat=0.1)
     relaxed = StageLP(problem)
-    _, staged = bound(relaxed, budget, problem.store_all_ns, (0, _CHAIN // 2), 4)
-    point = relaxed.relaxation(staged, np.full(len(staged.program.cost), 0.5), 0, True)
-    holds.from_stages(point.stages, point.held, 0.5)
+    holds.from_stages(relaxed.solve(budget, (0, _CHAIN // 2)), 0.5)
     chain = Chain(evaluator, effort=0.01)
     chain.refine(budget)
     chain.best(budget)
