@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from itertools import product
 from random import Random
 
 import numpy as np
 import pytest
 from ogc_plan.planner.problem import Problem
-from ogc_plan.planner.strategies import integer_bound
+from ogc_plan.planner.strategies import cp_sat, integer_bound
 from ogc_plan.planner.strategies.anneal_holds import HoldAnnealer
 from ogc_plan.planner.strategies.cp_sat import Minimum, minimum, never
 from ogc_plan.planner.strategies.evaluate import Evaluator
@@ -21,6 +20,7 @@ from ogc_plan.planner.strategies.through_rows import ThroughRows
 
 from tests.layered_graphs import tight_layers
 from tests.small_cases import Case, cases
+from tests.small_programs import cheapest
 
 NO_LIMIT = 1e6
 
@@ -36,16 +36,6 @@ def random_program(seed: int) -> LinearProgram:
         terms = [(rng.randint(-7, 9), variable) for variable in rng.sample(range(count), rng.randint(1, count))]
         program.at_least(sum(c * point[v] for c, v in terms) - rng.choice((0, 0, 1, 5)), terms)
     return program
-
-
-def cheapest(program: LinearProgram) -> int:
-    """The least cost of a point, by trying all."""
-    rows = list(zip(program.by_row(), program.lower, strict=True))
-    return min(
-        sum(cost * bit for cost, bit in zip(program.cost, point, strict=True))
-        for point in product((0, 1), repeat=len(program.cost))
-        if all(sum(coefficient * point[variable] for coefficient, variable in row) >= low for row, low in rows)
-    )
 
 
 def begun(problem: Problem, budget_nbytes: int, known_ns: int = 0) -> IntegerBound:
@@ -67,6 +57,7 @@ def test_a_program_solved_is_bounded_by_its_cheapest_point_or_what_is_spared_bel
         program = random_program(seed)
         answer, least = minimum(program, spare, NO_LIMIT), cheapest(program)
         assert answer.point is not None
+        assert least is not None
         cost = int(np.dot(answer.point, program.cost))
         if not answer.proven or not cost - spare <= answer.bound_ns <= least <= cost:
             wrong.append(seed)
@@ -76,6 +67,14 @@ def test_a_program_solved_is_bounded_by_its_cheapest_point_or_what_is_spared_bel
 def test_a_program_that_cp_sat_calls_infeasible_proves_nothing() -> None:
     program = LinearProgram()
     program.at_least(2, [(1, program.variable(3))])
+    found = minimum(program, 0, NO_LIMIT)
+    assert (found.bound_ns, found.point, found.proven) == (0, None, False)
+
+
+def test_an_answer_that_breaks_a_row_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = LinearProgram()
+    program.at_least(1, [(1, program.variable(3))])
+    monkeypatch.setattr(cp_sat, "_add_row", lambda *_: None)  # the solver is not told of the row
     found = minimum(program, 0, NO_LIMIT)
     assert (found.bound_ns, found.point, found.proven) == (0, None, False)
 

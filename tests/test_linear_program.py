@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from random import Random
 
 import numpy as np
@@ -18,6 +17,7 @@ from ogc_plan.planner.strategies.linear_program import (
 from ogc_plan.planner.strategies.stage_lp import StageLP
 
 from tests.small_cases import cases
+from tests.small_programs import cheapest
 
 
 def rows(seed: int) -> LinearProgram:
@@ -31,17 +31,6 @@ def rows(seed: int) -> LinearProgram:
         chosen = rng.sample(range(count), rng.randint(1, count))
         program.at_least(rng.randint(-6, 4), [(rng.choice((-5, -2, -1, 1, 1, 3)), v) for v in chosen])
     return program
-
-
-def cheapest(program: LinearProgram) -> int | None:
-    """The least cost of a 0/1 point, by trying all; None where there is none."""
-    terms = list(zip(program.by_row(), program.lower, strict=True))
-    costs = [
-        sum(cost * bit for cost, bit in zip(program.cost, point, strict=True))
-        for point in product((0, 1), repeat=len(program.cost))
-        if all(sum(coefficient * point[variable] for coefficient, variable in row) >= low for row, low in terms)
-    ]
-    return min(costs, default=None)
 
 
 def test_the_duals_of_an_interrupted_program_bound_no_more_than_the_optimum() -> None:
