@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.strategies.certify import Proof, certifying
+from ogc_plan.planner.strategies.certify import Proof, ProofBeside, certifying
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluation, Evaluator
 from ogc_plan.planner.strategies.integer_bound import IntegerBound
@@ -240,9 +240,10 @@ def test_what_the_second_piece_of_work_proves_counts_too(monkeypatch: pytest.Mon
 
 
 def test_no_proof_is_waited_for_where_annealing_has_settled_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Proof, "advance", endless)
+    asked = []
+    monkeypatch.setattr(ProofBeside, "certified", lambda beside: asked.append(beside) or beside.proof)
     run = order()
     with run.proving() as begun:
         run.search.bound_ns = exact_ns()
         run.learn(begun)
-    assert not run.search.stopped_early
+    assert (begun is not None, asked) == (True, [])

@@ -102,7 +102,7 @@ def test_a_point_keeps_what_is_held_at_all_moments_of_the_forward_that_know_it()
     wrong = []
     for seed, plan in enumerate(plans()):
         relaxed, staged = programs(seed, plan)
-        values = point_of(relaxed, staged, plan[1])
+        values = np.random.default_rng(seed).random(len(staged.program.cost))
         kept = relaxed.relaxation(staged, values, 0, True).kept
         for storage, first in enumerate(relaxed.relaxation(staged, values, 0, True).alive):
             held = [values[moment.held[storage]] for moment in staged.moments if storage in moment.held]
