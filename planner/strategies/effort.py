@@ -50,7 +50,7 @@ EFFORTS = {
             refinements=0, orders=0, compared=0, reorderings=0, hopeless=0.02, enough=0.001,
         ),
         Effort(
-            "default", labels=3_000_000, holds=1_280_000, peaks=320_000, growing=1.0, rounds=1, chain=1.0,
+            "default", labels=3_000_000, holds=1_280_000, peaks=1_280_000, growing=1.0, rounds=1, chain=1.0,
             refinements=1, orders=1, compared=150, reorderings=5, hopeless=0.1, enough=0.001,
         ),
         Effort(

@@ -185,14 +185,12 @@ class OneOrder:
         """Anneal, then again, where that or the proof's points led somewhere, beside more of the proof."""
         search = self.search
         moves = self.improve(share=share) or search.effort.thorough
-        if proof is None:
-            return
         before = search.best
         self.learn(proof)
         if search.settled():
             return
-        more = search.gap() > _AGAIN_WORTH and self._promising()
-        if more:
+        more = proof is not None and search.gap() > _AGAIN_WORTH and self._promising()
+        if proof is not None and more:
             proof.go_on(_BESIDE)
         if self._holds and (moves or search.best is not before):
             improve_holds(search, self._holds, share=_LAST_SHARE)
