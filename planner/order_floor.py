@@ -23,6 +23,8 @@ from .gradient_sets import GradientSets
 MOST_SETS = 1_000
 """Sets from which all ways on are looked at, or as many as there are ops: a tenth of a second on 1,000 ops. Graphs
 whose branches meet soon take one or two where they meet."""
+_HALVINGS, _SETS_TRIED = 7, 2_000
+"""What it takes to find an order of a low floor where the least is not known: seconds on 1,000 ops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,24 @@ def floor_of_orders(
     held = sorted({*op.backward.reads, *graph.outputs}, key=lambda s: (-graph.storages[s].nbytes, s))
     step = f"the backward of {op.op_type} {op.name!r}, in the backward order that needs the least"
     return Floor(found.nbytes, step, tuple(graph.storages[s].name for s in held)), found.order
+
+
+def low_order(orders: OrderFloor, between: tuple[int, int]) -> tuple[int, ...] | None:
+    """An order whose floor is about the lowest that short searches find ``between`` two sizes; None where none does.
+
+    Proving that no order has a floor lies below a size takes long; finding one that has is easy where many do, and one
+    backward after the other needs no more than that size.
+    """
+    found = None
+    below, within = between
+    for _ in range(_HALVINGS):
+        middle = (below + within) // 2
+        tried = orders.search(middle, _SETS_TRIED)
+        if tried.complete:
+            within, found = tried.nbytes, tried.order
+        else:
+            below = middle
+    return found
 
 
 def _bits(mask: int) -> Iterator[int]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .dependences import backward_predecessors, is_forced, is_legal
 from .floor import Floor, StepNeeds, floor_of
 from .gradient_lives import GradientLives
-from .order_floor import floor_of_orders
+from .order_floor import OrderFloor, floor_of_orders, low_order
 from .training import OpCost, TrainingGraph
 
 Ints = NDArray[np.int64]
@@ -93,9 +93,17 @@ class Problem:
         return self._least_floor[0] if self.reorders is None else self.reorders.floor
 
     @property
-    def least_order(self) -> tuple[int, ...] | None:
-        """The backward order of the least floor that the search for one knows; None where it was cut short."""
-        return self._least_floor[1] if self.reorders is None else None
+    def low_order(self) -> tuple[int, ...]:
+        """A backward order whose floor is the lowest of all, or the lowest that a short search finds.
+
+        This one, where there is none lower, and on graphs of more ops than such a search is for.
+        """
+        known = self.backward_order if self.reorders is not None else self._least_floor[1]
+        if known is not None or self.op_count > _LOW_ORDER_OPS:
+            return known or self.backward_order
+        search = OrderFloor(self._lives, self.base_nbytes, self._workspace, self._least_gradients)
+        between = self.floor.nbytes, self.floor_of_order.nbytes
+        return low_order(search, between) or self.backward_order
 
     @cached_property
     def forced_floor(self) -> Floor:
@@ -167,6 +175,7 @@ class Problem:
 
 _FLOORS: dict[tuple[TrainingGraph, tuple[OpCost, ...], Scope], tuple[Floor, tuple[int, ...] | None]] = {}
 _FLOORS_KNOWN = 4
+_LOW_ORDER_OPS = 1500
 """One run of the command asks for the same two floors, of either scope, seven times."""
 
 

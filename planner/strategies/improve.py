@@ -43,6 +43,12 @@ def iterations_of(movable: int, work: int) -> int:
     return min(work, _ITERATIONS_PER_PAIR * movable * movable)
 
 
+def hold_iterations(annealer: HoldAnnealer, work: float) -> int:
+    """Iterations of the hold annealing that may do ``work`` of them on a graph of no great size."""
+    size = min(1.0, _WHOLE_OPS / max(1, annealer.evaluator.problem.op_count))
+    return iterations_of(len(annealer.holds.movable), int(work * size))
+
+
 def improve_labels(
     search: Search, annealers: Sequence[Annealer], *, share: float = 1.0, holds_follow: bool = False
 ) -> None:
@@ -91,7 +97,7 @@ def reach(search: Search, labels: Annealer, holds: HoldAnnealer | None) -> None:
     """Lower the lowest peak until a plan fits the budget: with holds, or labels where the graph is too large."""
     assert search.lowest is not None
     if holds is not None:
-        iterations = iterations_of(len(holds.holds.movable), search.effort.peaks // 2)
+        iterations = iterations_of(len(holds.holds.movable), search.effort.reaching)
         sequence, _ = holds.run(
             search.lowest.sequence, search.budget_nbytes, iterations, heat=_PEAK_HEAT, minimise_peak=True,
             stop=lambda found: search.offer_sequence(found).peak_nbytes <= search.budget_nbytes or search.out_of_time(),
@@ -121,9 +127,7 @@ def round_points(search: Search, annealer: HoldAnnealer, points: Sequence[Relaxa
 
 def improve_holds(search: Search, annealers: Sequence[HoldAnnealer], *, share: float = 1.0) -> None:
     """From the best plan of any kind. ``share`` of the effort's work is done."""
-    size = min(1.0, _WHOLE_OPS / max(1, search.problem.op_count))
-    work = int(share * search.worth() * size * search.effort.holds)
-    iterations = iterations_of(len(annealers[0].holds.movable), work) // len(annealers)
+    iterations = hold_iterations(annealers[0], share * search.worth() * search.effort.holds) // len(annealers)
 
     def cool(lane: Search, annealer: HoldAnnealer, number: int) -> None:
         heats = _HOLD_HEATS[number % len(_HOLD_HEATS)]

@@ -6,8 +6,9 @@ from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
 from .beside import beside
 from .evaluate import Array, Labels
-from .improve import HOLD_OPS, iterations_of
+from .improve import HOLD_OPS, hold_iterations, iterations_of
 from .labels import Label
+from .lanes import annealers_of, in_lanes
 from .prepared import Prepared
 from .search import Search
 from .starts import Others
@@ -42,7 +43,16 @@ def lower_peak(search: Search, prepared: Prepared) -> None:
                 search.round(prepared.relaxed.solve(inner, (0,), search.remaining_s()))
     _labels(search, Annealer(search.evaluator, search.seed), floor)
     if search.problem.op_count <= HOLD_OPS:
-        _holds(search, HoldAnnealer(search.evaluator, search.seed), floor)
+        annealer = HoldAnnealer(search.evaluator, search.seed)
+        _holds(search, annealer, floor, iterations_of(len(annealer.holds.movable), search.effort.peaks))
+
+
+def lower_further(search: Search) -> None:
+    """Go on from the lowest peak there is, with the most work that the effort allows."""
+    if search.effort.deepest and search.problem.op_count <= HOLD_OPS:
+        annealers = annealers_of(HoldAnnealer, search)
+        iterations, floor = hold_iterations(annealers[0], search.effort.deepest), search.problem.floor_of_order.nbytes
+        in_lanes(search, annealers, lambda lane, annealer, _: _holds(lane, annealer, floor, iterations))
 
 
 def _labels(search: Search, annealer: Annealer, floor: int) -> None:
@@ -67,9 +77,7 @@ def _labels(search: Search, annealer: Annealer, floor: int) -> None:
         search.offer(labels)
 
 
-def _holds(search: Search, annealer: HoldAnnealer, floor: int) -> None:
-    iterations = iterations_of(len(annealer.holds.movable), search.effort.peaks)
-
+def _holds(search: Search, annealer: HoldAnnealer, floor: int, iterations: int) -> None:
     def stop(sequence: Array) -> bool:
         found = search.offer_sequence(sequence)
         search.say("lowering the peak")

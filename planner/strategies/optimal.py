@@ -25,7 +25,8 @@ from .order_bound import order_free_bound
 from .orders import default_orders, restored
 from .other_orders import ORDER_WORTH, OtherOrders
 from .prepared import Prepared
-from .reorder import Reordered, reorder, rounds_of
+from .reorder import Reordered, rounds_of
+from .reorder_lanes import reorder_in_lanes
 from .search import Progress
 from .stage_lp import BOUND_CLASS
 from .task import Known, Task
@@ -179,7 +180,8 @@ def _reordered(task: Task, run: OneOrder) -> OneOrder | None:
     if best is None or not _may_reorder(task, run):
         return None
     start = Reordered(run.orders or default_orders(problem), search.evaluator, best.sequence, best.found)
-    found = reorder(problem, start, search.budget_nbytes, rounds=rounds, seed=search.seed, stop=search.out_of_time)
+    restarts = task.effort.restarts
+    found = reorder_in_lanes(problem, [start], search, search.budget_nbytes, rounds=rounds, restarts=restarts)
     if found.found.recompute_ns >= best.found.recompute_ns:
         return None
     known = task.known(found)

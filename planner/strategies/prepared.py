@@ -29,7 +29,7 @@ class Prepared:
     problem: Problem
     lowest: dict[tuple[str, int], tuple[Candidate, ...]] = field(default_factory=dict)
     """Plans of the smallest peak found, by effort and seed; only of searches that ran to their end."""
-    reordered_lowest: dict[tuple[str, int], Reordered] = field(default_factory=dict)
+    lowered: dict[tuple[str, int], Reordered] = field(default_factory=dict)
     """Plans of the smallest peak found when the order may follow the plan; likewise."""
     _chains: dict[float, Chain] = field(default_factory=dict)
     _alternatives: list[tuple[Orders, Prepared]] = field(default_factory=list)
@@ -82,10 +82,10 @@ class Prepared:
             return self._alternatives[:count]
 
     @cached_property
-    def least(self) -> tuple[Orders, Prepared] | None:
-        """The same step in the backward order of the least floor; None where that is not known or the default one."""
-        order = self.problem.least_order
-        if order is None or order == self.problem.backward_order:
+    def low(self) -> tuple[Orders, Prepared] | None:
+        """The same step in a backward order of a low floor; None where that is the default one."""
+        order = self.problem.low_order
+        if order == self.problem.backward_order:
             return None
         orders = replace(default_orders(self.problem), backward=order)
         return orders, Prepared(ordered(self.problem, orders))

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 
 from .effort import Effort
 from .improve import HOLD_OPS
+from .lower_peak import lower_further
 from .one_order import OneOrder, lowest_of
 from .orders import Orders, default_orders
 from .prepared import Prepared
-from .reorder import Reordered, reorder, rounds_of
+from .reorder import Reordered, rounds_of
+from .reorder_lanes import reorder_in_lanes
 from .search import Candidate, Progress, Search
 
 _FEW, _MANY = 2, 8
 """Other orders that are looked at."""
+_LOWERING = 2
+"""Rounds of adapting the order to a plan of low peak, for each that it takes where the budget is met."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,10 @@ class Known:
     prepared: Prepared
     orders: Orders | None
     candidates: tuple[Candidate, ...]
+
+    def orders_in(self, default: Prepared) -> Orders:
+        """Its orders, by name where they are those of the ``default`` problem."""
+        return self.orders or default_orders(default.problem)
 
     @property
     def peak_nbytes(self) -> int:
@@ -48,11 +56,11 @@ class Task:
         return OneOrder(Search(prepared.evaluator, budget_nbytes, *common), prepared, orders)
 
     def variants(self) -> list[tuple[Prepared, Orders | None]]:
-        """The default orders, then those among the others that the effort allows whose floors are lowest."""
+        """The default orders, those among the others whose floors are lowest, and one made for a low floor alone."""
         others = self._others(_MANY if self.prepared.problem.op_count <= HOLD_OPS else _FEW)
-        least = self.prepared.least if self.effort.orders else None
-        others += [] if least is None or least[0] in {orders for orders, _ in others} else [least]
         chosen = sorted(others, key=lambda pair: pair[1].problem.floor_of_order.nbytes)[:_FEW]
+        low = self.prepared.low if self.effort.orders else None
+        chosen += [] if low is None or low[0] in {orders for orders, _ in chosen} else [low]
         return [(self.prepared, None), *((other, orders) for orders, other in chosen)]
 
     def alternatives(self, budget_nbytes: int) -> tuple[list[OneOrder], bool]:
@@ -88,29 +96,43 @@ class Task:
             )
             found.append(Known(prepared, orders, candidates))
             stopped |= cut_short
-        rounds = rounds_of(self.prepared.problem, self.effort.reorderings)
-        lowest = min(found, key=lambda known: known.peak_nbytes)
-        if rounds and not stopped and lowest.peak_nbytes > self.prepared.problem.floor_nbytes:
-            other, stopped = self._lower(lowest, rounds)
-            if other.peak_nbytes < lowest.peak_nbytes:
+        lowest = min(known.peak_nbytes for known in found)
+        if not stopped and lowest > self.prepared.problem.floor_nbytes:
+            other, stopped = self._lower(found)
+            if other.peak_nbytes < lowest:
                 found.append(other)
         return found, stopped
 
-    def _lower(self, known: Known, rounds: int) -> tuple[Known, bool]:
-        """The lowest of known plans, lowered further in an order of its own, and whether that was cut short."""
-        key, problem = (self.effort.name, self.seed), self.prepared.problem
-        if key not in self.prepared.reordered_lowest:
-            lowest = min(known.candidates, key=lambda candidate: candidate.found.peak_nbytes)
-            start = Reordered(
-                known.orders or default_orders(problem), known.prepared.evaluator, lowest.sequence, lowest.found
-            )
+    def _lower(self, known: list[Known]) -> tuple[Known, bool]:
+        """The best of known plans lowered further, often in an order of its own, and whether that was cut short."""
+        key = (self.effort.name, self.seed)
+        if key not in self.prepared.lowered:
             search = self.run(1, self.prepared).search
-            floor = max(1, problem.floor_nbytes)
-            found = reorder(problem, start, floor, rounds=rounds, seed=self.seed, stop=search.out_of_time)
-            if search.stopped_early:
-                return self.known(found), True
-            self.prepared.reordered_lowest[key] = found
-        return self.known(self.prepared.reordered_lowest[key]), False
+            found = self._reordered(known, search)
+            run = self.run(1, found.prepared, found.orders)
+            for candidate in found.candidates:
+                run.search.keep(candidate)
+            if not search.stopped_early:
+                lower_further(run.search)
+            assert run.search.lowest is not None
+            lowest = run.search.lowest
+            last = Reordered(found.orders_in(self.prepared), run.search.evaluator, lowest.sequence, lowest.found)
+            if search.stopped_early or run.search.stopped_early:
+                return self.known(last), True
+            self.prepared.lowered[key] = last
+        return self.known(self.prepared.lowered[key]), False
+
+    def _reordered(self, known: list[Known], search: Search) -> Known:
+        """The lowest plan there is when orders are made for each of the known ones."""
+        problem, effort, starts = self.prepared.problem, self.effort, []
+        for plans in known:
+            lowest = min(plans.candidates, key=lambda candidate: candidate.found.peak_nbytes)
+            evaluator = plans.prepared.evaluator
+            starts.append(Reordered(plans.orders_in(self.prepared), evaluator, lowest.sequence, lowest.found))
+        rounds = rounds_of(problem, _LOWERING * effort.reorderings)
+        restarts = effort.restarts if rounds else 0
+        floor = max(1, problem.floor_nbytes)
+        return self.known(reorder_in_lanes(problem, starts, search, floor, rounds=rounds, restarts=restarts))
 
     def known(self, found: Reordered) -> Known:
         """A plan in orders made for it, which may be the default ones after all."""
