@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from random import Random
 
 import pytest
 from ogc_plan.planner.dependences import backward_predecessors, is_legal
 from ogc_plan.planner.gradient_lives import GradientLives
 from ogc_plan.planner.gradient_sets import GradientSets
 from ogc_plan.planner.graph import Storage
-from ogc_plan.planner.order_floor import LeastHeld, OrderFloor
+from ogc_plan.planner.order_floor import LeastHeld, OrderFloor, low_order
 from ogc_plan.planner.problem import Problem, Scope, backward_workspace_nbytes, build_problem
 from ogc_plan.planner.training import (
     BackwardOp,
@@ -24,6 +25,7 @@ from ogc_plan.planner.training import (
 )
 
 from tests.gradient_graphs import gradient_problem
+from tests.layered_graphs import layered_graph
 from tests.test_orders import branching_problem
 
 COUNT = 300
@@ -57,6 +59,11 @@ def under(problem: Problem, order: tuple[int, ...]) -> Problem:
 
 def floor_under(problem: Problem, order: tuple[int, ...]) -> int:
     return under(problem, order).floor_of_order.nbytes
+
+
+def large_problem() -> Problem:
+    """A graph whose least floor of all orders no short search finds out."""
+    return build_problem(*layered_graph(Random(2), 100, 8), Scope.ACTIVATIONS)
 
 
 def search(problem: Problem) -> OrderFloor:
@@ -170,6 +177,41 @@ def test_the_order_that_it_finds_is_a_legal_one() -> None:
         if not is_legal(found(problem).order, backward_predecessors(problem.graph), problem.graph.backward_order)
     ]
     assert illegal == []
+
+
+def lowered(problem: Problem) -> tuple[int, ...]:
+    """The order that short searches between the floor and that of the default order find, else the default one."""
+    return low_order(search(problem), (problem.floor_nbytes, problem.floor_of_order.nbytes)) or problem.backward_order
+
+
+def test_a_low_order_is_a_legal_one() -> None:
+    illegal = [
+        seed
+        for seed, problem in problems()
+        if not is_legal(lowered(problem), backward_predecessors(problem.graph), problem.graph.backward_order)
+    ]
+    assert illegal == []
+
+
+def test_a_low_order_has_about_the_least_floor_nearly_always() -> None:
+    near = [
+        floor_under(problem, lowered(problem))
+        <= problem.floor_nbytes + (problem.floor_of_order.nbytes - problem.floor_nbytes) // 64
+        for _, problem in problems()
+    ]
+    assert sum(near) >= 0.9 * COUNT
+
+
+def test_a_low_order_is_low_where_the_least_is_not_found_out() -> None:
+    problem = large_problem()
+    floors = problem.floor_nbytes, floor_under(problem, problem.low_order), problem.floor_of_order.nbytes
+    assert floors == (50, 74, 81)
+
+
+def test_on_large_graphs_no_low_order_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = large_problem()
+    monkeypatch.setattr("ogc_plan.planner.problem._LOW_ORDER_OPS", 99)
+    assert problem.low_order == problem.backward_order
 
 
 def test_running_some_backwards_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
