@@ -11,7 +11,7 @@ once: no order is worse for running it first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -168,15 +168,19 @@ def floor_of_orders(
     return Floor(found.nbytes, step, tuple(graph.storages[s].name for s in held)), found.order
 
 
-def low_order(orders: OrderFloor, between: tuple[int, int]) -> tuple[int, ...] | None:
+def low_order(
+    orders: OrderFloor, between: tuple[int, int], late: Callable[[], bool] = lambda: False
+) -> tuple[int, ...] | None:
     """An order whose floor is about the lowest that short searches find ``between`` two sizes; None where none does.
 
     Proving that no order has a floor lies below a size takes long; finding one that has is easy where many do, and one
-    backward after the other needs no more than that size.
+    backward after the other needs no more than that size. ``late`` is asked before each of them.
     """
     found = None
     below, within = between
     for _ in range(_HALVINGS):
+        if late():
+            break
         middle = (below + within) // 2
         tried = orders.search(middle, _SETS_TRIED)
         if tried.complete:

@@ -7,6 +7,7 @@ instead and shares nothing with this file).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -92,18 +93,18 @@ class Problem:
         """A proven lower bound on the peak of every plan, in any legal orders (see dependences.py)."""
         return self._least_floor[0] if self.reorders is None else self.reorders.floor
 
-    @property
-    def low_order(self) -> tuple[int, ...]:
+    def low_order(self, late: Callable[[], bool] = lambda: False) -> tuple[int, ...]:
         """A backward order whose floor is the lowest of all, or the lowest that a short search finds.
 
-        This one, where there is none lower, and on graphs of more ops than such a search is for.
+        This one, where there is none lower, and on graphs of more ops than such a search is for. Once ``late``, asked
+        some times a second, the lowest found so far.
         """
         known = self.backward_order if self.reorders is not None else self._least_floor[1]
         if known is not None or self.op_count > _LOW_ORDER_OPS:
             return known or self.backward_order
         search = OrderFloor(self._lives, self.base_nbytes, self._workspace, self._least_gradients)
         between = self.floor.nbytes, self.floor_of_order.nbytes
-        return low_order(search, between) or self.backward_order
+        return low_order(search, between, late) or self.backward_order
 
     @cached_property
     def forced_floor(self) -> Floor:

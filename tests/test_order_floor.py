@@ -204,14 +204,14 @@ def test_a_low_order_has_about_the_least_floor_nearly_always() -> None:
 
 def test_a_low_order_is_low_where_the_least_is_not_found_out() -> None:
     problem = large_problem()
-    floors = problem.floor_nbytes, floor_under(problem, problem.low_order), problem.floor_of_order.nbytes
+    floors = problem.floor_nbytes, floor_under(problem, problem.low_order()), problem.floor_of_order.nbytes
     assert floors == (50, 74, 81)
 
 
 def test_on_large_graphs_no_low_order_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = large_problem()
     monkeypatch.setattr("ogc_plan.planner.problem._LOW_ORDER_OPS", 99)
-    assert problem.low_order == problem.backward_order
+    assert problem.low_order() == problem.backward_order
 
 
 def test_running_some_backwards_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

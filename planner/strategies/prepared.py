@@ -33,6 +33,7 @@ class Prepared:
     """Plans of the smallest peak found when the order may follow the plan; likewise."""
     _chains: dict[float, Chain] = field(default_factory=dict)
     _alternatives: list[tuple[Orders, Prepared]] = field(default_factory=list)
+    _low: tuple[Orders, Prepared] | None = None
     _lock: Lock = field(default_factory=Lock)
 
     @cached_property
@@ -81,14 +82,15 @@ class Prepared:
                 raise
             return self._alternatives[:count]
 
-    @cached_property
-    def low(self) -> tuple[Orders, Prepared] | None:
-        """The same step in a backward order of a low floor; None where that is the default one."""
-        order = self.problem.low_order
-        if order == self.problem.backward_order:
-            return None
-        orders = replace(default_orders(self.problem), backward=order)
-        return orders, Prepared(ordered(self.problem, orders))
+    def low(self, late: Callable[[], bool]) -> tuple[Orders, Prepared] | None:
+        """The same step in a backward order of a low floor; None where that is the default one, or once ``late``."""
+        if self._low is None and not late():
+            order = self.problem.low_order(late)
+            if late():
+                return None
+            orders = replace(default_orders(self.problem), backward=order)
+            self._low = orders, Prepared(ordered(self.problem, orders))
+        return None if self._low is None or self._low[1].problem is self.problem else self._low
 
     @cached_property
     def _others(self) -> Iterator[Orders]:

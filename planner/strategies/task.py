@@ -17,8 +17,8 @@ from .search import Candidate, Progress, Search
 
 _FEW, _MANY = 2, 8
 """Other orders that are looked at."""
-_LOWERING = 2
-"""Rounds of adapting the order to a plan of low peak, for each that it takes where the budget is met."""
+_ROUNDS = 10
+"""Rounds in which the order is adapted to a plan of low peak. More runs find more than more rounds of each."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Task:
         """The default orders, those among the others whose floors are lowest, and one made for a low floor alone."""
         others = self._others(_MANY if self.prepared.problem.op_count <= HOLD_OPS else _FEW)
         chosen = sorted(others, key=lambda pair: pair[1].problem.floor_of_order.nbytes)[:_FEW]
-        low = self.prepared.low if self.effort.orders else None
+        low = self.prepared.low(self._late()) if self.effort.orders else None
         chosen += [] if low is None or low[0] in {orders for orders, _ in chosen} else [low]
         return [(self.prepared, None), *((other, orders) for orders, other in chosen)]
 
@@ -76,8 +76,11 @@ class Task:
 
     def _others(self, count: int) -> list[tuple[Orders, Prepared]]:
         """So many other orders, or as many as there are and there is time for; none where the effort has no use."""
-        late = self.run(1, self.prepared).search.out_of_time
-        return self.prepared.alternatives(count, late) if self.effort.orders else []
+        return self.prepared.alternatives(count, self._late()) if self.effort.orders else []
+
+    def _late(self) -> Callable[[], bool]:
+        """What tells whether the time is up or the user has asked to stop."""
+        return self.run(1, self.prepared).search.out_of_time
 
     def lowest(self) -> tuple[list[Known], bool]:
         """Plans of the smallest peak under each variant and under an order made for the lowest of them.
@@ -129,9 +132,8 @@ class Task:
             lowest = min(plans.candidates, key=lambda candidate: candidate.found.peak_nbytes)
             evaluator = plans.prepared.evaluator
             starts.append(Reordered(plans.orders_in(self.prepared), evaluator, lowest.sequence, lowest.found))
-        rounds = rounds_of(problem, _LOWERING * effort.reorderings)
+        rounds, floor = rounds_of(problem, _ROUNDS), max(1, problem.floor_nbytes)
         restarts = effort.restarts if rounds else 0
-        floor = max(1, problem.floor_nbytes)
         return self.known(reorder_in_lanes(problem, starts, search, floor, rounds=rounds, restarts=restarts))
 
     def known(self, found: Reordered) -> Known:
