@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.strategies import one_order
 from ogc_plan.planner.strategies.certify import Proof, ProofBeside, certifying
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluation, Evaluator
@@ -237,6 +238,18 @@ def test_what_the_second_piece_of_work_proves_counts_too(monkeypatch: pytest.Mon
     run = order()
     run.finish()
     assert run.search.bound_ns == 2
+
+
+@pytest.mark.parametrize(("led_somewhere", "shares"), [(True, [0.5]), (False, [])])
+def test_annealing_goes_on_where_it_has_led_somewhere_though_nothing_is_proven_beside_it(
+    led_somewhere: bool, shares: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again: list[float] = []
+    monkeypatch.setattr(OneOrder, "_promising", lambda _: False)
+    monkeypatch.setattr(OneOrder, "improve", lambda *_, **__: led_somewhere)
+    monkeypatch.setattr(one_order, "improve_holds", lambda *_, share: again.append(share))
+    order().finish()
+    assert again == shares
 
 
 def test_no_proof_is_waited_for_where_annealing_has_settled_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
