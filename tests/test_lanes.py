@@ -138,15 +138,8 @@ def label_iterations(monkeypatch: pytest.MonkeyPatch, gap: float, *, effort: str
     return sum(done)
 
 
-@pytest.mark.parametrize(("gap", "any_done"), [(0.0045, False), (0.0055, True)])
-def test_where_holds_follow_a_narrow_gap_leaves_labels_alone(
-    gap: float, any_done: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert (label_iterations(monkeypatch, gap, holds=True) > 0) is any_done
-
-
-def test_where_holds_follow_a_wide_gap_is_worth_few_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 9_000 < label_iterations(monkeypatch, 0.1, holds=True) <= 10_000
+def test_labels_are_left_alone_where_holds_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert label_iterations(monkeypatch, 0.1, holds=True) == 0
 
 
 @pytest.mark.parametrize("holds", [False, True])

@@ -26,7 +26,7 @@ def layered(seed: int = 2, ops: int = 100, width: int = 8) -> Problem:
     return build_problem(*layered_graph(Random(seed), ops, width), Scope.ACTIVATIONS)
 
 
-def task(problem: Problem, **changes: int) -> Task:
+def task(problem: Problem, **changes: int | bool) -> Task:
     return Task(Prepared(problem), None, None, replace(SHORT, **changes), 0, None)
 
 
@@ -50,8 +50,13 @@ def test_once_it_is_late_no_order_of_a_low_floor_is_looked_for() -> None:
 
 
 def test_no_order_is_tried_twice() -> None:
-    tried = [orders for seed in range(10) for _, orders in task(layered(seed, 40, 5)).variants()]
-    assert all(tried[n] != tried[n + 1] for n in range(len(tried) - 1))
+    for seed in range(10):
+        tried = [orders for _, orders in task(layered(seed, 40, 5), eager=True).variants()]
+        assert len(set(tried)) == len(tried)
+
+
+def test_an_effort_that_is_not_eager_tries_no_others() -> None:
+    assert max(len(task(layered(seed, 40, 5), eager=False).variants()) for seed in range(10)) == 2
 
 
 def test_more_annealing_lowers_the_lowest_peak_further() -> None:
@@ -74,7 +79,7 @@ def test_an_effort_without_it_leaves_the_peak_as_it_is() -> None:
 
 def test_orders_made_for_the_plans_have_lower_peaks() -> None:
     problems = [layered(seed, 60, 6) for seed in range(3)]
-    without = [lowest(task(problem, deepest=0, restarts=0)) for problem in problems]
+    without = [lowest(task(problem, deepest=0, lowerings=0)) for problem in problems]
     assert sum(lowest(task(problem, deepest=0)) for problem in problems) < sum(without)
 
 

@@ -20,13 +20,15 @@ from ogc_plan.planner.strategies import STRATEGIES, optimal, strategy_named
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.strategies.min_cut import MinCut
+from ogc_plan.planner.strategies.one_order import OneOrder
 from ogc_plan.planner.strategies.optimal import CHOSEN_CLASS, better, solve
 from ogc_plan.planner.strategies.orders import default_orders
-from ogc_plan.planner.strategies.prepared import Prepared
+from ogc_plan.planner.strategies.prepared import Known, Prepared
 from ogc_plan.planner.strategies.reorder import Reordered
 from ogc_plan.planner.strategies.search import Candidate
 from ogc_plan.planner.strategies.stage_lp import BOUND_CLASS
-from ogc_plan.planner.strategies.task import Known, Task
+from ogc_plan.planner.strategies.starts import Others
+from ogc_plan.planner.strategies.task import Task
 from ogc_plan.planner.training import OpCost, TrainingGraph
 
 from models.light import light_path
@@ -173,13 +175,14 @@ def test_asked_to_stop_at_any_moment_it_answers_with_what_it_has() -> None:
     assert dishonest == []
 
 
-def test_a_problem_prepared_once_answers_every_budget_as_honestly_as_a_new_one() -> None:
+@pytest.mark.parametrize("effort", ["fast", "default"])
+def test_a_problem_prepared_once_answers_every_budget_as_honestly_as_a_new_one(effort: str) -> None:
     problem = random_problem(142, 20, 30)
     prepared, whole = Prepared(problem), strategy_named("keep-all")(problem).peak_nbytes
     broken = []
     for share in (90, 50, 20, 70):
         budget = problem.floor_nbytes + (whole - problem.floor_nbytes) * share // 100
-        answer = solve(prepared, budget, effort="fast")
+        answer = solve(prepared, budget, effort=effort)
         if answer.decisions is not None and not replayed_peak(problem, answer) == answer.peak_nbytes <= budget:
             broken.append(share)
     assert broken == []
@@ -262,3 +265,37 @@ def test_a_plan_whose_order_turns_out_to_be_the_default_one_is_known_under_that(
     found = Reordered(default_orders(problem), evaluator, sequence, evaluator.evaluate_sequence(sequence))
     known = Task(prepared, None, None, EFFORTS["default"], 0, None).known(found)
     assert (known.prepared, known.orders) == (prepared, None)
+
+
+def found_at(cost: int) -> Solution:
+    return Solution(Status.FEASIBLE, "optimal", Decisions(()), objective_ns=cost, bound_class=CHOSEN_CLASS)
+
+
+@pytest.mark.parametrize(("cheap", "dear", "expected"), [(5, 9, ["high"]), (9, 5, [])])
+def test_high_effort_goes_on_from_a_plan_of_less_effort_that_it_does_not_find(
+    cheap: int, dear: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = build_problem(*chain(12), Scope.ACTIVATIONS)
+    begun = Task(Prepared(problem), None, None, EFFORTS["default"], 0, None).run(1, Prepared(problem))
+    called: list[str] = []
+
+    def going_on(task: Task, _: OneOrder) -> Solution:
+        called.append(task.effort.name)
+        return found_at(cheap)
+
+    monkeypatch.setattr(optimal, "_gone_on", going_on)
+    solved = {"default": (found_at(cheap), begun), "high": (found_at(dear), begun)}
+    monkeypatch.setattr(optimal, "_solved", lambda task, _: solved[task.effort.name])
+    solve(problem, 1 << 40, effort="high")
+    assert called == expected
+
+
+@pytest.mark.parametrize("part", ["_make_counted", "_make_measured"])
+def test_an_error_of_a_strategy_that_is_asked_beside_is_not_lost(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: Others) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Others, part, failing)
+    problem = random_problem(142, 20, 30)
+    with pytest.raises(ZeroDivisionError):
+        solve(problem, (problem.floor_nbytes + strategy_named("keep-all")(problem).peak_nbytes) // 2)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from threading import Event
 
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.strategies import optimal
+from ogc_plan.planner.strategies import optimal, strategy_named
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluation
 from ogc_plan.planner.strategies.labels import Label
@@ -34,7 +35,7 @@ def tight(op_count: int) -> tuple[Problem, int]:
 
 
 def task(problem: Problem, stop: Callable[[], bool] | None = None) -> Task:
-    return Task(Prepared(problem), None, None, EFFORTS["default"], 0, stop)
+    return Task(Prepared(problem), None, None, replace(EFFORTS["default"], eager=True), 0, stop)
 
 
 def found(op_count: int, *, beside: bool) -> list[tuple[object, int, object]]:
@@ -174,3 +175,15 @@ def test_they_are_begun_where_the_relaxations_lead_to_no_plan(share: float, coun
 
     whole.run(lowest + int(share * (highest - lowest)), whole.prepared).start(unreached=begin)
     assert calls == [count]
+
+
+@pytest.mark.parametrize(("share", "asked"), [(0.9, False), (0.0, True)])
+def test_the_default_effort_asks_them_where_the_default_orders_have_no_plan(
+    share: float, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, lowest = tight(SIZES[0])
+    highest = strategy_named("keep-all")(problem).peak_nbytes
+    calls: list[object] = []
+    monkeypatch.setattr(OtherOrders, "promising", lambda *_: calls.append(None) or [])
+    optimal.solve(problem, lowest + int(share * (highest - lowest)))
+    assert bool(calls) is asked

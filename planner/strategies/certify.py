@@ -1,7 +1,7 @@
 """Raise the bound once a plan is there: in integers under more and more stages, or a linear program under more of them.
 
 Programs in integers (integer_bound.py) also have points that plans can be made of, often optimal ones. The largest
-graphs and the fastest effort have the linear program of the stages at which the best plan holds most.
+graphs have the linear program of the stages at which the best plan holds most.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Proof:
 
     def worth(self, share: float) -> float:
         """``share`` of the effort's work, as far as the gap is worth it."""
-        return share * self.search.worth() * self.search.effort.growing
+        search = self.search
+        return share * search.worth() * search.effort.growing_on(search.problem.op_count)
 
     def taken(self) -> tuple[Relaxation, ...]:
         """The points that were found since this was called last."""

@@ -1,4 +1,4 @@
-"""Lower the cost of the best plan by annealing: labels where the gap is wide or no holds follow, then holds."""
+"""Lower the cost of the best plan by annealing: labels where no holds follow or the effort is thorough, then holds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
+from .effort import Effort
 from .evaluate import Array, Labels
 from .lanes import in_lanes
 from .search import Search
@@ -19,21 +20,12 @@ _ITERATIONS_PER_PAIR = 100
 _RESTARTS = ((0.01, 2), (0.03, 1), (0.1, 2), (0.3, 1))
 """Starting temperature, in units of one forward pass, and levels of checkpoints of each restart of a lane."""
 
-_HOLDS_ALONE = 0.005
-"""Where holds are annealed next, labels are not while the gap is at most this share of a step: on the graphs of
-models/plan_benchmark.py that loses nothing. With a wider gap ..."""
-_BEFORE_HOLDS = 10_000
-"""... they are for no more iterations than this."""
-
 _HOLD_HEATS = ((7.0, 2.0), (7.0, 0.7))
 """Starting temperatures of each lane of the hold annealing, in units of a forward pass divided by the number of ops."""
 _HOTTEST = 0.2
 _PEAK_HEAT = 0.1
 HOLD_OPS = 1500
 """Holds are as many as ops times backwards; beyond this many ops labels and the chain have to do."""
-
-_WHOLE_OPS = 375
-"""Graphs of more ops get fewer iterations, for these take longer there."""
 
 _THRESHOLDS = (0.75, 0.5, 0.25)
 
@@ -43,10 +35,10 @@ def iterations_of(movable: int, work: int) -> int:
     return min(work, _ITERATIONS_PER_PAIR * movable * movable)
 
 
-def hold_iterations(annealer: HoldAnnealer, work: float) -> int:
+def hold_iterations(annealer: HoldAnnealer, work: float, effort: Effort) -> int:
     """Iterations of the hold annealing that may do ``work`` of them on a graph of no great size."""
-    size = min(1.0, _WHOLE_OPS / max(1, annealer.evaluator.problem.op_count))
-    return iterations_of(len(annealer.holds.movable), int(work * size))
+    share = effort.share_of(annealer.evaluator.problem.op_count)
+    return iterations_of(len(annealer.holds.movable), int(work * share))
 
 
 def improve_labels(
@@ -54,17 +46,13 @@ def improve_labels(
 ) -> None:
     """Restarts from the best labelling over a spread of heats, in two levels of checkpoints and one; a cool finish.
 
-    No single heat serves every network of models/plan_benchmark.py. ``share`` of the effort's work may be done, less
-    where holds are annealed next.
+    No single heat serves every network of models/plan_benchmark.py. ``share`` of the effort's work may be done, none
+    where holds are annealed next, unless it is thorough: they find the same, and more, in less time.
     """
-    if search.best_labels is None:
+    if search.best_labels is None or (holds_follow and not search.effort.thorough):
         return
     ops = max(1, search.problem.op_count)
     work = max(2000, int(share * search.worth() * search.effort.labels) // ops)
-    if holds_follow and not search.effort.thorough:
-        if search.gap() <= _HOLDS_ALONE:
-            return
-        work = min(work, _BEFORE_HOLDS)
     iterations = iterations_of(len(annealers[0].movable), work) // len(annealers)
     cool = min(0.03, 1.5 / ops) / 2
     origin = search.best_labels.labels
@@ -127,7 +115,8 @@ def round_points(search: Search, annealer: HoldAnnealer, points: Sequence[Relaxa
 
 def improve_holds(search: Search, annealers: Sequence[HoldAnnealer], *, share: float = 1.0) -> None:
     """From the best plan of any kind. ``share`` of the effort's work is done."""
-    iterations = hold_iterations(annealers[0], share * search.worth() * search.effort.holds) // len(annealers)
+    work = share * search.worth() * search.effort.holds
+    iterations = hold_iterations(annealers[0], work, search.effort) // len(annealers)
 
     def cool(lane: Search, annealer: HoldAnnealer, number: int) -> None:
         heats = _HOLD_HEATS[number % len(_HOLD_HEATS)]

@@ -51,7 +51,8 @@ def lower_further(search: Search) -> None:
     """Go on from the lowest peak there is, with the most work that the effort allows."""
     if search.effort.deepest and search.problem.op_count <= HOLD_OPS:
         annealers = annealers_of(HoldAnnealer, search)
-        iterations, floor = hold_iterations(annealers[0], search.effort.deepest), search.problem.floor_of_order.nbytes
+        iterations = hold_iterations(annealers[0], search.effort.deepest, search.effort)
+        floor = search.problem.floor_of_order.nbytes
         in_lanes(search, annealers, lambda lane, annealer, _: _holds(lane, annealer, floor, iterations))
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
@@ -24,8 +25,12 @@ from .starts import Others, chain_plan, cut, generate_rows, repair, rotors
 
 _ALONE, _BESIDE = 0.3, 1.0
 """Shares of the effort's work on the bound: before annealing, then beside it, once or twice."""
+_SOON = 0.01
+"""Where the gap is wider than this share of the step integers seldom settle the search of a larger graph at once."""
 _AGAIN_WORTH = 0.003
 """The second time where the gap is still more than this share of the step."""
+_SMALL_OPS = 100
+"""Integers settle larger graphs less often, so wide gaps are given up sooner there."""
 _LAST_SHARE = 0.5
 """The share of the annealing that is done from where the bound's points lead."""
 
@@ -90,14 +95,17 @@ class OneOrder:
             others = Others(search)
             others.make()
             others.offer()
-        if search.best is None and not search.out_of_time():
-            reach(search, self._labels[0], self._holds[0] if self._holds else None)
+        self._reach()
+
+    def _reach(self) -> None:
+        if self.search.best is None and not self.search.out_of_time():
+            reach(self.search, self._labels[0], self._holds[0] if self._holds else None)
 
     def _ask_others(self, unreached: Callable[[], object]) -> None:
         """Round the relaxations of several backwards; meanwhile ask the other strategies and the chain for plans."""
         search, prepared, others, chain = self.search, self.prepared, Others(self.search), None
-        with beside(search) as pool:
-            asked = None if prepared.relaxed is None else pool.submit(others.make)
+        with beside(search, 2) as pool:
+            asked = [] if prepared.relaxed is None else [pool.submit(part) for part in others.parts]
             if not search.settled():
                 chain = pool.submit(chain_plan, search, prepared)
             if prepared.relaxed is None:
@@ -106,10 +114,10 @@ class OneOrder:
                 self.point = generate_rows(search, prepared.relaxed)
                 if search.best is None:
                     unreached()
-            if asked is not None:
-                asked.result()
-            if chain is not None:
-                wait([chain])  # here, where an interrupt is seen
+            pending: list[Future[Any]] = [*asked, *([] if chain is None else [chain])]
+            wait(pending, return_when=FIRST_EXCEPTION)  # here, where an interrupt is seen
+            for made in pending:
+                made.result()
         if search.gap() <= 0:
             return
         others.offer()
@@ -120,9 +128,10 @@ class OneOrder:
                 search.offer_sequence(found)
 
     def follow(self, candidate: Candidate) -> None:
-        """Go on from a plan of this order that was found elsewhere: bound what others may cost."""
+        """Go on from a plan of this order that was found elsewhere: bound the others, and reach the budget."""
         self.search.keep(candidate)
         self.relax()
+        self._reach()
 
     def improve(self, *, share: float = 1.0) -> bool:
         """Anneal labels where it is worth it, then holds; whether a plan was better.
@@ -138,14 +147,19 @@ class OneOrder:
 
     @cached_property
     def _proof(self) -> Proof | None:
-        return None if self.prepared.relaxed is None else Proof(self.search, self.prepared.relaxed)
+        small = self.search.problem.op_count <= HOLD_OPS
+        if self.prepared.relaxed is None or (small and not self.search.effort.growing):
+            return None
+        return Proof(self.search, self.prepared.relaxed)
 
     def solve(self) -> None:
         """Look for the optimum in integers, before anything is annealed: where it is found soon, that is all."""
         if self._holds and self.point is not None and self._open():
             round_points(self.search, self._holds[0], (self.point,))
         proof = self._proof
-        if proof is not None and proof.grows and self._promising():
+        small = self.search.problem.op_count <= _SMALL_OPS
+        soon = small or self.search.effort.thorough or self.search.gap() <= _SOON
+        if proof is not None and proof.grows and soon and self._promising():
             assert self.search.best is not None
             self.search.say("solving in integers")
             proof.advance(self.search.best, proof.worth(_ALONE))
@@ -212,7 +226,8 @@ class OneOrder:
         """Whether more work on the bound may close what is left."""
         if self._proof is None or self._proof.ended or not self._open():
             return False
-        return not self._proof.grows or self.search.gap() <= self.search.effort.hopeless
+        share = min(1.0, _SMALL_OPS / max(1, self.search.problem.op_count))
+        return not self._proof.grows or self.search.gap() <= share * self.search.effort.hopeless
 
 
 def lowest_of(prepared: Prepared, search: Search) -> tuple[tuple[Candidate, ...], bool]:

@@ -2,13 +2,14 @@
 
 1. Under the default orders: relaxations bound the cost and are rounded to plans (a minimum cut for the first
    backward, linear programs for several); every other strategy and a chain of blocks give plans, too.
-2. Where the graph branches, the relaxations of orders that promise lower peaks are rounded, too, as far as their
-   bound leaves room.
-3. The best of these plans is annealed, as labels and as holds; half-way the order follows the plan and the plan the
-   order, where that lowers the cost. Before and beside that a search in integers raises the bound, and what it finds
+2. Where the graph branches and they have no plan, or the effort is high, the relaxations of orders that promise lower
+   peaks are rounded, too, as far as their bound leaves room.
+3. The best of these plans is annealed, as holds or labels; half-way the order follows the plan and the plan the order,
+   where that lowers the cost. Before and beside that a search in integers raises the bound, and what it finds
    is rounded, too: an optimum that fits the budget is the best plan there is, or as near it as the effort asks for.
 
-All work is counted, never timed, so a solve without a time limit is deterministic.
+A solve of a prepared problem starts from the plans of those before it, and does less (effort.py). All work is counted,
+never timed, so a solve without a time limit, or a row of them, is deterministic.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ from .one_order import OneOrder
 from .order_bound import order_free_bound
 from .orders import default_orders, restored
 from .other_orders import ORDER_WORTH, OtherOrders
-from .prepared import Prepared
+from .prepared import Known, Prepared
 from .reorder import Reordered, rounds_of
 from .reorder_lanes import reorder_in_lanes
-from .search import Progress
+from .search import Progress, rank
 from .stage_lp import BOUND_CLASS
-from .task import Known, Task
+from .task import Task
 from .warm_up import prepare_kernels
 
 NAME = "optimal"
 CHOSEN_CLASS = "the backward order of this plan; any forward order, any number of recomputations"
+_ELSEWHERE_OPS = 150
+"""On graphs of no more ops, where that takes little, orders are made for a plan that is the best of its order, too."""
+AGAIN_NOTE = "begun from the plans for other budgets, with less work"
+"""What the plan of a solve says that starts from earlier ones."""
 _BEFORE_REORDERING = 0.5
 """The share of the annealing that is done before an order is made for the plan: that for a poor plan is poor, too."""
 
@@ -59,20 +64,25 @@ def solve(
         prepare_kernels()  # compiling them on a fresh machine is not part of the search
     started = time.perf_counter()
     deadline = None if time_limit_s is None else started + time_limit_s
-    task = Task(prepared, deadline, progress, effort_named(effort), seed, stop)
+    task = Task(prepared, deadline, progress, effort_named(effort), seed, stop).again()
     if budget_nbytes is not None and budget_nbytes < prepared.problem.floor_nbytes:
         return _finished(Solution(Status.INFEASIBLE, NAME, None, bound_class=BOUND_CLASS), started)
-    first = None
-    if task.effort.first is not None:
-        first = _solved(replace(task, effort=effort_named(task.effort.first)), budget_nbytes)
-        if first.stopped_early:
-            return _finished(first, started)
-    found = _solved(task, budget_nbytes)
-    return _finished(found if first is None else better(first, found, budget_nbytes), started)
+    if task.effort.first is None:
+        notes = (AGAIN_NOTE,) if task.earlier else ()
+        return _finished(replace(_solved(task, budget_nbytes)[0], notes=notes), started)
+    first, begun = _solved(replace(task, effort=effort_named(task.effort.first)), budget_nbytes)
+    if first.stopped_early:
+        return _finished(first, started)
+    found, _ = _solved(task, budget_nbytes)
+    best = better(first, found, budget_nbytes)
+    dearer = found.decisions is None or best.objective_ns < found.objective_ns
+    if begun is not None and budget_nbytes is not None and dearer:
+        best = better(best, _gone_on(task, begun), budget_nbytes)
+    return _finished(best, started)
 
 
-def _solved(task: Task, budget_nbytes: int | None) -> Solution:
-    """What one effort finds within a budget that is not below the floor."""
+def _solved(task: Task, budget_nbytes: int | None) -> tuple[Solution, OneOrder | None]:
+    """What one effort finds within a budget that is not below the floor, and the search that found it, if one did."""
     best, stopped = (None, False) if budget_nbytes is None else _best(task, budget_nbytes)
     smallest = None
     if best is None:
@@ -82,24 +92,36 @@ def _solved(task: Task, budget_nbytes: int | None) -> Solution:
         best, cut_short = _planned(task, smallest if budget_nbytes is None else max(budget_nbytes, smallest), known)
         stopped |= cut_short
         assert best.search.best is not None
-        smallest = min(smallest, best.search.best.found.peak_nbytes)  # the plan may lie below what it was asked for
-        if budget_nbytes is not None and smallest > budget_nbytes:
-            return Solution(
+        reached = best.search.best.found.peak_nbytes  # may lie below what was asked for, but not in every solve
+        if budget_nbytes is not None and reached > budget_nbytes:
+            unknown = Solution(
                 Status.UNKNOWN, NAME, None, bound_class=BOUND_CLASS, smallest_nbytes=smallest, stopped_early=stopped
             )
-    return replace(_answer(best, smallest), stopped_early=stopped)
+            return unknown, None
+    if not stopped:
+        task.remember(best)
+    return replace(_answer(best, smallest), stopped_early=stopped), best
+
+
+def _gone_on(task: Task, begun: OneOrder) -> Solution:
+    """What the effort makes of the plan that less effort found, in the order of that plan."""
+    assert begun.search.best is not None
+    run = task.run(begun.search.budget_nbytes, begun.prepared, begun.orders)
+    run.follow(begun.search.best)
+    best = _finish(task, run)
+    return replace(_answer(best, None), stopped_early=run.search.stopped_early or best.search.stopped_early)
 
 
 def better(first: Solution, second: Solution, budget_nbytes: int | None) -> Solution:
     """The better of two answers to one question, with the higher of their bounds where both bound the same plans."""
 
-    def rank(answer: Solution) -> tuple[bool, int, int]:
+    def key(answer: Solution) -> tuple[bool, int, int]:
         if answer.decisions is None:
             return True, answer.smallest_nbytes or 0, 0
         within = 0 if budget_nbytes is not None else answer.peak_nbytes or 0
         return False, within, answer.objective_ns
 
-    best = min(second, first, key=rank)
+    best = min(second, first, key=key)
     same = budget_nbytes is not None and first.bound_class == second.bound_class == BOUND_CLASS
     if same and best.decisions is not None:
         best = with_bound(best, max(first.bound_ns, second.bound_ns), BOUND_CLASS)
@@ -125,18 +147,41 @@ def smallest_peak(
 def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
     """The best plan under the default orders or others, None when there is none; and whether it was cut short.
 
+    Others are asked where the default ones, and the orders of earlier plans, have none, or where the effort is eager.
     The order whose first plan is the cheapest is searched in full, or those that follow that plan once it is annealed.
     """
     default, others = task.run(budget_nbytes, task.prepared), OtherOrders(task, budget_nbytes)
     with others.beside():
         if task.prepared.problem.floor_of_order.nbytes <= budget_nbytes:
-            default.start(unreached=others.begin)
-        runs = [default, *others.promising(default.search)]
+            default.start(task.earlier_in(None), unreached=others.begin)
+        runs = [default, *_followed(task, default)]
+        if all(run.search.best is None for run in runs) or task.effort.eager:
+            runs += others.promising(default.search)
     if len(runs) > 1 and task.effort.thorough:
         for run in runs:
             run.improve()
     best = _finish(task, min(runs, key=_cost))
     return None if best.search.best is None else best, any(run.search.stopped_early for run in (*runs, best))
+
+
+def _followed(task: Task, default: OneOrder) -> list[OneOrder]:
+    """A search from the most useful of the earlier plans in other orders, if it is of more use than ``default``'s."""
+    budget = default.search.budget_nbytes
+    plans = [
+        (plans, plan)
+        for plans in task.earlier
+        if plans.orders is not None and plans.prepared.problem.floor_of_order.nbytes <= budget
+        for plan in plans.candidates
+    ]
+    if not plans or default.search.out_of_time():
+        return []
+    known, plan = min(plans, key=lambda pair: rank(pair[1].found, budget))
+    best = default.search.best
+    if best is not None and rank(best.found, budget) <= rank(plan.found, budget):
+        return []
+    run = task.run(budget, known.prepared, known.orders)
+    run.follow(plan)
+    return [run]
 
 
 def _finish(task: Task, run: OneOrder) -> OneOrder:
@@ -147,7 +192,7 @@ def _finish(task: Task, run: OneOrder) -> OneOrder:
         return run
     share = 1.0 if task.prepared.problem.op_count <= task.effort.compared else _BEFORE_REORDERING
     with run.proving() as begun:
-        run.improve(share=share)  # all of it where the order was chosen from many already
+        run.improve(share=share)  # all of it where the order may have been chosen from many already
         run.learn(begun)  # where integers settle it, no other order is worth more
         adapted = _reordered(task, run)
         if adapted is None:
@@ -164,19 +209,20 @@ def _planned(task: Task, budget_nbytes: int, known: list[Known]) -> tuple[OneOrd
     for plans in known:
         if plans.peak_nbytes <= budget_nbytes:
             run = task.run(budget_nbytes, plans.prepared, plans.orders)
-            run.start(plans.candidates)
-            run.improve()
+            run.start([*plans.candidates, *task.earlier_in(plans.orders)])
+            run.improve(share=task.effort.at_lowest)
             runs.append(run)
     found = min(runs, key=_cost)
-    best = _reordered(task, found) or found
-    best.finish()
-    return best, any(run.search.stopped_early for run in runs)
+    best = (_reordered(task, found) if task.effort.thorough else None) or found
+    best.finish(share=task.effort.at_lowest)
+    return best, any(run.search.stopped_early for run in (*runs, best))
 
 
 def _reordered(task: Task, run: OneOrder) -> OneOrder | None:
     """A search from a better plan than that of ``run`` in orders made for it; None where none was found."""
     search, problem = run.search, task.prepared.problem
-    rounds, best = rounds_of(problem, task.effort.reorderings), search.best
+    best = search.best
+    rounds = _rounds(task)
     if best is None or not _may_reorder(task, run):
         return None
     start = Reordered(run.orders or default_orders(problem), search.evaluator, best.sequence, best.found)
@@ -193,8 +239,21 @@ def _reordered(task: Task, run: OneOrder) -> OneOrder | None:
 
 def _may_reorder(task: Task, run: OneOrder) -> bool:
     """Whether orders made for the best plan may be tried, and promise enough."""
-    search, rounds = run.search, rounds_of(task.prepared.problem, task.effort.reorderings)
-    return rounds > 0 and search.best is not None and search.gap() > ORDER_WORTH and not search.out_of_time()
+    search = run.search
+    if not _rounds(task) or search.best is None or search.out_of_time():
+        return False
+    problem, room = task.prepared.problem, ORDER_WORTH * search.problem.store_all_ns
+    if search.best.found.recompute_ns > search.bound_ns + room:
+        return True
+    if not search.settled() or problem.op_count > _ELSEWHERE_OPS or task.effort.thorough:
+        return False
+    return search.best.found.recompute_ns > order_free_bound(problem, search.budget_nbytes) + room
+
+
+def _rounds(task: Task) -> int:
+    """Rounds of adapting orders to the best plan."""
+    problem = task.prepared.problem
+    return rounds_of(problem, task.effort.reorderings_on(problem.op_count))
 
 
 def _cost(run: OneOrder) -> tuple[bool, int, int]:

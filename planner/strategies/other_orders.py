@@ -1,5 +1,6 @@
-"""Searches under other orders that promise lower peaks, begun beside that under the default orders where it may fail.
+"""Searches under other orders that promise lower peaks.
 
+An eager effort begins them beside that under the default orders where that may fail.
 They see nothing of that search but, once it is done, which of them are of no use to it; so when they are begun decides
 nothing but how long the answer takes.
 """
@@ -55,9 +56,9 @@ class OtherOrders:
                 self._give_up()
 
     def begin(self) -> None:
-        """Start the searches in a thread where they are small enough to be given up soon."""
+        """Start the searches in a thread, for an eager effort and where they are small enough to be given up soon."""
         small = self._task.prepared.problem.op_count <= _BEGUN_OPS
-        if small and self._pool is not None and self._task.effort.orders:
+        if small and self._pool is not None and self._task.effort.orders and self._task.effort.eager:
             self._task = replace(self._task, progress=None, stop=self._stopped)
             self._begun = self._pool.submit(self._start)
 

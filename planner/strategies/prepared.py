@@ -22,15 +22,38 @@ _LP_OPS = 2000
 """On larger graphs the minimum cut alone gives the bound."""
 
 
+@dataclass(frozen=True)
+class Known:
+    """Plans under some orders, None for the default ones."""
+
+    prepared: Prepared
+    orders: Orders | None
+    candidates: tuple[Candidate, ...]
+
+    def orders_in(self, default: Prepared) -> Orders:
+        """Its orders, by name where they are those of the ``default`` problem."""
+        return self.orders or default_orders(default.problem)
+
+    @property
+    def peak_nbytes(self) -> int:
+        """The lowest of their peaks."""
+        return min(candidate.found.peak_nbytes for candidate in self.candidates)
+
+
 @dataclass
 class Prepared:
-    """A problem with what was already worked out for it: given to several solves, each after the first is faster."""
+    """A problem with what was already worked out for it.
+
+    Given to several solves, each after the first is faster, and may find less.
+    """
 
     problem: Problem
     lowest: dict[tuple[str, int], tuple[Candidate, ...]] = field(default_factory=dict)
     """Plans of the smallest peak found, by effort and seed; only of searches that ran to their end."""
     lowered: dict[tuple[str, int], Reordered] = field(default_factory=dict)
     """Plans of the smallest peak found when the order may follow the plan; likewise."""
+    earlier: dict[tuple[str, int], list[Known]] = field(default_factory=dict)
+    """The best plans of solves so far that no other is better than in all, by effort and seed; likewise."""
     _chains: dict[float, Chain] = field(default_factory=dict)
     _alternatives: list[tuple[Orders, Prepared]] = field(default_factory=list)
     _low: tuple[Orders, Prepared] | None = None

@@ -33,6 +33,11 @@ class Candidate:
     labels: Labels | None = None
 
 
+def rank(found: Evaluation, budget_nbytes: int) -> tuple[int, int]:
+    """Less is better: within the budget what it takes, above it what it peaks at."""
+    return max(0, found.peak_nbytes - budget_nbytes), found.recompute_ns
+
+
 @dataclass
 class Search:
     """One problem and budget. ``stop`` is asked where the deadline is checked, and ends the search like it."""

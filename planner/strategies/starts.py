@@ -14,10 +14,6 @@ from .stage_lp import Relaxation, StageLP
 from .stage_sweep import StageSweep
 
 _MAX_STAGES = 14
-_STAGE_OPS = 5000
-"""Stages times ops of the largest LP."""
-_STAGE_WORK = 1_500_000_000
-"""Work of one LP, as linear_program.Simplex counts it: a second or two; the duals it has by then prove its bound."""
 _FRESH = 3
 """Stages that one relaxation may add."""
 _STALLS, _THOROUGH_STALLS = 1, 2
@@ -29,9 +25,7 @@ _RISE_OF_GAP = 0.02
 _REPAIRS = 6
 """Budgets that repair asks the relaxation about, ..."""
 _REPAIR_WORTH = 0.005
-"""... where the best plan is farther than this share of the step from the bound, ..."""
-_REPAIR_WORK = 3_000_000_000
-"""... with no more than this work, as linear_program.Simplex counts it."""
+"""... where the best plan is farther than this share of the step from the bound."""
 _KNAPSACK_OPS = 1500
 _ROUNDING_OPS = 40
 """Largest graphs on which a strategy that others are better than by far is still worth its seconds."""
@@ -39,7 +33,7 @@ _ROUNDING_OPS = 40
 
 def stage_limit(search: Search) -> int:
     """How many stages an LP of this problem may have."""
-    return max(2, min(_MAX_STAGES, _STAGE_OPS // max(1, search.problem.op_count)))
+    return max(2, min(_MAX_STAGES, search.effort.stages // max(1, search.problem.op_count)))
 
 
 def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
@@ -60,7 +54,7 @@ def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
         stages = search.stages | fresh
         search.say(f"bounding with {len(stages)} stages")
         relaxation = relaxed.solve(
-            search.budget_nbytes, sorted(stages), search.remaining_s(), _STAGE_WORK, search.interrupter
+            search.budget_nbytes, sorted(stages), search.remaining_s(), search.effort.relaxing, search.interrupter
         )
         search.bound_ns = max(search.bound_ns, relaxation.bound_ns)
         gap_ns = 0 if search.best is None else min(step_ns, search.best.found.recompute_ns - search.bound_ns)
@@ -85,7 +79,7 @@ def repair(search: Search, relaxed: StageLP) -> None:
     Where one stage is enough the minimum cut has been rounded like this.
     """
     worth = search.bound_ns + _REPAIR_WORTH * search.problem.store_all_ns
-    if len(search.stages) < 2 or search.out_of_time():
+    if len(search.stages) < 2 or not search.effort.repairing or search.out_of_time():
         return
     if search.best is not None and search.best.found.recompute_ns <= worth:
         return
@@ -94,10 +88,10 @@ def repair(search: Search, relaxed: StageLP) -> None:
     floor = search.problem.floor_nbytes
     sweep = StageSweep(relaxed, sorted(search.stages), search.budget_nbytes)
     for _ in range(_REPAIRS):
-        if search.settled() or search.out_of_time() or sweep.work > _REPAIR_WORK:
+        if search.settled() or search.out_of_time() or sweep.work > search.effort.repairing:
             return
         middle = (low + high) / 2
-        relaxation = sweep.solve(floor + int((search.budget_nbytes - floor) * middle), _REPAIR_WORK)
+        relaxation = sweep.solve(floor + int((search.budget_nbytes - floor) * middle), search.effort.repairing)
         if not relaxation.solved:
             low = middle
             continue
@@ -118,36 +112,51 @@ def cut(search: Search, minimum: MinCut) -> None:
 class Others:
     """Grids of cuts and the plans of the other strategies: the certified one is never worse than they are.
 
-    They look at nothing that a search finds, so `make` may run in a thread beside it and `offer` comes after.
+    They look at nothing that a search finds, so `make`, or each of its ``parts``, may run in a thread beside it and
+    `offer` comes after all of them.
     """
 
     def __init__(self, search: Search) -> None:
-        self.search, self.evaluator = search, search.evaluator.beside()
-        self.labels: list[Labels] = []
-        self.sequences: list[Array] = []
+        self.search = search
+        self._evaluators = search.evaluator.beside(), search.evaluator.beside()
+        self._labels: tuple[list[Labels], list[Labels]] = [], []
+        self._sequences: list[Array] = []
+        self.parts = self._make_counted, self._make_measured
 
     def make(self) -> None:
         """Ask them all, or as many as there is time for."""
-        evaluator, search, budget = self.evaluator, self.search, self.search.budget_nbytes
-        self.labels += grids(evaluator)
-        self.labels += [segments.labels(evaluator, count) for count in (2, 4, 8)]
-        for module in (speed, sqrt_n, ogc, greedy, layers):
+        for part in self.parts:
+            part()
+
+    def _make_counted(self) -> None:
+        """Those that count bytes and operations."""
+        evaluator, search, budget, labels = self._evaluators[0], self.search, self.search.budget_nbytes, self._labels[0]
+        labels += grids(evaluator)
+        labels += [segments.labels(evaluator, count) for count in (2, 4, 8)]
+        for module in (speed, sqrt_n, ogc):
             if search.out_of_time():
                 return
-            self.labels.append(module.labels(evaluator, budget))
+            labels.append(module.labels(evaluator, budget))
         if search.problem.op_count <= _KNAPSACK_OPS and not search.out_of_time():
-            self.labels.append(knapsack.labels(evaluator, budget))
+            labels.append(knapsack.labels(evaluator, budget))
         if search.problem.op_count <= _ROUNDING_OPS:
             for inner in (budget, None):
                 if search.out_of_time():
                     return
-                self.sequences.append(lp_rounding.sequence(evaluator, inner, deadline=search.deadline)[0])
+                self._sequences.append(lp_rounding.sequence(evaluator, inner, deadline=search.deadline)[0])
+
+    def _make_measured(self) -> None:
+        """Those that evaluate one change after the other, for the most part in compiled code."""
+        for module in (greedy, layers):
+            if self.search.out_of_time():
+                return
+            self._labels[1].append(module.labels(self._evaluators[1], self.search.budget_nbytes))
 
     def offer(self) -> None:
         """Let the search have what was made."""
-        for labels in self.labels:
+        for labels in (*self._labels[0], *self._labels[1]):
             self.search.offer(labels)
-        for sequence in self.sequences:
+        for sequence in self._sequences:
             self.search.offer_sequence(sequence)
 
 

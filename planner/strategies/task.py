@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .effort import Effort
 from .improve import HOLD_OPS
 from .lower_peak import lower_further
 from .one_order import OneOrder, lowest_of
 from .orders import Orders, default_orders
-from .prepared import Prepared
+from .prepared import Known, Prepared
 from .reorder import Reordered, rounds_of
 from .reorder_lanes import reorder_in_lanes
 from .search import Candidate, Progress, Search
 
-_FEW, _MANY = 2, 8
+_FEW, _SOME, _MANY = 2, 4, 8
 """Other orders that are looked at."""
-_ROUNDS = 10
-"""Rounds in which the order is adapted to a plan of low peak. More runs find more than more rounds of each."""
-
-
-@dataclass(frozen=True)
-class Known:
-    """Plans of low peaks under some orders, None for the default ones."""
-
-    prepared: Prepared
-    orders: Orders | None
-    candidates: tuple[Candidate, ...]
-
-    def orders_in(self, default: Prepared) -> Orders:
-        """Its orders, by name where they are those of the ``default`` problem."""
-        return self.orders or default_orders(default.problem)
-
-    @property
-    def peak_nbytes(self) -> int:
-        """The lowest of their peaks."""
-        return min(candidate.found.peak_nbytes for candidate in self.candidates)
 
 
 @dataclass(frozen=True)
@@ -49,6 +29,39 @@ class Task:
     effort: Effort
     seed: int
     stop: Callable[[], bool] | None
+    earlier: tuple[Known, ...] = ()
+    """Plans of earlier solves to start from."""
+
+    def again(self) -> Task:
+        """This task with less work, from the plans of earlier solves, where there are any and the effort says so."""
+        earlier = self.prepared.earlier.get((self.effort.name, self.seed))
+        if earlier is None or self.effort.again is None:
+            return self
+        return replace(self, effort=self.effort.again, earlier=tuple(earlier))
+
+    def earlier_in(self, orders: Orders | None) -> list[Candidate]:
+        """The earlier plans in these orders."""
+        return [plan for plans in self.earlier if plans.orders == orders for plan in plans.candidates]
+
+    def remember(self, run: OneOrder) -> None:
+        """Let later solves start from the best plan of ``run``; plans that it is better than in all are forgotten.
+
+        Not where nothing is recomputed, for such a solve has hardly begun to search, nor where no solve would ask.
+        """
+        best = run.search.best
+        assert best is not None
+        if not best.found.recompute_ns or not (self.effort.again or self.earlier):
+            return
+        found, key = best.found, (self.effort.name, self.seed)
+        kept = [
+            plans
+            for plans in self.prepared.earlier.get(key, ())
+            if any(
+                plan.found.recompute_ns < found.recompute_ns or plan.found.peak_nbytes < found.peak_nbytes
+                for plan in plans.candidates
+            )
+        ]
+        self.prepared.earlier[key] = [*kept, Known(run.prepared, run.orders, (best,))]
 
     def run(self, budget_nbytes: int, prepared: Prepared, orders: Orders | None = None) -> OneOrder:
         """A search that has not begun."""
@@ -56,8 +69,9 @@ class Task:
         return OneOrder(Search(prepared.evaluator, budget_nbytes, *common), prepared, orders)
 
     def variants(self) -> list[tuple[Prepared, Orders | None]]:
-        """The default orders, those among the others whose floors are lowest, and one made for a low floor alone."""
-        others = self._others(_MANY if self.prepared.problem.op_count <= HOLD_OPS else _FEW)
+        """The default orders, one made for a low floor alone, and where ``eager`` others of low floors."""
+        count = 0 if not self.effort.eager else _MANY if self.prepared.problem.op_count <= HOLD_OPS else _FEW
+        others = self._others(count)
         chosen = sorted(others, key=lambda pair: pair[1].problem.floor_of_order.nbytes)[:_FEW]
         low = self.prepared.low(self._late()) if self.effort.orders else None
         chosen += [] if low is None or low[0] in {orders for orders, _ in chosen} else [low]
@@ -70,7 +84,7 @@ class Task:
         """
         problem = self.prepared.problem
         compared = problem.op_count <= self.effort.compared or problem.floor_of_order.nbytes > budget_nbytes
-        others = self._others(_MANY if compared else _FEW)
+        others = self._others(_FEW if not compared else _MANY if self.effort.eager else _SOME)
         runs = [self.run(budget_nbytes, other, orders) for orders, other in others]
         return [run for run in runs if run.prepared.problem.floor_of_order.nbytes <= budget_nbytes], compared
 
@@ -132,8 +146,8 @@ class Task:
             lowest = min(plans.candidates, key=lambda candidate: candidate.found.peak_nbytes)
             evaluator = plans.prepared.evaluator
             starts.append(Reordered(plans.orders_in(self.prepared), evaluator, lowest.sequence, lowest.found))
-        rounds, floor = rounds_of(problem, _ROUNDS), max(1, problem.floor_nbytes)
-        restarts = effort.restarts if rounds else 0
+        rounds, floor = rounds_of(problem, effort.lowerings), max(1, problem.floor_nbytes)
+        restarts = 0 if not rounds else effort.restarts if effort.thorough else 1
         return self.known(reorder_in_lanes(problem, starts, search, floor, rounds=rounds, restarts=restarts))
 
     def known(self, found: Reordered) -> Known:

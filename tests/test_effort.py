@@ -1,0 +1,44 @@
+"""How much work an effort does on graphs of different sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ogc_plan.planner.strategies.effort import EFFORTS
+
+DEFAULT, HIGH = EFFORTS["default"], EFFORTS["high"]
+SIZES = [100, 300, 600, 700, 701, 1_500]
+
+
+def test_larger_graphs_get_fewer_iterations_until_their_plans_may_take_longer() -> None:
+    assert [round(DEFAULT.share_of(ops), 2) for ops in SIZES] == [1.0, 1.0, 0.5, 0.43, 1.0, 0.6]
+
+
+def test_integers_are_searched_less_on_larger_graphs_until_their_plans_may_take_longer() -> None:
+    made = replace(DEFAULT, growing=1.0)
+    assert [round(made.growing_on(ops), 2) for ops in [50, *SIZES]] == [1.0, 0.8, 0.27, 0.13, 0.11, 0.34, 0.16]
+
+
+def test_orders_are_made_for_plans_more_often_where_they_may_take_longer() -> None:
+    made = replace(DEFAULT, reorderings=2, reordered=1_500)
+    assert [made.reorderings_on(ops) for ops in SIZES] == [2, 2, 2, 2, 6, 6]
+
+
+def test_orders_are_made_for_plans_of_graphs_of_so_many_ops_at_most() -> None:
+    made = replace(DEFAULT, reorderings=2, reordered=300)
+    assert [made.reorderings_on(ops) for ops in (300, 301)] == [2, 0]
+
+
+def test_a_thorough_effort_searches_integers_in_full_on_every_graph() -> None:
+    assert {HIGH.growing_on(ops) for ops in SIZES} == {HIGH.growing}
+
+
+def test_a_thorough_effort_has_no_more_patience_with_large_graphs_than_with_others() -> None:
+    assert [round(HIGH.share_of(ops), 2) for ops in SIZES] == [1.0, 1.0, 0.62, 0.54, 0.53, 0.25]
+
+
+@pytest.mark.parametrize("field", ["stages", "relaxing", "holds", "growing", "reordered"])
+def test_a_later_solve_does_less_of_everything_that_takes_long(field: str) -> None:
+    assert DEFAULT.again is not None
+    assert getattr(DEFAULT.again, field) < getattr(DEFAULT, field)
