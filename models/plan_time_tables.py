@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from models.plan_cells import COLUMNS, Results, cells, percent
+from models.plan_extent import SHARES
 from models.plan_targets import SIZES, size_of
 from models.result_table import table
 
@@ -46,25 +47,31 @@ def sizes(results: Results) -> str:
 
 
 def graphs(results: Results) -> str:
-    """Seconds of reading, of the first plan with its budget and of each re-plan; the smallest peak's; peak RSS."""
+    """Seconds of reading, of the first plan and the re-plan for each budget; the smallest peak's; peak RSS."""
     smallest = {cell.graph: cell.row["cpu_s"] for cell in cells(results) if cell.label == "min"}
-    header = ["graph", "ops", "read", "first plan", *COLUMNS[:-1], "min, CPU s", "RSS MB"]
     rows = []
     for name, entry in _timed(results).items():
-        again = {f"{round(100 * plan['share'])}%": f"{plan['seconds']:.2f}" for plan in _plans(entry, first=False)}
-        first = [f"{plan['seconds']:.2f} at {100 * plan['share']:.0f}%" for plan in _plans(entry, first=True)]
+        first, again = (
+            {plan["share"]: plan["seconds"] for plan in _plans(entry, first=first)} for first in (True, False)
+        )
         rows.append(
             [
                 name,
                 f"{entry['ops']:,}",
                 f"{entry['times']['read_s']:.2f}",
-                *(first or ["-"]),
-                *(again.get(column, "") for column in COLUMNS[:-1]),
+                *(_seconds(first.get(share / 100), again.get(share / 100)) for share in SHARES),
                 f"{smallest[name]:.1f}",
                 f"{entry['times']['peak_rss_mb']:.0f}",
             ]
         )
-    return table(header, rows)
+    return table(["graph", "ops", "read", *COLUMNS[:-1], "min, CPU s", "RSS MB"], rows)
+
+
+def _seconds(first: float | None, again: float | None) -> str:
+    """A first plan, and the re-plan in brackets."""
+    if first is None:
+        return ""
+    return f"{first:.2f}" if again is None else f"{first:.2f} ({again:.2f})"
 
 
 def totals(results: Results) -> str:

@@ -34,7 +34,7 @@ def test_the_higher_effort_never_has_the_dearer_plan() -> None:
     assert [pair for pair in pairs if pair[0] is not None and (pair[1] is None or pair[1] > pair[0])] == []
 
 
-def test_the_first_timed_plan_is_the_one_that_a_solve_from_nothing_made() -> None:
+def test_a_first_plan_that_is_timed_is_the_one_that_a_solve_from_nothing_made() -> None:
     fresh = {(cell.graph, cell.label): cell.row["overhead"] for cell in cells(NETWORKS)}
     timed = {
         (name, f"{round(100 * plan['share'])}%"): plan["overhead"]
