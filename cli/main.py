@@ -264,7 +264,11 @@ def compare(model: str, **options: Any) -> None:
 @search_options("What the budgets bound.")
 @output_options()
 def frontier(model: str, **options: Any) -> None:
-    """Recomputation against memory: plans for several budgets at once."""
+    """Recomputation against memory: plans for several budgets at once.
+
+    Under --effort default each budget after the first starts from the plans before it, with less work: plan the one you
+    choose by itself for the best plan.
+    """
     shape = ModelOptions.take(options)
     limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
     with activity(options["quiet"]) as spinner, readable(model) as path:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 SHOWN = 3
 """How many assumptions or names a report lists unless it is asked for all."""
 
+_WIDE = 0.005
+"""From this gap on, a share of a step, more effort is advised."""
+
 LABEL = 13
 """Width of the column of labels."""
 
@@ -150,6 +153,9 @@ def proof_lines(plan: Plan) -> tuple[str, ...]:
         return (f"strategy {certificate.strategy} proves nothing about other plans",)
     order, _, rest = one_line(certificate.bound_class, 200).partition("; ")
     gap = f"gap {percent(plan.gap)} of a step" if plan.gap > 0 else "optimal there" if rest else "proven optimal"
+    searched = certificate.strategy == CERTIFIED and not certificate.stopped_early
+    if plan.gap > _WIDE and searched and certificate.effort != "high":
+        gap += f" (--effort {'default' if certificate.effort == 'fast' else 'high'} looks further)"
     by = "on request" if certificate.stopped_on_request else "by the time limit"
     early = f"; search stopped {by}" if certificate.stopped_early else ""
     bound = f"at least +{percent(certificate.bound_ns / whole)}"

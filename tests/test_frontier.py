@@ -26,7 +26,7 @@ from ogc_plan.planner.errors import (
 from ogc_plan.planner.model import Model
 from ogc_plan.planner.pipeline import verify
 from ogc_plan.planner.plan_reader import read_plan
-from ogc_plan.planner.plan_record import Plan
+from ogc_plan.planner.plan_record import EFFORT_NOTE, Plan
 from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.solution import Decisions, Solution, Status
 from ogc_plan.planner.strategies.order_bound import ANY_ORDER
@@ -286,3 +286,31 @@ def test_the_proof_names_its_order_beside_the_figure(plans: dict[str, Plan]) -> 
         True,
         "(any forward order)",
     )
+
+
+def advised(plan: Plan, gap: float, **certificate: object) -> str:
+    """The effort that the proof of a plan with such a gap advises, nothing for none."""
+    bound = plan.time.recompute_ns - int(gap * plan.time.store_all_ns)
+    proven = proven_for(plan, OTHER)
+    proof = replace(proven.certificate, bound_ns=bound, **certificate)  # type: ignore[arg-type]
+    time = replace(proven.time, recompute_ns=max(1, proven.time.recompute_ns))
+    first = proof_lines(replace(proven, certificate=proof, time=time))[0]
+    return first.partition("--effort ")[2].partition(" ")[0]
+
+
+@pytest.mark.parametrize(("gap", "expected"), [(0.004, ""), (0.006, "high")])
+def test_where_the_gap_is_wide_more_effort_is_advised(gap: float, expected: str, plans: dict[str, Plan]) -> None:
+    assert advised(plans["60%"], gap) == expected
+
+
+def test_after_the_least_effort_it_is_the_default_one(plans: dict[str, Plan]) -> None:
+    assert advised(plans["60%"], 0.1, notes=(f"{EFFORT_NOTE}fast",)) == "default"
+
+
+@pytest.mark.parametrize(
+    "certificate", [{"notes": (f"{EFFORT_NOTE}high",)}, {"stopped_early": True}, {"strategy": "greedy"}]
+)
+def test_more_effort_is_not_advised_where_it_would_change_nothing(
+    certificate: dict[str, object], plans: dict[str, Plan]
+) -> None:
+    assert advised(plans["60%"], 0.1, **certificate) == ""
