@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from ogc_plan.planner.simulate import simulate
 from ogc_plan.planner.solution import Decisions, Solution, Status
 from ogc_plan.planner.strategies import STRATEGIES, optimal, strategy_named
 from ogc_plan.planner.strategies.effort import EFFORTS
+from ogc_plan.planner.strategies.evaluate import Evaluation
 from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.strategies.min_cut import MinCut
 from ogc_plan.planner.strategies.one_order import OneOrder
@@ -299,3 +301,37 @@ def test_an_error_of_a_strategy_that_is_asked_beside_is_not_lost(part: str, monk
     problem = random_problem(142, 20, 30)
     with pytest.raises(ZeroDivisionError):
         solve(problem, (problem.floor_nbytes + strategy_named("keep-all")(problem).peak_nbytes) // 2)
+
+
+def may_reorder(
+    monkeypatch: pytest.MonkeyPatch, *, gap: float = 0.0, free: float = 0.0, ops: int = 40, effort: str = "default"
+) -> bool:
+    """Whether orders are made for a plan so far above the bound of its order and of all orders, shares of a step."""
+    problem = build_problem(*layered_graph(Random(2), ops, 5), Scope.ACTIVATIONS)
+    made = Task(Prepared(problem), None, None, EFFORTS[effort], 0, None)
+    run, cost = made.run(1 << 40, made.prepared), problem.store_all_ns // 2
+    run.search.best = Candidate(run.search.evaluator.scratch.events, Evaluation(0, cost, 0, 0))
+    run.search.bound_ns = cost - int(gap * problem.store_all_ns)
+    monkeypatch.setattr(optimal, "order_free_bound", lambda *_: cost - int(free * problem.store_all_ns))
+    return optimal._may_reorder(made, run)
+
+
+@pytest.mark.parametrize(("free", "expected"), [(0.004, True), (0.002, False)])
+def test_orders_are_made_for_the_best_plan_of_an_order_where_another_may_be_better(
+    free: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert may_reorder(monkeypatch, free=free) is expected
+
+
+@pytest.mark.parametrize("given", [{"ops": 160}, {"effort": "high"}])
+def test_they_are_not_on_larger_graphs_nor_where_other_orders_were_searched_already(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not may_reorder(monkeypatch, free=0.1, **given)
+
+
+@pytest.mark.parametrize(("gap", "expected"), [(0.004, True), (0.002, False)])
+def test_orders_are_made_for_a_plan_where_its_own_leaves_a_gap(
+    gap: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert may_reorder(monkeypatch, gap=gap, free=0.1, ops=160) is expected
