@@ -300,7 +300,7 @@ def advised(plan: Plan, gap: float, **certificate: object) -> str:
 
 @pytest.mark.parametrize(("gap", "expected"), [(0.004, ""), (0.006, "high")])
 def test_where_the_gap_is_wide_more_effort_is_advised(gap: float, expected: str, plans: dict[str, Plan]) -> None:
-    assert advised(plans["60%"], gap) == expected
+    assert advised(plans["60%"], gap, notes=()) == expected
 
 
 def test_after_the_least_effort_it_is_the_default_one(plans: dict[str, Plan]) -> None:
@@ -313,4 +313,4 @@ def test_after_the_least_effort_it_is_the_default_one(plans: dict[str, Plan]) ->
 def test_more_effort_is_not_advised_where_it_would_change_nothing(
     certificate: dict[str, object], plans: dict[str, Plan]
 ) -> None:
-    assert advised(plans["60%"], 0.1, **certificate) == ""
+    assert advised(plans["60%"], 0.1, **{"notes": (), **certificate}) == ""
