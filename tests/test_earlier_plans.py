@@ -72,11 +72,11 @@ def remembered(*plans: tuple[int, int], effort: Effort = DEFAULT) -> list[tuple[
     return [(found.peak_nbytes, found.recompute_ns) for found in left]
 
 
-def other_order(problem: Problem) -> Prepared:
+def other_order(prepared: Prepared) -> tuple[Orders, Prepared]:
     """The problem in an order of a low floor."""
-    low = Prepared(problem).low(lambda: False)
+    low = prepared.low(lambda: False)
     assert low is not None
-    return low[1]
+    return low
 
 
 def test_the_first_solve_does_all_of_the_work() -> None:
@@ -173,10 +173,8 @@ def test_a_plan_in_another_order_is_gone_on_from() -> None:
 def followed(budget: int, *plans: tuple[int, int], best: tuple[int, int] | None = None) -> list[tuple[int, int]]:
     """The plan that is gone on from of earlier ones in another order, where the default orders have the ``best``."""
     prepared = Prepared(wide())
-    other = other_order(prepared.problem)
+    orders, other = other_order(prepared)
     events = other.evaluator.decisions(other.evaluator.labels(Label.KEEP)).sequence
-    assert other.problem.reorders is not None
-    orders = low_orders(prepared)
     earlier = tuple(Known(other, orders, (Candidate(events, Evaluation(*plan, 0, 0)),)) for plan in plans)
     made = replace(task(prepared), earlier=earlier)
     default = made.run(budget, prepared)
@@ -189,12 +187,6 @@ def followed(budget: int, *plans: tuple[int, int], best: tuple[int, int] | None 
     return [(one.peak_nbytes, one.recompute_ns) for one in found]
 
 
-def low_orders(prepared: Prepared) -> Orders:
-    low = prepared.low(lambda: False)
-    assert low is not None
-    return low[0]
-
-
 ROOMY = 1 << 40
 
 
@@ -203,12 +195,12 @@ def test_of_the_earlier_plans_within_the_budget_the_cheapest_is_gone_on_from() -
 
 
 def test_of_the_earlier_plans_above_the_budget_the_lowest_is_gone_on_from() -> None:
-    floor = other_order(wide()).problem.floor_of_order.nbytes
+    floor = other_order(Prepared(wide()))[1].problem.floor_of_order.nbytes
     assert followed(floor, (floor + 9, 1), (floor + 5, 7), (floor + 7, 2)) == [(floor + 5, 7)]
 
 
 def test_earlier_plans_in_orders_that_cannot_meet_the_budget_are_not_gone_on_from() -> None:
-    floor = other_order(wide()).problem.floor_of_order.nbytes
+    floor = other_order(Prepared(wide()))[1].problem.floor_of_order.nbytes
     assert followed(floor - 1, (floor + 9, 1)) == []
 
 
