@@ -222,7 +222,9 @@ def test_a_point_that_is_not_proven_is_kept_for_rounding() -> None:
     assert len(bound.points) > len(bound.stages)
 
 
-def test_a_program_that_was_not_solved_is_tried_again_only_with_more_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_was_not_solved_is_tried_again_only_with_half_as_much_work_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given: list[float] = []
 
     def unsolved(_: LinearProgram, __: int, most_work: float, ___: object) -> Minimum:
@@ -231,9 +233,9 @@ def test_a_program_that_was_not_solved_is_tried_again_only_with_more_work(monkey
 
     monkeypatch.setattr(integer_bound, "minimum", unsolved)
     bound = begun(*tight_layers(1))
-    for work in (1.0, 1.0, 0.5, 4.0):
+    for work in (1.0, 0.4, 1.0, 1.0, 4.0):
         bound.run(10**15, 0, work, never)
-    assert given == [1.0, 1.5, 4.0]
+    assert given == [1.0, 2.4, 4.0]
 
 
 def closed() -> int:
@@ -248,14 +250,22 @@ def test_rows_for_what_happens_between_stages_close_more(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("broken", "stages"), [([7, 5], (0, 5, 7)), ([5, 7], (0, 5, 7)), ([5], (0, 4, 5)), ([], (0, 5))]
+    ("over", "stages"),
+    [
+        ({7: 9, 5: 3}, (0, 5, 7)),
+        ({5: 9, 7: 3}, (0, 5, 7)),
+        ({5: 1}, (0, 4, 5)),
+        ({6: 5, 40: 4}, (0, 5, 40)),
+        ({6: 80, 40: 2}, (0, 5, 6)),
+        ({}, (0, 5)),
+    ],
 )
-def test_the_worst_step_that_is_no_stage_becomes_one_or_else_the_step_before_a_stage(
-    broken: list[int], stages: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+def test_the_worst_step_weighed_by_its_distance_becomes_a_stage_or_else_the_step_before_one(
+    over: dict[int, int], stages: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, budget = tight_layers(1)
     relaxed = StageLP(problem)
     bound = IntegerBound(relaxed, Evaluator(problem), budget, (0, 5), 0)
-    monkeypatch.setattr(bound, "_broken", lambda _: broken)
+    monkeypatch.setattr(bound, "_overruns", lambda _: over)
     bound._grown(relaxed.solve(budget, (0, 5)))
     assert bound.stages == stages

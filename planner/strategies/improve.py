@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
 from .effort import Effort
 from .evaluate import Array, Labels
 from .lanes import in_lanes
 from .search import Search
-from .stage_lp import Relaxation
 
 _ITERATIONS_PER_PAIR = 100
 """Iterations for every pair of storages at most, so that small graphs take milliseconds."""
@@ -26,8 +23,6 @@ _HOTTEST = 0.2
 _PEAK_HEAT = 0.1
 HOLD_OPS = 1500
 """Holds are as many as ops times backwards; beyond this many ops labels and the chain have to do."""
-
-_THRESHOLDS = (0.75, 0.5, 0.25)
 
 
 def iterations_of(movable: int, work: int) -> int:
@@ -100,17 +95,6 @@ def reach(search: Search, labels: Annealer, holds: HoldAnnealer | None) -> None:
         stop=lambda found: search.offer(found).peak_nbytes <= search.budget_nbytes or search.out_of_time(),
     )  # fmt: skip
     search.offer(found)
-
-
-def round_points(search: Search, annealer: HoldAnnealer, points: Sequence[Relaxation]) -> None:
-    """Offer the roundings of ``points`` as holds."""
-    for point in points:
-        parts = (point.held, point.reruns, point.kept, point.remade)
-        integral = all(bool(np.isin(part, (0.0, 1.0)).all()) for part in parts)
-        for threshold in _THRESHOLDS[:1] if integral else _THRESHOLDS:
-            rounded = annealer.from_stages(point, threshold)
-            if rounded is not None:
-                search.offer_sequence(rounded[0])
 
 
 def improve_holds(search: Search, annealers: Sequence[HoldAnnealer], *, share: float = 1.0) -> None:

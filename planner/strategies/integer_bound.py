@@ -2,10 +2,10 @@
 
 The integer optimum of a few stages (stage_lp.py) is found in seconds (cp_sat.py), and is no longer what holds the
 bound back: that is what happens between the stages. So the plan that the optimum stands for is replayed, and the
-moment at which it holds most becomes a stage; until the optimum costs as much as the best plan, or no longer
-overruns the budget where another stage could tell. A replay within the budget that costs no more than its optimum is
-an optimal plan, but for what is spared. Rows are generated, not enumerated, as Benders (Numerische Mathematik 1962)
-does it with a replay as the subproblem.
+worst of the moments at which it overruns the budget becomes a stage; until the optimum costs as much as the best
+plan, or no longer overruns the budget where another stage could tell. A replay within the budget that costs no more
+than its optimum is an optimal plan, but for what is spared. Rows are generated, not enumerated, as Benders
+(Numerische Mathematik 1962) does it with a replay as the subproblem.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from .through_rows import ThroughRows
 _POINTS = 8
 _LEAST_WORK = 0.01
 """What a solve counts for at least, so that many easy ones end, too."""
+_MORE = 1.5
+"""A program that was not solved is tried again with so many times the work."""
 _INTEGRAL = 0.5
+_APART = 40
+"""Stages that are farther apart than one in so many backwards are not near each other."""
 
 
 class IntegerBound:
@@ -54,10 +58,15 @@ class IntegerBound:
         """Solve and grow until no plan is cheaper than ``incumbent_ns`` by more than ``spare_ns``, or ``work`` is done.
 
         Work as `minimum` counts it. It may be called again for more, unless it has ``ended``; a program that was not
-        solved is tried again when there is more work for it than it had. ``late`` ends it at any moment.
+        solved is tried again when there is half as much work again for it. ``late`` ends it at any moment.
         """
         self._work += work
-        while self._work > self._spent and self.bound_ns < incumbent_ns - spare_ns and not self.ended and not late():
+        while (
+            self._work > _MORE * self._spent
+            and self.bound_ns < incumbent_ns - spare_ns
+            and not self.ended
+            and not late()
+        ):
             found = minimum(self._staged.program, spare_ns, self._work, late)
             self._spent = 0.0 if found.proven else self._work
             self._work -= max(_LEAST_WORK, found.work)
@@ -83,16 +92,21 @@ class IntegerBound:
         replayed = self._annealer.from_stages(point, _INTEGRAL)
         if replayed is None:
             return False
-        broken = self._broken(replayed[0])
-        fresh = [stage for stage in (*broken, *(g - 1 for g in broken if g > 0)) if stage not in self.stages]
+        over = self._overruns(replayed[0])
+        fresh = over.keys() - set(self.stages) or {stage - 1 for stage in over if stage > 0} - set(self.stages)
         if not fresh:
             return False
-        self.stages = tuple(sorted({*self.stages, fresh[0]}))
+        worst = max(sorted(fresh), key=lambda stage: over.get(stage, 0) * self._apart(stage))
+        self.stages = tuple(sorted({*self.stages, worst}))
         self._build()
         return True
 
-    def _broken(self, sequence: Array) -> list[int]:
-        """The stages during which a plan that begins with the forward overruns the budget, the worst first.
+    def _apart(self, stage: int) -> float:
+        """How far a stage is from those there are: beside one of them it tells little that is new, and takes long."""
+        return min(1.0, _APART * min(abs(stage - other) for other in self.stages) / len(self._relaxed.order))
+
+    def _overruns(self, sequence: Array) -> dict[int, int]:
+        """The stages during which a plan that begins with the forward overruns the budget, and by how many bytes.
 
         A backward and the re-runs just before it are one stage; first runs are negative ones (forward_stage.py).
         """
@@ -101,4 +115,4 @@ class IntegerBound:
         stage = np.where(events < ops, events, ops + np.cumsum(backward) - backward)
         over = np.zeros(ops + len(self._relaxed.problem.backward_order), dtype=np.int64)
         np.maximum.at(over, stage, self._evaluator.in_use(sequence) - self._budget_nbytes)
-        return [int(at) - ops for at in np.argsort(-over, kind="stable") if over[at] > 0]
+        return {int(at) - ops: int(over[at]) for at in np.flatnonzero(over > 0)}

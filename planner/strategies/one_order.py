@@ -13,12 +13,13 @@ from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
 from .beside import beside
 from .certify import Proof, ProofBeside, certifying
-from .improve import HOLD_OPS, improve_holds, improve_labels, reach, round_points
+from .improve import HOLD_OPS, improve_holds, improve_labels, reach
 from .labels import Label
 from .lanes import annealers_of
 from .lower_peak import lower_peak
 from .orders import Orders
 from .prepared import Prepared
+from .rounding import round_points
 from .search import Candidate, Search
 from .stage_lp import Relaxation
 from .starts import Others, chain_plan, cut, generate_rows, repair, rotors
@@ -152,10 +153,10 @@ class OneOrder:
             return None
         return Proof(self.search, self.prepared.relaxed)
 
-    def solve(self) -> None:
-        """Look for the optimum in integers, before anything is annealed: where it is found soon, that is all."""
-        if self._holds and self.point is not None and self._open():
-            round_points(self.search, self._holds[0], (self.point,))
+    def solve(self, *, rounding: bool = True) -> None:
+        """Round the relaxation's point, and look for the optimum in integers: where it is found soon, that is all."""
+        if rounding and self._holds and self.point is not None and self._open():
+            round_points(self.search, self._holds, (self.point,))
         proof = self._proof
         small = self.search.problem.op_count <= _SMALL_OPS
         soon = small or self.search.effort.thorough or self.search.gap() <= _SOON
@@ -215,7 +216,7 @@ class OneOrder:
         """Take over what is proven, and round its points."""
         self.search.bound_ns = max(self.search.bound_ns, proof.bound_ns)
         if self._holds:
-            round_points(self.search, self._holds[0], proof.taken())
+            round_points(self.search, self._holds, proof.taken())
 
     def _open(self) -> bool:
         """Whether there is a plan, and reason and time to better it or its bound."""

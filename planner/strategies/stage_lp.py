@@ -26,6 +26,10 @@ from .forward_stage import add_forward_stages
 from .linear_program import UNLIMITED, Floats, Interrupter, LinearProgram, certified_bound, solve
 from .stage_program import StageProgram, Uses
 
+_NECK = 0.06
+"""The share of the budget that may be held at most beside the backward of a neck."""
+_APART = 20
+"""Necks are farther apart than one in so many backwards."""
 BOUND_CLASS = "the default backward order; any forward order, any number of recomputations"
 
 
@@ -105,6 +109,21 @@ class StageLP(Uses):
     def room_nbytes(self, budget_nbytes: int, position: int) -> int:
         """What may be held during a backward, beside what it uses itself."""
         return budget_nbytes - int(self.problem.during_nbytes[position]) - self.problem.pinned_nbytes
+
+    def necks(self, budget_nbytes: int) -> list[int]:
+        """The backwards beside whose own use hardly anything can be held, the narrowest of those near each other.
+
+        What is made again after such a one is made from little, so they are good stages.
+        """
+        size, backwards = self.problem.nbytes.tolist(), len(self.order)
+        room = [self.room_nbytes(budget_nbytes, q) - sum(size[s] for s in self.needs[q]) for q in range(backwards)]
+        found: list[int] = []
+        for position in sorted(range(backwards), key=room.__getitem__):
+            if room[position] > _NECK * budget_nbytes:
+                break
+            if all(abs(position - other) * _APART > backwards for other in found):
+                found.append(position)
+        return found
 
     def rooms(self, staged: StageProgram, budget_nbytes: int) -> list[int]:
         """The right-hand sides that the memory rows of a program have under another budget."""

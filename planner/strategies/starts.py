@@ -44,7 +44,7 @@ def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
     """
     step_ns = search.problem.store_all_ns
     most_stalls, rise_of_gap = (_THOROUGH_STALLS, 0.0) if search.effort.thorough else (_STALLS, _RISE_OF_GAP)
-    fresh: set[int] = set()
+    fresh = set(relaxed.necks(search.budget_nbytes))
     tried: set[int] = set()
     reached, stalled = -step_ns, 0
     relaxation = None

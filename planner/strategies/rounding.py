@@ -1,0 +1,64 @@
+"""Plans from points of the relaxations: rounded to holds, and annealed into the budget from where that overruns it.
+
+A point costs no more than any plan, and its rounding often overruns the budget at few moments only. A short annealing
+from there, which pays for the overrun, keeps most of what the point holds, and so finds plans that annealing from a
+plan within the budget does not come by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .anneal_holds import HoldAnnealer
+from .evaluate import Array
+from .improve import hold_iterations
+from .lanes import in_lanes
+from .search import Search
+from .stage_lp import Relaxation
+
+_THRESHOLDS = (0.75, 0.5, 0.25)
+_HEATS = (0.3, 1.0)
+"""Starting temperatures, in units of a forward pass divided by the number of ops."""
+
+
+def round_points(search: Search, annealers: Sequence[HoldAnnealer], points: Sequence[Relaxation]) -> None:
+    """Offer the roundings of ``points``, then what annealing makes of those above the budget."""
+    overruns: list[Array] = []
+    for point in points:
+        for threshold in _THRESHOLDS[:1] if _integral(point) else _THRESHOLDS:
+            rounded = annealers[0].from_stages(point, threshold)
+            if rounded is not None:
+                sequence, found = rounded
+                search.offer_sequence(sequence)
+                if found.peak_nbytes > search.budget_nbytes:
+                    overruns.append(sequence)
+    _anneal(search, annealers, overruns)
+
+
+def _integral(point: Relaxation) -> bool:
+    return all(bool(np.isin(part, (0.0, 1.0)).all()) for part in (point.held, point.reruns, point.kept, point.remade))
+
+
+def _anneal(search: Search, annealers: Sequence[HoldAnnealer], overruns: Sequence[Array]) -> None:
+    """Anneal each of the plans above the budget at every heat, the lanes in turn."""
+    iterations = hold_iterations(annealers[0], search.effort.roundings, search.effort)
+    tasks = [(sequence, heat) for sequence in overruns for heat in _HEATS]
+    if not tasks or not iterations or search.settled() or search.out_of_time():
+        return
+    search.say("rounding into the budget")
+
+    def work(lane: Search, annealer: HoldAnnealer, number: int) -> None:
+        def stop(found: Array) -> bool:
+            lane.offer_sequence(found)
+            return lane.out_of_time() or lane.settled()
+
+        for sequence, heat in tasks[number :: len(annealers)]:
+            if lane.out_of_time() or lane.settled():
+                return
+            start = heat / max(1, lane.problem.op_count)
+            found, _ = annealer.run(sequence, lane.budget_nbytes, iterations, heat=start, stop=stop)
+            lane.offer_sequence(found)
+
+    in_lanes(search, annealers, work)
