@@ -39,12 +39,13 @@ def stage_limit(search: Search) -> int:
 def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
     """Solve, round, replay, add the stages where the roundings peak; until they fit or raise the bound no more.
 
+    It begins with the first backward and, where there is room for more stages than two, with the narrowest necks.
     Only stages whose memory has a price are kept: others cost iterations, and splitting an interval at them may even
     lower the bound. Returns the last point, None where there was no time for one.
     """
     step_ns = search.problem.store_all_ns
     most_stalls, rise_of_gap = (_THOROUGH_STALLS, 0.0) if search.effort.thorough else (_STALLS, _RISE_OF_GAP)
-    fresh = set(relaxed.necks(search.budget_nbytes))
+    fresh = set(relaxed.necks(search.budget_nbytes)[: min(_FRESH, stage_limit(search) - 2)])
     tried: set[int] = set()
     reached, stalled = -step_ns, 0
     relaxation = None
