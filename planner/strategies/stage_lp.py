@@ -111,9 +111,10 @@ class StageLP(Uses):
         return budget_nbytes - int(self.problem.during_nbytes[position]) - self.problem.pinned_nbytes
 
     def necks(self, budget_nbytes: int) -> list[int]:
-        """Positions of backwards beside whose own use hardly anything can be held, the narrowest first.
+        """Backward positions beside whose own use hardly anything can be held, the narrowest first.
 
-        Of those near each other the narrowest alone. What is made again after such a one is made from little, so they are good stages.
+        Of those near each other the narrowest alone. What is made again after one is made from little, so they are
+        good stages.
         """
         size, backwards = self.problem.nbytes.tolist(), len(self.order)
         room = [self.room_nbytes(budget_nbytes, q) - sum(size[s] for s in self.needs[q]) for q in range(backwards)]
