@@ -19,8 +19,8 @@ class Effort:
     ``stages``: stages times ops of the largest linear program; ``relaxing``: work of one, as linear_program.Simplex
     counts it, a billion a second or two; ``repairing``: likewise of its roundings under smaller budgets, 0 for none.
     ``labels``: iterations times ops of the label annealing (where holds are annealed next, only ``thorough`` does any).
-    ``holds``: iterations of the hold annealing, on large graphs fewer; ``roundings``: likewise from each rounding of a
-    relaxation's point that overruns the budget (rounding.py); ``reaching``: of that which lowers the peak
+    ``holds``: iterations of the hold annealing, on large graphs fewer; ``roundings``: likewise at each of two heats
+    from a rounding of a relaxation's point that overruns the budget (rounding.py); ``reaching``: of that which lowers the peak
     until a plan fits; ``peaks``: of that which looks for the smallest peak under each order, ``deepest``: in the best;
     ``lowerings``: rounds of adapting orders to the lowest plans; ``at_lowest``: the share of ``holds`` that is done
     within the smallest peak, where an iteration takes several times as long.

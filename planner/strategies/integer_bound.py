@@ -2,8 +2,8 @@
 
 The integer optimum of a few stages (stage_lp.py) is found in seconds (cp_sat.py), and is no longer what holds the
 bound back: that is what happens between the stages. So the plan that the optimum stands for is replayed, and the
-worst of the moments at which it overruns the budget becomes a stage; until the optimum costs as much as the best
-plan, or no longer overruns the budget where another stage could tell. A replay within the budget that costs no more
+worst of the moments at which it overruns the budget, those far from the stages first, becomes a stage; until the
+optimum costs as much as the best plan, or no longer overruns the budget where another stage could tell. A replay within the budget that costs no more
 than its optimum is an optimal plan, but for what is spared. Rows are generated, not enumerated, as Benders
 (Numerische Mathematik 1962) does it with a replay as the subproblem.
 """
@@ -25,10 +25,10 @@ _POINTS = 8
 _LEAST_WORK = 0.01
 """What a solve counts for at least, so that many easy ones end, too."""
 _MORE = 1.5
-"""A program that was not solved is tried again with so many times the work."""
+"""A program that was not solved is tried again with more than so many times the work."""
 _INTEGRAL = 0.5
-_APART = 40
-"""Stages that are farther apart than one in so many backwards are not near each other."""
+_NEAR = 40
+"""A stage farther than one in so many backwards from all others counts in full."""
 
 
 class IntegerBound:
@@ -93,17 +93,21 @@ class IntegerBound:
         if replayed is None:
             return False
         over = self._overruns(replayed[0])
-        fresh = over.keys() - set(self.stages) or {stage - 1 for stage in over if stage > 0} - set(self.stages)
-        if not fresh:
+        before = {stage - 1: nbytes for stage, nbytes in over.items() if stage > 0}
+        fresh = over.keys() - set(self.stages)
+        candidates = {stage: over[stage] for stage in fresh} or {
+            s: n for s, n in before.items() if s not in self.stages
+        }
+        if not candidates:
             return False
-        worst = max(sorted(fresh), key=lambda stage: over.get(stage, 0) * self._apart(stage))
+        worst = max(sorted(candidates), key=lambda stage: candidates[stage] * self._apart(stage))
         self.stages = tuple(sorted({*self.stages, worst}))
         self._build()
         return True
 
     def _apart(self, stage: int) -> float:
-        """How far a stage is from those there are: beside one of them it tells little that is new, and takes long."""
-        return min(1.0, _APART * min(abs(stage - other) for other in self.stages) / len(self._relaxed.order))
+        """What a stage counts for by its distance from those there are: beside one it tells little, and takes long."""
+        return min(1.0, _NEAR * min(abs(stage - other) for other in self.stages) / len(self._relaxed.order))
 
     def _overruns(self, sequence: Array) -> dict[int, int]:
         """The stages during which a plan that begins with the forward overruns the budget, and by how many bytes.

@@ -154,7 +154,10 @@ class OneOrder:
         return Proof(self.search, self.prepared.relaxed)
 
     def solve(self, *, rounding: bool = True) -> None:
-        """Round the relaxation's point, and look for the optimum in integers: where it is found soon, that is all."""
+        """Look for the optimum in integers, before anything is annealed: where it is found soon, that is all.
+
+        Before that the relaxation's point is rounded, unless no ``rounding`` is asked for.
+        """
         if rounding and self._holds and self.point is not None and self._open():
             round_points(self.search, self._holds, (self.point,))
         proof = self._proof
@@ -178,10 +181,10 @@ class OneOrder:
             if self.search.stopped_early:  # the outcome depends on when, so what is proven by now may count
                 self.search.bound_ns = max(self.search.bound_ns, begun.certified().bound_ns)
 
-    def learn(self, proof: ProofBeside | None) -> None:
+    def learn(self, proof: ProofBeside | None, *, share: float = 1.0) -> None:
         """Wait for the proof where that is of use, take over what is proven, and round its points."""
         if proof is not None and not self.search.settled():
-            self._take(proof.certified())
+            self._take(proof.certified(), share)
 
     def finish(self, begun: ProofBeside | None = None, *, share: float = 1.0) -> None:
         """Raise the bound, and meanwhile lower the cost, at last where the bound's own points lead.
@@ -201,7 +204,7 @@ class OneOrder:
         search = self.search
         moves = self.improve(share=share) or search.effort.thorough
         before = search.best
-        self.learn(proof)
+        self.learn(proof, share=share)
         if search.settled():
             return
         more = proof is not None and search.gap() > _AGAIN_WORTH and self._promising()
@@ -210,13 +213,13 @@ class OneOrder:
         if self._holds and (moves or search.best is not before):
             improve_holds(search, self._holds, share=_LAST_SHARE)
         if more:
-            self.learn(proof)
+            self.learn(proof, share=share)
 
-    def _take(self, proof: Proof) -> None:
+    def _take(self, proof: Proof, share: float = 1.0) -> None:
         """Take over what is proven, and round its points."""
         self.search.bound_ns = max(self.search.bound_ns, proof.bound_ns)
         if self._holds:
-            round_points(self.search, self._holds, proof.taken())
+            round_points(self.search, self._holds, proof.taken(), share=share)
 
     def _open(self) -> bool:
         """Whether there is a plan, and reason and time to better it or its bound."""

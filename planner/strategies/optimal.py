@@ -198,7 +198,7 @@ def _finish(task: Task, run: OneOrder) -> OneOrder:
         if adapted is None:
             run.finish(begun, share=1 - _BEFORE_REORDERING)
             return run
-    adapted.solve(rounding=task.effort.thorough)  # its plan was annealed in these orders already
+    adapted.solve(rounding=task.effort.thorough)  # for its plan was annealed in these orders already
     adapted.finish()
     return adapted
 

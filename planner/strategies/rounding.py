@@ -1,6 +1,6 @@
 """Plans from points of the relaxations: rounded to holds, and annealed into the budget from where that overruns it.
 
-A point costs no more than any plan, and its rounding often overruns the budget at few moments only. A short annealing
+A point of a low bound costs little, and its rounding often overruns the budget at few moments only. A short annealing
 from there, which pays for the overrun, keeps most of what the point holds, and so finds plans that annealing from a
 plan within the budget does not come by.
 """
@@ -20,30 +20,38 @@ from .stage_lp import Relaxation
 
 _THRESHOLDS = (0.75, 0.5, 0.25)
 _HEATS = (0.3, 1.0)
-"""Starting temperatures, in units of a forward pass divided by the number of ops."""
+"""Starting temperatures, in units of a forward pass divided by the number of ops; each lane has its own."""
+_ANNEALED = 2
+"""So many points, the first ones, are annealed from."""
 
 
-def round_points(search: Search, annealers: Sequence[HoldAnnealer], points: Sequence[Relaxation]) -> None:
-    """Offer the roundings of ``points``, then what annealing makes of those above the budget."""
+def round_points(
+    search: Search, annealers: Sequence[HoldAnnealer], points: Sequence[Relaxation], *, share: float = 1.0
+) -> None:
+    """Offer the roundings of ``points``, then what annealing makes of those above the budget.
+
+    Points that were not solved have none. ``share`` of the effort's work is done.
+    """
     overruns: list[Array] = []
-    for point in points:
+    for number, point in enumerate(point for point in points if point.solved):
         for threshold in _THRESHOLDS[:1] if _integral(point) else _THRESHOLDS:
             rounded = annealers[0].from_stages(point, threshold)
             if rounded is not None:
                 sequence, found = rounded
                 search.offer_sequence(sequence)
-                if found.peak_nbytes > search.budget_nbytes:
+                known = any(np.array_equal(sequence, other) for other in overruns)
+                if found.peak_nbytes > search.budget_nbytes and number < _ANNEALED and not known:
                     overruns.append(sequence)
-    _anneal(search, annealers, overruns)
+    _anneal(search, annealers, overruns, share)
 
 
 def _integral(point: Relaxation) -> bool:
     return all(bool(np.isin(part, (0.0, 1.0)).all()) for part in (point.held, point.reruns, point.kept, point.remade))
 
 
-def _anneal(search: Search, annealers: Sequence[HoldAnnealer], overruns: Sequence[Array]) -> None:
-    """Anneal each of the plans above the budget at every heat, the lanes in turn."""
-    iterations = hold_iterations(annealers[0], search.effort.roundings, search.effort)
+def _anneal(search: Search, annealers: Sequence[HoldAnnealer], overruns: Sequence[Array], share: float) -> None:
+    """Anneal each of the plans above the budget at every heat."""
+    iterations = hold_iterations(annealers[0], share * search.worth() * search.effort.roundings, search.effort)
     tasks = [(sequence, heat) for sequence in overruns for heat in _HEATS]
     if not tasks or not iterations or search.settled() or search.out_of_time():
         return

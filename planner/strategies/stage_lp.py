@@ -28,7 +28,7 @@ from .stage_program import StageProgram, Uses
 
 _NECK = 0.06
 """The share of the budget that may be held at most beside the backward of a neck."""
-_APART = 20
+_NECKS_APART = 20
 """Necks are farther apart than one in so many backwards."""
 BOUND_CLASS = "the default backward order; any forward order, any number of recomputations"
 
@@ -122,7 +122,7 @@ class StageLP(Uses):
         for position in sorted(range(backwards), key=room.__getitem__):
             if room[position] > _NECK * budget_nbytes:
                 break
-            if all(abs(position - other) * _APART > backwards for other in found):
+            if all(abs(position - other) * _NECKS_APART > backwards for other in found):
                 found.append(position)
         return found
 
