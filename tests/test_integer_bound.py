@@ -257,6 +257,8 @@ def test_rows_for_what_happens_between_stages_close_more(monkeypatch: pytest.Mon
         ({5: 1}, (0, 4, 5)),
         ({6: 5, 40: 4}, (0, 5, 40)),
         ({6: 80, 40: 2}, (0, 5, 6)),
+        ({25: 9, 45: 10}, (0, 5, 45)),
+        ({25: 9, 45: 8}, (0, 5, 25)),
         ({}, (0, 5)),
     ],
 )
@@ -269,3 +271,14 @@ def test_the_worst_step_weighed_by_its_distance_becomes_a_stage_or_else_the_step
     monkeypatch.setattr(bound, "_overruns", lambda _: over)
     bound._grown(relaxed.solve(budget, (0, 5)))
     assert bound.stages == stages
+
+
+def test_where_all_steps_that_overrun_are_stages_the_one_before_the_worst_becomes_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, budget = tight_layers(1)
+    relaxed = StageLP(problem)
+    bound = IntegerBound(relaxed, Evaluator(problem), budget, (0, 5, 20), 0)
+    monkeypatch.setattr(bound, "_overruns", lambda _: {5: 1, 20: 9})
+    bound._grown(relaxed.solve(budget, (0, 5, 20)))
+    assert bound.stages == (0, 5, 19, 20)

@@ -38,8 +38,8 @@ def test_a_backward_that_leaves_little_room_is_a_neck() -> None:
 
 
 def test_necks_far_apart_are_all_named_the_narrowest_first() -> None:
-    necks = StageLP(with_large(60, {10: 240, 11: 240, 40: 240, 41: 245})).necks(BUDGET)
-    assert [round(neck, -1) for neck in necks] == [20, 50]
+    necks = StageLP(with_large(60, {10: 245, 11: 240, 40: 240, 41: 240})).necks(BUDGET)
+    assert [round(neck, -1) for neck in necks] == [50, 20]
 
 
 def first_stages(problem: Problem, stages: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -65,9 +65,10 @@ def test_a_search_begins_with_at_most_three_necks_and_leaves_room_for_another_st
 
 
 def test_necks_as_stages_leave_it_a_bound() -> None:
-    above = []
+    above, with_necks = [], 0
     for case in cases():
         relaxed = StageLP(case.problem)
-        stages = (0, *relaxed.necks(case.budget_nbytes))
-        above += [case[1:]] if relaxed.solve(case.budget_nbytes, stages).bound_ns > case.exact_ns else []
-    assert above == []
+        stages = {0, *relaxed.necks(case.budget_nbytes)}
+        with_necks += len(stages) > 1
+        above += [case[1:]] if relaxed.solve(case.budget_nbytes, sorted(stages)).bound_ns > case.exact_ns else []
+    assert (above, with_necks > 10) == ([], True)

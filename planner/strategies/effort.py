@@ -20,10 +20,10 @@ class Effort:
     counts it, a billion a second or two; ``repairing``: likewise of its roundings under smaller budgets, 0 for none.
     ``labels``: iterations times ops of the label annealing (where holds are annealed next, only ``thorough`` does any).
     ``holds``: iterations of the hold annealing, on large graphs fewer; ``roundings``: likewise at each of two heats
-    from a rounding of a relaxation's point that overruns the budget (rounding.py); ``reaching``: of that which lowers the peak
-    until a plan fits; ``peaks``: of that which looks for the smallest peak under each order, ``deepest``: in the best;
-    ``lowerings``: rounds of adapting orders to the lowest plans; ``at_lowest``: the share of ``holds`` that is done
-    within the smallest peak, where an iteration takes several times as long.
+    from a rounding of a relaxation's point that overruns the budget (rounding.py); ``reaching``: of that which lowers
+    the peak until a plan fits; ``peaks``: of that which looks for the smallest peak under each order, ``deepest``: in
+    the best; ``lowerings``: rounds of adapting orders to the lowest plans; ``at_lowest``: the share of ``holds`` and
+    ``roundings`` that is done within the smallest peak, where an iteration takes several times as long.
     ``growing``: work of the search in integers under more and more stages, as cp_sat.minimum counts it, on large
     graphs less, 0 for no bound but that of the linear programs that plans are rounded from. ``rounds``: how often
     bound and plan learn from each other.
