@@ -186,6 +186,7 @@ def relaxations(bounds: list[int], effort: str, monkeypatch: pytest.MonkeyPatch,
         bound = bounds[min(solved, len(bounds)) - 1] * problem.store_all_ns // 1000
         return Relaxation(bound, np.zeros(0), True, tuple(stages), priced=tuple(stages))
 
+    monkeypatch.setattr(StageLP, "necks", lambda *_: [])  # within this budget every backward would be one
     monkeypatch.setattr(StageLP, "solve", solve)
     monkeypatch.setattr(Search, "round", lambda *_: ({solved}, False))
     generate_rows(made, StageLP(problem))
