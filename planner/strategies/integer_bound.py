@@ -94,16 +94,17 @@ class IntegerBound:
             return False
         over = self._overruns(replayed[0])
         before = {stage - 1: nbytes for stage, nbytes in over.items() if stage > 0}
-        fresh = over.keys() - set(self.stages)
-        candidates = {stage: over[stage] for stage in fresh} or {
-            s: n for s, n in before.items() if s not in self.stages
-        }
+        candidates = self._new(over) or self._new(before)
         if not candidates:
             return False
         worst = max(sorted(candidates), key=lambda stage: candidates[stage] * self._apart(stage))
         self.stages = tuple(sorted({*self.stages, worst}))
         self._build()
         return True
+
+    def _new(self, over: dict[int, int]) -> dict[int, int]:
+        """Those that are no stages yet."""
+        return {stage: nbytes for stage, nbytes in over.items() if stage not in self.stages}
 
     def _apart(self, stage: int) -> float:
         """What a stage counts for by its distance from those there are: beside one it tells little, and takes long."""
