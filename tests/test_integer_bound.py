@@ -166,7 +166,7 @@ def test_a_bound_taken_up_again_is_that_of_the_same_work_at_once() -> None:
     differ = []
     for case in cases()[:30]:
         bound = begun(case.problem, case.budget_nbytes)
-        for _ in range(40):
+        for _ in range(100):
             bound.run(case.exact_ns + 1, 0, 0.005, never)
         differ += [case[1:]] if bound.bound_ns != grown(case, case.exact_ns + 1).bound_ns else []
     assert differ == []

@@ -112,7 +112,7 @@ def test_plan_and_order_in_turn_save_time_where_the_graph_branches() -> None:
     for seed in range(3):
         problem = layered_problem(seed, 50, 5)
         start, budget = annealed(problem, 0.6)
-        found = reorder(problem, start, budget, rounds=6, seed=0, stop=never).found
+        found = reorder(problem, start, budget, rounds=6, iterations=20_000, seed=0, stop=never).found
         saved.append((start.found.recompute_ns - found.recompute_ns) / max(1, start.found.recompute_ns))
     assert sum(saved) / 3 > 0.05, saved
 
@@ -120,7 +120,7 @@ def test_plan_and_order_in_turn_save_time_where_the_graph_branches() -> None:
 def test_what_fits_the_budget_stays_within_it_and_gets_no_slower() -> None:
     problem = layered_problem(7, 50, 5)
     start, budget = annealed(problem, 0.7)
-    found = reorder(problem, start, budget, rounds=4, seed=0, stop=never)
+    found = reorder(problem, start, budget, rounds=4, iterations=20_000, seed=0, stop=never)
     assert found.rank(budget) <= start.rank(budget) == (0, start.found.recompute_ns)
 
 
@@ -130,26 +130,34 @@ def test_a_round_that_makes_the_plan_worse_is_forgotten(monkeypatch: pytest.Monk
     worst = np.array(start.evaluator.decisions(start.evaluator.labels(Label.DROP)).sequence, dtype=np.int64)
     monkeypatch.setattr(PlanOrders, "better", lambda *_, **__: (start.orders, worst))
     monkeypatch.setattr(reordering, "_annealed", lambda now, *_: now)
-    assert reorder(problem, start, budget, rounds=2, seed=0, stop=never) is start
+    assert reorder(problem, start, budget, rounds=2, iterations=20_000, seed=0, stop=never) is start
 
 
 def test_a_peak_is_lowered_further_than_in_the_default_order() -> None:
     problem = layered_problem(5, 60, 5)
     start, _ = annealed(problem, 0.3)
     stayed = HoldAnnealer(start.evaluator, 0).run(start.sequence, 1, 60_000, heat=0.1, minimise_peak=True)[1]
-    found = reorder(problem, start, 1, rounds=6, seed=0, stop=never).found
+    found = reorder(problem, start, 1, rounds=6, iterations=20_000, seed=0, stop=never).found
     assert found.peak_nbytes < stayed.peak_nbytes
 
 
 def test_a_plan_of_a_chain_is_left_as_it_is() -> None:
     problem = build_problem(*chain(12, nbytes=10), Scope.ACTIVATIONS)
     start, budget = annealed(problem, 0.6)
-    assert reorder(problem, start, budget, rounds=3, seed=0, stop=never) is start
+    assert reorder(problem, start, budget, rounds=3, iterations=20_000, seed=0, stop=never) is start
 
 
 def test_a_search_that_is_stopped_ends_after_the_round() -> None:
     problem = layered_problem(2, 40, 4)
     start, budget = annealed(problem, 0.6)
     asked: list[int] = []
-    reorder(problem, start, budget, rounds=5, seed=0, stop=lambda: bool(asked.append(1)) or len(asked) == 2)
+    reorder(
+        problem,
+        start,
+        budget,
+        rounds=5,
+        iterations=20_000,
+        seed=0,
+        stop=lambda: bool(asked.append(1)) or len(asked) == 2,
+    )
     assert len(asked) == 2

@@ -3,9 +3,10 @@
 The integer optimum of a few stages (stage_lp.py) is found in seconds (cp_sat.py), and is no longer what holds the
 bound back: that is what happens between the stages. So the plan that the optimum stands for is replayed, and the
 worst of the moments at which it overruns the budget, those far from the stages first, becomes a stage; until the
-optimum costs as much as the best plan, or no longer overruns the budget where another stage could tell. A replay
-within the budget that costs no more than its optimum is an optimal plan, but for what is spared. Rows are generated,
-not enumerated, as Benders (Numerische Mathematik 1962) does it with a replay as the subproblem.
+optimum costs as much as the best plan. Rows for what happens between the stages (through_rows.py) tell less than a
+stage and take as long to solve, so they come in only where the replay asks for no other stage. A replay within the
+budget that costs no more than its optimum is an optimal plan, but for what is spared. Rows are generated, not
+enumerated, as Benders (Numerische Mathematik 1962) does it with a replay as the subproblem.
 """
 
 from __future__ import annotations
@@ -77,8 +78,7 @@ class IntegerBound:
             self.points = (relaxation, *self.points[: _POINTS - 1])
             if not found.proven:
                 return
-            if not self._cut(found.point):
-                self.ended = not self._grown(relaxation)
+            self.ended = not self._grown(relaxation) and not self._cut(found.point)
 
     def _cut(self, point: Floats) -> bool:
         """Rows that the point breaks, for what happens between the stages; whether there were any."""

@@ -17,7 +17,6 @@ from .orders import Orders, ordered
 from .plan_order import PlanOrders
 from .search import rank
 
-_ITERATIONS = 20_000
 _MOVES = (100_000, 10_000, 300_000)
 """Exchanges that a search for an order tries, in turn: few stay near the order there is, where the plan still fits."""
 _GUESSES = (0.4, 0.2, 0.6, 0.3)
@@ -50,11 +49,19 @@ def rounds_of(problem: Problem, rounds: int) -> int:
 
 
 def reorder(
-    problem: Problem, start: Reordered, budget_nbytes: int, *, rounds: int, seed: int, stop: Callable[[], bool]
+    problem: Problem,
+    start: Reordered,
+    budget_nbytes: int,
+    *,
+    rounds: int,
+    iterations: int,
+    seed: int,
+    stop: Callable[[], bool],
 ) -> Reordered:
     """The best plan and orders found from ``start``, a plan of ``problem``, the default one, in its orders.
 
-    A budget that no plan meets is approached: 1 byte asks for the lowest peak. ``stop`` is asked after every round.
+    A budget that no plan meets is approached: 1 byte asks for the lowest peak. Every round anneals for so many
+    ``iterations``; ``stop`` is asked after it.
     """
     searched = PlanOrders(problem)
     best = start
@@ -73,7 +80,7 @@ def reorder(
         )
         evaluator = Evaluator(ordered(problem, orders))
         now = Reordered(orders, evaluator, sequence, evaluator.evaluate_sequence(sequence))
-        now = min(now, _annealed(now, budget_nbytes, number, seed), key=lambda one: one.rank(budget_nbytes))
+        now = min(now, _annealed(now, budget_nbytes, iterations, number, seed), key=lambda one: one.rank(budget_nbytes))
         if now.rank(budget_nbytes) <= best.rank(budget_nbytes):
             best = now
         if stop():
@@ -81,15 +88,15 @@ def reorder(
     return best
 
 
-def _annealed(now: Reordered, budget_nbytes: int, number: int, seed: int) -> Reordered:
+def _annealed(now: Reordered, budget_nbytes: int, iterations: int, number: int, seed: int) -> Reordered:
     """The plan after some annealing under its order: of the peak while that is above the budget, then of the time."""
     annealer = HoldAnnealer(now.evaluator, seed + number)
     sequence, found = now.sequence, now.found
     if found.peak_nbytes > budget_nbytes:
         heat = _PEAK_HEATS[number % len(_PEAK_HEATS)]
-        sequence, found = annealer.run(sequence, budget_nbytes, _ITERATIONS // 2, heat=heat, minimise_peak=True)
+        sequence, found = annealer.run(sequence, budget_nbytes, iterations // 2, heat=heat, minimise_peak=True)
     if found.peak_nbytes <= budget_nbytes:
         for heat in (_HEATS[0], _HEATS[number % len(_HEATS)]):
             warm = min(_HOTTEST, heat / now.evaluator.problem.op_count)
-            sequence, found = annealer.run(sequence, budget_nbytes, _ITERATIONS // 2, heat=warm)
+            sequence, found = annealer.run(sequence, budget_nbytes, iterations // 2, heat=warm)
     return Reordered(now.orders, now.evaluator, sequence, found)

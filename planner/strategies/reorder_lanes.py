@@ -30,8 +30,9 @@ def reorder_in_lanes(
     def run(at: int, start: Reordered, seed: int) -> None:
         own = replace(start, evaluator=start.evaluator.beside())
         found[at] = reorder(
-            problem, own, budget_nbytes, rounds=rounds, seed=seed, stop=lambda: search.stopped_early or search.aborted
-        )
+            problem, own, budget_nbytes, rounds=rounds, iterations=search.effort.adapting, seed=seed,
+            stop=lambda: search.stopped_early or search.aborted,
+        )  # fmt: skip
 
     jobs = [(start, search.seed + _OWN_SEEDS * restart) for restart in range(restarts) for start in starts]
     found += [start for start, _ in jobs]
