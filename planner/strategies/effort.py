@@ -31,8 +31,8 @@ class Effort:
     again around the budget. ``orders``: how many other orders may be planned for where the graph branches and the
     default orders have no plan, or ``eager`` wherever they leave a gap; ``compared``: ops of the largest graph where
     they are chosen from many by their relaxations. ``reorderings``: rounds of adapting the order to the best plan on
-    graphs of up to ``reordered`` ops, ``adapting``: iterations of the hold annealing in each, also where peaks are
-    lowered; ``restarts``: how often that is done from one plan.
+    graphs of up to ``reordered`` ops, ``adapting``: iterations of the hold annealing in each; ``restarts``: how
+    often that is done from one plan.
     ``hopeless``: the share of a step from which on a gap is not worth work in integers, on large graphs less.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
     ``first``: the effort whose plan is made before, so that more effort never gives a worse one.
