@@ -249,6 +249,16 @@ def test_rows_for_what_happens_between_stages_close_more(monkeypatch: pytest.Mon
     assert closed() < before
 
 
+def test_rows_for_what_happens_between_stages_are_not_looked_for_while_a_stage_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(ThroughRows, "separate", lambda *_: asked.append(1) or [])
+    monkeypatch.setattr(IntegerBound, "_grown", lambda *_: True)
+    begun(*tight_layers(1)).run(10**15, 0, 0.5, never)
+    assert asked == []
+
+
 @pytest.mark.parametrize(
     ("over", "stages"),
     [
