@@ -253,7 +253,12 @@ def test_rows_for_what_happens_between_stages_are_not_looked_for_while_a_stage_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(ThroughRows, "separate", lambda *_: asked.append(1) or [])
+
+    def separate(*_: object) -> list[object]:
+        asked.append(1)
+        return []
+
+    monkeypatch.setattr(ThroughRows, "separate", separate)
     monkeypatch.setattr(IntegerBound, "_grown", lambda *_: True)
     begun(*tight_layers(1)).run(10**15, 0, 0.5, never)
     assert asked == []
