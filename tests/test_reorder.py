@@ -133,6 +133,23 @@ def test_a_round_that_makes_the_plan_worse_is_forgotten(monkeypatch: pytest.Monk
     assert reorder(problem, start, budget, rounds=2, iterations=20_000, seed=0, stop=never) is start
 
 
+def test_a_plan_within_the_budget_is_annealed_for_as_many_iterations_as_are_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = layered_problem(7, 50, 5)
+    start, budget = annealed(problem, 0.7)
+    given: list[int] = []
+
+    def run(_: object, sequence: object, __: int, iterations: int, **___: object) -> tuple[object, object]:
+        given.append(iterations)
+        return sequence, start.found
+
+    monkeypatch.setattr(PlanOrders, "better", lambda *_, **__: (start.orders, start.sequence))
+    monkeypatch.setattr(HoldAnnealer, "run", run)
+    reorder(problem, start, budget, rounds=1, iterations=600, seed=0, stop=never)
+    assert given == [300, 300]
+
+
 def test_a_peak_is_lowered_further_than_in_the_default_order() -> None:
     problem = layered_problem(5, 60, 5)
     start, _ = annealed(problem, 0.3)

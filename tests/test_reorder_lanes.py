@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies import reorder_lanes
+from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluator
 from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.strategies.orders import default_orders
@@ -57,6 +59,16 @@ def test_each_run_from_a_plan_has_random_numbers_of_its_own(
     monkeypatch.setattr(reorder_lanes, "reorder", lambda *_, seed, **__: seeds.append(seed) or starts[0])
     peak(problem, starts[:1], 6)
     assert len(set(seeds)) == 6
+
+
+def test_each_run_anneals_as_long_as_the_effort_says(
+    problem: Problem, starts: list[Reordered], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(reorder_lanes, "reorder", lambda *_, iterations, **__: given.append(iterations) or starts[0])
+    search = Search(Evaluator(problem), 1, effort=replace(EFFORTS["default"], adapting=123))
+    reorder_in_lanes(problem, starts[:1], search, 1, rounds=ROUNDS, restarts=2)
+    assert given == [123, 123]
 
 
 @pytest.mark.parametrize("turn", [1, -1])
