@@ -39,6 +39,8 @@ _ELSEWHERE_OPS = 150
 """On graphs of no more ops, where that takes little, orders are made for a plan that is the best of its order, too."""
 AGAIN_NOTE = "begun from the plans for other budgets, with less work"
 """What the plan of a solve says that starts from earlier ones."""
+_SETTLING = 0.005
+"""Where a small graph's gap is wider, integers seldom settle it, so an order is made without waiting for them."""
 _BEFORE_REORDERING = 0.5
 """The share of the annealing that is done before an order is made for the plan: that for a poor plan is poor, too."""
 
@@ -190,12 +192,16 @@ def _finish(task: Task, run: OneOrder) -> OneOrder:
     if not _may_reorder(task, run):
         run.finish()
         return run
-    share = 1.0 if task.prepared.problem.op_count <= task.effort.compared else _BEFORE_REORDERING
+    small = task.prepared.problem.op_count <= task.effort.compared
     with run.proving() as begun:
-        run.improve(share=share)  # all of it where the order may have been chosen from many already
-        run.learn(begun)  # where integers settle it, no other order is worth more
+        run.improve(share=1.0 if small else _BEFORE_REORDERING)  # all where the order may be chosen from many already
+        waits = not small or task.effort.thorough or run.search.gap() <= _SETTLING
+        if waits:
+            run.learn(begun)  # where integers settle it, no other order is worth more
         adapted = _reordered(task, run)
         if adapted is None:
+            if not waits:
+                run.learn(begun)
             run.finish(begun, share=1 - _BEFORE_REORDERING)
             return run
     adapted.solve(rounding=task.effort.thorough)  # for its plan was annealed in these orders already

@@ -7,12 +7,13 @@ nothing but how long the answer takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 
 from .beside import wait_for
+from .lanes import LANES
 from .one_order import OneOrder
 from .order_choice import held_order
 from .orders import ordered
@@ -32,7 +33,8 @@ class OtherOrders:
     """The most promising of them: those whose first bound is the lowest, as many as the effort allows."""
 
     def __init__(self, task: Task, budget_nbytes: int) -> None:
-        self._task, self._asked_to_stop, self._budget_nbytes = task, task.stop, budget_nbytes
+        self._task = replace(task, progress=None, stop=self._stopped)  # some of them are at work in threads
+        self._asked_to_stop, self._budget_nbytes = task.stop, budget_nbytes
         self._pool: Executor | None = None
         self._begun: Future[None] | None = None
         self._given_up = False
@@ -59,7 +61,6 @@ class OtherOrders:
         """Start the searches in a thread, for an eager effort and where they are small enough to be given up soon."""
         small = self._task.prepared.problem.op_count <= _BEGUN_OPS
         if small and self._pool is not None and self._task.effort.orders and self._task.effort.eager:
-            self._task = replace(self._task, progress=None, stop=self._stopped)
             self._begun = self._pool.submit(self._start)
 
     def promising(self, default: Search) -> list[OneOrder]:
@@ -71,6 +72,7 @@ class OtherOrders:
             return []  # orders lower peaks a little: where little is lost to the bound, little is to be had
         self._most_ns = None if best is None else best.found.recompute_ns - room
         if self._begun is None:
+            default.say("comparing orders")
             self._start()
         else:
             for bound_ns, run in self._ranked[self._at :]:
@@ -115,16 +117,25 @@ class OtherOrders:
             run.start()
             self._at += 1
 
+    def _relax(self, runs: Sequence[OneOrder]) -> None:
+        """Solve their relaxations, two at a time."""
+        with ThreadPoolExecutor(LANES) as pool:
+            try:
+                asked = [pool.submit(run.relax) for run in runs]
+                wait(asked, return_when=FIRST_EXCEPTION)
+                for relaxed in asked:
+                    relaxed.result()
+            except BaseException:  # an interrupt, where this is the main thread
+                self._give_up()
+                raise
+
     def _compare(self) -> None:
         """Solve their relaxations, and those of some orders made for what the lowest of these holds.
 
         What plans cost under an order is what its relaxation tells, by and large.
         """
         task, runs = self._task, self._runs
-        for run in runs:
-            if run.search.out_of_time():
-                return
-            run.relax()
+        self._relax(runs)
         known = {run.orders for run in runs}
         for number in range(_FOLLOWED):
             best = min(runs, key=lambda run: run.search.bound_ns, default=None)

@@ -17,7 +17,6 @@ from .orders import Orders, ordered
 from .plan_order import PlanOrders
 from .search import rank
 
-_PEAK_ITERATIONS = 10_000
 _MOVES = (100_000, 10_000, 300_000)
 """Exchanges that a search for an order tries, in turn: few stay near the order there is, where the plan still fits."""
 _GUESSES = (0.4, 0.2, 0.6, 0.3)
@@ -95,7 +94,7 @@ def _annealed(now: Reordered, budget_nbytes: int, iterations: int, number: int, 
     sequence, found = now.sequence, now.found
     if found.peak_nbytes > budget_nbytes:
         heat = _PEAK_HEATS[number % len(_PEAK_HEATS)]
-        sequence, found = annealer.run(sequence, budget_nbytes, _PEAK_ITERATIONS, heat=heat, minimise_peak=True)
+        sequence, found = annealer.run(sequence, budget_nbytes, iterations // 2, heat=heat, minimise_peak=True)
     if found.peak_nbytes <= budget_nbytes:
         for heat in (_HEATS[0], _HEATS[number % len(_HEATS)]):
             warm = min(_HOTTEST, heat / now.evaluator.problem.op_count)
