@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from _thread import interrupt_main
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from random import Random
-from threading import Event
+from threading import Barrier, Event
 
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.strategies import optimal, strategy_named
+from ogc_plan.planner.strategies import optimal, other_orders, strategy_named
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluation
 from ogc_plan.planner.strategies.labels import Label
@@ -187,3 +189,82 @@ def test_the_default_effort_asks_them_where_the_default_orders_have_no_plan(
     monkeypatch.setattr(OtherOrders, "promising", lambda *_: calls.append(None) or [])
     optimal.solve(problem, lowest + int(share * (highest - lowest)))
     assert bool(calls) is asked
+
+
+def failing() -> None:
+    raise MemoryError
+
+
+def test_their_relaxations_are_solved_two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, budget = tight(SIZES[0])
+    whole, both, relaxed = task(problem), Barrier(2), list[OneOrder]()
+
+    def relax(run: OneOrder) -> None:
+        relaxed.append(run)
+        if len(relaxed) <= both.parties:
+            both.wait(60)
+
+    monkeypatch.setattr(OneOrder, "relax", relax)
+    OtherOrders(whole, budget).promising(whole.run(budget, whole.prepared).search)
+    assert not both.broken
+
+
+@pytest.mark.parametrize(("fail", "error"), [(failing, MemoryError), (interrupt_main, KeyboardInterrupt)])
+def test_an_error_or_an_interrupt_in_one_relaxation_ends_the_others_and_is_not_lost(
+    fail: Callable[[], None], error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, budget = tight(SIZES[0])
+    whole, number, stopped = task(problem), count(), list[bool]()
+
+    def relax(run: OneOrder) -> None:
+        if next(number) == 1:
+            fail()
+        late = time.monotonic() + 60
+        while not run.search.out_of_time() and time.monotonic() < late:
+            time.sleep(0.01)
+        stopped.append(run.search.stopped_early)
+
+    monkeypatch.setattr(OneOrder, "relax", relax)
+    with pytest.raises(error):
+        OtherOrders(whole, budget).promising(whole.run(budget, whole.prepared).search)
+    assert set(stopped) == {True}
+
+
+def test_an_error_in_what_nobody_asks_for_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, budget = tight(SIZES[0])
+    others, relaxing = OtherOrders(task(problem), budget), Event()
+
+    def relax(_: OneOrder) -> None:
+        relaxing.set()
+        failing()
+
+    def begin_and_leave() -> None:
+        with others.beside():
+            others.begin()
+            relaxing.wait(60)
+
+    monkeypatch.setattr(OneOrder, "relax", relax)
+    with pytest.raises(MemoryError):
+        begin_and_leave()
+
+
+def test_compared_one_at_a_time_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    two_at_a_time = found(SIZES[0], beside=False)
+    monkeypatch.setattr(other_orders, "LANES", 1)
+    assert found(SIZES[0], beside=False) == two_at_a_time != []
+
+
+@pytest.mark.parametrize(("settling", "asked"), [(-1.0, "order proof finish"), (10.0, "proof order finish")])
+def test_an_order_is_made_for_a_plan_before_its_proof_is_waited_for_where_the_gap_is_wide(
+    settling: float, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, lowest = tight(SIZES[0])
+    highest = strategy_named("keep-all")(problem).peak_nbytes
+    calls: list[str] = []
+    monkeypatch.setattr(optimal, "_SETTLING", settling)
+    monkeypatch.setattr(optimal, "_may_reorder", lambda *_: True)
+    monkeypatch.setattr(optimal, "_reordered", lambda *_: calls.append("order"))
+    monkeypatch.setattr(OneOrder, "learn", lambda *_, **__: calls.append("proof"))
+    monkeypatch.setattr(OneOrder, "finish", lambda *_, **__: calls.append("finish"))
+    optimal.solve(problem, lowest + int(0.2 * (highest - lowest)))
+    assert " ".join(calls) == asked

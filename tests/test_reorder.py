@@ -133,11 +133,12 @@ def test_a_round_that_makes_the_plan_worse_is_forgotten(monkeypatch: pytest.Monk
     assert reorder(problem, start, budget, rounds=2, iterations=20_000, seed=0, stop=never) is start
 
 
-def test_a_plan_within_the_budget_is_annealed_for_as_many_iterations_as_are_given(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("budget", "annealings"), [(None, 2), (1, 1)])
+def test_time_within_the_budget_is_annealed_for_all_iterations_that_are_given_and_the_peak_above_it_for_half(
+    budget: int | None, annealings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = layered_problem(7, 50, 5)
-    start, budget = annealed(problem, 0.7)
+    start, met = annealed(problem, 0.7)
     given: list[int] = []
 
     def run(_: object, sequence: object, __: int, iterations: int, **___: object) -> tuple[object, object]:
@@ -146,8 +147,8 @@ def test_a_plan_within_the_budget_is_annealed_for_as_many_iterations_as_are_give
 
     monkeypatch.setattr(PlanOrders, "better", lambda *_, **__: (start.orders, start.sequence))
     monkeypatch.setattr(HoldAnnealer, "run", run)
-    reorder(problem, start, budget, rounds=1, iterations=600, seed=0, stop=never)
-    assert given == [300, 300]
+    reorder(problem, start, budget or met, rounds=1, iterations=600, seed=0, stop=never)
+    assert given == [300] * annealings
 
 
 def test_a_peak_is_lowered_further_than_in_the_default_order() -> None:
@@ -164,17 +165,18 @@ def test_a_plan_of_a_chain_is_left_as_it_is() -> None:
     assert reorder(problem, start, budget, rounds=3, iterations=20_000, seed=0, stop=never) is start
 
 
-def test_a_search_that_is_stopped_ends_after_the_round() -> None:
+@pytest.mark.parametrize(("budget", "asked"), [(None, 3), (1, 2)])
+def test_a_search_that_is_stopped_ends_within_each_annealing_and_after_the_round(
+    budget: int | None, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = layered_problem(2, 40, 4)
-    start, budget = annealed(problem, 0.6)
-    asked: list[int] = []
-    reorder(
-        problem,
-        start,
-        budget,
-        rounds=5,
-        iterations=20_000,
-        seed=0,
-        stop=lambda: bool(asked.append(1)) or len(asked) == 2,
-    )
-    assert len(asked) == 2
+    start, met = annealed(problem, 0.6)
+    asks: list[int] = []
+
+    def stop() -> bool:
+        asks.append(1)
+        return True
+
+    monkeypatch.setattr(PlanOrders, "better", lambda *_, **__: (start.orders, start.sequence))
+    reorder(problem, start, budget or met, rounds=5, iterations=20_000, seed=0, stop=stop)
+    assert len(asks) == asked

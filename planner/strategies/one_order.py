@@ -116,8 +116,7 @@ class OneOrder:
                 if search.best is None:
                     unreached()
             pending: list[Future[Any]] = [*asked, *([] if chain is None else [chain])]
-            wait(pending, return_when=FIRST_EXCEPTION)  # here, where an interrupt is seen
-            for made in pending:
+            for made in wait(pending, return_when=FIRST_EXCEPTION).done:  # here, where an interrupt is seen
                 made.result()
         if search.gap() <= 0:
             return

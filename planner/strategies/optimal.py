@@ -40,7 +40,8 @@ _ELSEWHERE_OPS = 150
 AGAIN_NOTE = "begun from the plans for other budgets, with less work"
 """What the plan of a solve says that starts from earlier ones."""
 _SETTLING = 0.005
-"""Where a small graph's gap is wider, integers seldom settle it, so an order is made without waiting for them."""
+"""Integers seldom settle a gap wider than this share of the step, so a less than thorough effort does not wait for them
+before it makes orders, where that takes little."""
 _BEFORE_REORDERING = 0.5
 """The share of the annealing that is done before an order is made for the plan: that for a poor plan is poor, too."""
 

@@ -33,7 +33,7 @@ class OtherOrders:
     """The most promising of them: those whose first bound is the lowest, as many as the effort allows."""
 
     def __init__(self, task: Task, budget_nbytes: int) -> None:
-        self._task = replace(task, progress=None, stop=self._stopped)  # some of them are at work in threads
+        self._task = replace(task, stop=self._stopped)
         self._asked_to_stop, self._budget_nbytes = task.stop, budget_nbytes
         self._pool: Executor | None = None
         self._begun: Future[None] | None = None
@@ -56,11 +56,13 @@ class OtherOrders:
                 raise
             if self._begun is not None:
                 self._give_up()
+                self._begun.result()  # an error there is one, whoever asked
 
     def begin(self) -> None:
         """Start the searches in a thread, for an eager effort and where they are small enough to be given up soon."""
         small = self._task.prepared.problem.op_count <= _BEGUN_OPS
         if small and self._pool is not None and self._task.effort.orders and self._task.effort.eager:
+            self._task = replace(self._task, progress=None)
             self._begun = self._pool.submit(self._start)
 
     def promising(self, default: Search) -> list[OneOrder]:
@@ -72,7 +74,6 @@ class OtherOrders:
             return []  # orders lower peaks a little: where little is lost to the bound, little is to be had
         self._most_ns = None if best is None else best.found.recompute_ns - room
         if self._begun is None:
-            default.say("comparing orders")
             self._start()
         else:
             for bound_ns, run in self._ranked[self._at :]:
@@ -118,12 +119,18 @@ class OtherOrders:
             self._at += 1
 
     def _relax(self, runs: Sequence[OneOrder]) -> None:
-        """Solve their relaxations, two at a time."""
+        """Solve their relaxations, two at a time, without a word: progress is told by one thread alone."""
+
+        def relax(run: OneOrder) -> None:
+            if not run.search.out_of_time():
+                run.search.progress = None
+                run.relax()
+                run.search.progress = self._task.progress
+
         with ThreadPoolExecutor(LANES) as pool:
             try:
-                asked = [pool.submit(run.relax) for run in runs]
-                wait(asked, return_when=FIRST_EXCEPTION)
-                for relaxed in asked:
+                asked = [pool.submit(relax, run) for run in runs]
+                for relaxed in wait(asked, return_when=FIRST_EXCEPTION).done:
                     relaxed.result()
             except BaseException:  # an interrupt, where this is the main thread
                 self._give_up()
@@ -135,6 +142,8 @@ class OtherOrders:
         What plans cost under an order is what its relaxation tells, by and large.
         """
         task, runs = self._task, self._runs
+        for run in runs[:1]:
+            run.search.say("comparing orders")
         self._relax(runs)
         known = {run.orders for run in runs}
         for number in range(_FOLLOWED):

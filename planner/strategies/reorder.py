@@ -60,8 +60,8 @@ def reorder(
 ) -> Reordered:
     """The best plan and orders found from ``start``, a plan of ``problem``, the default one, in its orders.
 
-    A budget that no plan meets is approached: 1 byte asks for the lowest peak. Every round lowers the cost of a plan
-    within the budget for so many ``iterations``; ``stop`` is asked after it.
+    A budget that no plan meets is approached: 1 byte asks for the lowest peak. Every round lowers the peak of a plan
+    above the budget for half of ``iterations``, and the cost of one within it for all of them; ``stop`` ends it soon.
     """
     searched = PlanOrders(problem)
     best = start
@@ -80,7 +80,8 @@ def reorder(
         )
         evaluator = Evaluator(ordered(problem, orders))
         now = Reordered(orders, evaluator, sequence, evaluator.evaluate_sequence(sequence))
-        now = min(now, _annealed(now, budget_nbytes, iterations, number, seed), key=lambda one: one.rank(budget_nbytes))
+        after = _annealed(now, budget_nbytes, iterations, number, seed, stop)
+        now = min(now, after, key=lambda one: one.rank(budget_nbytes))
         if now.rank(budget_nbytes) <= best.rank(budget_nbytes):
             best = now
         if stop():
@@ -88,15 +89,23 @@ def reorder(
     return best
 
 
-def _annealed(now: Reordered, budget_nbytes: int, iterations: int, number: int, seed: int) -> Reordered:
+def _annealed(
+    now: Reordered, budget_nbytes: int, iterations: int, number: int, seed: int, stop: Callable[[], bool]
+) -> Reordered:
     """The plan after some annealing under its order: of the peak while that is above the budget, then of the time."""
     annealer = HoldAnnealer(now.evaluator, seed + number)
     sequence, found = now.sequence, now.found
+
+    def late(_: Array) -> bool:
+        return stop()
+
     if found.peak_nbytes > budget_nbytes:
         heat = _PEAK_HEATS[number % len(_PEAK_HEATS)]
-        sequence, found = annealer.run(sequence, budget_nbytes, iterations // 2, heat=heat, minimise_peak=True)
+        sequence, found = annealer.run(
+            sequence, budget_nbytes, iterations // 2, heat=heat, minimise_peak=True, stop=late
+        )
     if found.peak_nbytes <= budget_nbytes:
         for heat in (_HEATS[0], _HEATS[number % len(_HEATS)]):
             warm = min(_HOTTEST, heat / now.evaluator.problem.op_count)
-            sequence, found = annealer.run(sequence, budget_nbytes, iterations // 2, heat=warm)
+            sequence, found = annealer.run(sequence, budget_nbytes, iterations // 2, heat=warm, stop=late)
     return Reordered(now.orders, now.evaluator, sequence, found)
