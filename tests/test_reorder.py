@@ -169,8 +169,8 @@ def test_a_plan_of_a_chain_is_left_as_it_is() -> None:
 def test_a_search_that_is_stopped_ends_within_each_annealing_and_after_the_round(
     budget: int | None, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = layered_problem(2, 40, 4)
-    start, met = annealed(problem, 0.6)
+    problem = layered_problem(7, 50, 5)
+    start, met = annealed(problem, 0.7)
     asks: list[int] = []
 
     def stop() -> bool:
