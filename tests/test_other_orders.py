@@ -36,6 +36,12 @@ def tight(op_count: int) -> tuple[Problem, int]:
     return problem, problem.floor_of_order.nbytes
 
 
+def loose(share: float) -> tuple[Problem, int]:
+    """The small one, and a budget that lies by this share between the tight one and what storing everything takes."""
+    problem, lowest = tight(SIZES[0])
+    return problem, lowest + int(share * (strategy_named("keep-all")(problem).peak_nbytes - lowest))
+
+
 def task(problem: Problem, stop: Callable[[], bool] | None = None) -> Task:
     return Task(Prepared(problem), None, None, replace(EFFORTS["default"], eager=True), 0, stop)
 
@@ -168,14 +174,13 @@ def test_a_user_who_stops_the_search_stops_them(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("share", "count"), [(0.9, 0), (0.0, 1)])
 def test_they_are_begun_where_the_relaxations_lead_to_no_plan(share: float, count: int) -> None:
-    problem, lowest = tight(SIZES[0])
+    problem, budget = loose(share)
     whole, calls = task(problem), [0]
-    highest = whole.prepared.evaluator.evaluate(whole.prepared.evaluator.labels(Label.KEEP)).peak_nbytes
 
     def begin() -> None:
         calls[0] += 1
 
-    whole.run(lowest + int(share * (highest - lowest)), whole.prepared).start(unreached=begin)
+    whole.run(budget, whole.prepared).start(unreached=begin)
     assert calls == [count]
 
 
@@ -183,11 +188,10 @@ def test_they_are_begun_where_the_relaxations_lead_to_no_plan(share: float, coun
 def test_the_default_effort_asks_them_where_the_default_orders_have_no_plan(
     share: float, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem, lowest = tight(SIZES[0])
-    highest = strategy_named("keep-all")(problem).peak_nbytes
+    problem, budget = loose(share)
     calls: list[object] = []
     monkeypatch.setattr(OtherOrders, "promising", lambda *_: calls.append(None) or [])
-    optimal.solve(problem, lowest + int(share * (highest - lowest)))
+    optimal.solve(problem, budget)
     assert bool(calls) is asked
 
 
@@ -258,13 +262,12 @@ def test_compared_one_at_a_time_they_are_the_same(monkeypatch: pytest.MonkeyPatc
 def test_an_order_is_made_for_a_plan_before_its_proof_is_waited_for_where_the_gap_is_wide(
     settling: float, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem, lowest = tight(SIZES[0])
-    highest = strategy_named("keep-all")(problem).peak_nbytes
+    problem, budget = loose(0.2)
     calls: list[str] = []
     monkeypatch.setattr(optimal, "_SETTLING", settling)
     monkeypatch.setattr(optimal, "_may_reorder", lambda *_: True)
     monkeypatch.setattr(optimal, "_reordered", lambda *_: calls.append("order"))
     monkeypatch.setattr(OneOrder, "learn", lambda *_, **__: calls.append("proof"))
     monkeypatch.setattr(OneOrder, "finish", lambda *_, **__: calls.append("finish"))
-    optimal.solve(problem, lowest + int(0.2 * (highest - lowest)))
+    optimal.solve(problem, budget)
     assert " ".join(calls) == asked

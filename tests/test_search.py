@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 
 import pytest
 from ogc_plan.planner.problem import Scope, build_problem
-from ogc_plan.planner.strategies.beside import beside
+from ogc_plan.planner.strategies.beside import beside, wait_for
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluation, Evaluator
 from ogc_plan.planner.strategies.search import Candidate, Search
@@ -65,3 +66,11 @@ def test_what_waits_beside_an_interrupted_search_is_never_begun() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert begun == []
+
+
+def test_an_error_in_work_beside_a_search_is_raised_while_other_work_goes_on() -> None:
+    working, failed = Future[None](), Future[None]()
+    failed.set_exception(MemoryError())
+    with pytest.raises(MemoryError):
+        wait_for(search_with("default", 0.01), [working, failed])
+    assert not working.done()

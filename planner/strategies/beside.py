@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from typing import Any
 
 from .search import Search
 
@@ -24,9 +25,12 @@ def beside(search: Search, threads: int = 1) -> Iterator[Executor]:
             raise
 
 
-def wait_for(search: Search, work: Sequence[Future[None]]) -> None:
-    """Wait until ``work`` is done and see interrupts meanwhile; raises what it raised."""
-    while wait(work, timeout=_ASKED_S).not_done:
-        search.out_of_time()
-    for done in work:
-        done.result()
+def wait_for(search: Search, work: Iterable[Future[Any]]) -> None:
+    """Wait until ``work`` is done and see interrupts meanwhile; raises what any of it raises, at once."""
+    left = set(work)
+    while left:
+        done, left = wait(left, timeout=_ASKED_S, return_when=FIRST_EXCEPTION)
+        for made in done:
+            made.result()
+        if left:
+            search.out_of_time()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from typing import Any
 
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
-from .beside import beside
+from .beside import beside, wait_for
 from .certify import Proof, ProofBeside, certifying
 from .improve import HOLD_OPS, improve_holds, improve_labels, reach
 from .labels import Label
@@ -116,8 +116,7 @@ class OneOrder:
                 if search.best is None:
                     unreached()
             pending: list[Future[Any]] = [*asked, *([] if chain is None else [chain])]
-            for made in wait(pending, return_when=FIRST_EXCEPTION).done:  # here, where an interrupt is seen
-                made.result()
+            wait_for(search, pending)
         if search.gap() <= 0:
             return
         others.offer()

@@ -8,7 +8,7 @@ nothing but how long the answer takes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -130,8 +130,7 @@ class OtherOrders:
         with ThreadPoolExecutor(LANES) as pool:
             try:
                 asked = [pool.submit(relax, run) for run in runs]
-                for relaxed in wait(asked, return_when=FIRST_EXCEPTION).done:
-                    relaxed.result()
+                wait_for(runs[0].search, asked)
             except BaseException:  # an interrupt, where this is the main thread
                 self._give_up()
                 raise
@@ -142,8 +141,9 @@ class OtherOrders:
         What plans cost under an order is what its relaxation tells, by and large.
         """
         task, runs = self._task, self._runs
-        for run in runs[:1]:
-            run.search.say("comparing orders")
+        if not runs:
+            return
+        runs[0].search.say("comparing orders")
         self._relax(runs)
         known = {run.orders for run in runs}
         for number in range(_FOLLOWED):
