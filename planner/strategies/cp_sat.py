@@ -17,6 +17,9 @@ import numpy as np
 from .linear_program import Floats, LinearProgram
 
 _ASKED_S = 0.1
+_LAZY_VARIABLES = 2_000
+"""Larger programs have all rows in the linear relaxation from the start: adding those that are broken a few at a time
+took half of a short search there, and left a lower bound."""
 _EXACT = 1 << 53
 """CP-SAT tells bounds as doubles, which hold every integer up to here."""
 
@@ -65,6 +68,7 @@ def minimum(program: LinearProgram, spare_ns: int, most_work: float, late: Calla
     solver.parameters.linearization_level = 2
     solver.parameters.cp_model_probing_level = 0  # on stage programs it takes longer than all the rest
     solver.parameters.max_presolve_iterations = 1  # later ones change little
+    solver.parameters.add_lp_constraints_lazily = len(variables) <= _LAZY_VARIABLES
     solver.parameters.absolute_gap_limit = spare_ns
     solver.parameters.max_deterministic_time = most_work
     solver.parameters.catch_sigint_signal = False  # its handler, outside the main thread, would end the process

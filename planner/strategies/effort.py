@@ -10,6 +10,8 @@ _WHOLE_OPS, _WHOLE_THOROUGH_OPS, _GROWING_OPS = 300, 375, 80
 """Larger graphs get less of the work, ..."""
 _PATIENT_OPS, _PATIENCE = 700, 3
 """... but more again where they are so large that plans may take longer."""
+_LEAST_GROWING = 0.3
+"""No graph gets less of the work in integers: a few stages of a large one are often easy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class Effort:
 
     def growing_on(self, op_count: int) -> float:
         """The share of ``growing`` that a graph gets, as work: on a small one integers soon settle the search."""
-        return self.growing if self.thorough else self.growing * self._share(_GROWING_OPS, op_count)
+        share = 1.0 if self.thorough else max(_LEAST_GROWING, self._share(_GROWING_OPS, op_count))
+        return share * self.growing
 
     def reorderings_on(self, op_count: int) -> int:
         """The rounds of ``reorderings`` that a graph gets."""
@@ -89,7 +92,7 @@ class Effort:
 
 
 _DEFAULT = Effort(
-    "default", stages=2_500, relaxing=400_000_000, repairing=150_000_000, labels=3_000_000, holds=100_000,
+    "default", stages=2_500, relaxing=240_000_000, repairing=150_000_000, labels=3_000_000, holds=100_000,
     roundings=20_000, reaching=40_000, peaks=20_000, deepest=40_000, lowerings=3, at_lowest=0.2, growing=0.7, rounds=1,
     chain=0.3, refinements=0, orders=1, eager=False, compared=150, reorderings=3, adapting=20_000, reordered=1_500,
     restarts=2, hopeless=0.1, enough=0.001,

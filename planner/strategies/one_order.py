@@ -15,7 +15,7 @@ from .beside import beside, wait_for
 from .certify import Proof, ProofBeside, certifying
 from .improve import HOLD_OPS, improve_holds, improve_labels, reach
 from .labels import Label
-from .lanes import annealers_of
+from .lanes import LANES, annealers_of
 from .lower_peak import lower_peak
 from .orders import Orders
 from .prepared import Prepared
@@ -25,12 +25,12 @@ from .stage_lp import Relaxation
 from .starts import Others, chain_plan, cut, generate_rows, repair, rotors
 
 _ALONE, _BESIDE = 0.3, 1.0
-"""Shares of the effort's work on the bound: before annealing, then beside it, once or twice."""
-_SOON = 0.01
-"""Where the gap is wider than this share of the step integers seldom settle the search of a larger graph at once."""
+"""Shares of the effort's work on the bound: before annealing, where that takes long, then beside it, once or twice."""
 _AGAIN_WORTH = 0.003
-"""The second time where the gap is still more than this share of the step."""
-_SMALL_OPS = 100
+"""The second time where the gap is still more than this share of the step, ..."""
+_AGAIN_OPS = 100
+"""... on graphs of no more ops, unless the effort is thorough: larger ones are seldom settled by as much work again."""
+_HOPEFUL_OPS = 200
 """Integers settle larger graphs less often, so wide gaps are given up sooner there."""
 _LAST_SHARE = 0.5
 """The share of the annealing that is done from where the bound's points lead."""
@@ -94,7 +94,8 @@ class OneOrder:
             repair(search, relaxed)
         if search.best is None and self.orders is not None:
             others = Others(search)
-            others.make()
+            with beside(search, LANES) as pool:
+                wait_for(search, [pool.submit(part) for part in others.parts])
             others.offer()
         self._reach()
 
@@ -152,16 +153,15 @@ class OneOrder:
         return Proof(self.search, self.prepared.relaxed)
 
     def solve(self, *, rounding: bool = True) -> None:
-        """Look for the optimum in integers, before anything is annealed: where it is found soon, that is all.
+        """Round the relaxation's point, unless no ``rounding`` is asked for.
 
-        Before that the relaxation's point is rounded, unless no ``rounding`` is asked for.
+        Where annealing takes long, as a thorough effort's does, look for the optimum in integers before it, too: if
+        that is found soon, that is all. A short annealing is done beside that search at no cost.
         """
         if rounding and self._holds and self.point is not None and self._open():
             round_points(self.search, self._holds, (self.point,))
         proof = self._proof
-        small = self.search.problem.op_count <= _SMALL_OPS
-        soon = small or self.search.effort.thorough or self.search.gap() <= _SOON
-        if proof is not None and proof.grows and soon and self._promising():
+        if self.search.effort.thorough and proof is not None and proof.grows and self._promising():
             assert self.search.best is not None
             self.search.say("solving in integers")
             proof.advance(self.search.best, proof.worth(_ALONE))
@@ -205,7 +205,8 @@ class OneOrder:
         self.learn(proof, share=share)
         if search.settled():
             return
-        more = proof is not None and search.gap() > _AGAIN_WORTH and self._promising()
+        again = search.effort.thorough or search.problem.op_count <= _AGAIN_OPS
+        more = proof is not None and again and search.gap() > _AGAIN_WORTH and self._promising()
         if proof is not None and more:
             proof.go_on(_BESIDE)
         if self._holds and (moves or search.best is not before):
@@ -228,7 +229,7 @@ class OneOrder:
         """Whether more work on the bound may close what is left."""
         if self._proof is None or self._proof.ended or not self._open():
             return False
-        share = min(1.0, _SMALL_OPS / max(1, self.search.problem.op_count))
+        share = min(1.0, _HOPEFUL_OPS / max(1, self.search.problem.op_count))
         return not self._proof.grows or self.search.gap() <= share * self.search.effort.hopeless
 
 
