@@ -15,9 +15,11 @@ from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluation, Evaluator
 from ogc_plan.planner.strategies.integer_bound import IntegerBound
 from ogc_plan.planner.strategies.one_order import OneOrder
+from ogc_plan.planner.strategies.orders import default_orders
 from ogc_plan.planner.strategies.prepared import Prepared
 from ogc_plan.planner.strategies.search import Candidate, Search
 from ogc_plan.planner.strategies.stage_lp import StageLP
+from ogc_plan.planner.strategies.starts import Others
 
 from tests.brute import best_decisions, minimum_recompute_ns
 from tests.builders import chain
@@ -70,11 +72,11 @@ def costing(recompute_ns: int) -> Candidate:
     return Candidate(np.zeros(0, dtype=np.int64), Evaluation(0, recompute_ns, 0, -1))
 
 
-def order() -> OneOrder:
+def order(*, thorough: bool = False, hopeless: float = 1e9) -> OneOrder:
     """A search on a chain that knows a best plan and no bound, and calls no gap hopeless."""
     problem = chain_problem()
     run = OneOrder(search(problem), Prepared(problem))
-    run.search.effort = replace(run.search.effort, hopeless=1e9)
+    run.search.effort = replace(run.search.effort, hopeless=hopeless, thorough=thorough)
     return run
 
 
@@ -209,20 +211,29 @@ def test_what_is_proven_when_the_search_is_stopped_counts() -> None:
 
 
 def test_no_work_is_done_where_the_gap_is_hopeless() -> None:
-    run = order()
-    run.search.effort = replace(run.search.effort, hopeless=0.001)
+    run = order(thorough=True, hopeless=0.001)
     run.solve()
     assert run.search.bound_ns == 0
 
 
-def test_an_order_is_solved_before_anything_is_annealed() -> None:
-    run = order()
+@pytest.mark.parametrize(("whole_ops", "begun"), [(8, True), (4, False)])
+def test_a_gap_is_called_hopeless_sooner_on_a_larger_graph(
+    whole_ops: int, begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_order, "_HOPEFUL_OPS", whole_ops)
+    with order(hopeless=1.5 * order().search.gap()).proving() as proof:
+        assert (proof is not None) == begun
+
+
+@pytest.mark.parametrize("thorough", [True, False])
+def test_an_order_is_solved_before_anything_is_annealed_where_that_takes_long(thorough: bool) -> None:
+    run = order(thorough=thorough)
     run.solve()
-    assert run.search.bound_ns == exact_ns()
+    assert run.search.bound_ns == (exact_ns() if thorough else 0)
 
 
 def test_what_is_found_in_integers_is_taken_for_a_plan() -> None:
-    run, run.search.best = order(), None
+    run, run.search.best = order(thorough=True), None
     run.search.offer_sequence(np.array([*range(8), *(e for op in range(7, -1, -1) for e in (*range(op + 1), ~op))]))
     before = run.search.best
     run.solve()
@@ -230,14 +241,18 @@ def test_what_is_found_in_integers_is_taken_for_a_plan() -> None:
     assert before.found.recompute_ns > run.search.best.found.recompute_ns == exact_ns()
 
 
-def test_what_the_second_piece_of_work_proves_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("again_ops", "thorough", "pieces"), [(8, False, 2), (7, False, 1), (7, True, 2)])
+def test_a_second_piece_of_work_is_done_on_small_graphs_or_where_the_effort_is_thorough(
+    again_ops: int, thorough: bool, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def advance(made: Proof, *_: object) -> None:
         made.bound_ns += 1
 
     monkeypatch.setattr(Proof, "advance", advance)
-    run = order()
+    monkeypatch.setattr(one_order, "_AGAIN_OPS", again_ops)
+    run = order(thorough=thorough)
     run.finish()
-    assert run.search.bound_ns == 2
+    assert run.search.bound_ns == pieces
 
 
 @pytest.mark.parametrize(("led_somewhere", "shares"), [(True, [0.5]), (False, [])])
@@ -260,3 +275,15 @@ def test_no_proof_is_waited_for_where_annealing_has_settled_the_search(monkeypat
         run.search.bound_ns = exact_ns()
         run.learn(begun)
     assert (begun is not None, asked) == (True, [])
+
+
+def test_under_other_orders_without_a_plan_the_other_strategies_are_asked_two_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = threading.Barrier(2, timeout=30)
+    for part in ("_make_counted", "_make_measured"):
+        monkeypatch.setattr(Others, part, lambda _: both.wait())
+    problem = chain_problem()
+    run = OneOrder(Search(Evaluator(problem), 1), Prepared(problem), default_orders(problem))
+    run.start()
+    assert not both.broken

@@ -50,8 +50,12 @@ def grown(case: Case, incumbent_ns: int, spare_ns: int = 0, work: float = NO_LIM
     return bound
 
 
+@pytest.mark.parametrize("rows_at_once_above", [0, NO_LIMIT])
 @pytest.mark.parametrize("spare", [0, 7])
-def test_a_program_solved_is_bounded_by_its_cheapest_point_or_what_is_spared_below(spare: int) -> None:
+def test_a_program_solved_is_bounded_by_its_cheapest_point_or_what_is_spared_below(
+    monkeypatch: pytest.MonkeyPatch, spare: int, rows_at_once_above: float
+) -> None:
+    monkeypatch.setattr(cp_sat, "_LAZY_VARIABLES", rows_at_once_above)
     wrong = []
     for seed in range(400):
         program = random_program(seed)
