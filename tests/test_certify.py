@@ -217,12 +217,12 @@ def test_no_work_is_done_where_the_gap_is_hopeless() -> None:
 
 
 @pytest.mark.parametrize(("whole_ops", "begun"), [(8, True), (4, False)])
-def test_a_gap_is_called_hopeless_sooner_on_a_larger_graph(
+def test_a_gap_is_called_hopeless_sooner_above_so_many_ops(
     whole_ops: int, begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(one_order, "_HOPEFUL_OPS", whole_ops)
-    with order(hopeless=1.5 * order().search.gap()).proving() as proof:
-        assert (proof is not None) == begun
+    with order(hopeless=1.5 * order().search.gap()).proving() as work:
+        assert (work is not None) == begun
 
 
 @pytest.mark.parametrize("thorough", [True, False])
@@ -280,10 +280,10 @@ def test_no_proof_is_waited_for_where_annealing_has_settled_the_search(monkeypat
 def test_under_other_orders_without_a_plan_the_other_strategies_are_asked_two_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both = threading.Barrier(2, timeout=30)
+    both, arrived = threading.Barrier(2, timeout=30), []
     for part in ("_make_counted", "_make_measured"):
-        monkeypatch.setattr(Others, part, lambda _: both.wait())
+        monkeypatch.setattr(Others, part, lambda _: arrived.append(both.wait()))
     problem = chain_problem()
     run = OneOrder(Search(Evaluator(problem), 1), Prepared(problem), default_orders(problem))
     run.start()
-    assert not both.broken
+    assert sorted(arrived) == [0, 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,12 +51,8 @@ def grown(case: Case, incumbent_ns: int, spare_ns: int = 0, work: float = NO_LIM
     return bound
 
 
-@pytest.mark.parametrize("rows_at_once_above", [0, NO_LIMIT])
 @pytest.mark.parametrize("spare", [0, 7])
-def test_a_program_solved_is_bounded_by_its_cheapest_point_or_what_is_spared_below(
-    monkeypatch: pytest.MonkeyPatch, spare: int, rows_at_once_above: float
-) -> None:
-    monkeypatch.setattr(cp_sat, "_LAZY_VARIABLES", rows_at_once_above)
+def test_a_program_solved_is_bounded_by_its_cheapest_point_or_what_is_spared_below(spare: int) -> None:
     wrong = []
     for seed in range(400):
         program = random_program(seed)
@@ -66,6 +63,32 @@ def test_a_program_solved_is_bounded_by_its_cheapest_point_or_what_is_spared_bel
         if not answer.proven or not cost - spare <= answer.bound_ns <= least <= cost:
             wrong.append(seed)
     assert wrong == []
+
+
+@pytest.mark.parametrize(("threshold", "lazily"), [(2, False), (3, True)])
+def test_only_small_programs_have_their_rows_added_to_the_relaxation_as_they_are_broken(
+    threshold: int, lazily: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    solving = cp_sat._solve
+
+    def solve(solver: Any, *rest: Any) -> None:
+        told.append(solver.parameters.add_lp_constraints_lazily)
+        solving(solver, *rest)
+
+    monkeypatch.setattr(cp_sat, "_solve", solve)
+    monkeypatch.setattr(cp_sat, "_LAZY_VARIABLES", threshold)
+    program = LinearProgram()
+    program.at_least(1, [(1, program.variable(cost)) for cost in (3, 4, 5)])
+    minimum(program, 0, NO_LIMIT)
+    assert told == [lazily]
+
+
+def test_with_all_rows_in_the_relaxation_from_the_start_the_bound_never_exceeds_the_optimum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cp_sat, "_LAZY_VARIABLES", 0)
+    assert [case[1:] for case in cases() if grown(case, 4 * case.exact_ns + 50).bound_ns > case.exact_ns] == []
 
 
 def test_a_program_that_cp_sat_calls_infeasible_proves_nothing() -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from .beside import beside
+from .beside import beside, wait_for
 from .evaluate import Array
 from .improve import HOLD_OPS
 from .integer_bound import IntegerBound
@@ -99,7 +99,7 @@ class ProofBeside:
     def certified(self) -> Proof:
         """The proof when the work that was begun is done, which this waits for."""
         if self._future is not None:
-            self._future.result()
+            wait_for(self.proof.search, [self._future])
         return self.proof
 
     def give_up(self) -> None:

@@ -19,7 +19,7 @@ from .linear_program import Floats, LinearProgram
 _ASKED_S = 0.1
 _LAZY_VARIABLES = 2_000
 """Larger programs have all rows in the linear relaxation from the start: adding those that are broken a few at a time
-took half of a short search there, and left a lower bound."""
+took half of a short search there, and left a lower bound. On smaller ones it makes no difference."""
 _EXACT = 1 << 53
 """CP-SAT tells bounds as doubles, which hold every integer up to here."""
 

@@ -38,7 +38,8 @@ class Effort:
     ``hopeless``: the share of a step from which on a gap is not worth work in integers, on large graphs less.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
     ``first``: the effort whose plan is made before, so that more effort never gives a worse one.
-    ``thorough``: whether the plans of several orders are improved before the best of them is chosen.
+    ``thorough``: whether the plans of several orders are improved before the best of them is chosen, and integers are
+    searched before annealing, and for longer.
     ``again``: less work for solves of a prepared problem that has plans of earlier ones already, which it starts from.
     """
 
@@ -77,8 +78,8 @@ class Effort:
 
     def growing_on(self, op_count: int) -> float:
         """The share of ``growing`` that a graph gets, as work: on a small one integers soon settle the search."""
-        share = 1.0 if self.thorough else max(_LEAST_GROWING, self._share(_GROWING_OPS, op_count))
-        return share * self.growing
+        whole = 1.0 if self.thorough else min(1.0, _GROWING_OPS / max(1, op_count))
+        return self.growing * max(_LEAST_GROWING, whole)
 
     def reorderings_on(self, op_count: int) -> int:
         """The rounds of ``reorderings`` that a graph gets."""

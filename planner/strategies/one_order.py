@@ -15,7 +15,7 @@ from .beside import beside, wait_for
 from .certify import Proof, ProofBeside, certifying
 from .improve import HOLD_OPS, improve_holds, improve_labels, reach
 from .labels import Label
-from .lanes import LANES, annealers_of
+from .lanes import annealers_of
 from .lower_peak import lower_peak
 from .orders import Orders
 from .prepared import Prepared
@@ -25,7 +25,8 @@ from .stage_lp import Relaxation
 from .starts import Others, chain_plan, cut, generate_rows, repair, rotors
 
 _ALONE, _BESIDE = 0.3, 1.0
-"""Shares of the effort's work on the bound: before annealing, where that takes long, then beside it, once or twice."""
+"""Shares of the effort's work on the bound: before annealing, where that takes long, then beside it, once or
+twice in a round."""
 _AGAIN_WORTH = 0.003
 """The second time where the gap is still more than this share of the step, ..."""
 _AGAIN_OPS = 100
@@ -94,7 +95,7 @@ class OneOrder:
             repair(search, relaxed)
         if search.best is None and self.orders is not None:
             others = Others(search)
-            with beside(search, LANES) as pool:
+            with beside(search, len(others.parts)) as pool:
                 wait_for(search, [pool.submit(part) for part in others.parts])
             others.offer()
         self._reach()
@@ -152,16 +153,18 @@ class OneOrder:
             return None
         return Proof(self.search, self.prepared.relaxed)
 
-    def solve(self, *, rounding: bool = True) -> None:
-        """Round the relaxation's point, unless no ``rounding`` is asked for.
+    def solve(self) -> None:
+        """Round the relaxation's point.
 
         Where annealing takes long, as a thorough effort's does, look for the optimum in integers before it, too: if
         that is found soon, that is all. A short annealing is done beside that search at no cost.
         """
-        if rounding and self._holds and self.point is not None and self._open():
+        if self._holds and self.point is not None and self._open():
             round_points(self.search, self._holds, (self.point,))
+        if not self.search.effort.thorough:
+            return
         proof = self._proof
-        if self.search.effort.thorough and proof is not None and proof.grows and self._promising():
+        if proof is not None and proof.grows and self._promising():
             assert self.search.best is not None
             self.search.say("solving in integers")
             proof.advance(self.search.best, proof.worth(_ALONE))
@@ -182,6 +185,7 @@ class OneOrder:
     def learn(self, proof: ProofBeside | None, *, share: float = 1.0) -> None:
         """Wait for the proof where that is of use, take over what is proven, and round its points."""
         if proof is not None and not self.search.settled():
+            self.search.say("solving in integers" if proof.proof.grows else "bounding")
             self._take(proof.certified(), share)
 
     def finish(self, begun: ProofBeside | None = None, *, share: float = 1.0) -> None:
@@ -198,7 +202,7 @@ class OneOrder:
                 self._round(proof, share)
 
     def _round(self, proof: ProofBeside | None, share: float) -> None:
-        """Anneal, then again, where that or the proof's points led somewhere, beside more of the proof."""
+        """Anneal, then again where that or points of the proof led somewhere, beside more of it if that is of use."""
         search = self.search
         moves = self.improve(share=share) or search.effort.thorough
         before = search.best

@@ -5,8 +5,8 @@
 2. Where the graph branches and they have no plan, or the effort is high, the relaxations of orders that promise lower
    peaks are rounded, too, as far as their bound leaves room.
 3. The best of these plans is annealed, as holds or labels; half-way the order follows the plan and the plan the order,
-   where that lowers the cost. Before and beside that a search in integers raises the bound, and what it finds
-   is rounded, too: an optimum that fits the budget is the best plan there is, or as near it as the effort asks for.
+   where that lowers the cost. Beside that (where it takes long: before it, too) a search in integers raises the bound,
+   and what it finds is rounded: an optimum that fits the budget is the best plan, or as near it as the effort asks for.
 
 A solve of a prepared problem starts from the plans of those before it, and does less (effort.py). All work is counted,
 never timed, so a solve without a time limit, or a row of them, is deterministic.
@@ -192,7 +192,8 @@ def _finish(task: Task, run: OneOrder) -> OneOrder:
     run.solve()
     if not _may_reorder(task, run):
         run.finish()
-        return run
+        if not _may_reorder(task, run):  # integers may have settled it only now
+            return run
     small = task.prepared.problem.op_count <= task.effort.compared
     with run.proving() as begun:
         run.improve(share=1.0 if small else _BEFORE_REORDERING)  # all where the order may be chosen from many already
@@ -205,7 +206,8 @@ def _finish(task: Task, run: OneOrder) -> OneOrder:
                 run.learn(begun)
             run.finish(begun, share=1 - _BEFORE_REORDERING)
             return run
-    adapted.solve(rounding=task.effort.thorough)  # for its plan was annealed in these orders already
+    if task.effort.thorough:  # else its plan was annealed enough in these orders already
+        adapted.solve()
     adapted.finish()
     return adapted
 
