@@ -19,7 +19,8 @@ class Effort:
     """Work of one solve.
 
     ``stages``: stages times ops of the largest linear program; ``relaxing``: work of one, as linear_program.Simplex
-    counts it, a billion a second or two; ``repairing``: likewise of its roundings under smaller budgets, 0 for none.
+    counts it, a billion a second or two, ``patient`` where plans may take longer; ``repairing``: likewise of its
+    roundings under smaller budgets, 0 for none.
     ``labels``: iterations times ops of the label annealing (where holds are annealed next, only ``thorough`` does any).
     ``holds``: iterations of the hold annealing, on large graphs fewer; ``roundings``: likewise at each of two heats
     from a rounding of a relaxation's point that overruns the budget (rounding.py); ``reaching``: of that which lowers
@@ -46,6 +47,7 @@ class Effort:
     name: str
     stages: int
     relaxing: int
+    patient: int
     repairing: int
     labels: int
     holds: int
@@ -76,6 +78,10 @@ class Effort:
         """The share of ``holds`` and ``deepest`` that a graph gets: iterations take longer on a larger one."""
         return self._share(_WHOLE_THOROUGH_OPS if self.thorough else _WHOLE_OPS, op_count)
 
+    def relaxing_on(self, op_count: int) -> int:
+        """The work of one linear program of a graph."""
+        return self.patient if op_count > _PATIENT_OPS else self.relaxing
+
     def growing_on(self, op_count: int) -> float:
         """The share of ``growing`` that a graph gets, as work: on a small one integers soon settle the search."""
         whole = 1.0 if self.thorough else min(1.0, _GROWING_OPS / max(1, op_count))
@@ -93,14 +99,14 @@ class Effort:
 
 
 _DEFAULT = Effort(
-    "default", stages=2_500, relaxing=240_000_000, repairing=150_000_000, labels=3_000_000, holds=100_000,
-    roundings=20_000, reaching=40_000, peaks=20_000, deepest=40_000, lowerings=3, at_lowest=0.2, growing=0.7, rounds=1,
-    chain=0.3, refinements=0, orders=1, eager=False, compared=150, reorderings=3, adapting=20_000, reordered=1_500,
-    restarts=2, hopeless=0.1, enough=0.001,
+    "default", stages=2_500, relaxing=240_000_000, patient=400_000_000, repairing=150_000_000, labels=3_000_000,
+    holds=100_000, roundings=20_000, reaching=40_000, peaks=20_000, deepest=40_000, lowerings=3, at_lowest=0.2,
+    growing=0.7, rounds=1, chain=0.3, refinements=0, orders=1, eager=False, compared=150, reorderings=3,
+    adapting=20_000, reordered=1_500, restarts=2, hopeless=0.1, enough=0.001,
 )  # fmt: skip
 _AGAIN = replace(
-    _DEFAULT, stages=1_500, relaxing=100_000_000, repairing=0, holds=80_000, roundings=10_000, at_lowest=1.0,
-    growing=0.0, reorderings=1, reordered=150,
+    _DEFAULT, stages=1_500, relaxing=100_000_000, patient=100_000_000, repairing=0, holds=80_000,
+    roundings=10_000, at_lowest=1.0, growing=0.0, reorderings=1, reordered=150,
 )  # fmt: skip
 """What it takes to look for the smallest peak is as in the first solve, so that what one promises the other keeps."""
 
@@ -108,17 +114,19 @@ EFFORTS = {
     effort.name: effort
     for effort in (
         Effort(
-            "fast", stages=2_000, relaxing=150_000_000, repairing=0, labels=1_000_000, holds=40_000, roundings=0,
-            reaching=10_000, peaks=20_000, deepest=0, lowerings=0, at_lowest=1.0, growing=0.0, rounds=1, chain=0.1,
-            refinements=0, orders=0, eager=False, compared=0, reorderings=0, adapting=0, reordered=0, restarts=0,
-            hopeless=0.1, enough=0.001,
+            "fast", stages=2_000, relaxing=150_000_000, patient=150_000_000, repairing=0,
+            labels=1_000_000, holds=40_000, roundings=0, reaching=10_000, peaks=20_000, deepest=0,
+            lowerings=0, at_lowest=1.0, growing=0.0, rounds=1, chain=0.1, refinements=0, orders=0,
+            eager=False, compared=0, reorderings=0, adapting=0, reordered=0, restarts=0, hopeless=0.1,
+            enough=0.001,
         ),
         replace(_DEFAULT, again=_AGAIN),
         Effort(
-            "high", stages=5_000, relaxing=1_500_000_000, repairing=3_000_000_000, labels=100_000_000, holds=4_000_000,
-            roundings=300_000, reaching=1_000_000, peaks=500_000, deepest=4_000_000, lowerings=10, at_lowest=1.0,
-            growing=30.0, rounds=2, chain=5.0, refinements=2, orders=2, eager=True, compared=600, reorderings=20,
-            adapting=100_000, reordered=1_500, restarts=8, hopeless=1e9, enough=0.0, first="default", thorough=True,
+            "high", stages=5_000, relaxing=1_500_000_000, patient=1_500_000_000, repairing=3_000_000_000,
+            labels=100_000_000, holds=4_000_000, roundings=300_000, reaching=1_000_000, peaks=500_000,
+            deepest=4_000_000, lowerings=10, at_lowest=1.0, growing=30.0, rounds=2, chain=5.0,
+            refinements=2, orders=2, eager=True, compared=600, reorderings=20, adapting=100_000,
+            reordered=1_500, restarts=8, hopeless=1e9, enough=0.0, first="default", thorough=True,
         ),
     )
 }  # fmt: skip

@@ -43,7 +43,7 @@ def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
     Only stages whose memory has a price are kept: others cost iterations, and splitting an interval at them may even
     lower the bound. Returns the last point, None where there was no time for one.
     """
-    step_ns = search.problem.store_all_ns
+    step_ns, work = search.problem.store_all_ns, search.effort.relaxing_on(search.problem.op_count)
     most_stalls, rise_of_gap = (_THOROUGH_STALLS, 0.0) if search.effort.thorough else (_STALLS, _RISE_OF_GAP)
     fresh = set(relaxed.necks(search.budget_nbytes)[: min(_FRESH, stage_limit(search) - 2)])
     tried: set[int] = set()
@@ -54,9 +54,7 @@ def generate_rows(search: Search, relaxed: StageLP) -> Relaxation | None:
             break
         stages = search.stages | fresh
         search.say(f"bounding with {len(stages)} stages")
-        relaxation = relaxed.solve(
-            search.budget_nbytes, sorted(stages), search.remaining_s(), search.effort.relaxing, search.interrupter
-        )
+        relaxation = relaxed.solve(search.budget_nbytes, sorted(stages), search.remaining_s(), work, search.interrupter)
         search.bound_ns = max(search.bound_ns, relaxation.bound_ns)
         gap_ns = 0 if search.best is None else min(step_ns, search.best.found.recompute_ns - search.bound_ns)
         if relaxation.bound_ns > reached + max(_RISE * step_ns, rise_of_gap * gap_ns):
