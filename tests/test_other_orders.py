@@ -271,3 +271,13 @@ def test_an_order_is_made_for_a_plan_before_its_proof_is_waited_for_where_the_ga
     monkeypatch.setattr(OneOrder, "finish", lambda *_, **__: calls.append("finish"))
     optimal.solve(problem, budget)
     assert " ".join(calls) == asked
+
+
+def test_an_order_is_made_for_a_plan_that_integers_settled_only_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, budget = loose(0.2)
+    answers, calls = iter([False, True]), list[str]()
+    monkeypatch.setattr(optimal, "_may_reorder", lambda *_: next(answers))
+    monkeypatch.setattr(optimal, "_reordered", lambda *_: calls.append("order"))
+    monkeypatch.setattr(OneOrder, "finish", lambda *_, **__: calls.append("finish"))
+    optimal.solve(problem, budget)
+    assert calls == ["finish", "order", "finish"]
