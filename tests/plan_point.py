@@ -32,6 +32,15 @@ def point_of(uses: Uses, staged: StageProgram, sequence: Array) -> Floats:
         _take(point, moment.again, again)
         _take(point, moment.whole, again | plan.rerun(event, len(sequence)))
         _take(point, staged.remade, again)
+    for rerun in staged.reruns:
+        q = staged.interval_of(rerun.position)
+        begun, ended = ends[q : q + 2]
+        _take(point, staged.twice[q], plan.rerun_twice(begun, ended))
+        event = plan.first_rerun(rerun.op, begun, ended)
+        if event >= 0:
+            _take(point, rerun.held, plan.alive(event))
+            _take(point, rerun.sooner, plan.rerun(begun, event))
+            _take(point, rerun.later, plan.rerun(event, ended))
     return point
 
 
@@ -79,6 +88,16 @@ class _Plan:
         found = np.zeros(len(self.problem.nbytes), dtype=np.bool_)
         found[storage[(begun <= event) & (event <= ended)]] = True
         return found
+
+    def first_rerun(self, op: int, after: int, before: int) -> int:
+        """When an op first runs again between two events and that is useful; -1 if it does not."""
+        events = np.flatnonzero(self.useful & (self.sequence == op))
+        return next((event for event in events.tolist() if after < event < before), -1)
+
+    def rerun_twice(self, after: int, before: int) -> NDArray[np.bool_]:
+        """Ops that run again more than once between two events, where that is useful; shape [ops]."""
+        which = self.sequence[after + 1 : before][self.useful[after + 1 : before]]
+        return np.bincount(which, minlength=self.problem.op_count) > 1
 
     def rerun(self, after: int, before: int, *, all_of_them: bool = False) -> NDArray[np.bool_]:
         """Ops that run again between two events, where that is useful, or at all; shape [ops]."""

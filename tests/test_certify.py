@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.strategies import one_order
+from ogc_plan.planner.strategies import certify, one_order
 from ogc_plan.planner.strategies.certify import Proof, ProofBeside, certifying
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluation, Evaluator
@@ -287,3 +287,22 @@ def test_under_other_orders_without_a_plan_the_other_strategies_are_asked_two_at
     run = OneOrder(Search(Evaluator(problem), 1), Prepared(problem), default_orders(problem))
     run.start()
     assert sorted(arrived) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("effort", "largest", "chooses"), [("high", 8, True), ("high", 7, False), ("default", 8, False)]
+)
+def test_stages_are_chosen_with_care_given_much_work_on_a_small_graph(
+    effort: str, largest: int, chooses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+
+    def begin(*_: object, chooses: bool) -> IntegerBound:
+        told.append(chooses)
+        return IntegerBound(StageLP(chain_problem()), Evaluator(chain_problem()), BUDGET, (0,), 0, chooses=chooses)
+
+    monkeypatch.setattr(certify, "_CHOSEN_OPS", largest)
+    monkeypatch.setattr(certify, "IntegerBound", begin)
+    made = proof(effort)
+    made.advance(best(made), 1.0)
+    assert told == [chooses]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ogc_plan.planner.strategies.evaluate import Evaluator
 from ogc_plan.planner.strategies.integer_bound import IntegerBound
 from ogc_plan.planner.strategies.linear_program import LinearProgram
 from ogc_plan.planner.strategies.stage_lp import StageLP
+from ogc_plan.planner.strategies.stage_worth import StageWorth
 from ogc_plan.planner.strategies.through_rows import ThroughRows
 
 from tests.layered_graphs import tight_layers
@@ -39,14 +41,16 @@ def random_program(seed: int) -> LinearProgram:
     return program
 
 
-def begun(problem: Problem, budget_nbytes: int, known_ns: int = 0) -> IntegerBound:
+def begun(problem: Problem, budget_nbytes: int, known_ns: int = 0, *, chooses: bool = False) -> IntegerBound:
     """A bound that begins at the first backward."""
-    return IntegerBound(StageLP(problem), Evaluator(problem), budget_nbytes, (0,), known_ns)
+    return IntegerBound(StageLP(problem), Evaluator(problem), budget_nbytes, (0,), known_ns, chooses=chooses)
 
 
-def grown(case: Case, incumbent_ns: int, spare_ns: int = 0, work: float = NO_LIMIT) -> IntegerBound:
+def grown(
+    case: Case, incumbent_ns: int, spare_ns: int = 0, work: float = NO_LIMIT, *, chooses: bool = False
+) -> IntegerBound:
     """The bound of a case after some work."""
-    bound = begun(case.problem, case.budget_nbytes)
+    bound = begun(case.problem, case.budget_nbytes, chooses=chooses)
     bound.run(incumbent_ns, spare_ns, work, never)
     return bound
 
@@ -124,6 +128,7 @@ INTERRUPTED = """
 import os, signal
 from ogc_plan.planner.strategies.cp_sat import minimum
 from ogc_plan.planner.strategies.stage_lp import StageLP
+from ogc_plan.planner.strategies.stage_worth import StageWorth
 from ogc_plan.planner.strategies.through_rows import ThroughRows
 from tests.layered_graphs import tight_layers
 
@@ -160,13 +165,84 @@ def test_asked_to_stop_a_search_ends_before_it_is_done() -> None:
     assert not minimum(program, 0, NO_LIMIT, lambda: True).proven
 
 
+@pytest.mark.parametrize("chooses", [False, True])
 @pytest.mark.parametrize("loose", [False, True])
-def test_the_bound_never_exceeds_the_optimum(loose: bool) -> None:
+def test_the_bound_never_exceeds_the_optimum(loose: bool, chooses: bool) -> None:
     above = []
     for case in cases():
         incumbent = 4 * case.exact_ns + 50 if loose else case.exact_ns
-        above += [case[1:] for spare in (0, 3) if grown(case, incumbent, spare).bound_ns > case.exact_ns]
+        for spare in (0, 3):
+            bound = grown(case, incumbent, spare, chooses=chooses)
+            above += [case[1:]] if bound.bound_ns > case.exact_ns else []
     assert above == []
+
+
+def test_with_chosen_stages_the_same_work_raises_bounds_further() -> None:
+    def raised(chooses: bool) -> int:
+        bounds = [begun(*tight_layers(seed), chooses=chooses) for seed in range(1, 9)]
+        for bound in bounds:
+            bound.run(10**15, 0, 1.0, never)
+        return sum(bound.bound_ns for bound in bounds)
+
+    assert raised(chooses=True) > raised(chooses=False)
+
+
+def test_where_it_chooses_it_begins_with_the_first_backward_alone() -> None:
+    problem, budget = tight_layers(1)
+    bound = IntegerBound(StageLP(problem), Evaluator(problem), budget, (3, 7), 0, chooses=True)
+    assert bound.stages == (0,)
+
+
+def test_a_moment_at_which_something_runs_again_is_chosen_where_that_overruns_the_budget() -> None:
+    found = [grown(case, 4 * case.exact_ns + 50, chooses=True).reruns for case in cases()]
+    assert any(found)
+
+
+def test_of_the_moments_that_overrun_the_one_that_raises_the_cost_most_becomes_a_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, budget = tight_layers(1)
+    bound = begun(problem, budget, chooses=True)
+    monkeypatch.setattr(bound, "_overruns", lambda _: {5: 9, 7: 8, 9: 7})
+    monkeypatch.setattr(bound, "_reruns", lambda _: {})
+    monkeypatch.setattr(StageWorth, "rise", lambda _, stage: {5: 1.0, 7: 1.0, 9: 3.0}[stage])
+    bound._grown(StageLP(problem).solve(budget, (0,)), np.zeros(0))
+    assert bound.stages == (0, 9)
+
+
+def test_a_stage_that_makes_the_program_too_hard_is_taken_back_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, budget = tight_layers(1)
+    bound = begun(problem, budget, chooses=True)
+    relaxed = StageLP(problem)
+    monkeypatch.setattr(bound, "_overruns", lambda _: {5: 9, 9: 7})
+    monkeypatch.setattr(bound, "_reruns", lambda _: {})
+    monkeypatch.setattr(StageWorth, "rise", lambda _, stage: float(stage))
+    seen: list[tuple[int, ...]] = []
+
+    def solve(program: LinearProgram, spare_ns: int, most_work: float, late: object) -> Minimum:
+        seen.append(bound.stages)
+        if len(seen) == 1:
+            return minimum(relaxed.program(budget, (0,)).program, spare_ns, NO_LIMIT)
+        return Minimum(0, None, False, most_work)
+
+    monkeypatch.setattr(integer_bound, "minimum", solve)
+    bound.run(10**15, 0, 20.0, never)
+    assert seen == [(0,), (0, 9), (0, 5), (0, 9)]
+
+
+def test_the_worst_re_run_before_each_stage_is_a_moment_unless_it_is_one_already() -> None:
+    problem, budget = tight_layers(1)
+    bound = begun(problem, budget, chooses=True)
+    bound.stages, again = (0, 2, 3), (3, 4, 5)
+    sequence = np.array([*range(problem.op_count), -1, -2, *again, -3, *again, -4], dtype=np.int64)
+    bound._evaluator = SimpleNamespace(in_use=lambda _: used)  # type: ignore[assignment]
+    used = np.full(len(sequence), budget)
+    start = problem.op_count
+    used[start + 2 : start + 5] += (1, 5, 5)  # before the backward at 2
+    used[start + 6 : start + 9] += (0, 0, 7)  # before the one at 3
+    first = bound._reruns(sequence)
+    bound.reruns = ((2, 4),)
+    assert (first, bound._reruns(sequence)) == ({(2, 4): 5.0, (3, 5): 7.0}, {(2, 5): 5.0, (3, 5): 7.0})
 
 
 def test_stages_of_any_kind_to_begin_with_leave_it_a_bound() -> None:
@@ -205,9 +281,10 @@ def test_what_is_known_is_not_lost() -> None:
     assert bound.bound_ns == 5
 
 
-def test_the_same_work_gives_the_same_bound_and_stages() -> None:
+@pytest.mark.parametrize("chooses", [False, True])
+def test_the_same_work_gives_the_same_bound_and_stages(chooses: bool) -> None:
     def found() -> tuple[int, tuple[int, ...]]:
-        bound = begun(*tight_layers(3))
+        bound = begun(*tight_layers(3), chooses=chooses)
         bound.run(10**15, 0, 1.0, never)
         return bound.bound_ns, bound.stages
 
@@ -311,7 +388,7 @@ def test_the_worst_step_weighed_by_its_distance_becomes_a_stage_or_else_the_step
     relaxed = StageLP(problem)
     bound = IntegerBound(relaxed, Evaluator(problem), budget, (0, 5), 0)
     monkeypatch.setattr(bound, "_overruns", lambda _: over)
-    bound._grown(relaxed.solve(budget, (0, 5)))
+    bound._grown(relaxed.solve(budget, (0, 5)), np.zeros(0))
     assert bound.stages == stages
 
 
@@ -322,5 +399,5 @@ def test_where_all_steps_that_overrun_are_stages_the_one_before_the_worst_become
     relaxed = StageLP(problem)
     bound = IntegerBound(relaxed, Evaluator(problem), budget, (0, 5, 20), 0)
     monkeypatch.setattr(bound, "_overruns", lambda _: {5: 1, 20: 9})
-    bound._grown(relaxed.solve(budget, (0, 5, 20)))
+    bound._grown(relaxed.solve(budget, (0, 5, 20)), np.zeros(0))
     assert bound.stages == (0, 5, 19, 20)

@@ -45,11 +45,21 @@ def plans() -> list[Plan]:
 
 
 def programs(seed: int, plan: Plan) -> tuple[StageLP, StageProgram]:
-    """The program of a few stages under the peak of the plan."""
+    """The program of a few stages, and of moments of the forward and of re-runs, under the peak of the plan."""
     problem, _, budget = plan
-    rng, relaxed = Random(seed), StageLP(plan[0])
-    stages = rng.sample(range(len(problem.backward_order)), min(3, len(problem.backward_order)))
-    return relaxed, relaxed.program(budget, (*stages, *rng.sample(range(-problem.op_count, 0), 2)))
+    rng, relaxed, backwards = Random(seed), StageLP(plan[0]), range(len(plan[0].backward_order))
+    stages = rng.sample(backwards, min(3, len(backwards)))
+    reruns = [(rng.choice(backwards), rng.randrange(problem.op_count)) for _ in range(4)]
+    return relaxed, relaxed.program(budget, (*stages, *rng.sample(range(-problem.op_count, 0), 2)), reruns)
+
+
+def test_in_one_of_five_programs_here_there_is_a_moment_at_which_the_plan_runs_something_again() -> None:
+    there = 0
+    for seed, plan in enumerate(plans()):
+        relaxed, staged = programs(seed, plan)
+        point = point_of(relaxed, staged, plan[1])
+        there += any(point[variable] for rerun in staged.reruns for variable in rerun.held.values())
+    assert there > 0.2 * len(plans())
 
 
 def test_every_row_holds_for_every_plan() -> None:

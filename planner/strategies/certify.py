@@ -22,6 +22,8 @@ from .starts import stage_limit
 
 _STAGE_OPS = 1_000
 """Stages times ops of the linear program."""
+_CHOSEN_OPS = 150
+"""A thorough effort chooses the stages of integers with care on graphs of no more ops."""
 
 
 class Proof:
@@ -66,7 +68,10 @@ class Proof:
     def _grow(self, incumbent_ns: int, work: float) -> None:
         search = self.search
         if self._growing is None:
-            self._growing = IntegerBound(self.relaxed, self._evaluator, search.budget_nbytes, *self._known)
+            chooses = search.effort.thorough and search.problem.op_count <= _CHOSEN_OPS
+            self._growing = IntegerBound(
+                self.relaxed, self._evaluator, search.budget_nbytes, *self._known, chooses=chooses
+            )
         growing, before = self._growing, self._growing.points
         growing.run(incumbent_ns, int(search.effort.enough * search.problem.store_all_ns / 2), work, self._late)
         self.bound_ns, self.ended = max(self.bound_ns, growing.bound_ns), growing.ended

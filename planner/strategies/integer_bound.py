@@ -7,11 +7,15 @@ optimum costs as much as the best plan. Rows for what happens between the stages
 stage and take as long to solve, so they come in only where the replay asks for no other stage. A replay within the
 budget that costs no more than its optimum is an optimal plan, but for what is spared. Rows are generated, not
 enumerated, as Benders (Numerische Mathematik 1962) does it with a replay as the subproblem.
+
+Given much work, stages are chosen with care (stage_choice.py) from the first backward on, moments at which ops run
+again (rerun_stage.py) among them: programs are solved many times sooner without those that tell nothing. For little
+work it takes too long, and the stages of a linear program are a better start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -19,7 +23,9 @@ from .anneal_holds import HoldAnnealer
 from .cp_sat import minimum
 from .evaluate import Array, Evaluator
 from .linear_program import Floats
+from .stage_choice import Moment, StageChoice
 from .stage_lp import Relaxation, StageLP
+from .stage_worth import StageWorth
 from .through_rows import ThroughRows
 
 _POINTS = 8
@@ -28,6 +34,8 @@ _LEAST_WORK = 0.01
 _MORE = 1.5
 """A program that was not solved is tried again with more than so many times the work."""
 _INTEGRAL = 0.5
+_TRIED = 12
+"""Moments that are compared before one of them becomes a stage."""
 _NEAR = 40
 """A stage farther than one in so many backwards from all others counts in full."""
 
@@ -35,16 +43,25 @@ _NEAR = 40
 class IntegerBound:
     """Raises ``bound_ns``, a lower bound on every plan within the budget in ``relaxed``'s backward order.
 
-    ``points`` are the last points found in integers, the latest first, for rounding; ``ended`` when no more stages are
-    to be had from them.
+    It begins with ``stages``, or where it ``chooses`` with the first backward alone. ``points`` are the last points
+    found in integers, the latest first, for rounding; ``ended`` when no more stages are to be had from them.
     """
 
     def __init__(
-        self, relaxed: StageLP, evaluator: Evaluator, budget_nbytes: int, stages: Iterable[int], known_ns: int
+        self,
+        relaxed: StageLP,
+        evaluator: Evaluator,
+        budget_nbytes: int,
+        stages: Iterable[int],
+        known_ns: int,
+        *,
+        chooses: bool = False,
     ) -> None:
         self._relaxed, self._evaluator, self._budget_nbytes = relaxed, evaluator, budget_nbytes
         self._annealer = HoldAnnealer(evaluator, 0)
-        self.stages = tuple(sorted({0, *stages}))
+        self._choice = StageChoice() if chooses else None
+        self.stages = (0,) if chooses else tuple(sorted({0, *stages}))
+        self.reruns: tuple[tuple[int, int], ...] = ()
         self.bound_ns = known_ns
         self.ended = False
         self.points: tuple[Relaxation, ...] = ()
@@ -52,7 +69,7 @@ class IntegerBound:
         self._build()
 
     def _build(self) -> None:
-        self._staged = self._relaxed.program(self._budget_nbytes, self.stages)
+        self._staged = self._relaxed.program(self._budget_nbytes, self.stages, self.reruns)
         self._through = ThroughRows(self._relaxed, self._staged, self._budget_nbytes)
 
     def run(self, incumbent_ns: int, spare_ns: int, work: float, late: Callable[[], bool]) -> None:
@@ -68,17 +85,24 @@ class IntegerBound:
             and not self.ended
             and not late()
         ):
-            found = minimum(self._staged.program, spare_ns, self._work, late)
-            self._spent = 0.0 if found.proven else self._work
+            work, choice = self._work, self._choice
+            given = choice.most(work) if choice else work
+            found = minimum(self._staged.program, spare_ns, given, late)
             self._work -= max(_LEAST_WORK, found.work)
             self.bound_ns = max(self.bound_ns, found.bound_ns)
-            if found.point is None:
+            relaxation = None
+            if found.point is not None:
+                relaxation = self._relaxed.relaxation(self._staged, found.point, self.bound_ns, True)
+                self.points = (relaxation, *self.points[: _POINTS - 1])
+            if choice and not late() and choice.fails(found, given, work, incumbent_ns):
+                self._replace(choice)
+                continue
+            self._spent = 0.0 if found.proven else given
+            if relaxation is None or found.point is None or not found.proven:
                 return
-            relaxation = self._relaxed.relaxation(self._staged, found.point, self.bound_ns, True)
-            self.points = (relaxation, *self.points[: _POINTS - 1])
-            if not found.proven:
-                return
-            self.ended = not self._grown(relaxation) and not self._cut(found.point)
+            if choice:
+                choice.keep(found)
+            self.ended = not self._grown(relaxation, found.point) and not self._cut(found.point)
 
     def _cut(self, point: Floats) -> bool:
         """Rows that the point breaks, for what happens between the stages; whether there were any."""
@@ -87,24 +111,59 @@ class IntegerBound:
             self._staged.program.at_least(-row.limit, [(-c, v) for c, v in row.terms])
         return bool(broken)
 
-    def _grown(self, point: Relaxation) -> bool:
-        """One more stage where the plan that the point stands for overruns the budget most; whether there was one."""
-        replayed = self._annealer.from_stages(point, _INTEGRAL)
+    def _grown(self, relaxation: Relaxation, point: Floats) -> bool:
+        """One more stage where the plan that the point stands for overruns the budget; whether there was one."""
+        replayed = self._annealer.from_stages(relaxation, _INTEGRAL)
         if replayed is None:
             return False
-        over = self._overruns(replayed[0])
+        sequence = replayed[0]
+        over = self._overruns(sequence)
         before = {stage - 1: nbytes for stage, nbytes in over.items() if stage > 0}
-        candidates = self._new(over) or self._new(before)
+        reruns = self._reruns(sequence) if self._choice else {}
+        candidates = self._weighed(self._new(over)) | reruns or self._weighed(self._new(before))
         if not candidates:
             return False
-        worst = max(sorted(candidates), key=lambda stage: candidates[stage] * self._apart(stage))
-        self.stages = tuple(sorted({*self.stages, worst}))
-        self._build()
+        worst = sorted(candidates, key=candidates.__getitem__, reverse=True)
+        self._add(self._choice.offer(self._promised(worst[:_TRIED], point)) if self._choice else worst[0])
         return True
+
+    def _promised(self, moments: Sequence[Moment], point: Floats) -> dict[Moment, float]:
+        """By how many ns each raises the cost of the point at once."""
+        worth = StageWorth(self._relaxed, self._staged, self._budget_nbytes, point)
+        rises = {at: worth.rise_of_rerun(*at) if isinstance(at, tuple) else worth.rise(at) for at in moments}
+        self._work -= worth.work
+        return rises
+
+    def _replace(self, choice: StageChoice) -> None:
+        """Take the next best moment instead of the one on trial."""
+        self.stages = tuple(stage for stage in self.stages if stage != choice.trial)
+        self.reruns = tuple(rerun for rerun in self.reruns if rerun != choice.trial)
+        self._add(choice.retire())
+
+    def _add(self, moment: Moment) -> None:
+        if isinstance(moment, tuple):
+            self.reruns = tuple(sorted({*self.reruns, moment}))
+        else:
+            self.stages = tuple(sorted({*self.stages, moment}))
+        self._build()
 
     def _new(self, over: dict[int, int]) -> dict[int, int]:
         """Those that are no stages yet."""
         return {stage: nbytes for stage, nbytes in over.items() if stage not in self.stages}
+
+    def _weighed(self, over: dict[int, int]) -> dict[Moment, float]:
+        """Overruns weighed by the distance from the stages there are."""
+        return {stage: nbytes * self._apart(stage) for stage, nbytes in sorted(over.items())}
+
+    def _reruns(self, sequence: Array) -> dict[Moment, float]:
+        """The re-runs just before a stage that overrun the budget, the worst of each, and by how many bytes."""
+        over, position = self._evaluator.in_use(sequence) - self._budget_nbytes, np.cumsum(sequence < 0)
+        worst: dict[int, tuple[int, int]] = {}
+        for event in np.flatnonzero((over > 0) & (sequence >= 0) & np.isin(position, self.stages)).tolist():
+            at, op = int(position[event]), int(sequence[event])
+            if at > 0 and (at, op) not in self.reruns:
+                worst[at] = max(worst.get(at, (0, 0)), (int(over[event]), -op))
+        return {(at, -op): float(nbytes) for at, (nbytes, op) in worst.items()}
 
     def _apart(self, stage: int) -> float:
         """What a stage counts for by its distance from those there are: beside one it tells little, and takes long."""

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ..problem import Problem
 from .forward_stage import add_forward_stages
 from .linear_program import UNLIMITED, Floats, Interrupter, LinearProgram, certified_bound, solve
+from .rerun_stage import add_rerun_stage
 from .stage_program import StageProgram, Uses
 
 _NECK = 0.06
@@ -57,10 +58,13 @@ class Relaxation:
 class StageLP(Uses):
     """Builds and solves the relaxation of one problem for varying budgets and stages."""
 
-    def program(self, budget_nbytes: int, stages: Sequence[int]) -> StageProgram:
+    def program(
+        self, budget_nbytes: int, stages: Sequence[int], reruns: Sequence[tuple[int, int]] = ()
+    ) -> StageProgram:
         """The program for ``stages`` (backward positions; 0 is always one).
 
-        Negative ``stages`` are moments of the forward, -1 the run of its last op (forward_stage.py).
+        Negative ``stages`` are moments of the forward, -1 the run of its last op (forward_stage.py); ``reruns`` those
+        at which an op runs again in the interval of a backward: (position, op), as rerun_stage.py has them.
         """
         problem, lp = self.problem, LinearProgram()
         producer, time = problem.producer.tolist(), problem.forward_ns.tolist()
@@ -72,31 +76,33 @@ class StageLP(Uses):
             again = made.again[-1] if q else {}
             if alive is not None:
                 covered = range(positions[q - 1] + 1, min(position + 1, len(self.order)))
-                runs = self._interval(lp, time, alive, producer, covered)
+                runs = self.interval(lp, time, alive, producer, covered)
                 made.runs.append(runs)
             if position == len(self.order):
                 for op, variable in again.items():
                     lp.at_least(0, [(1, runs[op]), (-1, variable)] if op in runs else [(-1, variable)])
                 break
-            now = self._stage(lp, position, alive, runs, producer)
+            now = self.stage(lp, position, alive, runs, producer)
             later = {op: lp.variable() for op, useful in enumerate(self.op_useful) if useful > position}
             for op, variable in again.items():
                 terms = [(1, table[op]) for table in (later, runs) if op in table]
                 lp.at_least(0, [*terms, (-1, variable)])
             for op, variable in later.items():
                 for storage in self.reads[op]:
-                    lp.at_least(0, [*self._available(storage, now, later, producer), (-1, variable)])
+                    lp.at_least(0, [*self.available(storage, now, later, producer), (-1, variable)])
             for storage, last in enumerate(self.last_use):
                 if last > position:
-                    lp.at_least(1, self._available(storage, now, later, producer))
-            made.rooms.append(self._room(lp, budget_nbytes, position, now))
+                    lp.at_least(1, self.available(storage, now, later, producer))
+            made.rooms.append(self.room(lp, budget_nbytes, position, now))
             made.alive.append(now)
             made.again.append(later)
         forward = sorted({problem.op_count + stage for stage in stages if stage < 0})
         add_forward_stages(self, made, budget_nbytes, forward)
+        for position, op in reruns:
+            add_rerun_stage(self, made, budget_nbytes, position, op)
         return made
 
-    def _room(self, lp: LinearProgram, budget_nbytes: int, position: int, now: dict[int, int]) -> int:
+    def room(self, lp: LinearProgram, budget_nbytes: int, position: int, now: dict[int, int]) -> int:
         """The memory row of a stage, in units of the greatest common divisor of its sizes."""
         size = self.problem.nbytes.tolist()
         unit = self._unit(now)
@@ -135,26 +141,26 @@ class StageLP(Uses):
         return backward + [-((budget_nbytes - moment.used_nbytes) // moment.unit) for moment in staged.moments]
 
     @staticmethod
-    def _available(
+    def available(
         storage: int, alive: dict[int, int], runs: dict[int, int], producer: list[int]
     ) -> list[tuple[int, int]]:
         """Terms that are at least 1 when a storage is alive or recomputed."""
         terms = [(1, alive[storage])] if storage in alive else []
         return terms + ([(1, runs[producer[storage]])] if producer[storage] in runs else [])
 
-    def _interval(
+    def interval(
         self, lp: LinearProgram, time: list[int], alive: dict[int, int], producer: list[int], covered: range
     ) -> dict[int, int]:
         """R variables of the interval that ends with the backwards ``covered``, and its rows."""
         runs = {op: lp.variable(time[op]) for op, useful in enumerate(self.op_useful) if useful >= covered.start}
         for op, variable in runs.items():
             for storage in self.reads[op]:
-                lp.at_least(0, [*self._available(storage, alive, runs, producer), (-1, variable)])
+                lp.at_least(0, [*self.available(storage, alive, runs, producer), (-1, variable)])
         for storage in sorted({s for position in covered for s in self.needs[position]}):
-            lp.at_least(1, self._available(storage, alive, runs, producer))
+            lp.at_least(1, self.available(storage, alive, runs, producer))
         return runs
 
-    def _stage(
+    def stage(
         self, lp: LinearProgram, position: int, alive: dict[int, int] | None, runs: dict[int, int], producer: list[int]
     ) -> dict[int, int]:
         """E variables of one stage: what may be alive there came from the stage before or a recomputation."""
@@ -162,7 +168,7 @@ class StageLP(Uses):
         now = {s: lp.variable() for s in range(len(self.free)) if useful[s] >= position and not self.free[s]}
         if alive is not None:
             for storage, variable in now.items():
-                lp.at_least(0, [*self._available(storage, alive, runs, producer), (-1, variable)])
+                lp.at_least(0, [*self.available(storage, alive, runs, producer), (-1, variable)])
         for storage in self.needs[position]:
             lp.at_least(1, [(1, now[storage])])
         return now

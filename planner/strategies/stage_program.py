@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,12 +25,27 @@ class Moment:
     whole: dict[int, int]
 
 
+@dataclass(frozen=True)
+class Rerun:
+    """The first run of an op in the interval of a backward position.
+
+    Variables: H by storage, B and A by op (rerun_stage.py).
+    """
+
+    position: int
+    op: int
+    held: dict[int, int]
+    sooner: dict[int, int]
+    later: dict[int, int]
+
+
 @dataclass
 class StageProgram:
     """The rows and what its variables are: E, R and Z by stage or interval, then by storage or op.
 
     ``runs[q]`` is the interval that begins at stage q; ``rooms`` are the memory rows, one per stage, then those of the
-    ``moments``; ``remade`` what is paid for runs between these and the first backward, by op.
+    ``moments``; ``remade`` what is paid for runs between these and the first backward, by op; ``twice[q][op]`` what is
+    paid for more than one run in interval q, where ``reruns`` know of it.
     """
 
     program: LinearProgram
@@ -40,6 +56,12 @@ class StageProgram:
     rooms: list[int] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     remade: dict[int, int] = field(default_factory=dict)
+    reruns: list[Rerun] = field(default_factory=list)
+    twice: dict[int, dict[int, int]] = field(default_factory=dict)
+
+    def interval_of(self, position: int) -> int:
+        """The interval in which what a backward needs is made again, unless that is a stage; -1 for the first."""
+        return bisect_left(self.stages, position) - 1
 
 
 class Uses:

@@ -1,0 +1,144 @@
+"""Moments of re-runs in the stage program: bounds that hold for every plan, and what they see."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from ogc_plan.planner.graph import Storage
+from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.strategies.cp_sat import minimum
+from ogc_plan.planner.strategies.linear_program import certified_bound, solve
+from ogc_plan.planner.strategies.rerun_stage import add_rerun_stage
+from ogc_plan.planner.strategies.stage_lp import StageLP
+from ogc_plan.planner.training import (
+    BackwardOp,
+    Gradient,
+    GradientEdge,
+    OpCost,
+    Stationary,
+    TrainingGraph,
+    TrainingOp,
+)
+
+from tests.brute import minimum_peak, minimum_recompute_ns
+from tests.builders import SMALL_SIZES, random_graph
+from tests.layered_graphs import layered_graph
+
+NO_LIMIT = 1e6
+Reruns = tuple[tuple[int, int], ...]
+
+
+def optimum_ns(problem: Problem, budget: int, stages: tuple[int, ...], reruns: Reruns) -> int:
+    """The cheapest 0/1 point."""
+    found = minimum(StageLP(problem).program(budget, stages, reruns).program, 0, NO_LIMIT)
+    assert found.proven
+    return found.bound_ns
+
+
+def small_problem(seed: int) -> tuple[Random, Problem, int]:
+    """A problem of few ops and a tight budget."""
+    rng = Random(seed)
+    if seed % 2:
+        graph, costs = random_graph(rng, rng.randint(4, 7), sizes=SMALL_SIZES)
+    else:
+        graph, costs = layered_graph(rng, rng.randint(4, 8), 3)
+    problem = build_problem(graph, costs, rng.choice(list(Scope)))
+    return rng, problem, minimum_peak(problem) + rng.choice((0, 0, 1, rng.randint(0, 10)))
+
+
+def everywhere(problem: Problem) -> Reruns:
+    """All moments of re-runs."""
+    return tuple((q, op) for q in range(1, len(problem.backward_order)) for op in range(problem.op_count))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_no_plan_beats_the_bound_of_any_moments_of_re_runs(whole: bool) -> None:
+    beaten = []
+    for seed in range(64_000, 64_060):
+        rng, problem, budget = small_problem(seed)
+        exact = minimum_recompute_ns(problem, budget)
+        assert exact is not None
+        backwards = range(len(problem.backward_order))
+        if not backwards:
+            continue
+        stages = tuple(rng.sample(backwards, rng.randint(0, len(backwards))))
+        found = everywhere(problem)
+        reruns = found if whole else tuple(rng.sample(found, min(len(found), 4)))
+        program = StageLP(problem).program(budget, stages, reruns).program
+        relaxed = certified_bound(program, solve(program).dual)
+        beaten += [seed] if max(relaxed, minimum(program, 0, NO_LIMIT).bound_ns) > exact else []
+    assert beaten == []
+
+
+def test_moments_of_re_runs_only_raise_the_optimum() -> None:
+    lowered = []
+    for seed in range(64_000, 64_040):
+        _, problem, budget = small_problem(seed)
+        stages = tuple(range(len(problem.backward_order)))
+        if stages and optimum_ns(problem, budget, stages, everywhere(problem)) < optimum_ns(
+            problem, budget, stages, ()
+        ):
+            lowered.append(seed)
+    assert lowered == []
+
+
+def row() -> Problem:
+    """Five ops of 7 ns, each reading the value before, whose backwards read the values that they made."""
+    sizes = (1, 20, 10, 20, 1)
+    read = [() if i == 0 else (i - 1,) for i in range(len(sizes))]
+    ops = tuple(
+        TrainingOp(f"op{i}", "Op", read[i], (i,), BackwardOp((i,), (i,), tuple(map(GradientEdge, read[i]))), 0, i)
+        for i in range(len(sizes))
+    )
+    storages = tuple(Storage(f"value{i}", nbytes) for i, nbytes in enumerate(sizes))
+    gradients, last = tuple(Gradient(f"gradient{i}", 1) for i in range(len(ops))), (len(ops) - 1,)
+    graph = TrainingGraph(ops, storages, gradients, last, last, Stationary(), fingerprint="row")
+    return build_problem(graph, (OpCost(7, 1),) * len(ops), Scope.ACTIVATIONS)
+
+
+def test_a_value_made_from_a_wide_one_again_is_not_held_beside_it_though_no_stage_sees_them_together() -> None:
+    problem = row()
+    budget, stages = minimum_peak(problem), range(-5, 5)
+    without, beside = (optimum_ns(problem, budget, tuple(stages), reruns) for reruns in ((), ((2, 2),)))
+    assert (without, beside, minimum_recompute_ns(problem, budget)) == (21, 28, 28)
+
+
+def test_with_all_stages_and_moments_nearly_all_small_problems_are_settled() -> None:
+    missed = settled = 0
+    for seed in range(64_000, 64_100):
+        _, problem, budget = small_problem(seed)
+        stages = tuple(range(-problem.op_count, len(problem.backward_order)))
+        if problem.backward_order:
+            met = optimum_ns(problem, budget, stages, everywhere(problem)) == minimum_recompute_ns(problem, budget)
+            settled, missed = settled + met, missed + (not met)
+    assert settled > 10 * missed
+
+
+def test_an_op_that_the_interval_cannot_run_has_no_moment() -> None:
+    problem = row()
+    relaxed = StageLP(problem)
+    staged = relaxed.program(100, (0, 1))
+    before = len(staged.program.lower)
+    add_rerun_stage(relaxed, staged, 100, 4, 4)
+    add_rerun_stage(relaxed, staged, 100, 0, 1)  # no interval ends with the first backward
+    assert (len(staged.program.lower), staged.reruns) == (before, [])
+
+
+def test_an_op_that_does_not_fit_beside_what_is_always_there_is_not_run_again() -> None:
+    relaxed = StageLP(row())
+    staged = relaxed.program(100, (0,))
+    run = staged.runs[0][2]
+    add_rerun_stage(relaxed, staged, -1, 1, 2)
+    rows = zip(staged.program.by_row(), staged.program.lower, strict=True)
+    assert ([(-1, run)], 0) in list(rows)
+
+
+def test_a_second_run_in_an_interval_is_paid_once_whatever_moments_it_is_before_and_after() -> None:
+    problem = row()
+    relaxed = StageLP(problem)
+    staged = relaxed.program(100, (0,))
+    before = sum(staged.program.cost)
+    for op in staged.runs[0]:
+        add_rerun_stage(relaxed, staged, 100, 1, op)
+    assert sum(staged.program.cost) - before == sum(int(problem.forward_ns[op]) for op in staged.runs[0])

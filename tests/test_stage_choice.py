@@ -1,0 +1,103 @@
+"""Which moment becomes a stage: the most promising first, each on trial, the next where that one is not worth it."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from ogc_plan.planner.strategies.cp_sat import Minimum
+from ogc_plan.planner.strategies.stage_choice import Moment, StageChoice
+
+
+def solved(bound_ns: int, work: float) -> Minimum:
+    return Minimum(bound_ns, None, True, work)
+
+
+def unsolved(work: float) -> Minimum:
+    return Minimum(0, None, False, work)
+
+
+def on_trial(bound_ns: int = 0, work: float = 1.0) -> StageChoice:
+    """Stage 7 is, after a program of that bound and work was kept; 5 comes next."""
+    choice = StageChoice()
+    choice.keep(solved(bound_ns, work))
+    choice.offer({5: 8.0, 7: 9.0})
+    return choice
+
+
+def test_the_most_promising_moment_is_on_trial() -> None:
+    choice = StageChoice()
+    assert (choice.offer({3: 1.0, (4, 2): 6.0, 5: 2.0}), choice.trial) == ((4, 2), (4, 2))
+
+
+def test_of_several_that_promise_the_same_the_first_is_chosen() -> None:
+    assert StageChoice().offer({9: 2.0, 3: 2.0}) == 9
+
+
+def test_one_that_leaves_no_point_comes_first_of_all() -> None:
+    assert StageChoice().offer({9: 2.0, 3: inf}) == 3
+
+
+def test_retired_moments_are_replaced_by_the_next_and_by_the_first_again_in_the_end() -> None:
+    choice = on_trial()
+    assert [choice.retire(), choice.retire(), choice.trial] == [5, 7, None]
+
+
+def test_one_that_promises_hardly_anything_is_not_tried() -> None:
+    choice = StageChoice()
+    choice.offer({3: 100.0, 5: 9.0, 7: 11.0, 9: inf})
+    assert [choice.retire() for _ in range(3)] == [3, 7, 9]
+
+
+def test_a_retired_moment_is_not_tried_again_while_others_are_left() -> None:
+    choice = on_trial()
+    choice.retire()
+    choice.keep(solved(5, 1.0))
+    assert choice.offer({7: 9.0, 3: 1.0}) == 3
+
+
+def test_where_all_are_retired_they_are_tried_anew() -> None:
+    choice = on_trial()
+    choice.retire()
+    choice.retire()
+    choice.keep(solved(5, 1.0))
+    assert (choice.offer({7: 9.0, 3: 8.0}), choice.trial) == (7, 7)
+
+
+def test_without_a_trial_a_program_may_take_all_work() -> None:
+    assert StageChoice().most(1000.0) == 1000.0
+
+
+@pytest.mark.parametrize(("took", "most"), [(0.1, 6.0), (10.0, 40.0), (100.0, 50.0)])
+def test_on_trial_it_may_take_four_times_as_much_as_before_and_six_units_at_least(took: float, most: float) -> None:
+    assert on_trial(work=took).most(50.0) == most
+
+
+@pytest.mark.parametrize(
+    ("found", "given", "fails"),
+    [
+        (unsolved(4.0), 4.0, True),
+        (unsolved(9.0), 9.0, False),  # that was all there was
+        (solved(109, 5.0), 5.0, True),  # 9 of a gap of 100
+        (solved(111, 5.0), 5.0, False),
+        (solved(100, 1.9), 5.0, False),  # as easy as before
+        (solved(100, 5.0), 9.0, True),
+    ],
+)
+def test_a_moment_fails_that_takes_long_and_tells_little(found: Minimum, given: float, fails: bool) -> None:
+    assert on_trial(bound_ns=100).fails(found, given, 9.0, incumbent_ns=200) == fails
+
+
+def test_what_takes_hardly_any_work_is_easy_whatever_it_took_before() -> None:
+    assert not on_trial(bound_ns=100, work=0.01).fails(solved(100, 0.29), 6.0, 9.0, incumbent_ns=200)
+
+
+def test_what_is_not_on_trial_does_not_fail() -> None:
+    assert not StageChoice().fails(unsolved(1.0), 1.0, 9.0, incumbent_ns=200)
+
+
+def test_a_moment_kept_is_no_longer_on_trial() -> None:
+    choice = on_trial()
+    kept: Moment | None = choice.trial
+    choice.keep(solved(150, 2.0))
+    assert (kept, choice.trial) == (7, None)
