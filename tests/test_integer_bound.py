@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -210,24 +211,66 @@ def test_of_the_moments_that_overrun_the_one_that_raises_the_cost_most_becomes_a
     assert bound.stages == (0, 9)
 
 
+class Trials:
+    """A bound on trial with stages 9 and 5, and what CP-SAT is asked: by stages, and how much work it is given.
+
+    ``answers`` to the programs after the first; none for one that takes all the work it is given in vain.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: tuple[Minimum | None, ...] = ()) -> None:
+        problem, budget = tight_layers(1)
+        self.bound = begun(problem, budget, chooses=True)
+        self.asked: list[tuple[tuple[int, ...], float]] = []
+        self._first = minimum(StageLP(problem).program(budget, (0,)).program, 0, NO_LIMIT)
+        self._answers = [self._first, *answers]
+        monkeypatch.setattr(self.bound, "_overruns", lambda _: {5: 9, 9: 7})
+        monkeypatch.setattr(self.bound, "_reruns", lambda _: {})
+        monkeypatch.setattr(StageWorth, "rise", lambda _, stage: float(stage))
+        monkeypatch.setattr(integer_bound, "minimum", self._solve)
+
+    def _solve(self, program: LinearProgram, _: int, most_work: float, __: object) -> Minimum:
+        self.asked.append((self.bound.stages, round(most_work, 2)))
+        answer = self._answers.pop(0) if self._answers else None
+        if answer is None:
+            return Minimum(0, None, False, most_work)
+        return replace(answer, point=np.zeros(len(program.cost)))
+
+    def run(self, *works: float) -> list[tuple[tuple[int, ...], float]]:
+        """What is asked when so much work is brought at a time."""
+        for work in works:
+            self.bound.run(10**15, 0, work, never)
+        return self.asked
+
+
 def test_a_stage_that_makes_the_program_too_hard_is_taken_back_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, budget = tight_layers(1)
-    bound = begun(problem, budget, chooses=True)
-    relaxed = StageLP(problem)
-    monkeypatch.setattr(bound, "_overruns", lambda _: {5: 9, 9: 7})
-    monkeypatch.setattr(bound, "_reruns", lambda _: {})
-    monkeypatch.setattr(StageWorth, "rise", lambda _, stage: float(stage))
-    seen: list[tuple[int, ...]] = []
+    asked = Trials(monkeypatch).run(12.5)
+    assert asked[1:] == [((0, 9), 6.0), ((0, 5), 6.0)]
 
-    def solve(program: LinearProgram, spare_ns: int, most_work: float, late: object) -> Minimum:
-        seen.append(bound.stages)
-        if len(seen) == 1:
-            return minimum(relaxed.program(budget, (0,)).program, spare_ns, NO_LIMIT)
-        return Minimum(0, None, False, most_work)
 
-    monkeypatch.setattr(integer_bound, "minimum", solve)
-    bound.run(10**15, 0, 20.0, never)
-    assert seen == [(0,), (0, 9), (0, 5), (0, 9)]
+def test_where_all_stages_are_too_hard_the_first_is_tried_again_with_half_as_much_work_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = Trials(monkeypatch).run(12.5, 8.0, 2.0)
+    assert asked[1:] == [((0, 9), 6.0), ((0, 5), 6.0), ((0, 9), pytest.approx(10.49, abs=0.02))]
+
+
+def test_where_all_stages_tell_little_the_one_that_tells_most_is_kept_and_not_solved_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = Trials(monkeypatch, tuple(Minimum(bound_ns, None, True, 3.0) for bound_ns in (7, 6))).run(20.0)
+    assert [stages for stages, _ in asked[1:4]] == [(0, 9), (0, 5), (0, 5, 9)]
+
+
+def test_a_trial_that_got_too_little_work_is_tried_again_with_half_as_much_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = Trials(monkeypatch).run(5.0, 1.0, 7.0)
+    assert asked[1:3] == [((0, 9), 4.99), ((0, 9), pytest.approx(1.5 * 4.99, abs=0.01))]
+
+
+def test_a_stage_that_replaces_another_does_not_wait_for_the_work_of_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Trials(monkeypatch).run(4.0, 7.0)
+    assert [stages for stages, _ in asked[1:]] == [(0, 9), (0, 9), (0, 5)]
 
 
 def test_the_worst_re_run_before_each_stage_is_a_moment_unless_it_is_one_already() -> None:
@@ -283,10 +326,10 @@ def test_what_is_known_is_not_lost() -> None:
 
 @pytest.mark.parametrize("chooses", [False, True])
 def test_the_same_work_gives_the_same_bound_and_stages(chooses: bool) -> None:
-    def found() -> tuple[int, tuple[int, ...]]:
+    def found() -> tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]:
         bound = begun(*tight_layers(3), chooses=chooses)
         bound.run(10**15, 0, 1.0, never)
-        return bound.bound_ns, bound.stages
+        return bound.bound_ns, bound.stages, bound.reruns
 
     assert found() == found()
 

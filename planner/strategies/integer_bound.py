@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from .anneal_holds import HoldAnnealer
-from .cp_sat import minimum
+from .cp_sat import Minimum, minimum, never
 from .evaluate import Array, Evaluator
 from .linear_program import Floats
-from .stage_choice import Moment, StageChoice
+from .stage_choice import Place, StageChoice
 from .stage_lp import Relaxation, StageLP
 from .stage_worth import StageWorth
 from .through_rows import ThroughRows
@@ -35,7 +35,7 @@ _MORE = 1.5
 """A program that was not solved is tried again with more than so many times the work."""
 _INTEGRAL = 0.5
 _TRIED = 12
-"""Moments that are compared before one of them becomes a stage."""
+"""Places that are compared before one of them becomes a stage."""
 _NEAR = 40
 """A stage farther than one in so many backwards from all others counts in full."""
 
@@ -85,24 +85,33 @@ class IntegerBound:
             and not self.ended
             and not late()
         ):
-            work, choice = self._work, self._choice
-            given = choice.most(work) if choice else work
+            left, choice = self._work, self._choice
+            given = min(left, max(choice.most(left), _MORE * self._spent)) if choice else left
             found = minimum(self._staged.program, spare_ns, given, late)
             self._work -= max(_LEAST_WORK, found.work)
             self.bound_ns = max(self.bound_ns, found.bound_ns)
-            relaxation = None
-            if found.point is not None:
-                relaxation = self._relaxed.relaxation(self._staged, found.point, self.bound_ns, True)
-                self.points = (relaxation, *self.points[: _POINTS - 1])
-            if choice and not late() and choice.fails(found, given, work, incumbent_ns):
-                self._replace(choice)
-                continue
+            relaxation = self._taken(found)
             self._spent = 0.0 if found.proven else given
+            if late():
+                return
+            if choice and choice.fails(found, incumbent_ns, cut_short=given < left):
+                again = self._replaced(choice, found)
+                if again is None:
+                    continue
+                found, relaxation = again, self._taken(again)
             if relaxation is None or found.point is None or not found.proven:
                 return
             if choice:
                 choice.keep(found)
-            self.ended = not self._grown(relaxation, found.point) and not self._cut(found.point)
+            self.ended = not self._grown(relaxation, found.point, late) and not self._cut(found.point)
+
+    def _taken(self, found: Minimum) -> Relaxation | None:
+        """The point of the present program, if there is one; it is kept for rounding."""
+        if found.point is None:
+            return None
+        relaxation = self._relaxed.relaxation(self._staged, found.point, self.bound_ns, True)
+        self.points = (relaxation, *self.points[: _POINTS - 1])
+        return relaxation
 
     def _cut(self, point: Floats) -> bool:
         """Rows that the point breaks, for what happens between the stages; whether there were any."""
@@ -111,7 +120,7 @@ class IntegerBound:
             self._staged.program.at_least(-row.limit, [(-c, v) for c, v in row.terms])
         return bool(broken)
 
-    def _grown(self, relaxation: Relaxation, point: Floats) -> bool:
+    def _grown(self, relaxation: Relaxation, point: Floats, late: Callable[[], bool] = never) -> bool:
         """One more stage where the plan that the point stands for overruns the budget; whether there was one."""
         replayed = self._annealer.from_stages(relaxation, _INTEGRAL)
         if replayed is None:
@@ -124,23 +133,31 @@ class IntegerBound:
         if not candidates:
             return False
         worst = sorted(candidates, key=candidates.__getitem__, reverse=True)
-        self._add(self._choice.offer(self._promised(worst[:_TRIED], point)) if self._choice else worst[0])
+        self._add(self._chosen(self._choice, worst, point, late) if self._choice else worst[0])
         return True
 
-    def _promised(self, moments: Sequence[Moment], point: Floats) -> dict[Moment, float]:
-        """By how many ns each raises the cost of the point at once."""
-        worth = StageWorth(self._relaxed, self._staged, self._budget_nbytes, point)
-        rises = {at: worth.rise_of_rerun(*at) if isinstance(at, tuple) else worth.rise(at) for at in moments}
+    def _chosen(self, choice: StageChoice, worst: Sequence[Place], point: Floats, late: Callable[[], bool]) -> Place:
+        """Of the worst places the one that raises the cost of the point most at once."""
+        fresh = [place for place in worst if place not in choice.failed] or worst
+        worth = StageWorth(self._relaxed, self._staged, self._budget_nbytes, point, late)
+        rises = {at: worth.rise_of_rerun(*at) if isinstance(at, tuple) else worth.rise(at) for at in fresh[:_TRIED]}
         self._work -= worth.work
-        return rises
+        return choice.offer(rises)
 
-    def _replace(self, choice: StageChoice) -> None:
-        """Take the next best moment instead of the one on trial."""
+    def _replaced(self, choice: StageChoice, found: Minimum) -> Minimum | None:
+        """Take back the place on trial, whose program came to ``found``, for another one.
+
+        What the program of that one has come to already is returned if it is solved, None where it is to be.
+        """
         self.stages = tuple(stage for stage in self.stages if stage != choice.trial)
         self.reruns = tuple(rerun for rerun in self.reruns if rerun != choice.trial)
-        self._add(choice.retire())
+        place = choice.retire(found)
+        self._add(place)
+        known = choice.failed.pop(place, None)
+        self._spent = 0.0 if known is None or known.proven else known.work
+        return known if known is not None and known.proven else None
 
-    def _add(self, moment: Moment) -> None:
+    def _add(self, moment: Place) -> None:
         if isinstance(moment, tuple):
             self.reruns = tuple(sorted({*self.reruns, moment}))
         else:
@@ -151,12 +168,16 @@ class IntegerBound:
         """Those that are no stages yet."""
         return {stage: nbytes for stage, nbytes in over.items() if stage not in self.stages}
 
-    def _weighed(self, over: dict[int, int]) -> dict[Moment, float]:
+    def _weighed(self, over: dict[int, int]) -> dict[Place, float]:
         """Overruns weighed by the distance from the stages there are."""
         return {stage: nbytes * self._apart(stage) for stage, nbytes in sorted(over.items())}
 
-    def _reruns(self, sequence: Array) -> dict[Moment, float]:
-        """The re-runs just before a stage that overrun the budget, the worst of each, and by how many bytes."""
+    def _reruns(self, sequence: Array) -> dict[Place, float]:
+        """The re-runs just before a stage that overrun the budget, the worst of each, and by how many bytes.
+
+        The rows are about the first run of an op between two stages; where it is another that overruns, they may tell
+        nothing.
+        """
         over, position = self._evaluator.in_use(sequence) - self._budget_nbytes, np.cumsum(sequence < 0)
         worst: dict[int, tuple[int, int]] = {}
         for event in np.flatnonzero((over > 0) & (sequence >= 0) & np.isin(position, self.stages)).tolist():

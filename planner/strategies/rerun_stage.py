@@ -71,7 +71,8 @@ def rerun_rows(uses: Uses, lp: LinearProgram, budget_nbytes: int, interval: Inte
         if i not in interval.twice:
             interval.twice[i] = lp.variable(time[i])
         parts = [(-1, table[i]) for table in (sooner, later) if i in table]
-        lp.at_least(0, [(1, variable), (1, interval.twice[i]), *parts] if i != op else [(1, interval.twice[i]), *parts])
+        once = [] if i == op else [(1, variable)]  # the run of the moment itself
+        lp.at_least(0, [*once, (1, interval.twice[i]), *parts])
         for part in parts:
             lp.at_least(0, [(1, variable), part])
         for storage in uses.reads[i]:

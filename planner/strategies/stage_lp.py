@@ -133,7 +133,7 @@ class StageLP(Uses):
         return found
 
     def rooms(self, staged: StageProgram, budget_nbytes: int) -> list[int]:
-        """The right-hand sides that the memory rows of a program have under another budget."""
+        """The right-hand sides that the memory rows of a program without re-runs have under another budget."""
         backward = [
             -(self.room_nbytes(budget_nbytes, position) // self._unit(now))
             for position, now in zip(staged.stages, staged.alive, strict=True)

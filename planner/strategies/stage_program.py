@@ -60,7 +60,7 @@ class StageProgram:
     twice: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def interval_of(self, position: int) -> int:
-        """The interval in which what a backward needs is made again, unless that is a stage; -1 for the first."""
+        """The interval before a backward, which ends with it where that is a stage; -1 for the first backward."""
         return bisect_left(self.stages, position) - 1
 
 

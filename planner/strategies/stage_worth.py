@@ -1,17 +1,17 @@
 """What one more stage would tell of an integer optimum: how much its cost rises at once.
 
-All that is alive at the present stages stays as it is, so that intervals have nothing to do with each other, and
-only the one that the new stage divides, or the forward, is solved again: a small program. What the stage adds to the
-bound is less where other holdings avoid it; but one that adds nothing here seldom adds anything there, and takes
+All that is alive at the present stages stays as it is, so that backward intervals have nothing to do with each other,
+and only the one that the new stage divides, or the forward, is solved again: a small program. What the stage adds to
+the bound is less where other holdings avoid it; but one that adds nothing here seldom adds anything there, and takes
 as long. Strong branching (Applegate et al., "Finding cuts in the TSP", 1995) solves a few nodes to choose one so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf, isinf
 
-from .cp_sat import minimum
+from .cp_sat import minimum, never
 from .linear_program import Floats, LinearProgram
 from .rerun_stage import Interval, rerun_rows
 from .stage_lp import StageLP
@@ -24,14 +24,22 @@ _WORK = 0.05
 class StageWorth:
     """Rises of the cost of ``point``, an optimum of ``staged`` within the budget, for stages that it has not."""
 
-    def __init__(self, relaxed: StageLP, staged: StageProgram, budget_nbytes: int, point: Floats) -> None:
+    def __init__(
+        self,
+        relaxed: StageLP,
+        staged: StageProgram,
+        budget_nbytes: int,
+        point: Floats,
+        late: Callable[[], bool] = never,
+    ) -> None:
+        self._late = late
         self._relaxed, self._staged, self._budget_nbytes, self._point = relaxed, staged, budget_nbytes, point
         self._forward_ns: float | None = None
         self.work = 0.0
         """What all solves took, as `minimum` counts it."""
 
     def rise(self, stage: int) -> float:
-        """The ns that a stage adds at least; infinite where what is alive at the other stages leaves no point."""
+        """The ns by which the cost rises with a stage; infinite where no point is found for what is alive elsewhere."""
         if stage < 0:
             if self._forward_ns is None:
                 known = self._solved(self._forward([]))
@@ -50,7 +58,7 @@ class StageWorth:
         return max(0.0, self._solved(self._interval(q, stages, reruns)) - known)
 
     def _solved(self, program: LinearProgram) -> float:
-        found = minimum(program, 0, _WORK)
+        found = minimum(program, 0, _WORK, self._late)
         self.work += found.work
         return inf if found.point is None else found.bound_ns
 
