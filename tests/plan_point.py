@@ -15,7 +15,8 @@ from ogc_plan.planner.strategies.stage_program import StageProgram, Uses
 def point_of(uses: Uses, staged: StageProgram, sequence: Array) -> Floats:
     """The 0/1 values, one for each variable of ``staged``, of a legal order of computations of the problem of ``uses``.
 
-    Re-runs that can serve nothing that comes after them are left out, for the program knows none.
+    Re-runs that can serve nothing that comes after them are left out, for the program knows none. What they read
+    counts as used all the same, so rows for moments of re-runs may break where a plan has any.
     """
     plan, point = _Plan(uses, sequence), np.zeros(len(staged.program.cost))
     ends = [*(plan.backwards[position] for position in staged.stages), len(sequence)]

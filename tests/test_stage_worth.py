@@ -24,11 +24,12 @@ Optimum = tuple[Case, Random, StageLP, Known, StageProgram, Floats]
 
 
 def optima() -> Iterator[Optimum]:
-    """Cases with one or two stages and, for some, a moment of a re-run, and their optima."""
+    """Cases with one or two stages and, for some, moments of re-runs, and their optima."""
     for seed, case in enumerate(cases()):
         rng, relaxed, backwards = Random(seed), StageLP(case.problem), range(len(case.problem.backward_order))
         stages = tuple(sorted({0, rng.choice(backwards)}))
-        reruns = ((rng.choice(backwards), rng.randrange(case.problem.op_count)),) if seed % 2 else ()
+        moments = [(q, op) for q in backwards[1:] for op in range(case.problem.op_count)]
+        reruns = tuple(rng.sample(moments, min(6, len(moments)))) if seed % 2 else ()
         staged = relaxed.program(case.budget_nbytes, stages, reruns)
         found = minimum(staged.program, 0, NO_LIMIT)
         assert found.point is not None
@@ -92,6 +93,33 @@ def test_where_no_point_is_found_the_rise_is_infinite(stage: int, monkeypatch: p
     staged = relaxed.program(budget, (0, 20))
     monkeypatch.setattr(stage_worth, "minimum", lambda *_: Minimum(5, None, False, 1.0))
     assert StageWorth(relaxed, staged, budget, np.zeros(len(staged.program.cost))).rise(stage) == inf
+
+
+def with_a_moment() -> tuple[StageLP, int, StageProgram]:
+    """Layers with two stages, a tight budget, and a moment of a re-run between the stages."""
+    problem, budget = tight_layers(1)
+    relaxed = StageLP(problem)
+    op = min(relaxed.program(budget, (0, 20)).runs[0])
+    return relaxed, budget, relaxed.program(budget, (0, 20), ((20, op),))
+
+
+def test_an_interval_that_is_solved_again_keeps_the_moments_that_it_has() -> None:
+    relaxed, budget, staged = with_a_moment()
+    point, moments = np.ones(len(staged.program.cost)), staged.reruns
+    rows = len(StageWorth(relaxed, staged, budget, point)._interval(0, [10], []).lower)
+    staged.reruns = []
+    assert (len(moments), len(StageWorth(relaxed, staged, budget, point)._interval(0, [10], []).lower) < rows) == (
+        1,
+        True,
+    )
+
+
+def test_what_the_interval_pays_for_second_runs_is_part_of_what_it_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    relaxed, budget, staged = with_a_moment()
+    paid = [*staged.runs[0].values(), *staged.twice[0].values()]
+    monkeypatch.setattr(stage_worth, "minimum", lambda *_: Minimum(10**6, np.zeros(0), True, 1.0))
+    told = StageWorth(relaxed, staged, budget, np.ones(len(staged.program.cost))).rise(10)
+    assert told == 10**6 - sum(staged.program.cost[variable] for variable in paid)
 
 
 def test_what_it_takes_is_counted() -> None:
