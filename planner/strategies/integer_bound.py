@@ -157,11 +157,11 @@ class IntegerBound:
         self._spent = 0.0 if known is None or known.proven else known.work
         return known if known is not None and known.proven else None
 
-    def _add(self, moment: Place) -> None:
-        if isinstance(moment, tuple):
-            self.reruns = tuple(sorted({*self.reruns, moment}))
+    def _add(self, place: Place) -> None:
+        if isinstance(place, tuple):
+            self.reruns = tuple(sorted({*self.reruns, place}))
         else:
-            self.stages = tuple(sorted({*self.stages, moment}))
+            self.stages = tuple(sorted({*self.stages, place}))
         self._build()
 
     def _new(self, over: dict[int, int]) -> dict[int, int]:
