@@ -47,10 +47,10 @@ def minimum(program: LinearProgram, spare_ns: int, most_work: float, late: Calla
     """The cheapest 0/1 point, or one at most ``spare_ns`` dearer.
 
     ``most_work`` in CP-SAT's deterministic time, about a second on a core of a 2020s server; ``late`` is asked several
-    times a second and ends the search. Only for programs that some plan satisfies: an answer that there is no point, or
-    one that breaks a row, proves nothing and is dropped. Bounds known before are no help as rows: where the cheapest
-    point lies below one, the least cost above it is a subset sum, and the cost of a good plan as an upper one leaves
-    few points to find.
+    times a second and ends the search. A bound is one only for programs that some plan satisfies: an answer that there
+    is no point, or one that breaks a row, proves nothing and is told as no point and a bound of 0. Bounds known before
+    are no help as rows: where the cheapest point lies below one, the least cost above it is a subset sum, and the cost
+    of a good plan as an upper one leaves few points to find.
     """
     from ortools.sat.python import cp_model
 
