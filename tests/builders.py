@@ -71,6 +71,23 @@ def diamond(sizes: tuple[int, int, int, int] = (10, 20, 30, 40)) -> tuple[Traini
     return graph, (OpCost(3, 4), OpCost(5, 6), OpCost(7, 8), OpCost(1, 1))
 
 
+def linear(
+    reads: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], saved: tuple[int, ...] = ()
+) -> tuple[TrainingGraph, Costs]:
+    """Ops of 7 ns that each write a value; backwards read nothing, but for those of ops that ``saved`` theirs."""
+    ops = tuple(
+        TrainingOp(
+            f"op{i}", "Op", read, (i,),
+            BackwardOp((i,) if i in saved else (), (i,), tuple(GradientEdge(s) for s in read)), 0, i,
+        )
+        for i, read in enumerate(reads)
+    )  # fmt: skip
+    storages = tuple(Storage(f"value{i}", nbytes) for i, nbytes in enumerate(sizes))
+    gradients, last = tuple(Gradient(f"gradient{i}", 1) for i in range(len(ops))), (len(ops) - 1,)
+    graph = TrainingGraph(ops, storages, gradients, last, last, Stationary(), fingerprint="linear")
+    return graph, (OpCost(7, 1),) * len(ops)
+
+
 def keep_all(graph: TrainingGraph) -> Decisions:
     """Every forward once, then every backward: nothing is recomputed."""
     return Decisions((*range(len(graph.ops)), *(~op for op in graph.backward_order)))

@@ -7,18 +7,16 @@ from random import Random
 
 import onnx
 from ogc_plan.planner.dependences import forward_predecessors
-from ogc_plan.planner.graph import Storage
 from ogc_plan.planner.model import load_model
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.forward_stage import add_forward_stages, related
 from ogc_plan.planner.strategies.linear_program import certified_bound, solve
 from ogc_plan.planner.strategies.orders import Orders, ordered
 from ogc_plan.planner.strategies.stage_lp import StageLP
-from ogc_plan.planner.training import BackwardOp, Gradient, GradientEdge, OpCost, Stationary, TrainingGraph, TrainingOp
 
 from models.graphs.layered_dag import layered_dag
 from tests.brute import minimum_peak, minimum_recompute_ns
-from tests.builders import SMALL_SIZES, chain, diamond, random_graph
+from tests.builders import SMALL_SIZES, chain, diamond, linear, random_graph
 from tests.layered_graphs import layered_graph
 from tests.legal_orders import random_order
 
@@ -58,36 +56,23 @@ def test_no_plan_in_any_forward_order_beats_the_bound_of_any_moments_of_the_forw
     assert beaten == []
 
 
-def linear(reads: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], saved: tuple[int, ...] = ()) -> Problem:
-    """Ops of 7 ns that each write a value; backwards read nothing, but for those of ops that ``saved`` theirs."""
-    ops = tuple(
-        TrainingOp(
-            f"op{i}", "Op", read, (i,),
-            BackwardOp((i,) if i in saved else (), (i,), tuple(GradientEdge(s) for s in read)), 0, i,
-        )
-        for i, read in enumerate(reads)
-    )  # fmt: skip
-    storages = tuple(Storage(f"value{i}", nbytes) for i, nbytes in enumerate(sizes))
-    gradients, last = tuple(Gradient(f"gradient{i}", 1) for i in range(len(ops))), (len(ops) - 1,)
-    graph = TrainingGraph(ops, storages, gradients, last, last, Stationary(), fingerprint="linear")
-    return build_problem(graph, (OpCost(7, 1),) * len(ops), Scope.ACTIVATIONS)
-
-
 def test_what_only_the_forward_reads_may_be_made_again_before_the_first_backward() -> None:
     # The wide value does not fit beside the first, which the last op reads once more: it is made twice.
-    problem = linear(((), (0,), (1,), (2,), (0, 3)), (10, 1, 20, 1, 1))
+    problem = build_problem(*linear(((), (0,), (1,), (2,), (0, 3)), (10, 1, 20, 1, 1)), Scope.ACTIVATIONS)
     assert (bound_ns(problem, 21, (0,), (2,)), minimum_recompute_ns(problem, 21)) == (7, 7)
 
 
 def test_what_is_made_again_after_the_first_backward_need_not_be_before_it() -> None:
     # The first value does not fit beside the third, nor at the first backward beside the fifth.
-    problem = linear(((), (0,), (1,), (2,), (3,), (4,)), (10, 1, 20, 1, 17, 1), saved=(0, 4))
+    problem = build_problem(
+        *linear(((), (0,), (1,), (2,), (3,), (4,)), (10, 1, 20, 1, 17, 1), saved=(0, 4)), Scope.ACTIVATIONS
+    )
     assert (bound_ns(problem, 21, (0,), (2,)), minimum_recompute_ns(problem, 21)) == (7, 7)
 
 
 def test_an_op_of_another_branch_may_run_after_the_moment() -> None:
     # The first value is saved for the backward; where the branch of the wide one runs first, both fit.
-    problem = linear(((), (), (1,), (0, 2)), (10, 30, 1, 1), saved=(0,))
+    problem = build_problem(*linear(((), (), (1,), (0, 2)), (10, 30, 1, 1), saved=(0,)), Scope.ACTIVATIONS)
     assert bound_ns(problem, 35, (0,), (1,)) == 0
 
 

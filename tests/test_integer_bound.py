@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -204,8 +203,8 @@ def test_of_the_moments_that_overrun_the_one_that_raises_the_cost_most_becomes_a
 ) -> None:
     problem, budget = tight_layers(1)
     bound = begun(problem, budget, chooses=True)
-    monkeypatch.setattr(bound, "_overruns", lambda _: {5: 9, 7: 8, 9: 7})
-    monkeypatch.setattr(bound, "_reruns", lambda _: {})
+    monkeypatch.setattr(bound, "_overruns", lambda *_: {5: 9, 7: 8, 9: 7})
+    monkeypatch.setattr(bound, "_reruns", lambda *_: {})
     monkeypatch.setattr(StageWorth, "rise", lambda _, stage: {5: 1.0, 7: 1.0, 9: 3.0}[stage])
     bound._grown(StageLP(problem).solve(budget, (0,)), np.zeros(0))
     assert bound.stages == (0, 9)
@@ -223,8 +222,8 @@ class Trials:
         self.asked: list[tuple[tuple[int, ...], float]] = []
         self._first = minimum(StageLP(problem).program(budget, (0,)).program, 0, NO_LIMIT)
         self._answers = [self._first, *answers]
-        monkeypatch.setattr(self.bound, "_overruns", lambda _: {5: 9, 9: 7})
-        monkeypatch.setattr(self.bound, "_reruns", lambda _: {})
+        monkeypatch.setattr(self.bound, "_overruns", lambda *_: {5: 9, 9: 7})
+        monkeypatch.setattr(self.bound, "_reruns", lambda *_: {})
         monkeypatch.setattr(StageWorth, "rise", lambda _, stage: float(stage))
         monkeypatch.setattr(integer_bound, "minimum", self._solve)
 
@@ -278,14 +277,13 @@ def test_the_worst_re_run_before_each_stage_is_a_moment_unless_it_is_one_already
     bound = begun(problem, budget, chooses=True)
     bound.stages, again = (0, 2, 3), (3, 4, 5)
     sequence = np.array([*range(problem.op_count), -1, -2, *again, -3, *again, -4], dtype=np.int64)
-    bound._evaluator = SimpleNamespace(in_use=lambda _: used)  # type: ignore[assignment]
-    used = np.full(len(sequence), budget)
+    excess = np.zeros(len(sequence), dtype=np.int64)
     start = problem.op_count
-    used[start + 2 : start + 5] += (1, 5, 5)  # before the backward at 2
-    used[start + 6 : start + 9] += (0, 0, 7)  # before the one at 3
-    first = bound._reruns(sequence)
+    excess[start + 2 : start + 5] = (1, 5, 5)  # before the backward at 2
+    excess[start + 6 : start + 9] = (0, 0, 7)  # before the one at 3
+    first = bound._reruns(sequence, excess)
     bound.reruns = ((2, 4),)
-    assert (first, bound._reruns(sequence)) == ({(2, 4): 5.0, (3, 5): 7.0}, {(2, 5): 5.0, (3, 5): 7.0})
+    assert (first, bound._reruns(sequence, excess)) == ({(2, 4): 5.0, (3, 5): 7.0}, {(2, 5): 5.0, (3, 5): 7.0})
 
 
 def test_stages_of_any_kind_to_begin_with_leave_it_a_bound() -> None:
@@ -430,7 +428,7 @@ def test_the_worst_step_weighed_by_its_distance_becomes_a_stage_or_else_the_step
     problem, budget = tight_layers(1)
     relaxed = StageLP(problem)
     bound = IntegerBound(relaxed, Evaluator(problem), budget, (0, 5), 0)
-    monkeypatch.setattr(bound, "_overruns", lambda _: over)
+    monkeypatch.setattr(bound, "_overruns", lambda *_: over)
     bound._grown(relaxed.solve(budget, (0, 5)), np.zeros(0))
     assert bound.stages == stages
 
@@ -441,6 +439,6 @@ def test_where_all_steps_that_overrun_are_stages_the_one_before_the_worst_become
     problem, budget = tight_layers(1)
     relaxed = StageLP(problem)
     bound = IntegerBound(relaxed, Evaluator(problem), budget, (0, 5, 20), 0)
-    monkeypatch.setattr(bound, "_overruns", lambda _: {5: 1, 20: 9})
+    monkeypatch.setattr(bound, "_overruns", lambda *_: {5: 1, 20: 9})
     bound._grown(relaxed.solve(budget, (0, 5, 20)), np.zeros(0))
     assert bound.stages == (0, 5, 19, 20)

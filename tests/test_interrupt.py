@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -110,22 +109,14 @@ def test_after_ctrl_c_a_frontier_still_has_a_plan_for_every_mild_budget() -> Non
     assert [isinstance(plan, Plan) and plan.certificate.stopped_early for plan in plans] == [True, True]
 
 
-@pytest.fixture
-def usual() -> Iterator[None]:
-    """Python's own handler, whatever runs the tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("usual")
+@pytest.mark.usefixtures("usual_interrupts")
 def test_the_usual_handler_is_back_after_the_search() -> None:
     with stoppable():
         taken = signal.getsignal(signal.SIGINT)
     assert taken is not signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.usefixtures("usual")
+@pytest.mark.usefixtures("usual_interrupts")
 def test_only_the_second_ctrl_c_raises() -> None:
     with stoppable() as stop:
         os.kill(os.getpid(), signal.SIGINT)
@@ -135,7 +126,7 @@ def test_only_the_second_ctrl_c_raises() -> None:
     assert asked
 
 
-@pytest.mark.usefixtures("usual")
+@pytest.mark.usefixtures("usual_interrupts")
 def test_an_ignored_ctrl_c_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with stoppable() as stop:

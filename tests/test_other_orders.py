@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from _thread import interrupt_main
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -214,15 +213,7 @@ def test_their_relaxations_are_solved_two_at_a_time(monkeypatch: pytest.MonkeyPa
     assert not both.broken
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Interrupts are seen, also where the tests run in the background of a shell, which has them ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
+@pytest.mark.usefixtures("usual_interrupts")
 @pytest.mark.parametrize(("fail", "error"), [(failing, MemoryError), (interrupt_main, KeyboardInterrupt)])
 def test_an_error_or_an_interrupt_in_one_relaxation_ends_the_others_and_is_not_lost(
     fail: Callable[[], None], error: type[BaseException], monkeypatch: pytest.MonkeyPatch

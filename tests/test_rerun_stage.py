@@ -6,25 +6,15 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from ogc_plan.planner.graph import Storage
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.cp_sat import minimum
 from ogc_plan.planner.strategies.linear_program import certified_bound, solve
 from ogc_plan.planner.strategies.rerun_stage import add_rerun_stage
 from ogc_plan.planner.strategies.stage_lp import StageLP
 from ogc_plan.planner.strategies.stage_program import Rerun, StageProgram
-from ogc_plan.planner.training import (
-    BackwardOp,
-    Gradient,
-    GradientEdge,
-    OpCost,
-    Stationary,
-    TrainingGraph,
-    TrainingOp,
-)
 
 from tests.brute import minimum_peak, minimum_recompute_ns
-from tests.builders import SMALL_SIZES, random_graph
+from tests.builders import SMALL_SIZES, linear, random_graph
 from tests.layered_graphs import layered_graph
 
 NO_LIMIT = 1e6
@@ -74,17 +64,9 @@ def test_no_plan_beats_the_bound_of_any_moments_of_re_runs(whole: bool) -> None:
 
 
 def row() -> Problem:
-    """Five ops of 7 ns, each reading the value before, whose backwards read the values that they made."""
-    sizes = (1, 20, 10, 20, 1)
-    read = [() if i == 0 else (i - 1,) for i in range(len(sizes))]
-    ops = tuple(
-        TrainingOp(f"op{i}", "Op", read[i], (i,), BackwardOp((i,), (i,), tuple(map(GradientEdge, read[i]))), 0, i)
-        for i in range(len(sizes))
-    )
-    storages = tuple(Storage(f"value{i}", nbytes) for i, nbytes in enumerate(sizes))
-    gradients, last = tuple(Gradient(f"gradient{i}", 1) for i in range(len(ops))), (len(ops) - 1,)
-    graph = TrainingGraph(ops, storages, gradients, last, last, Stationary(), fingerprint="row")
-    return build_problem(graph, (OpCost(7, 1),) * len(ops), Scope.ACTIVATIONS)
+    """Each op reads the value before; the backwards read the values that the ops made."""
+    graph, costs = linear(((), (0,), (1,), (2,), (3,)), (1, 20, 10, 20, 1), saved=(0, 1, 2, 3, 4))
+    return build_problem(graph, costs, Scope.ACTIVATIONS)
 
 
 def test_a_value_made_from_a_wide_one_again_is_not_held_beside_it_though_no_stage_sees_them_together() -> None:
@@ -98,10 +80,8 @@ def test_with_moments_more_small_problems_are_settled_than_with_all_stages_alone
     alone = beside = 0
     for seed in range(64_000, 64_100):
         _, problem, budget = small_problem(seed)
-        stages, exact = (
-            tuple(range(-problem.op_count, len(problem.backward_order))),
-            minimum_recompute_ns(problem, budget),
-        )
+        stages = tuple(range(-problem.op_count, len(problem.backward_order)))
+        exact = minimum_recompute_ns(problem, budget)
         if problem.backward_order:
             alone += optimum_ns(problem, budget, stages, ()) == exact
             beside += optimum_ns(problem, budget, stages, everywhere(problem)) == exact

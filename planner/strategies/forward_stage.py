@@ -17,7 +17,6 @@ W takes the time before the first backward and after it as one, without which ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import gcd
 
 from ..problem import Problem
 from .stage_program import Moment, StageProgram, Uses
@@ -47,8 +46,7 @@ def _moment(uses: Uses, made: StageProgram, budget_nbytes: int, op: int) -> None
         """Terms that are at least 1 when a storage is alive at some time from the moment on."""
         if storage not in held:
             held[storage] = lp.variable()
-        maker = producer[storage]
-        return [(1, held[storage]), *([(1, again[maker])] if maker in again else [])]
+        return uses.available(storage, held, again, producer)
 
     for storage, variable in made.alive[0].items():
         if producer[storage] in before:  # so that `held` has all that backwards may need
@@ -67,10 +65,8 @@ def _moment(uses: Uses, made: StageProgram, budget_nbytes: int, op: int) -> None
     size = problem.nbytes.tolist()
     pinned = sum(size[s] for s in problem.pinned if producer[s] in before)
     used = problem.base_nbytes + problem.costs[op].forward_workspace_nbytes + pinned
-    unit = max(1, gcd(*(size[storage] for storage in held)))
-    terms = [(-size[storage] // unit, variable) for storage, variable in held.items()]
-    made.rooms.append(lp.at_least(-((budget_nbytes - used) // unit), terms))
-    made.moments.append(Moment(op - problem.op_count, used, unit, held, again, whole))
+    made.rooms.append(uses.memory_row(lp, budget_nbytes - used, held))
+    made.moments.append(Moment(op - problem.op_count, used, uses.unit(held), held, again, whole))
 
 
 def _whole(uses: Uses, made: StageProgram, held: dict[int, int], again: dict[int, int]) -> dict[int, int]:
@@ -80,7 +76,7 @@ def _whole(uses: Uses, made: StageProgram, held: dict[int, int], again: dict[int
 
     def there(storage: int) -> list[tuple[int, int]]:
         """Terms that are at least 1 when a storage is alive at the moment or made after it."""
-        return [(1, table[key]) for table, key in ((held, storage), (whole, producer[storage])) if key in table]
+        return uses.available(storage, held, whole, producer)
 
     for op, variable in whole.items():
         lp.at_least(0, [*((1, table[op]) for table in (again, later) if op in table), (-1, variable)])

@@ -90,7 +90,7 @@ class IntegerBound:
             found = minimum(self._staged.program, spare_ns, given, late)
             self._work -= max(_LEAST_WORK, found.work)
             self.bound_ns = max(self.bound_ns, found.bound_ns)
-            relaxation = self._taken(found)
+            self._take(found)
             self._spent = 0.0 if found.proven else given
             if late():
                 return
@@ -98,20 +98,19 @@ class IntegerBound:
                 again = self._replaced(choice, found)
                 if again is None:
                     continue
-                found, relaxation = again, self._taken(again)
-            if relaxation is None or found.point is None or not found.proven:
+                found = again
+                self._take(found)
+            if not found.proven or found.point is None:
                 return
             if choice:
                 choice.keep(found)
-            self.ended = not self._grown(relaxation, found.point, late) and not self._cut(found.point)
+            self.ended = not self._grown(self.points[0], found.point, late) and not self._cut(found.point)
 
-    def _taken(self, found: Minimum) -> Relaxation | None:
-        """The point of the present program, if there is one; it is kept for rounding."""
-        if found.point is None:
-            return None
-        relaxation = self._relaxed.relaxation(self._staged, found.point, self.bound_ns, True)
-        self.points = (relaxation, *self.points[: _POINTS - 1])
-        return relaxation
+    def _take(self, found: Minimum) -> None:
+        """Keep the point of the present program, if there is one, for rounding."""
+        if found.point is not None:
+            relaxation = self._relaxed.relaxation(self._staged, found.point, self.bound_ns, True)
+            self.points = (relaxation, *self.points[: _POINTS - 1])
 
     def _cut(self, point: Floats) -> bool:
         """Rows that the point breaks, for what happens between the stages; whether there were any."""
@@ -126,9 +125,10 @@ class IntegerBound:
         if replayed is None:
             return False
         sequence = replayed[0]
-        over = self._overruns(sequence)
+        excess = self._evaluator.in_use(sequence) - self._budget_nbytes
+        over = self._overruns(sequence, excess)
         before = {stage - 1: nbytes for stage, nbytes in over.items() if stage > 0}
-        reruns = self._reruns(sequence) if self._choice else {}
+        reruns = self._reruns(sequence, excess) if self._choice else {}
         candidates = self._weighed(self._new(over)) | reruns or self._weighed(self._new(before))
         if not candidates:
             return False
@@ -172,32 +172,33 @@ class IntegerBound:
         """Overruns weighed by the distance from the stages there are."""
         return {stage: nbytes * self._apart(stage) for stage, nbytes in sorted(over.items())}
 
-    def _reruns(self, sequence: Array) -> dict[Place, float]:
+    def _reruns(self, sequence: Array, excess: Array) -> dict[Place, float]:
         """The re-runs just before a stage that overrun the budget, the worst of each, and by how many bytes.
 
-        The rows are about the first run of an op between two stages; where it is another that overruns, they may tell
-        nothing.
+        ``excess`` is what each event has in use beyond the budget. The rows are about the first run of an op between
+        two stages; where it is another that overruns, they may tell nothing.
         """
-        over, position = self._evaluator.in_use(sequence) - self._budget_nbytes, np.cumsum(sequence < 0)
+        position = np.cumsum(sequence < 0)
         worst: dict[int, tuple[int, int]] = {}
-        for event in np.flatnonzero((over > 0) & (sequence >= 0) & np.isin(position, self.stages)).tolist():
+        for event in np.flatnonzero((excess > 0) & (sequence >= 0) & np.isin(position, self.stages)).tolist():
             at, op = int(position[event]), int(sequence[event])
             if at > 0 and (at, op) not in self.reruns:
-                worst[at] = max(worst.get(at, (0, 0)), (int(over[event]), -op))
+                worst[at] = max(worst.get(at, (0, 0)), (int(excess[event]), -op))
         return {(at, -op): float(nbytes) for at, (nbytes, op) in worst.items()}
 
     def _apart(self, stage: int) -> float:
         """What a stage counts for by its distance from those there are: beside one it tells little, and takes long."""
         return min(1.0, _NEAR * min(abs(stage - other) for other in self.stages) / len(self._relaxed.order))
 
-    def _overruns(self, sequence: Array) -> dict[int, int]:
+    def _overruns(self, sequence: Array, excess: Array) -> dict[int, int]:
         """The stages during which a plan that begins with the forward overruns the budget, and by how many bytes.
 
-        A backward and the re-runs just before it are one stage; first runs are negative ones (forward_stage.py).
+        ``excess`` is what each event has in use beyond it. A backward and the re-runs just before it are one stage;
+        first runs are negative ones (forward_stage.py).
         """
         ops, events = self._relaxed.problem.op_count, np.arange(len(sequence))
         backward = sequence < 0
         stage = np.where(events < ops, events, ops + np.cumsum(backward) - backward)
         over = np.zeros(ops + len(self._relaxed.problem.backward_order), dtype=np.int64)
-        np.maximum.at(over, stage, self._evaluator.in_use(sequence) - self._budget_nbytes)
+        np.maximum.at(over, stage, excess)
         return {int(at) - ops: int(over[at]) for at in np.flatnonzero(over > 0)}

@@ -15,7 +15,6 @@ before it. Where j does not run in the interval all of H, B and A may be 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
 
 from .linear_program import LinearProgram
 from .stage_program import Rerun, StageProgram, Uses
@@ -54,18 +53,18 @@ def rerun_rows(uses: Uses, lp: LinearProgram, budget_nbytes: int, interval: Inte
     held: dict[int, int] = {}
     sooner, later = {i: lp.variable() for i in runs if i != op}, {i: lp.variable() for i in runs}
 
+    def before(storage: int) -> list[tuple[int, int]]:
+        """Terms that are at least 1 when a storage is alive at some time from the stage before to the moment."""
+        return uses.available(storage, interval.before, sooner, producer)
+
+    def since(storage: int) -> list[tuple[int, int]]:
+        """Likewise from the moment to the stage after."""
+        return uses.available(storage, {storage: then(storage)}, later, producer)
+
     def then(storage: int) -> int:
         if storage not in held:
             held[storage] = lp.variable()
         return held[storage]
-
-    def made_by(table: dict[int, int], storage: int) -> list[tuple[int, int]]:
-        return [(1, table[producer[storage]])] if producer[storage] in table else []
-
-    def before(storage: int) -> list[tuple[int, int]]:
-        """Terms that are at least 1 when a storage is alive at some time from the stage before to the moment."""
-        found = [(1, interval.before[storage])] if storage in interval.before else []
-        return found + made_by(sooner, storage)
 
     for i, variable in runs.items():
         if i not in interval.twice:
@@ -76,11 +75,11 @@ def rerun_rows(uses: Uses, lp: LinearProgram, budget_nbytes: int, interval: Inte
         for part in parts:
             lp.at_least(0, [(1, variable), part])
         for storage in uses.reads[i]:
-            lp.at_least(0, [(1, then(storage)), *made_by(later, storage), (-1, later[i])])
+            lp.at_least(0, [*since(storage), (-1, later[i])])
             if i in sooner:
                 lp.at_least(0, [*before(storage), (-1, sooner[i])])
     for storage, variable in interval.after.items():
-        lp.at_least(-1, [(1, then(storage)), *made_by(later, storage), (-1, run), (-1, variable)])
+        lp.at_least(-1, [*since(storage), (-1, run), (-1, variable)])
     entry = problem.graph.ops[op]
     for storage in dict.fromkeys((*entry.reads, *entry.writes)):
         if not uses.free[storage]:
@@ -88,11 +87,10 @@ def rerun_rows(uses: Uses, lp: LinearProgram, budget_nbytes: int, interval: Inte
     for storage, variable in held.items():
         if producer[storage] != op:
             lp.at_least(0, [*before(storage), (-1, variable)])
-    size = problem.nbytes.tolist()
     used = problem.pinned_nbytes + int(problem.between_nbytes[interval.covered.start : interval.covered.stop].min())
     used += problem.costs[op].forward_workspace_nbytes + entry.random_state_nbytes
-    unit = max(1, gcd(*(size[storage] for storage in held)))
-    room = (budget_nbytes - used) // unit
-    terms = [(-size[storage] // unit, variable) for storage, variable in held.items()]
-    lp.at_least(-room, terms) if room >= 0 else lp.at_least(0, [(-1, run)])
+    if budget_nbytes < used:
+        lp.at_least(0, [(-1, run)])
+    else:
+        uses.memory_row(lp, budget_nbytes - used, held)
     return Rerun(position, op, held, sooner, later)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,14 +102,8 @@ class StageLP(Uses):
         return made
 
     def room(self, lp: LinearProgram, budget_nbytes: int, position: int, now: dict[int, int]) -> int:
-        """The memory row of a stage, in units of the greatest common divisor of its sizes."""
-        size = self.problem.nbytes.tolist()
-        unit = self._unit(now)
-        lower = -(self.room_nbytes(budget_nbytes, position) // unit)
-        return lp.at_least(lower, [(-size[s] // unit, variable) for s, variable in now.items()])
-
-    def _unit(self, now: dict[int, int]) -> int:
-        return max(1, gcd(*self.problem.nbytes[list(now)].tolist()))
+        """The memory row of a stage."""
+        return self.memory_row(lp, self.room_nbytes(budget_nbytes, position), now)
 
     def room_nbytes(self, budget_nbytes: int, position: int) -> int:
         """What may be held during a backward, beside what it uses itself."""
@@ -135,18 +128,10 @@ class StageLP(Uses):
     def rooms(self, staged: StageProgram, budget_nbytes: int) -> list[int]:
         """The right-hand sides that the memory rows of a program without re-runs have under another budget."""
         backward = [
-            -(self.room_nbytes(budget_nbytes, position) // self._unit(now))
+            -(self.room_nbytes(budget_nbytes, position) // self.unit(now))
             for position, now in zip(staged.stages, staged.alive, strict=True)
         ]
         return backward + [-((budget_nbytes - moment.used_nbytes) // moment.unit) for moment in staged.moments]
-
-    @staticmethod
-    def available(
-        storage: int, alive: dict[int, int], runs: dict[int, int], producer: list[int]
-    ) -> list[tuple[int, int]]:
-        """Terms that are at least 1 when a storage is alive or recomputed."""
-        terms = [(1, alive[storage])] if storage in alive else []
-        return terms + ([(1, runs[producer[storage]])] if producer[storage] in runs else [])
 
     def interval(
         self, lp: LinearProgram, time: list[int], alive: dict[int, int], producer: list[int], covered: range

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import gcd
 
 from ..problem import Problem
 from .linear_program import LinearProgram
@@ -110,3 +112,20 @@ class Uses:
         """Latest backward position that a re-run of an op can serve; -1 for one that must run only once."""
         writes = [() if op.once else op.writes for op in self.problem.graph.ops]
         return [max((self.last_useful[s] for s in w if not self.free[s]), default=-1) for w in writes]
+
+    @staticmethod
+    def available(
+        storage: int, alive: dict[int, int], runs: dict[int, int], producer: list[int]
+    ) -> list[tuple[int, int]]:
+        """Terms that are at least 1 when a storage is alive or recomputed."""
+        terms = [(1, alive[storage])] if storage in alive else []
+        return terms + ([(1, runs[producer[storage]])] if producer[storage] in runs else [])
+
+    def unit(self, held: Iterable[int]) -> int:
+        """The greatest common divisor of the sizes of some storages."""
+        return max(1, gcd(*self.problem.nbytes[list(held)].tolist()))
+
+    def memory_row(self, lp: LinearProgram, room_nbytes: int, held: dict[int, int]) -> int:
+        """The row that what is ``held``, variables by storage, fits into so many bytes; in `unit`s of its sizes."""
+        size, unit = self.problem.nbytes.tolist(), self.unit(held)
+        return lp.at_least(-(room_nbytes // unit), [(-size[s] // unit, variable) for s, variable in held.items()])

@@ -95,7 +95,7 @@ class StageWorth:
     def _forward(self, more: list[int]) -> LinearProgram:
         """Moments of the forward, and all backwards as one interval."""
         moments = [moment.stage for moment in self._staged.moments]
-        made = self._relaxed.program(self._budget_nbytes, [0, *moments, *more])
+        made = self._relaxed.program(self._budget_nbytes, [*moments, *more])
         for storage, variable in self._staged.alive[0].items():
             sign = 1 if self._point[variable] else -1
             made.program.at_least(max(0, sign), [(sign, made.alive[0][storage])])
