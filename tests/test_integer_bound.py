@@ -210,6 +210,22 @@ def test_of_the_moments_that_overrun_the_one_that_raises_the_cost_most_becomes_a
     assert bound.stages == (0, 9)
 
 
+def test_what_a_place_that_failed_would_raise_is_not_asked_while_others_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trials, asked = Trials(monkeypatch), list[int]()
+
+    def rise(_: StageWorth, stage: int) -> float:
+        asked.append(stage)
+        return float(stage)
+
+    monkeypatch.setattr(StageWorth, "rise", rise)
+    assert trials.bound._choice is not None
+    trials.bound._choice.failed[9] = Minimum(0, None, False, 6.0)
+    trials.run(4.0)
+    assert asked == [5]
+
+
 class Trials:
     """A bound on trial with stages 9 and 5, and what CP-SAT is asked: by stages, and how much work it is given.
 
