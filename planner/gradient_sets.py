@@ -28,6 +28,25 @@ class GradientSets:
             for index in {index for gradient in gradients for index in lives.lives[gradient].touching}:
                 self._touched[index].append(block)
         self._made = [self._sums(index) for index in range(len(graph.ops))]
+        self._felt = [self._others_felt(index) for index in range(len(graph.ops))]
+        self._summed = [self._makers_of(gradient for gradient, _ in made or ()) for made in self._made]
+        # by op and those of the backwards it depends on that have run: the same is asked very often
+        self._changes: dict[tuple[int, int], int] = {}
+        self._moments: dict[tuple[int, int], int] = {}
+
+    def _others_felt(self, index: int) -> int:
+        """The backwards that what one of them adds depends on: those of every gradient that may be in its blocks."""
+        felt = 0
+        for block in self._touched[index]:
+            for gradient in self._inside[block]:
+                felt |= self._makers[gradient] | (self._used[gradient] or 0)
+        return felt
+
+    def _makers_of(self, gradients: Iterable[int]) -> int:
+        makers = 0
+        for gradient in gradients:
+            makers |= self._makers[gradient]
+        return makers
 
     def _keepers(self, gradient: int) -> int | None:
         """The backwards any of which a complete gradient waits for; None where it stays, 0 where it is not counted."""
@@ -74,10 +93,15 @@ class GradientSets:
 
     def change(self, done: int, index: int) -> int:
         """What the backward of op ``index`` adds to the bytes that ``done`` leaves behind; negative where it frees."""
-        now = done | 1 << index
-        return sum(
-            self._nbytes[block] * (self._alive(block, now) - self._alive(block, done)) for block in self._touched[index]
-        )
+        key = index, done & self._felt[index]
+        known = self._changes.get(key)
+        if known is None:
+            now = done | 1 << index
+            known = self._changes[key] = sum(
+                self._nbytes[block] * (self._alive(block, now) - self._alive(block, done))
+                for block in self._touched[index]
+            )
+        return known
 
     def monotone(self, index: int) -> bool:
         """Whether a backward adds no more, and makes none hold more, the more others have run: it is part of no sum."""
@@ -85,6 +109,15 @@ class GradientSets:
 
     def sum_nbytes(self, done: int, index: int) -> int:
         """What the backward of ``index`` holds for a moment beside what it leaves behind: operands of a sum."""
+        if not self._summed[index]:
+            return 0
+        key = index, done & self._summed[index]
+        known = self._moments.get(key)
+        if known is None:
+            known = self._moments[key] = self._sum_nbytes(done, index)
+        return known
+
+    def _sum_nbytes(self, done: int, index: int) -> int:
         most, made = 0, self._made[index] or ()
         for gradient, shares in made:
             block = self._block(gradient, done)
