@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+from .collecting import collecting_later
 from .errors import UsageError
 from .problem import Problem
 from .solution import Solution
@@ -74,15 +75,17 @@ class Solver:
     def solve(self, problem: Problem | Prepared, limit_nbytes: int | None) -> Solution:
         """The strategy's answer within ``limit_nbytes``, or for the smallest peak where it is None."""
         options = self._search() if self.strategy == CERTIFIED else {}
-        return strategy_named(self.strategy)(
-            problem, limit_nbytes, time_limit_s=self.time_limit_s, seed=self.seed, **options
-        )
+        with collecting_later():
+            return strategy_named(self.strategy)(
+                problem, limit_nbytes, time_limit_s=self.time_limit_s, seed=self.seed, **options
+            )
 
     def smallest_peak(self, problem: Problem | Prepared) -> int:
         """The smallest peak in bytes that `optimal` reaches at this effort, whatever the strategy."""
         from .strategies.optimal import smallest_peak
 
-        return smallest_peak(problem, time_limit_s=self.time_limit_s, seed=self.seed, **self._search())
+        with collecting_later():
+            return smallest_peak(problem, time_limit_s=self.time_limit_s, seed=self.seed, **self._search())
 
     def bound_in_any_order(self, problem: Problem, limit_nbytes: int) -> tuple[int, str]:
         """A certified bound in ns on every legal plan within ``limit_nbytes``, and the name of that class."""

@@ -7,7 +7,6 @@ temporary checkpoints inside each stretch are the second level of Griewank & Wal
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +15,7 @@ import numpy as np
 
 from ..problem import Problem
 from .evaluate import Array, Evaluator, Labels
+from .kernels import compiled
 from .labels import Label
 
 _LEVEL_ONE = (0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 29, 38, 50)
@@ -29,9 +29,48 @@ class Cuts:
     crossing[p]: the storages behind nbytes[p], rising.
     """
 
-    nbytes: list[int]
-    weight: list[int]
+    nbytes: Array
+    weight: Array
     crossing: list[Array]
+
+    def spread(self, begin: int, end: int, count: int) -> list[int]:
+        """``count`` narrow cuts strictly between two positions, about evenly spaced by activation bytes."""
+        chosen = np.empty(count, dtype=np.int64)
+        found = _spread(self.nbytes, self.weight, begin, end, chosen) if count else 0
+        return sorted(set(chosen[:found].tolist()))
+
+
+@compiled
+def _spread(nbytes: Array, weight: Array, begin: int, end: int, chosen: Array) -> int:
+    """Fill ``chosen`` with the narrowest cut near each of so many targets, and return how many there are.
+
+    Of equally narrow ones the nearest to its target. One may be chosen more than once, and targets have none near them.
+    """
+    count, found = len(chosen), 0
+    low, high = weight[begin], weight[end]
+    reach = max(1.0, (high - low) / (2 * (count + 1)))
+    for k in range(1, count + 1):
+        target = low + (high - low) * k / (count + 1)
+        first, last = begin + 1, end
+        while first < last:  # the first position that may not be too far below
+            middle = (first + last) // 2
+            if weight[middle] < target - (reach + 1.0):
+                first = middle + 1
+            else:
+                last = middle
+        best, nearest = -1, 0.0
+        for position in range(first, end):
+            far = abs(weight[position] - target)
+            if far > reach:
+                if weight[position] > target:
+                    break
+                continue
+            if best < 0 or nbytes[position] < nbytes[best] or (nbytes[position] == nbytes[best] and far < nearest):
+                best, nearest = position, far
+        if best >= 0:
+            chosen[found] = best
+            found += 1
+    return found
 
 
 def cuts_of(problem: Problem) -> Cuts:
@@ -49,23 +88,8 @@ def cuts_of(problem: Problem) -> Cuts:
     held = [np.array(storages, dtype=np.int64) for storages in crossing]
     weight = np.zeros(n + 1, dtype=np.int64)
     np.add.at(weight, made + 1, problem.nbytes)
-    return Cuts([int(problem.nbytes[storages].sum()) for storages in held], np.cumsum(weight).tolist(), held)
-
-
-def spread(cuts: Cuts, begin: int, end: int, count: int) -> list[int]:
-    """``count`` narrow cuts strictly between two positions, about evenly spaced by activation bytes."""
-    nbytes, weight = cuts.nbytes, cuts.weight
-    low, high = weight[begin], weight[end]
-    reach = max(1.0, (high - low) / (2 * (count + 1)))
-    chosen: set[int] = set()
-    for k in range(1, count + 1):
-        target = low + (high - low) * k / (count + 1)
-        window = (bisect_left(weight, target + side * (reach + 1), begin + 1, end) for side in (-1, 1))
-        away = ((abs(weight[p] - target), p) for p in range(*window))
-        near = [(nbytes[p], far, p) for far, p in away if far <= reach]
-        if near:
-            chosen.add(min(near)[2])
-    return sorted(chosen)
+    nbytes = np.array([problem.nbytes[storages].sum() for storages in held], dtype=np.int64)
+    return Cuts(nbytes, np.cumsum(weight), held)
 
 
 def grids(evaluator: Evaluator) -> Iterator[Labels]:
@@ -77,14 +101,14 @@ def grids(evaluator: Evaluator) -> Iterator[Labels]:
     for level_one in _LEVEL_ONE:
         if level_one >= problem.op_count:
             break
-        kept = spread(cuts, 0, problem.op_count, level_one)
+        kept = cuts.spread(0, problem.op_count, level_one)
         base = evaluator.labels(Label.DROP)
         for position in kept:
             base[held[position]] = Label.KEEP
         for level_two in _LEVEL_TWO:
             labels = base.copy()
             for begin, end in pairwise([0, *kept, problem.op_count]):
-                for position in spread(cuts, begin, end, level_two):
+                for position in cuts.spread(begin, end, level_two):
                     crossing = held[position]
                     labels[crossing[base[crossing] != Label.KEEP]] = Label.TEMPORARY
             yield labels

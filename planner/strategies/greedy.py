@@ -216,9 +216,14 @@ def descend(evaluator: Evaluator, groups: Sequence[Sequence[int]], budget_nbytes
     return labels
 
 
+def singles(evaluator: Evaluator) -> list[list[int]]:
+    """Every undecided storage for itself."""
+    return [[storage] for storage in np.flatnonzero(~evaluator.decided).tolist()]
+
+
 def labels(evaluator: Evaluator, budget_nbytes: int | None = None) -> Labels:
     """The labels of the greedy plan; the peak is above the budget when it got stuck."""
-    return descend(evaluator, [[int(s)] for s in np.flatnonzero(~evaluator.decided)], budget_nbytes)
+    return descend(evaluator, singles(evaluator), budget_nbytes)
 
 
 def solve(

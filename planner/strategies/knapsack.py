@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from ..problem import Problem
 from ..solution import Solution
 from .evaluate import Evaluator, Labels
+from .max_flow import Network, maximum_flow
 from .separators import keep_only, saved
 from .speed import is_expensive
 
@@ -43,8 +44,6 @@ _GRID = 32
 """Capacities tried first: 0, 1/32, ..., 32/32 of what all items weigh."""
 _BISECTIONS = 8
 _REDUCTION = 4
-_FLOW_TOTAL = 1 << 29
-_UNBOUNDED = (1 << 31) - 1
 
 
 class Knapsack:
@@ -87,33 +86,27 @@ class SavedTensors:
         self.ops, self.storages = len(graph.ops), len(graph.storages)
         held = problem.pinned | problem.keep
         sizes = [0 if s in held else storage.nbytes for s, storage in enumerate(graph.storages)]
-        unit = max(1, -(-sum(sizes) // _FLOW_TOTAL))
+        self._unbounded = 1 + sum(sizes)
         edges = []  # op -> in -> out -> reader or sink
         for index, op in enumerate(graph.ops):
-            edges += [(index, self.ops + s, _UNBOUNDED) for s in op.writes]
-            edges += [(self.ops + self.storages + s, index, _UNBOUNDED) for s in op.reads]
+            edges += [(index, self.ops + s, self._unbounded) for s in op.writes]
+            edges += [(self.ops + self.storages + s, index, self._unbounded) for s in op.reads]
         for s, size in enumerate(sizes):
-            capacity = _UNBOUNDED if s in problem.recompute - held else -(-size // unit)
+            capacity = self._unbounded if s in problem.recompute - held else size
             edges.append((self.ops + s, self.ops + self.storages + s, capacity))
-        self.source = self.ops + 2 * self.storages
-        edges += [(self.ops + self.storages + s, self.source + 1, _UNBOUNDED) for s in saved(graph)]
-        self.edges = np.array(edges, dtype=np.int32).reshape(-1, 3)
+        source = self.ops + 2 * self.storages
+        edges += [(self.ops + self.storages + s, source + 1, self._unbounded) for s in saved(graph)]
+        edges += [(source, index, 0) for index in range(self.ops)]  # the last ones, open where an op is banned
+        tails, heads, self._capacity = np.array(edges, dtype=np.int64).reshape(-1, 3).T.copy()
+        self._network = Network(source + 2, source, source + 1, tails, heads)
 
     def cut(self, banned: Iterable[int]) -> frozenset[int]:
         """The storages to save so that the backward needs no re-run of a banned op; of several cuts the last."""
-        from scipy.sparse import csr_matrix
-        from scipy.sparse.csgraph import breadth_first_order, maximum_flow
-
-        again = np.array([(self.source, op, _UNBOUNDED) for op in sorted(banned)], dtype=np.int32).reshape(-1, 3)
-        tails, heads, capacities = np.concatenate((self.edges, again)).T
-        size = (self.source + 2, self.source + 2)
-        capacity = csr_matrix((capacities, (tails, heads)), shape=size, dtype=np.int32)
-        residual = capacity - maximum_flow(capacity, self.source, self.source + 1).flow
-        residual.eliminate_zeros()
-        reaching = np.zeros(self.source + 2, dtype=np.bool_)
-        reaching[breadth_first_order(residual.T.tocsr(), self.source + 1, return_predecessors=False)] = True
-        into, out = reaching[self.ops : self.ops + self.storages], reaching[self.ops + self.storages : self.source]
-        return frozenset(np.flatnonzero(out & ~into).tolist())
+        capacity = self._capacity.copy()
+        capacity[len(capacity) - self.ops + np.array(sorted(banned), dtype=np.int64)] = self._unbounded
+        before = maximum_flow(self._network, capacity).largest
+        into, out = before[self.ops :][: self.storages], before[self.ops + self.storages :][: self.storages]
+        return frozenset(np.flatnonzero(into & ~out).tolist())
 
 
 def banned_ops(problem: Problem) -> frozenset[int]:

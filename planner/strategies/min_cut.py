@@ -40,9 +40,9 @@ class KeptSet:
     nbytes: int
     kept: Flags
 
-    def worth(self, price: Fraction) -> Fraction:
-        """Time plus priced bytes, in ns."""
-        return self.recompute_ns + price * self.nbytes
+    def worth(self, price: Fraction) -> int:
+        """Time plus priced bytes, in ns divided by the price's denominator: many sets are compared at each price."""
+        return self.recompute_ns * price.denominator + self.nbytes * price.numerator
 
 
 class MinCut:

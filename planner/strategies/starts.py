@@ -146,10 +146,12 @@ class Others:
 
     def _make_measured(self) -> None:
         """Those that evaluate one change after the other, for the most part in compiled code."""
-        for module in (greedy, layers):
-            if self.search.out_of_time():
-                return
-            self._labels[1].append(module.labels(self._evaluators[1], self.search.budget_nbytes))
+        evaluator, budget = self._evaluators[1], self.search.budget_nbytes
+        if not self.search.out_of_time():
+            self._labels[1].append(greedy.labels(evaluator, budget))
+        classes = layers.classes(evaluator)
+        if classes != greedy.singles(evaluator) and not self.search.out_of_time():  # else it would do the same again
+            self._labels[1].append(greedy.descend(evaluator, classes, budget))
 
     def offer(self) -> None:
         """Let the search have what was made."""

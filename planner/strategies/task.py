@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from .beside import beside, wait_for
 from .effort import Effort
 from .improve import HOLD_OPS
 from .lower_peak import lower_further
@@ -101,24 +102,43 @@ class Task:
 
         And whether the search for them was cut short.
         """
-        found: list[Known] = []
-        stopped = False
-        for prepared, orders in self.variants():
-            if stopped and found:
-                break
-            if found and prepared.problem.floor_of_order.nbytes > min(known.peak_nbytes for known in found):
-                continue
-            candidates, cut_short = lowest_of(
-                prepared, self.run(max(1, prepared.problem.floor_nbytes), prepared).search
-            )
-            found.append(Known(prepared, orders, candidates))
-            stopped |= cut_short
+        search = self.run(1, self.prepared).search
+        with beside(search) as pool:
+            begun = pool.submit(self._watching(search)._lowest_elsewhere)
+            candidates, stopped = self._lowest_in(self.prepared)
+            search.stopped_early |= stopped
+            wait_for(search, [begun])
+        found = [Known(self.prepared, None, candidates)]
+        others, cut_short = begun.result()
+        for known in others:
+            if known.prepared.problem.floor_of_order.nbytes <= min(plans.peak_nbytes for plans in found):
+                found.append(known)
+        stopped |= cut_short
         lowest = min(known.peak_nbytes for known in found)
         if not stopped and lowest > self.prepared.problem.floor_nbytes:
             other, stopped = self._lower(found)
             if other.peak_nbytes < lowest:
                 found.append(other)
         return found, stopped
+
+    def _watching(self, search: Search) -> Task:
+        """The same for a thread beside ``search``: it ends where that is stopped, and tells nobody of progress."""
+        return replace(self, progress=None, stop=lambda: search.stopped_early or search.aborted)
+
+    def _lowest_in(self, prepared: Prepared) -> tuple[tuple[Candidate, ...], bool]:
+        return lowest_of(prepared, self.run(max(1, prepared.problem.floor_nbytes), prepared).search)
+
+    def _lowest_elsewhere(self) -> tuple[list[Known], bool]:
+        """Plans of the smallest peak under the variants that are not the default orders, as far as they promise one."""
+        found: list[Known] = []
+        for prepared, orders in self.variants()[1:]:
+            if found and prepared.problem.floor_of_order.nbytes > min(known.peak_nbytes for known in found):
+                continue
+            candidates, cut_short = self._lowest_in(prepared)
+            found.append(Known(prepared, orders, candidates))
+            if cut_short:
+                return found, True
+        return found, self._late()()
 
     def _lower(self, known: list[Known]) -> tuple[Known, bool]:
         """The best of known plans lowered further, often in an order of its own, and whether that was cut short."""
