@@ -6,7 +6,6 @@ from statistics import median
 from typing import Any
 
 from models.plan_cells import COLUMNS, Results, cells, percent
-from models.plan_extent import SHARES
 from models.plan_targets import SIZES, size_of
 from models.result_table import table
 
@@ -47,24 +46,22 @@ def sizes(results: Results) -> str:
 
 
 def graphs(results: Results) -> str:
-    """Seconds of reading, of the first plan and the re-plan for each budget; the smallest peak's; peak RSS."""
-    smallest = {cell.graph: cell.row["cpu_s"] for cell in cells(results) if cell.label == "min"}
+    """Seconds of reading, of the first plan and the re-plan for each budget, and the peak RSS."""
     rows = []
     for name, entry in _timed(results).items():
         first, again = (
-            {plan["share"]: plan["seconds"] for plan in _plans(entry, first=first)} for first in (True, False)
+            {plan["label"]: plan["seconds"] for plan in _plans(entry, first=first)} for first in (True, False)
         )
         rows.append(
             [
                 name,
                 f"{entry['ops']:,}",
                 f"{entry['times']['read_s']:.2f}",
-                *(_seconds(first.get(share / 100), again.get(share / 100)) for share in SHARES),
-                f"{smallest[name]:.1f}",
+                *(_seconds(first.get(label), again.get(label)) for label in COLUMNS),
                 f"{entry['times']['peak_rss_mb']:.0f}",
             ]
         )
-    return table(["graph", "ops", "read", *COLUMNS[:-1], "min, CPU s", "RSS MB"], rows)
+    return table(["graph", "ops", "read", *COLUMNS, "RSS MB"], rows)
 
 
 def _seconds(first: float | None, again: float | None) -> str:
@@ -88,7 +85,7 @@ def differences(results: Results) -> str:
     lost = won = 0
     for name, entry in _timed(results).items():
         for plan in _plans(entry, first=False):
-            alone = fresh[name, f"{round(100 * plan['share'])}%"]
+            alone = fresh[name, plan["label"]]
             if alone is not None and plan["overhead"] is not None:
                 changes.append(plan["overhead"] - alone)
             lost += alone is not None and plan["overhead"] is None

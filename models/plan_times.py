@@ -27,7 +27,8 @@ from models.plan_extent import BASE, FIRST, SHARES
 TIMED = (
     "Wall seconds, taken after everything else, one graph at a time and nothing beside it, in a process that has "
     "loaded its kernels and planned a small network before. First plan: preparing the graph, and planning for one "
-    f"budget. Re-plan: planning the graph prepared for {FIRST}% (or the smallest budget above the floor, where that is "
+    "budget, or for the smallest peak, which is looked for first (min). Re-plan: planning the graph prepared for "
+    f"{FIRST}% (or the smallest budget above the floor, where that is "
     "more) for all other budgets in turn, from the loosest to the tightest; each starts from the plans before it. "
     "Budgets below the floor, which are refused at once, are not timed. Reading the file is in neither. RSS: the peak "
     "of that process."
@@ -69,14 +70,14 @@ def times(path: str, batch: int | None, device: str, effort: str) -> dict[str, A
     solver = Solver(effort=effort)
     plans: list[dict[str, Any]] = []
 
-    def timed(prepared: Any, share: int, *, is_first: bool) -> None:
+    def timed(prepared: Any, share: int | None, *, is_first: bool) -> None:
         wall, cpu = time.perf_counter(), time.process_time()
-        solution = solver.solve(prepared, whole * share // 100)
+        solution = solver.solve(prepared, None if share is None else whole * share // 100)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         found = solution.decisions is not None
         plans.append(
             {
-                "share": share / 100,
+                "label": "min" if share is None else f"{share}%",
                 "first": is_first,
                 "overhead": solution.objective_ns / problem.store_all_ns if found else None,
                 "seconds": round(wall, 3),
@@ -84,7 +85,7 @@ def times(path: str, batch: int | None, device: str, effort: str) -> dict[str, A
             }
         )
 
-    for share in (share for share in feasible if share != first):
+    for share in (None, *(share for share in feasible if share != first)):
         timed(solver.prepared(problem), share, is_first=True)  # nothing yet: the solve prepares what it uses
     prepared = solver.prepared(problem)
     for share in sorted(feasible, key=lambda share: (share != first, -share)):

@@ -139,12 +139,17 @@ class TestTables:
         ]
 
 
-def plan(share: float, seconds: float, overhead: float | None, *, first: bool = False) -> dict[str, Any]:
-    return {"share": share, "first": first, "overhead": overhead, "seconds": seconds, "cpu_s": 0.75 * seconds}
+def plan(label: str, seconds: float, overhead: float | None, *, first: bool = False) -> dict[str, Any]:
+    return {"label": label, "first": first, "overhead": overhead, "seconds": seconds, "cpu_s": 0.75 * seconds}
 
 
-ONE = [plan(0.6, 2.0, 0.10, first=True), plan(0.8, 0.75, 0.02, first=True), plan(0.8, 0.5, 0.0215)]
-TWO = [plan(0.8, 4.0, 0.05, first=True), plan(0.3, 1.5, 0.4, first=True), plan(0.3, 1.0, 0.4)]
+ONE = [
+    plan("60%", 2.0, 0.10, first=True),
+    plan("80%", 0.75, 0.02, first=True),
+    plan("80%", 0.5, 0.0215),
+    plan("min", 1.0, 0.5, first=True),
+]
+TWO = [plan("80%", 4.0, 0.05, first=True), plan("30%", 1.5, 0.4, first=True), plan("30%", 1.0, 0.4)]
 TIMED = {
     "one": {**AGAIN["one"], "times": {"read_s": 0.25, "peak_rss_mb": 300.4, "plans": ONE}},
     "two": {**AGAIN["two"], "times": {"read_s": 0.25, "peak_rss_mb": 299.0, "plans": TWO}},
@@ -154,17 +159,17 @@ TIMED = {
 class TestTimes:
     def test_seconds_are_held_to_the_target_of_the_size(self) -> None:
         assert lines_of(sizes(TIMED)) == [
-            ["up to 700 ops", "2", "3", "1.75", "4.00", "3 of 4 (75%)", "0.75", "0.75", "1.00", "1 of 2 (50%)", "300"]
+            ["up to 700 ops", "2", "3", "1.50", "4.00", "4 of 5 (80%)", "0.75", "0.75", "1.00", "1 of 2 (50%)", "300"]
         ]
 
     def test_every_graph_has_its_seconds(self) -> None:
         assert lines_of(graphs(TIMED)) == [
-            ["one", "12", "0.25", "0.75 (0.50)", "2.00", "", "", "", "", "2.0", "300"],
-            ["two", "12", "0.25", "4.00", "", "", "", "1.50 (1.00)", "", "2.0", "299"],
+            ["one", "12", "0.25", "0.75 (0.50)", "2.00", "", "", "", "", "1.00", "300"],
+            ["two", "12", "0.25", "4.00", "", "", "", "1.50 (1.00)", "", "", "299"],
         ]
 
     def test_wall_and_processor_time_are_told_side_by_side(self) -> None:
-        assert totals(TIMED) == "These 6 plans took 10 s of wall time and 7 s of processor time in all."
+        assert totals(TIMED) == "These 7 plans took 11 s of wall time and 8 s of processor time in all."
 
     def test_plans_that_differ_from_those_of_a_solve_from_nothing_are_told(self) -> None:
         text = "Of 1 re-plans 0 are cheaper than the plan of a solve from nothing, by up to 0.00% of a step, and 1 "

@@ -21,7 +21,7 @@ from ogc_plan.planner.strategies.search import Search
 from tests.layered_graphs import layered_graph
 from tests.test_reorder import annealed
 
-ROUNDS = 2
+ROUNDS, MOVES = 2, 20_000
 
 
 def never() -> bool:
@@ -44,7 +44,9 @@ def starts(problem: Problem) -> list[Reordered]:
 
 def peak(problem: Problem, starts: list[Reordered], restarts: int) -> int:
     search = Search(Evaluator(problem), 1)
-    return reorder_in_lanes(problem, starts, search, 1, rounds=ROUNDS, restarts=restarts).found.peak_nbytes
+    return reorder_in_lanes(
+        problem, starts, search, 1, rounds=ROUNDS, restarts=restarts, iterations=MOVES
+    ).found.peak_nbytes
 
 
 def test_the_first_run_from_a_plan_is_that_of_reorder(problem: Problem, starts: list[Reordered]) -> None:
@@ -67,7 +69,7 @@ def test_each_run_anneals_as_long_as_the_effort_says(
     given: list[int] = []
     monkeypatch.setattr(reorder_lanes, "reorder", lambda *_, iterations, **__: given.append(iterations) or starts[0])
     search = Search(Evaluator(problem), 1, effort=replace(EFFORTS["default"], adapting=123))
-    reorder_in_lanes(problem, starts[:1], search, 1, rounds=ROUNDS, restarts=2)
+    reorder_in_lanes(problem, starts[:1], search, 1, rounds=ROUNDS, restarts=2, iterations=MOVES)
     assert given == [123, 123]
 
 
@@ -95,7 +97,7 @@ def test_a_search_that_is_stopped_ends_every_run_after_its_round(
     monkeypatch.setattr(reorder_lanes, "reorder", lambda *_, stop, **__: ended.append(stop()) or starts[0])
     search = Search(Evaluator(problem), 1)
     search.stopped_early = True
-    reorder_in_lanes(problem, starts, search, 1, rounds=ROUNDS, restarts=2)
+    reorder_in_lanes(problem, starts, search, 1, rounds=ROUNDS, restarts=2, iterations=MOVES)
     assert ended == [True] * 4
 
 
@@ -111,5 +113,5 @@ def test_two_runs_from_one_plan_do_not_share_working_memory(
         return start
 
     monkeypatch.setattr(reorder_lanes, "reorder", run)
-    reorder_in_lanes(problem, starts[:1], Search(Evaluator(problem), 1), 1, rounds=ROUNDS, restarts=2)
+    reorder_in_lanes(problem, starts[:1], Search(Evaluator(problem), 1), 1, rounds=ROUNDS, restarts=2, iterations=MOVES)
     assert len({id(evaluator.scratch) for evaluator in seen}) == 2

@@ -25,8 +25,9 @@ class Effort:
     ``holds``: iterations of the hold annealing, on large graphs fewer; ``roundings``: likewise at each of two heats
     from a rounding of a relaxation's point that overruns the budget (rounding.py); ``reaching``: of that which lowers
     the peak until a plan fits; ``peaks``: of that which looks for the smallest peak under each order, ``deepest``: in
-    the best; ``lowerings``: rounds of adapting orders to the lowest plans; ``at_lowest``: the share of ``holds`` and
-    ``roundings`` that is done within the smallest peak, where an iteration takes several times as long.
+    the best, both on large graphs fewer; ``lowerings``: rounds of adapting orders to the lowest plans; ``at_lowest``:
+    the share of ``holds`` and ``roundings`` that is done within the smallest peak, where an iteration takes several
+    times as long.
     ``growing``: work of the search in integers under more and more stages, as cp_sat.minimum counts it, on large
     graphs less, 0 for no bound but that of the linear programs that plans are rounded from. ``rounds``: how often
     bound and plan learn from each other.
@@ -34,7 +35,8 @@ class Effort:
     again around the budget. ``orders``: how many other orders may be planned for where the graph branches and the
     default orders have no plan, or ``eager`` wherever they leave a gap; ``compared``: ops of the largest graph where
     they are chosen from many by their relaxations. ``reorderings``: rounds of adapting the order to the best plan on
-    graphs of up to ``reordered`` ops, ``adapting``: iterations of the hold annealing in each; ``restarts``: how
+    graphs of up to ``reordered`` ops, ``adapting``: iterations of the hold annealing in each, on large graphs fewer
+    where peaks are lowered; ``restarts``: how
     often that is done from one plan.
     ``hopeless``: the share of a step from which on a gap is not worth work in integers, on large graphs less.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
@@ -75,7 +77,7 @@ class Effort:
     again: Effort | None = None
 
     def share_of(self, op_count: int) -> float:
-        """The share of ``holds`` and ``deepest`` that a graph gets: iterations take longer on a larger one."""
+        """The share of ``holds``, ``peaks`` and ``deepest`` that a graph gets: iterations take longer on larger ones."""
         return self._share(_WHOLE_THOROUGH_OPS if self.thorough else _WHOLE_OPS, op_count)
 
     def relaxing_on(self, op_count: int) -> int:
@@ -86,6 +88,13 @@ class Effort:
         """The share of ``growing`` that a graph gets, as work: on a small one integers soon settle the search."""
         whole = 1.0 if self.thorough else min(1.0, _GROWING_OPS / max(1, op_count))
         return self.growing * max(_LEAST_GROWING, whole)
+
+    def lowering_on(self, op_count: int) -> int:
+        """Iterations of each annealing while orders follow the lowest plans of a graph.
+
+        There one takes several times as long, and rounds of orders lower the peak more than long annealing in each.
+        """
+        return int(self.adapting * min(1.0, _WHOLE_OPS / max(1, op_count)))
 
     def reorderings_on(self, op_count: int) -> int:
         """The rounds of ``reorderings`` that a graph gets."""

@@ -17,20 +17,28 @@ _LADDER = (0.8, 0.5, 0.2)
 """Budgets, between floor and reach, whose relaxation is rounded when the smallest peak is looked for."""
 _LABEL_HEATS = ((0.02, 1), (0.02, 2), (0.1, 2), (0.01, 2))
 _HOLD_HEATS = (0.1, 0.03)
+_SPARED = 0.8
 
 
 def lower_peak(search: Search, prepared: Prepared) -> None:
-    """Look for the smallest peak among all kinds of plans."""
+    """Look for the smallest peak among all kinds of plans.
+
+    Where a graph is so large that the effort has less than a certain share of its work for the holds, what these mostly
+    find by themselves is spared: annealed labels, and plans of the other strategies under any but the default orders.
+    """
     for fill in (Label.KEEP, Label.DROP):
         search.offer(search.evaluator.labels(fill))
-    if not search.problem.op_count:
+    ops = search.problem.op_count
+    if not ops:
         return
-    others = Others(search)
+    spares = ops <= HOLD_OPS and not search.effort.thorough and search.effort.share_of(ops) < _SPARED
+    others = None if spares and search.problem.reorders is not None else Others(search)
     with beside(search) as pool:
-        made = pool.submit(others.make)
+        made = None if others is None else pool.submit(others.make)
         smallest = prepared.chain(search.effort.chain).smallest(), prepared.rotor.lowest
-        made.result()
-    others.offer()
+        if others is not None and made is not None:
+            made.result()
+            others.offer()
     for sequence, _ in smallest:
         search.offer_sequence(sequence)
     floor = search.problem.floor_of_order.nbytes
@@ -41,10 +49,11 @@ def lower_peak(search: Search, prepared: Prepared) -> None:
             if not search.out_of_time():
                 inner = floor + int((reach - floor) * share)
                 search.round(prepared.relaxed.solve(inner, (0,), search.remaining_s()))
-    _labels(search, Annealer(search.evaluator, search.seed), floor)
-    if search.problem.op_count <= HOLD_OPS:
+    if not spares:
+        _labels(search, Annealer(search.evaluator, search.seed), floor)
+    if ops <= HOLD_OPS:
         annealer = HoldAnnealer(search.evaluator, search.seed)
-        _holds(search, annealer, floor, iterations_of(len(annealer.holds.movable), search.effort.peaks))
+        _holds(search, annealer, floor, hold_iterations(annealer, search.effort.peaks, search.effort))
 
 
 def lower_further(search: Search) -> None:

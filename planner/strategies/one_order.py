@@ -214,7 +214,7 @@ class OneOrder:
         if proof is not None and more:
             proof.go_on(_BESIDE)
         if self._holds and (moves or search.best is not before):
-            improve_holds(search, self._holds, share=_LAST_SHARE)
+            improve_holds(search, self._holds, share=min(share, _LAST_SHARE))
         if more:
             self.learn(proof, share=share)
 

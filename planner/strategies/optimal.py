@@ -235,8 +235,10 @@ def _reordered(task: Task, run: OneOrder) -> OneOrder | None:
     if best is None or not _may_reorder(task, run):
         return None
     start = Reordered(run.orders or default_orders(problem), search.evaluator, best.sequence, best.found)
-    restarts = task.effort.restarts
-    found = reorder_in_lanes(problem, [start], search, search.budget_nbytes, rounds=rounds, restarts=restarts)
+    found = reorder_in_lanes(
+        problem, [start], search, search.budget_nbytes, rounds=rounds, restarts=task.effort.restarts,
+        iterations=task.effort.adapting,
+    )  # fmt: skip
     if found.found.recompute_ns >= best.found.recompute_ns:
         return None
     known = task.known(found)

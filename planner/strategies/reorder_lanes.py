@@ -19,7 +19,14 @@ _OWN_SEEDS = 1 << 20
 
 
 def reorder_in_lanes(
-    problem: Problem, starts: Sequence[Reordered], search: Search, budget_nbytes: int, *, rounds: int, restarts: int
+    problem: Problem,
+    starts: Sequence[Reordered],
+    search: Search,
+    budget_nbytes: int,
+    *,
+    rounds: int,
+    restarts: int,
+    iterations: int,
 ) -> Reordered:
     """The best plan and orders of so many runs of so many rounds from each of ``starts``, or the best of these.
 
@@ -30,7 +37,7 @@ def reorder_in_lanes(
     def run(at: int, start: Reordered, seed: int) -> None:
         own = replace(start, evaluator=start.evaluator.beside())
         found[at] = reorder(
-            problem, own, budget_nbytes, rounds=rounds, iterations=search.effort.adapting, seed=seed,
+            problem, own, budget_nbytes, rounds=rounds, iterations=iterations, seed=seed,
             stop=lambda: search.stopped_early or search.aborted,
         )  # fmt: skip
 

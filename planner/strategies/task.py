@@ -168,7 +168,10 @@ class Task:
             starts.append(Reordered(plans.orders_in(self.prepared), evaluator, lowest.sequence, lowest.found))
         rounds, floor = rounds_of(problem, effort.lowerings), max(1, problem.floor_nbytes)
         restarts = 0 if not rounds else effort.restarts if effort.thorough else 1
-        return self.known(reorder_in_lanes(problem, starts, search, floor, rounds=rounds, restarts=restarts))
+        iterations = effort.lowering_on(problem.op_count)
+        return self.known(
+            reorder_in_lanes(problem, starts, search, floor, rounds=rounds, restarts=restarts, iterations=iterations)
+        )
 
     def known(self, found: Reordered) -> Known:
         """A plan in orders made for it, which may be the default ones after all."""
