@@ -30,6 +30,11 @@ def test_orders_are_made_for_plans_more_often_where_they_may_take_longer() -> No
     assert [made.reorderings_on(ops) for ops in SIZES] == [2, 2, 2, 2, 6, 6]
 
 
+def test_larger_graphs_get_fewer_iterations_in_each_round_that_lowers_the_peak() -> None:
+    made = replace(DEFAULT, adapting=100)
+    assert [made.lowering_on(ops) for ops in SIZES] == [100, 100, 50, 42, 42, 20]
+
+
 def test_orders_are_made_for_plans_of_graphs_of_so_many_ops_at_most() -> None:
     made = replace(DEFAULT, reorderings=2, reordered=300)
     assert [made.reorderings_on(ops) for ops in (300, 301)] == [2, 0]

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
+from ogc_plan.planner.floor import Floor
 from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.strategies import lower_peak as lower_peaks
 from ogc_plan.planner.strategies import task as tasks
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluator
 from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.strategies.lower_peak import lower_further
 from ogc_plan.planner.strategies.optimal import smallest_peak
+from ogc_plan.planner.strategies.orders import Orders
 from ogc_plan.planner.strategies.prepared import Prepared
-from ogc_plan.planner.strategies.search import Search
+from ogc_plan.planner.strategies.search import Candidate, Search
+from ogc_plan.planner.strategies.starts import Others
 from ogc_plan.planner.strategies.task import Task
 
 from tests.layered_graphs import layered_graph
@@ -102,6 +109,147 @@ def test_the_last_annealing_begins_where_the_reordering_ended(monkeypatch: pytes
     monkeypatch.setattr(tasks, "lower_further", noting)
     problem = layered()
     assert [lowest(task(problem))] == begun
+
+
+def test_orders_follow_the_lowest_plans_with_the_iterations_of_a_graph_of_that_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(
+        tasks, "reorder_in_lanes", lambda _, starts, *__, iterations, **___: given.append(iterations) or starts[0]
+    )
+    of = task(layered(1, 400, 8), adapting=1_000, labels=10_000, peaks=100)
+    of.lowest()
+    assert given == [of.effort.lowering_on(400)]
+
+
+class Lowest:
+    """Stands for the search under each order, by its peak: the default order's, then those of others of such floors."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, peaks: list[int], floors: list[int]) -> None:
+        self.asked: list[int] = []
+        self.task = task(layered(1, 40, 5), lowerings=0, deepest=0)
+        prepared = [self.task.prepared, *(Prepared(layered(1, 40, 5)) for _ in floors)]
+        for one, floor in zip(prepared[1:], floors, strict=True):
+            one.problem.__dict__["floor_of_order"] = Floor(floor, "", ())
+        orders = [Orders((number,), ()) for number in range(len(floors))]
+        monkeypatch.setattr(Task, "variants", lambda _: list(zip(prepared, [None, *orders], strict=True)))
+        monkeypatch.setattr(Task, "_lower", lambda _, found: (found[0], False))
+        self._numbers, self._peaks = {id(one): number for number, one in enumerate(prepared)}, peaks
+        monkeypatch.setattr(tasks, "lowest_of", self._lowest_of)
+
+    def _lowest_of(self, prepared: Prepared, _: Search) -> tuple[tuple[Candidate, ...], bool]:
+        number = self._numbers[id(prepared)]
+        self.asked.append(number)
+        found = prepared.evaluator.evaluate(prepared.evaluator.labels(Label.KEEP))
+        sequence = np.zeros(0, dtype=np.int64)
+        return (Candidate(sequence, found._replace(peak_nbytes=self._peaks[number])),), False
+
+    def found(self) -> list[int]:
+        return [plans.peak_nbytes for plans in self.task.lowest()[0]]
+
+
+def test_the_plans_of_all_orders_are_found_the_default_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Lowest(monkeypatch, [700, 900, 800], [500, 500]).found() == [700, 900, 800]
+
+
+def test_an_order_that_cannot_have_as_low_a_plan_as_the_default_one_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Lowest(monkeypatch, [700, 900, 800], [701, 700]).found() == [700, 800]
+
+
+def test_an_order_that_cannot_have_as_low_a_plan_as_one_before_is_not_planned_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = Lowest(monkeypatch, [700, 600, 800], [500, 601])
+    search.found()
+    assert sorted(search.asked) == [0, 1]
+
+
+def test_two_orders_are_planned_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2, timeout=60)
+    search = Lowest(monkeypatch, [700, 600], [500])
+    lowest_of = search._lowest_of
+
+    def meeting(prepared: Prepared, of: Search) -> tuple[tuple[Candidate, ...], bool]:
+        both.wait()
+        return lowest_of(prepared, of)
+
+    monkeypatch.setattr(tasks, "lowest_of", meeting)
+    assert search.found() == [700, 600]
+
+
+def test_an_error_under_another_order_is_one_of_the_whole_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Lowest(monkeypatch, [700, 600], [500])
+    monkeypatch.setattr(Task, "variants", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        search.found()
+
+
+def test_an_interrupt_under_the_default_order_ends_the_search_under_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    search, begun, ended = Lowest(monkeypatch, [700, 600], [500]), threading.Event(), list[bool]()
+
+    def lowest_of(prepared: Prepared, of: Search) -> tuple[tuple[Candidate, ...], bool]:
+        if prepared is search.task.prepared:
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+        begun.set()
+        until = time.monotonic() + 60
+        while not of.out_of_time() and time.monotonic() < until:
+            time.sleep(0.01)
+        ended.append(of.stopped_early)
+        return search._lowest_of(prepared, of)
+
+    monkeypatch.setattr(tasks, "lowest_of", lowest_of)
+    with pytest.raises(KeyboardInterrupt):
+        search.found()
+    assert ended == [True]
+
+
+def test_progress_is_told_by_the_search_under_the_default_order_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+    search = Lowest(monkeypatch, [700, 600], [500])
+    search.task = replace(search.task, progress=lambda *_: None)
+    lowest_of = search._lowest_of
+
+    def noting(prepared: Prepared, of: Search) -> tuple[tuple[Candidate, ...], bool]:
+        told.append((prepared is search.task.prepared) == (of.progress is not None))
+        return lowest_of(prepared, of)
+
+    monkeypatch.setattr(tasks, "lowest_of", noting)
+    search.found()
+    assert told == [True, True]
+
+
+class TestSpared:
+    """What is spared on graphs so large that the holds get less than the effort's work."""
+
+    def lowered(
+        self, monkeypatch: pytest.MonkeyPatch, ops: int, *, reordered: bool = False, **changes: bool
+    ) -> list[str]:
+        done: list[str] = []
+        monkeypatch.setattr(lower_peaks, "_labels", lambda *_: done.append("labels"))
+        monkeypatch.setattr(lower_peaks, "_holds", lambda *_: done.append("holds"))
+        monkeypatch.setattr(Others, "make", lambda _: done.append("others"))
+        problem = layered(1, ops, 8)
+        prepared = Prepared(replace(problem, reorders=problem) if reordered else problem)
+        search = Search(prepared.evaluator, 1, effort=replace(SHORT, **changes))
+        lower_peaks.lower_peak(search, prepared)
+        return sorted(done)
+
+    def test_a_small_graph_gets_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.lowered(monkeypatch, 100, reordered=True) == ["holds", "labels", "others"]
+
+    def test_no_labels_are_annealed_on_a_large_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.lowered(monkeypatch, 400) == ["holds", "others"]
+
+    def test_the_other_strategies_are_not_asked_under_other_orders(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.lowered(monkeypatch, 400, reordered=True) == ["holds"]
+
+    def test_a_thorough_effort_spares_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        done = self.lowered(monkeypatch, 500, reordered=True, thorough=True)
+        assert done == ["holds", "labels", "others"]
 
 
 def test_what_was_found_once_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ class Effort:
     again: Effort | None = None
 
     def share_of(self, op_count: int) -> float:
-        """The share of ``holds``, ``peaks`` and ``deepest`` that a graph gets: iterations take longer on larger ones."""
+        """The share of ``holds``, ``peaks`` and ``deepest`` that a graph gets: iterations take longer on large ones."""
         return self._share(_WHOLE_THOROUGH_OPS if self.thorough else _WHOLE_OPS, op_count)
 
     def relaxing_on(self, op_count: int) -> int:
