@@ -116,6 +116,30 @@ def test_no_step_of_any_order_is_charged_too_much() -> None:
     assert wrong == []
 
 
+def answers_changed_by_those_before(problem: Problem, orders: list[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """(backwards that have run, backward) of which sets that were asked much tell something else than fresh ones."""
+    lives = GradientLives(problem.graph, parameters=problem.scope is Scope.TOTAL)
+    asked, fresh = GradientSets(lives), GradientSets(lives)
+    places = {(sum(1 << before for before in order[:at]), index) for order in orders for at, index in enumerate(order)}
+    told = [(asked.change(*place), asked.sum_nbytes(*place)) for place in sorted(places)]
+    wrong = []
+    for place, answer in zip(sorted(places), told, strict=True):
+        fresh._changes.clear()
+        fresh._moments.clear()
+        if (fresh.change(*place), fresh.sum_nbytes(*place)) != answer:
+            wrong.append(place)
+    return wrong
+
+
+def test_what_a_backward_adds_does_not_depend_on_what_was_asked_before() -> None:
+    wrong = [
+        (seed, *place)
+        for seed, problem, orders in odd_problems(0, 1_500)
+        for place in answers_changed_by_those_before(problem, orders)
+    ]
+    assert wrong == []
+
+
 def test_no_order_of_odd_graphs_has_a_lower_one() -> None:
     above = [
         seed
