@@ -255,15 +255,17 @@ def test_a_second_piece_of_work_is_done_on_small_graphs_or_where_the_effort_is_t
     assert run.search.bound_ns == pieces
 
 
-@pytest.mark.parametrize(("led_somewhere", "shares"), [(True, [0.5]), (False, [])])
+@pytest.mark.parametrize(
+    ("led_somewhere", "share", "shares"), [(True, 1.0, [0.5]), (True, 0.2, [0.2]), (False, 1.0, [])]
+)
 def test_annealing_goes_on_where_it_has_led_somewhere_though_nothing_is_proven_beside_it(
-    led_somewhere: bool, shares: list[float], monkeypatch: pytest.MonkeyPatch
+    led_somewhere: bool, share: float, shares: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again: list[float] = []
     monkeypatch.setattr(OneOrder, "_promising", lambda _: False)
     monkeypatch.setattr(OneOrder, "improve", lambda *_, **__: led_somewhere)
     monkeypatch.setattr(one_order, "improve_holds", lambda *_, share: again.append(share))
-    order().finish()
+    order().finish(share=share)
     assert again == shares
 
 

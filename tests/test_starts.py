@@ -1,0 +1,36 @@
+"""The plans of the other strategies that a search starts from."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.strategies import greedy, layers
+from ogc_plan.planner.strategies.evaluate import Evaluator
+from ogc_plan.planner.strategies.search import Search
+from ogc_plan.planner.strategies.starts import Others
+
+from tests.builders import chain
+from tests.layered_graphs import layered_graph
+
+REPEATED = build_problem(*chain(12), Scope.ACTIVATIONS)
+DIFFERENT = build_problem(*layered_graph(Random(0), 30, 4), Scope.ACTIVATIONS)
+
+
+@pytest.mark.parametrize(("problem", "times"), [(REPEATED, 2), (DIFFERENT, 1)])
+def test_layers_are_decided_together_only_where_any_is_repeated(
+    problem: Problem, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    descend, asked = greedy.descend, list[list[list[int]]]()
+    monkeypatch.setattr(
+        greedy, "descend", lambda of, groups, budget: asked.append(groups) or descend(of, groups, budget)
+    )
+    Others(Search(Evaluator(problem), problem.floor_nbytes + 1)).make()
+    assert len(asked) == times
+
+
+def test_without_repeated_layers_both_strategies_decide_alike() -> None:
+    evaluator = Evaluator(DIFFERENT)
+    budget = DIFFERENT.floor_nbytes * 3 // 2
+    assert layers.labels(evaluator, budget).tolist() == greedy.labels(evaluator, budget).tolist()
