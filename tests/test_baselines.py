@@ -18,7 +18,7 @@ from ogc_plan.planner.strategies.knapsack import Knapsack, SavedTensors
 from ogc_plan.planner.strategies.lp_rounding import RetentionLP
 from ogc_plan.planner.strategies.separators import saved
 
-from tests.builders import SMALL_SIZES, chain, random_graph, training_graphs
+from tests.builders import SMALL_SIZES, chain, linear, random_graph, training_graphs
 
 NAMES = ("knapsack", "checkmate")
 
@@ -147,6 +147,11 @@ def test_the_cut_is_the_cheapest_set_that_spares_every_banned_op() -> None:
         if banned & rerun_ops(problem, cut) or weight != best:
             wrong.append(seed)
     assert wrong == []
+
+
+def test_of_equal_cuts_the_one_nearest_the_backward_is_taken() -> None:
+    graph, costs = linear(((), (0,), (1,), (2,)), (10, 10, 10, 10), saved=(2,))
+    assert SavedTensors(build_problem(graph, costs, Scope.ACTIVATIONS)).cut({0}) == {2}
 
 
 def test_compute_intensive_random_and_reducing_ops_are_banned_and_others_not() -> None:

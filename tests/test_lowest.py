@@ -167,6 +167,23 @@ def test_an_order_that_cannot_have_as_low_a_plan_as_one_before_is_not_planned_fo
     assert sorted(search.asked) == [0, 1]
 
 
+def test_a_search_under_another_order_that_was_cut_short_ends_that_under_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = Lowest(monkeypatch, [700, 600, 500], [500, 500])
+    lowest_of = search._lowest_of
+    monkeypatch.setattr(tasks, "lowest_of", lambda prepared, of: (lowest_of(prepared, of)[0], True))
+    found, stopped = search.task.lowest()
+    assert (len(found), stopped, sorted(search.asked)) == (2, True, [0, 1])
+
+
+def test_where_another_order_alone_was_cut_short_the_whole_search_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Lowest(monkeypatch, [700, 600], [500])
+    lowest_of, default = search._lowest_of, search.task.prepared
+    monkeypatch.setattr(tasks, "lowest_of", lambda prepared, of: (lowest_of(prepared, of)[0], prepared is not default))
+    assert search.task.lowest()[1]
+
+
 def test_two_orders_are_planned_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2, timeout=60)
     search = Lowest(monkeypatch, [700, 600], [500])
