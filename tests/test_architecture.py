@@ -20,7 +20,7 @@ LEVELS: tuple[tuple[frozenset[str], ...], ...] = tuple(
     tuple(frozenset(family.split()) for family in level)
     for level in (
         ("errors",),
-        ("units", "graph", "json_text"),
+        ("units", "graph", "json_text", "collecting"),
         ("training",),
         ("annotations",),
         (
