@@ -15,8 +15,8 @@ def collecting_later() -> Iterator[None]:
     framework loaded that takes a tenth of a second each time, which all threads wait for.
     """
     collects = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()  # an interrupt right behind it must find the way back
         yield
     finally:
         if collects:

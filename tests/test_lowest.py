@@ -280,3 +280,13 @@ def test_a_search_that_is_stopped_is_not_remembered() -> None:
     prepared = Prepared(layered(1, 40, 5))
     smallest_peak(prepared, stop=lambda: True)
     assert prepared.lowered == {}
+
+
+def test_the_floor_is_known_before_two_threads_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    search, known = Lowest(monkeypatch, [700, 600], [500]), list[bool]()
+    variants = Task.variants
+    monkeypatch.setattr(
+        Task, "variants", lambda of: known.append("_least_floor" in vars(of.prepared.problem)) or variants(of)
+    )
+    search.found()
+    assert known == [True]

@@ -6,10 +6,11 @@ from random import Random
 
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.strategies import greedy, layers
+from ogc_plan.planner.strategies import cuts, greedy, layers
 from ogc_plan.planner.strategies.evaluate import Evaluator
 from ogc_plan.planner.strategies.search import Search
 from ogc_plan.planner.strategies.starts import Others
+from ogc_plan.planner.strategies.warm_up import prepare_kernels
 
 from tests.builders import chain
 from tests.layered_graphs import layered_graph
@@ -34,3 +35,8 @@ def test_without_repeated_layers_both_strategies_decide_alike() -> None:
     evaluator = Evaluator(DIFFERENT)
     budget = DIFFERENT.floor_nbytes * 3 // 2
     assert layers.labels(evaluator, budget).tolist() == greedy.labels(evaluator, budget).tolist()
+
+
+def test_grids_are_compiled_before_a_clock_starts() -> None:
+    prepare_kernels()
+    assert cuts._spread.signatures

@@ -34,7 +34,7 @@ _AGAIN_OPS = 100
 _HOPEFUL_OPS = 200
 """Integers settle larger graphs less often, so wide gaps are given up sooner there."""
 _LAST_SHARE = 0.5
-"""The share of the annealing that is done from where the bound's points lead."""
+"""The share of the annealing that is done at most from where the bound's points lead."""
 
 
 @dataclass

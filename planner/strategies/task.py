@@ -103,6 +103,7 @@ class Task:
         And whether the search for them was cut short.
         """
         search = self.run(1, self.prepared).search
+        _ = self.prepared.problem.floor_nbytes  # both threads ask for it: found once, before there are two
         with beside(search) as pool:
             begun = pool.submit(self._watching(search)._lowest_elsewhere)
             candidates, stopped = self._lowest_in(self.prepared)

@@ -13,6 +13,7 @@ from . import greedy, layers
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
 from .chain import Chain
+from .cuts import grids
 from .evaluate import Evaluator
 from .labels import Label
 from .order_choice import other_orders
@@ -31,6 +32,7 @@ def prepare_kernels() -> None:
     budget = evaluator.evaluate(evaluator.labels(Label.KEEP)).peak_nbytes * 2 // 3
     for module in (greedy, layers):
         module.labels(evaluator, budget)
+    list(grids(evaluator))
     dropped = evaluator.labels(Label.DROP)
     sequence = np.array(evaluator.decisions(dropped).sequence, dtype=np.int64)
     Annealer(evaluator, 0).run(dropped, budget, 100, heat=0.1, levels=2)
