@@ -7,6 +7,8 @@ whatever the order; a finished gradient of a parameter that is not counted is le
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 
 from .gradient_lives import GradientLives
 
@@ -28,25 +30,13 @@ class GradientSets:
             for index in {index for gradient in gradients for index in lives.lives[gradient].touching}:
                 self._touched[index].append(block)
         self._made = [self._sums(index) for index in range(len(graph.ops))]
-        self._felt = [self._others_felt(index) for index in range(len(graph.ops))]
-        self._summed = [self._makers_of(gradient for gradient, _ in made or ()) for made in self._made]
-        # by op and those of the backwards it depends on that have run: the same is asked very often
+        # What `change` and `sum_nbytes` depend on, by op: of the backwards that have run, those that make or keep the
+        # gradients that may be in its blocks, or make those that it adds to. The same is asked very often.
+        inside = [[gradient for block in blocks for gradient in self._inside[block]] for blocks in self._touched]
+        self._felt = [_union(self._makers[g] | (self._used[g] or 0) for g in gradients) for gradients in inside]
+        self._summed = [_union(self._makers[gradient] for gradient, _ in made or ()) for made in self._made]
         self._changes: dict[tuple[int, int], int] = {}
         self._moments: dict[tuple[int, int], int] = {}
-
-    def _others_felt(self, index: int) -> int:
-        """The backwards that what one of them adds depends on: those of every gradient that may be in its blocks."""
-        felt = 0
-        for block in self._touched[index]:
-            for gradient in self._inside[block]:
-                felt |= self._makers[gradient] | (self._used[gradient] or 0)
-        return felt
-
-    def _makers_of(self, gradients: Iterable[int]) -> int:
-        makers = 0
-        for gradient in gradients:
-            makers |= self._makers[gradient]
-        return makers
 
     def _keepers(self, gradient: int) -> int | None:
         """The backwards any of which a complete gradient waits for; None where it stays, 0 where it is not counted."""
@@ -109,8 +99,6 @@ class GradientSets:
 
     def sum_nbytes(self, done: int, index: int) -> int:
         """What the backward of ``index`` holds for a moment beside what it leaves behind: operands of a sum."""
-        if not self._summed[index]:
-            return 0
         key = index, done & self._summed[index]
         known = self._moments.get(key)
         if known is None:
@@ -150,7 +138,8 @@ class GradientSets:
 
 
 def _mask(indices: Iterable[int]) -> int:
-    found = 0
-    for index in indices:
-        found |= 1 << index
-    return found
+    return _union(1 << index for index in indices)
+
+
+def _union(masks: Iterable[int]) -> int:
+    return reduce(or_, masks, 0)

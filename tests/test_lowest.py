@@ -184,6 +184,38 @@ def test_where_another_order_alone_was_cut_short_the_whole_search_was(monkeypatc
     assert search.task.lowest()[1]
 
 
+def test_where_the_search_under_the_default_orders_was_cut_short_those_under_others_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search, ended = Lowest(monkeypatch, [700, 600], [500]), list[bool]()
+    lowest_of, default = search._lowest_of, search.task.prepared
+
+    def cut_short(prepared: Prepared, of: Search) -> tuple[tuple[Candidate, ...], bool]:
+        until = time.monotonic() + 10
+        while prepared is not default and not of.out_of_time() and time.monotonic() < until:
+            time.sleep(0.01)
+        ended.append(of.stopped_early)
+        return lowest_of(prepared, of)[0], True
+
+    monkeypatch.setattr(tasks, "lowest_of", cut_short)
+    search.found()
+    assert ended == [False, True]
+
+
+def test_a_stop_while_other_orders_are_looked_for_is_seen_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Lowest(monkeypatch, [700], [])
+    search.task = replace(search.task, stop=lambda: True)
+
+    def variants(of: Task) -> list[tuple[Prepared, Orders | None]]:
+        until = time.monotonic() + 10
+        while not of._late()() and time.monotonic() < until:
+            time.sleep(0.01)
+        return [(search.task.prepared, None)]
+
+    monkeypatch.setattr(Task, "variants", variants)
+    assert search.task.lowest()[1]
+
+
 def test_two_orders_are_planned_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2, timeout=60)
     search = Lowest(monkeypatch, [700, 600], [500])

@@ -36,7 +36,7 @@ class Cuts:
     def spread(self, begin: int, end: int, count: int) -> list[int]:
         """``count`` narrow cuts strictly between two positions, about evenly spaced by activation bytes."""
         chosen = np.empty(count, dtype=np.int64)
-        found = _spread(self.nbytes, self.weight, begin, end, chosen) if count else 0
+        found = _spread(self.nbytes, self.weight, begin, end, chosen)
         return sorted(set(chosen[:found].tolist()))
 
 

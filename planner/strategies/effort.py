@@ -36,8 +36,7 @@ class Effort:
     default orders have no plan, or ``eager`` wherever they leave a gap; ``compared``: ops of the largest graph where
     they are chosen from many by their relaxations. ``reorderings``: rounds of adapting the order to the best plan on
     graphs of up to ``reordered`` ops, ``adapting``: iterations of the hold annealing in each, on large graphs fewer
-    where peaks are lowered; ``restarts``: how
-    often that is done from one plan.
+    where peaks are lowered; ``restarts``: how often that is done from one plan.
     ``hopeless``: the share of a step from which on a gap is not worth work in integers, on large graphs less.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
     ``first``: the effort whose plan is made before, so that more effort never gives a worse one.
@@ -92,7 +91,7 @@ class Effort:
     def lowering_on(self, op_count: int) -> int:
         """Iterations of each annealing while orders follow the lowest plans of a graph.
 
-        There one takes several times as long, and rounds of orders lower the peak more than long annealing in each.
+        An iteration takes several times as long near the smallest peak, and more rounds lower it more than longer ones.
         """
         return int(self.adapting * min(1.0, _WHOLE_OPS / max(1, op_count)))
 

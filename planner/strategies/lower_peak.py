@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .anneal import Annealer
 from .anneal_holds import HoldAnnealer
-from .beside import beside
+from .beside import beside, wait_for
 from .evaluate import Array, Labels
 from .improve import HOLD_OPS, hold_iterations, iterations_of
 from .labels import Label
@@ -23,7 +23,7 @@ _SPARED = 0.8
 def lower_peak(search: Search, prepared: Prepared) -> None:
     """Look for the smallest peak among all kinds of plans.
 
-    Where a graph is so large that the effort has less than a certain share of its work for the holds, what these mostly
+    Where the effort has less than a certain share of its work for the holds of a graph of this size, what these mostly
     find by themselves is spared: annealed labels, and plans of the other strategies under any but the default orders.
     """
     for fill in (Label.KEEP, Label.DROP):
@@ -32,13 +32,12 @@ def lower_peak(search: Search, prepared: Prepared) -> None:
     if not ops:
         return
     spares = ops <= HOLD_OPS and not search.effort.thorough and search.effort.share_of(ops) < _SPARED
-    others = None if spares and search.problem.reorders is not None else Others(search)
+    others = Others(search)
     with beside(search) as pool:
-        made = None if others is None else pool.submit(others.make)
+        asked = [] if spares and search.problem.reorders is not None else [pool.submit(others.make)]
         smallest = prepared.chain(search.effort.chain).smallest(), prepared.rotor.lowest
-        if others is not None and made is not None:
-            made.result()
-            others.offer()
+        wait_for(search, asked)
+    others.offer()
     for sequence, _ in smallest:
         search.offer_sequence(sequence)
     floor = search.problem.floor_of_order.nbytes

@@ -15,7 +15,7 @@ Array = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 MAX_TOTAL = 2**61
-"""Capacities of a network add up to less than this, so that no sum over its arcs leaves 64 bits."""
+"""Capacities of a flow that is to be checked add up to less than this, so that no sum over its arcs leaves 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def maximum_flow(network: Network, capacity: Array) -> Flow:
     ends = network.tails.astype(np.int32), network.heads.astype(np.int32)
     arcs = solver.add_arcs_with_capacity(*ends, capacity)
     if len(arcs) == 0 or solver.solve(network.source, network.sink) != solver.OPTIMAL:
-        side = np.zeros(network.nodes, dtype=np.bool_)  # a weak bound is all that a solver's failure may cost
+        side = np.zeros(network.nodes, dtype=np.bool_)  # the solver's failure costs a weak bound or a poor cut
         side[network.source] = True
         return Flow(np.zeros(len(arcs), dtype=np.int64), side, side)
     smallest = np.zeros(network.nodes, dtype=np.bool_)

@@ -41,7 +41,7 @@ class KeptSet:
     kept: Flags
 
     def worth(self, price: Fraction) -> int:
-        """Time plus priced bytes, in ns divided by the price's denominator: many sets are compared at each price."""
+        """Time plus priced bytes, a whole number of ns divided by the price's denominator: quickly compared."""
         return self.recompute_ns * price.denominator + self.nbytes * price.numerator
 
 

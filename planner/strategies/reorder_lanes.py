@@ -38,7 +38,7 @@ def reorder_in_lanes(
         own = replace(start, evaluator=start.evaluator.beside())
         found[at] = reorder(
             problem, own, budget_nbytes, rounds=rounds, iterations=iterations, seed=seed,
-            stop=lambda: search.stopped_early or search.aborted,
+            stop=lambda: search.stopped_early,
         )  # fmt: skip
 
     jobs = [(start, search.seed + _OWN_SEEDS * restart) for restart in range(restarts) for start in starts]

@@ -55,7 +55,7 @@ class Search:
     lowest_labels: Candidate | None = None
     bound_ns: int = 0
     stopped_early: bool = False
-    aborted: bool = False  # by an exception: nobody will ask for what is being made beside the search
+    aborted: bool = False  # stopped early by an exception: nobody will ask for what is being made beside the search
     stages: set[int] = field(default_factory=lambda: {0})
     interrupter: Interrupter = field(default_factory=Interrupter)
     """Ends what `starts.generate_rows` is solving for this search."""
@@ -75,7 +75,7 @@ class Search:
 
     def lane(self, evaluator: Evaluator) -> Search:
         """A search from here for another thread: it stops where this one is stopped, and tells nobody of progress."""
-        return replace(self, evaluator=evaluator, progress=None, stop=lambda: self.stopped_early or self.aborted)
+        return replace(self, evaluator=evaluator, progress=None, stop=lambda: self.stopped_early)
 
     def take(self, lane: Search) -> None:
         """Remember what a lane of this search has found."""

@@ -103,7 +103,7 @@ class Task:
         And whether the search for them was cut short.
         """
         search = self.run(1, self.prepared).search
-        _ = self.prepared.problem.floor_nbytes  # both threads ask for it: found once, before there are two
+        floor_nbytes = self.prepared.problem.floor_nbytes  # found once, before two threads ask for it
         with beside(search) as pool:
             begun = pool.submit(self._watching(search)._lowest_elsewhere)
             candidates, stopped = self._lowest_in(self.prepared)
@@ -112,11 +112,11 @@ class Task:
         found = [Known(self.prepared, None, candidates)]
         others, cut_short = begun.result()
         for known in others:
-            if known.prepared.problem.floor_of_order.nbytes <= min(plans.peak_nbytes for plans in found):
+            if _may_be_lower(known.prepared, found):
                 found.append(known)
         stopped |= cut_short
         lowest = min(known.peak_nbytes for known in found)
-        if not stopped and lowest > self.prepared.problem.floor_nbytes:
+        if not stopped and lowest > floor_nbytes:
             other, stopped = self._lower(found)
             if other.peak_nbytes < lowest:
                 found.append(other)
@@ -124,7 +124,7 @@ class Task:
 
     def _watching(self, search: Search) -> Task:
         """The same for a thread beside ``search``: it ends where that is stopped, and tells nobody of progress."""
-        return replace(self, progress=None, stop=lambda: search.stopped_early or search.aborted)
+        return replace(self, progress=None, stop=lambda: search.stopped_early)
 
     def _lowest_in(self, prepared: Prepared) -> tuple[tuple[Candidate, ...], bool]:
         return lowest_of(prepared, self.run(max(1, prepared.problem.floor_nbytes), prepared).search)
@@ -133,7 +133,7 @@ class Task:
         """Plans of the smallest peak under the variants that are not the default orders, as far as they promise one."""
         found: list[Known] = []
         for prepared, orders in self.variants()[1:]:
-            if found and prepared.problem.floor_of_order.nbytes > min(known.peak_nbytes for known in found):
+            if not _may_be_lower(prepared, found):
                 continue
             candidates, cut_short = self._lowest_in(prepared)
             found.append(Known(prepared, orders, candidates))
@@ -179,3 +179,8 @@ class Task:
         default = found.orders == default_orders(self.prepared.problem)
         prepared = self.prepared if default else Prepared(found.evaluator.problem)
         return Known(prepared, None if default else found.orders, (Candidate(found.sequence, found.found),))
+
+
+def _may_be_lower(prepared: Prepared, found: list[Known]) -> bool:
+    """Whether the floor of an order lets a plan under it peak as low as those ``found`` under others."""
+    return all(prepared.problem.floor_of_order.nbytes <= plans.peak_nbytes for plans in found)
