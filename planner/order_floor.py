@@ -23,8 +23,8 @@ from .gradient_sets import GradientSets
 MOST_SETS = 1_000
 """Sets from which all ways on are looked at, or as many as there are ops: a tenth of a second on 1,000 ops. Graphs
 whose branches meet soon take one or two where they meet."""
-_HALVINGS, _SETS_TRIED = 7, 2_000
-"""What it takes to find an order of a low floor where the least is not known: seconds on 1,000 ops."""
+_HALVINGS, _SETS_TRIED, _SETS_PER_OP = 5, 2_000, 10
+"""What it takes to find an order of a low floor where the least is not known: half a second on 1,000 ops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,15 @@ class _Ran:
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """Backwards that have run, those that may run next, what they left behind, and the way that was taken."""
+    """Backwards that have run, those that may run next, what they left behind, and the way that was taken.
+
+    ``alive`` and ``lasting`` are bytes of gradients and of what backwards that have not run read.
+    """
 
     done: int
     ready: int
     alive: int
+    lasting: int
     binding: int
     way: _Ran | None
 
@@ -72,8 +76,13 @@ class OrderFloor:
         size, pinned = [storage.nbytes for storage in graph.storages], set(graph.outputs)
         self._always = base_nbytes + sum(size[storage] for storage in pinned)
         lasting = {storage: users for storage, (_, users) in lasting_of(graph).items() if storage not in pinned}
-        self._kept = [(size[storage], users) for storage, users in lasting.items()]
+        self._lasting = sum(size[storage] for storage, users in lasting.items() if users)
+        self._lets_go: list[list[tuple[int, int]]] = [[] for _ in graph.ops]  # by op: what it is among the users of
         self._inside, self._reads = [0] * len(graph.ops), [0] * len(graph.ops)
+        for storage, users in lasting.items():
+            for index in _bits(users):
+                self._lets_go[index].append((size[storage], users))
+        self._monotone = sum(1 << index for index in graph.backward_order if self._gradients.monotone(index))
         for index in graph.backward_order:
             backward = graph.ops[index].backward
             assert backward is not None
@@ -84,6 +93,11 @@ class OrderFloor:
         self._before = [sum(1 << earlier for earlier in found) for found in predecessors]
         self._after = reversed_dependences(predecessors)
 
+    @property
+    def op_count(self) -> int:
+        """Ops of the graph."""
+        return len(self._graph.ops)
+
     def search(self, known: int, most_sets: int | None = None) -> LeastHeld:
         """The least of all orders' floors, no less than the ``known`` bound on them.
 
@@ -91,8 +105,8 @@ class OrderFloor:
         """
         everything = sum(1 << index for index in self._graph.backward_order)
         ready = sum(1 << index for index in self._graph.backward_order if not self._before[index])
-        left = max(MOST_SETS, len(self._graph.ops)) if most_sets is None else most_sets
-        start = _Set(0, ready, self._gradients.begun(), -1, None)
+        left = max(MOST_SETS, self.op_count) if most_sets is None else most_sets
+        start = _Set(0, ready, self._gradients.begun(), self._lasting, -1, None)
         reached, closed = {0: known}, set[int]()
         heap, count = [(known, 0, 0, start)], 0
         while True:
@@ -109,10 +123,9 @@ class OrderFloor:
             if not left:
                 return LeastHeld(nbytes, False, found.binding, ())
             left -= 1
-            lasting = self._lasting(found.done)
             for index in _bits(found.ready):
                 change = self._gradients.change(found.done, index)
-                needed = self._needed(found, index, change, lasting)
+                needed = self._needed(found, index, change)
                 most, done = max(nbytes, needed), found.done | 1 << index
                 if most < reached.get(done, 1 << 62):
                     reached[done], count = most, count + 1
@@ -123,12 +136,10 @@ class OrderFloor:
         """The set with every backward that no order is worse for running first."""
         moved = True
         while moved:
-            moved, lasting = False, self._lasting(found.done)
-            for index in _bits(found.ready):
-                if not self._gradients.monotone(index):
-                    continue
+            moved = False
+            for index in _bits(found.ready & self._monotone):
                 change = self._gradients.change(found.done, index)
-                if change <= 0 and self._needed(found, index, change, lasting) <= nbytes:
+                if change <= 0 and self._needed(found, index, change) <= nbytes:
                     found, moved = self._after_one(found, index, change, found.binding), True
         return found
 
@@ -137,16 +148,17 @@ class OrderFloor:
         for later in self._after[index]:
             if not self._before[later] & ~done:
                 ready |= 1 << later
-        return _Set(done, ready, found.alive + change, binding, _Ran(index, found.way))
+        lasting = found.lasting
+        for nbytes, users in self._lets_go[index]:
+            if not users & ~done:
+                lasting -= nbytes
+        return _Set(done, ready, found.alive + change, lasting, binding, _Ran(index, found.way))
 
-    def _needed(self, found: _Set, index: int, change: int, lasting: int) -> int:
-        """Bytes that the backward of ``index`` needs right after ``found``, with ``lasting`` there."""
+    def _needed(self, found: _Set, index: int, change: int) -> int:
+        """Bytes that the backward of ``index`` needs right after ``found``."""
         added = found.alive + change + self._gradients.sum_nbytes(found.done, index)
         during = max(self._least[index], found.alive + self._inside[index], added)
-        return self._always + self._reads[index] + lasting + during
-
-    def _lasting(self, done: int) -> int:
-        return sum(nbytes for nbytes, users in self._kept if users & ~done)
+        return self._always + self._reads[index] + found.lasting + during
 
 
 def floor_of_orders(
@@ -182,7 +194,7 @@ def low_order(
         if late():
             break
         middle = (below + within) // 2
-        tried = orders.search(middle, _SETS_TRIED)
+        tried = orders.search(middle, min(_SETS_TRIED, _SETS_PER_OP * orders.op_count))
         if tried.complete:
             within, found = tried.nbytes, tried.order
         else:

@@ -241,15 +241,19 @@ def test_what_is_found_in_integers_is_taken_for_a_plan() -> None:
     assert before.found.recompute_ns > run.search.best.found.recompute_ns == exact_ns()
 
 
-@pytest.mark.parametrize(("again_ops", "thorough", "pieces"), [(8, False, 2), (7, False, 1), (7, True, 2)])
-def test_a_second_piece_of_work_is_done_on_small_graphs_or_where_the_effort_is_thorough(
-    again_ops: int, thorough: bool, pieces: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("again_ops", "most", "thorough", "pieces"),
+    [(8, 9.0, False, 2), (7, 9.0, False, 1), (8, 0.004, False, 1), (7, 0.004, True, 2)],
+)
+def test_a_second_piece_of_work_is_done_on_small_graphs_with_narrow_gaps_or_where_the_effort_is_thorough(
+    again_ops: int, most: float, thorough: bool, pieces: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def advance(made: Proof, *_: object) -> None:
         made.bound_ns += 1
 
     monkeypatch.setattr(Proof, "advance", advance)
     monkeypatch.setattr(one_order, "_AGAIN_OPS", again_ops)
+    monkeypatch.setattr(one_order, "_AGAIN_MOST", most)
     run = order(thorough=thorough)
     run.finish()
     assert run.search.bound_ns == pieces
@@ -279,16 +283,16 @@ def test_no_proof_is_waited_for_where_annealing_has_settled_the_search(monkeypat
     assert (begun is not None, asked) == (True, [])
 
 
-def test_under_other_orders_without_a_plan_the_other_strategies_are_asked_two_at_a_time(
+def test_under_other_orders_without_a_plan_the_other_strategies_are_asked_all_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both, arrived = threading.Barrier(2, timeout=30), []
-    for part in ("_make_counted", "_make_measured"):
+    both, arrived = threading.Barrier(3, timeout=30), []
+    for part in ("_make_counted", "_make_greedy", "_make_layers"):
         monkeypatch.setattr(Others, part, lambda _: arrived.append(both.wait()))
     problem = chain_problem()
     run = OneOrder(Search(Evaluator(problem), 1), Prepared(problem), default_orders(problem))
     run.start()
-    assert sorted(arrived) == [0, 1]
+    assert sorted(arrived) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ogc_plan.planner.strategies.labels import Label
 from ogc_plan.planner.strategies.lower_peak import lower_further
 from ogc_plan.planner.strategies.optimal import smallest_peak
 from ogc_plan.planner.strategies.orders import Orders
-from ogc_plan.planner.strategies.prepared import Prepared
+from ogc_plan.planner.strategies.prepared import Known, Prepared
 from ogc_plan.planner.strategies.search import Candidate, Search
 from ogc_plan.planner.strategies.starts import Others
 from ogc_plan.planner.strategies.task import Task
@@ -121,6 +121,49 @@ def test_orders_follow_the_lowest_plans_with_the_iterations_of_a_graph_of_that_s
     of = task(layered(1, 400, 8), adapting=1_000, labels=10_000, peaks=100)
     of.lowest()
     assert given == [of.effort.lowering_on(400)]
+
+
+@pytest.mark.parametrize(("others", "restarts"), [(0, 2), (1, 1), (2, 1)])
+def test_one_plan_is_followed_in_both_lanes_and_several_in_one_each(
+    others: int, restarts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(
+        tasks, "reorder_in_lanes", lambda _, starts, *__, restarts, **___: given.append(restarts) or starts[0]
+    )
+    of, prepared = task(layered(), deepest=0), Prepared(layered())
+    search = Search(prepared.evaluator, 1)
+    search.offer(prepared.evaluator.labels(Label.KEEP))
+    assert search.lowest is not None
+    known = Known(prepared, None, (search.lowest,))
+    of._lower([known] * (1 + others))
+    assert given == [restarts]
+
+
+@pytest.mark.parametrize(("share", "there"), [(0.97, True), (0.98, False)])
+def test_an_order_of_hardly_a_lower_floor_is_not_tried(
+    share: float, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = Prepared(layered())
+    low = prepared.low(lambda: False)
+    assert low is not None
+    nbytes = int(prepared.problem.floor_of_order.nbytes * share)
+    monkeypatch.setitem(vars(low[1].problem), "floor_of_order", Floor(nbytes, "", ()))
+    assert (prepared.low(lambda: False) is not None) is there
+
+
+def test_lowering_ends_at_the_budget() -> None:
+    evaluator = Evaluator(layered())
+    lowest = Search(evaluator, 1, effort=SHORT)
+    lowest.offer(evaluator.labels(Label.DROP))
+    lower_further(lowest)
+    assert lowest.lowest is not None
+    budget = lowest.lowest.found.peak_nbytes + 10
+    search = Search(evaluator, budget, effort=SHORT)
+    search.offer(evaluator.labels(Label.DROP))
+    lower_further(search)
+    assert search.lowest is not None
+    assert lowest.lowest.found.peak_nbytes < search.lowest.found.peak_nbytes <= budget
 
 
 class Lowest:
@@ -280,7 +323,7 @@ class TestSpared:
         done: list[str] = []
         monkeypatch.setattr(lower_peaks, "_labels", lambda *_: done.append("labels"))
         monkeypatch.setattr(lower_peaks, "_holds", lambda *_: done.append("holds"))
-        monkeypatch.setattr(Others, "make", lambda _: done.append("others"))
+        monkeypatch.setattr(Others, "_make_greedy", lambda _: done.append("others"))
         problem = layered(1, ops, 8)
         prepared = Prepared(replace(problem, reorders=problem) if reordered else problem)
         search = Search(prepared.evaluator, 1, effort=replace(SHORT, **changes))

@@ -17,7 +17,7 @@ from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.schedule import lower
 from ogc_plan.planner.simulate import simulate
 from ogc_plan.planner.solution import Decisions, Solution, Status
-from ogc_plan.planner.strategies import STRATEGIES, optimal, strategy_named
+from ogc_plan.planner.strategies import STRATEGIES, one_order, optimal, strategy_named
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluation
 from ogc_plan.planner.strategies.labels import Label
@@ -292,7 +292,7 @@ def test_high_effort_goes_on_from_a_plan_of_less_effort_that_it_does_not_find(
     assert called == expected
 
 
-@pytest.mark.parametrize("part", ["_make_counted", "_make_measured"])
+@pytest.mark.parametrize("part", ["_make_counted", "_make_greedy", "_make_layers"])
 def test_an_error_of_a_strategy_that_is_asked_beside_is_not_lost(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(_: Others) -> None:
         raise ZeroDivisionError
@@ -335,3 +335,17 @@ def test_orders_are_made_for_a_plan_where_its_own_leaves_a_gap(
     gap: float, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert may_reorder(monkeypatch, gap=gap, free=0.1, ops=160) is expected
+
+
+@pytest.mark.parametrize(("known", "times"), [(False, 1), (True, 0)])
+def test_roundings_under_smaller_budgets_are_spared_where_plans_are_known(
+    known: bool, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = random_problem(142, 20, 30)
+    made = Task(Prepared(problem), None, None, EFFORTS["default"], 0, None)
+    run, calls = made.run(problem.floor_nbytes * 5 // 4, made.prepared), list[object]()
+    labels = run.search.evaluator.labels(Label.KEEP)
+    plan = Candidate(run.search.evaluator.scratch.events.copy(), Evaluation(1 << 40, 1, 0, 0), labels)
+    monkeypatch.setattr(one_order, "repair", lambda *_: calls.append(None))
+    run.start([plan] if known else [])
+    assert len(calls) == times

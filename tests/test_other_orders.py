@@ -21,6 +21,7 @@ from ogc_plan.planner.strategies.linear_program import LinearProgram, solve
 from ogc_plan.planner.strategies.one_order import OneOrder
 from ogc_plan.planner.strategies.other_orders import ORDER_WORTH, OtherOrders
 from ogc_plan.planner.strategies.prepared import Prepared
+from ogc_plan.planner.strategies.reaching import Reaching
 from ogc_plan.planner.strategies.search import Candidate
 from ogc_plan.planner.strategies.task import Task
 
@@ -184,13 +185,15 @@ def test_they_are_begun_where_the_relaxations_lead_to_no_plan(share: float, coun
     assert calls == [count]
 
 
-@pytest.mark.parametrize(("share", "asked"), [(0.9, False), (0.0, True)])
-def test_the_default_effort_asks_them_where_the_default_orders_have_no_plan(
-    share: float, asked: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("share", "reached", "asked"), [(0.9, False, False), (0.0, True, False), (0.0, False, True)])
+def test_the_default_effort_asks_them_where_neither_the_default_orders_nor_ones_made_for_a_plan_have_any(
+    share: float, reached: bool, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, budget = loose(share)
     calls: list[object] = []
     monkeypatch.setattr(OtherOrders, "promising", lambda *_: calls.append(None) or [])
+    if not reached:
+        monkeypatch.setattr(Reaching, "found", lambda _: [])
     optimal.solve(problem, budget)
     assert bool(calls) is asked
 

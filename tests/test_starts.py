@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.strategies import cuts, greedy, layers
+from ogc_plan.planner.strategies import cuts, greedy, layers, ogc, segments, speed, sqrt_n
 from ogc_plan.planner.strategies.evaluate import Evaluator
+from ogc_plan.planner.strategies.prepared import Prepared
 from ogc_plan.planner.strategies.search import Search
 from ogc_plan.planner.strategies.starts import Others
 from ogc_plan.planner.strategies.warm_up import prepare_kernels
@@ -27,8 +28,25 @@ def test_layers_are_decided_together_only_where_any_is_repeated(
     monkeypatch.setattr(
         greedy, "descend", lambda of, groups, budget: asked.append(groups) or descend(of, groups, budget)
     )
-    Others(Search(Evaluator(problem), problem.floor_nbytes + 1)).make()
+    prepared = Prepared(problem)
+    Others(Search(prepared.evaluator, problem.floor_nbytes + 1), prepared).make()
     assert len(asked) == times
+
+
+def test_strategies_that_know_no_budget_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = Prepared(DIFFERENT)
+    first, second = (Others(Search(prepared.evaluator, DIFFERENT.floor_nbytes * share), prepared) for share in (1, 2))
+    first.make()
+    for module in (ogc, speed, sqrt_n, segments):
+        monkeypatch.setattr(module, "labels", None)
+    second.make()
+    assert len(prepared.unbudgeted) == len(list(cuts.grids(prepared.evaluator))) + 6
+
+
+def test_what_a_stop_cut_short_is_not_taken_for_all_of_their_plans() -> None:
+    prepared = Prepared(DIFFERENT)
+    Others(Search(prepared.evaluator, DIFFERENT.floor_nbytes, stop=lambda: True), prepared).make()
+    assert prepared.unbudgeted == ()
 
 
 def test_without_repeated_layers_both_strategies_decide_alike() -> None:

@@ -36,7 +36,8 @@ class Effort:
     default orders have no plan, or ``eager`` wherever they leave a gap; ``compared``: ops of the largest graph where
     they are chosen from many by their relaxations. ``reorderings``: rounds of adapting the order to the best plan on
     graphs of up to ``reordered`` ops, ``adapting``: iterations of the hold annealing in each, on large graphs fewer
-    where peaks are lowered; ``restarts``: how often that is done from one plan.
+    where peaks are lowered; ``following``: likewise where an order follows a plan until it fits the budget, in as many
+    rounds as ``lowerings``; ``restarts``: how often that is done from one plan.
     ``hopeless``: the share of a step from which on a gap is not worth work in integers, on large graphs less.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
     ``first``: the effort whose plan is made before, so that more effort never gives a worse one.
@@ -67,6 +68,7 @@ class Effort:
     compared: int
     reorderings: int
     adapting: int
+    following: int
     reordered: int
     restarts: int
     hopeless: float
@@ -95,6 +97,10 @@ class Effort:
         """
         return int(self.adapting * min(1.0, _WHOLE_OPS / max(1, op_count)))
 
+    def following_on(self, op_count: int) -> int:
+        """Likewise where orders follow a plan until it fits a budget."""
+        return int(self.following * min(1.0, _WHOLE_OPS / max(1, op_count)))
+
     def reorderings_on(self, op_count: int) -> int:
         """The rounds of ``reorderings`` that a graph gets."""
         return self.reorderings * self._patience(op_count) if op_count <= self.reordered else 0
@@ -110,11 +116,11 @@ _DEFAULT = Effort(
     "default", stages=2_500, relaxing=240_000_000, patient=400_000_000, repairing=150_000_000, labels=3_000_000,
     holds=100_000, roundings=20_000, reaching=40_000, peaks=20_000, deepest=40_000, lowerings=3, at_lowest=0.2,
     growing=0.7, rounds=1, chain=0.3, refinements=0, orders=1, eager=False, compared=150, reorderings=3,
-    adapting=20_000, reordered=1_500, restarts=2, hopeless=0.1, enough=0.001,
+    adapting=20_000, following=12_000, reordered=1_500, restarts=2, hopeless=0.1, enough=0.001,
 )  # fmt: skip
 _AGAIN = replace(
     _DEFAULT, stages=1_500, relaxing=100_000_000, patient=100_000_000, repairing=0, holds=80_000,
-    roundings=10_000, at_lowest=1.0, growing=0.0, reorderings=1, reordered=150,
+    roundings=8_000, at_lowest=1.0, growing=0.0, compared=0, reorderings=1, reordered=150, following=6_000,
 )  # fmt: skip
 """What it takes to look for the smallest peak is as in the first solve, so that what one promises the other keeps."""
 
@@ -125,7 +131,7 @@ EFFORTS = {
             "fast", stages=2_000, relaxing=150_000_000, patient=150_000_000, repairing=0,
             labels=1_000_000, holds=40_000, roundings=0, reaching=10_000, peaks=20_000, deepest=0,
             lowerings=0, at_lowest=1.0, growing=0.0, rounds=1, chain=0.1, refinements=0, orders=0,
-            eager=False, compared=0, reorderings=0, adapting=0, reordered=0, restarts=0, hopeless=0.1,
+            eager=False, compared=0, reorderings=0, adapting=0, following=0, reordered=0, restarts=0, hopeless=0.1,
             enough=0.001,
         ),
         replace(_DEFAULT, again=_AGAIN),
@@ -133,7 +139,7 @@ EFFORTS = {
             "high", stages=5_000, relaxing=1_500_000_000, patient=1_500_000_000, repairing=3_000_000_000,
             labels=100_000_000, holds=4_000_000, roundings=300_000, reaching=1_000_000, peaks=500_000,
             deepest=4_000_000, lowerings=10, at_lowest=1.0, growing=30.0, rounds=2, chain=5.0,
-            refinements=2, orders=2, eager=True, compared=600, reorderings=20, adapting=100_000,
+            refinements=2, orders=2, eager=True, compared=600, reorderings=20, adapting=100_000, following=100_000,
             reordered=1_500, restarts=8, hopeless=1e9, enough=0.0, first="default", thorough=True,
         ),
     )

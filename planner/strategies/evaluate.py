@@ -21,6 +21,8 @@ from .labels import Label
 
 Array = NDArray[np.int64]
 Labels = NDArray[np.int8]
+_DENSE = 8
+"""Among re-runs no farther from each other on average, looking at all ops between takes less than sorting."""
 
 
 class Arrays(NamedTuple):
@@ -156,7 +158,7 @@ def events_of(a: Arrays, labels: Labels, w: Scratch) -> tuple[int, int]:
     recompute = 0
     for position in range(len(a.order)):
         current = a.order[position]
-        begin = count
+        begin, first, last = count, ops, -1
         top = 0
         for q in range(a.needs_start[position], a.needs_start[position + 1]):
             storage = a.needs[q]
@@ -176,13 +178,21 @@ def events_of(a: Arrays, labels: Labels, w: Scratch) -> tuple[int, int]:
                     w.until[op] = -1
             w.events[count] = op
             count += 1
+            first, last = min(first, op), max(last, op)
             recompute += a.forward_ns[op]
             for q in range(a.reads_start[op], a.reads_start[op + 1]):
                 storage = a.reads[q]
                 if labels[storage] != 1 and not a.pinned[storage]:
                     w.stack[top] = storage
                     top += 1
-        sort_part(w.events, begin, count)
+        if last - first < _DENSE * (count - begin):
+            at = begin
+            for op in range(first, last + 1):
+                if w.ran_at[op] == position:
+                    w.events[at] = op
+                    at += 1
+        else:
+            sort_part(w.events, begin, count)
         w.events[count] = ~current
         count += 1
     return count, recompute

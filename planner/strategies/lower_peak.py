@@ -32,9 +32,9 @@ def lower_peak(search: Search, prepared: Prepared) -> None:
     if not ops:
         return
     spares = ops <= HOLD_OPS and not search.effort.thorough and search.effort.share_of(ops) < _SPARED
-    others = Others(search)
-    with beside(search) as pool:
-        asked = [] if spares and search.problem.reorders is not None else [pool.submit(others.make)]
+    others = Others(search, prepared)
+    with beside(search, len(others.parts)) as pool:
+        asked = [] if spares and search.problem.reorders is not None else [pool.submit(part) for part in others.parts]
         smallest = prepared.chain(search.effort.chain).smallest(), prepared.rotor.lowest
         wait_for(search, asked)
     others.offer()
@@ -56,11 +56,11 @@ def lower_peak(search: Search, prepared: Prepared) -> None:
 
 
 def lower_further(search: Search) -> None:
-    """Go on from the lowest peak there is, with the most work that the effort allows."""
+    """Go on from the lowest peak there is towards the budget, with the most work that the effort allows."""
     if search.effort.deepest and search.problem.op_count <= HOLD_OPS:
         annealers = annealers_of(HoldAnnealer, search)
         iterations = hold_iterations(annealers[0], search.effort.deepest, search.effort)
-        floor = search.problem.floor_of_order.nbytes
+        floor = max(search.budget_nbytes, search.problem.floor_of_order.nbytes)
         in_lanes(search, annealers, lambda lane, annealer, _: _holds(lane, annealer, floor, iterations))
 
 

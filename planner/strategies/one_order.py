@@ -31,6 +31,8 @@ _AGAIN_WORTH = 0.003
 """The second time where the gap is still more than this share of the step, ..."""
 _AGAIN_OPS = 100
 """... on graphs of no more ops, unless the effort is thorough: larger ones are seldom settled by as much work again."""
+_AGAIN_MOST = 0.02
+"""... and no more than this, unless the effort is thorough: wider ones are hardly narrowed by as much work again."""
 _HOPEFUL_OPS = 200
 """Integers settle larger graphs less often, so wide gaps are given up sooner there."""
 _LAST_SHARE = 0.5
@@ -91,23 +93,23 @@ class OneOrder:
             self._ask_others(unreached)
         else:
             self.relax()
-        if relaxed is not None and not search.settled():
+        if relaxed is not None and not known and not search.settled():
             repair(search, relaxed)
         if search.best is None and self.orders is not None:
-            others = Others(search)
+            others = Others(search, self.prepared)
             with beside(search, len(others.parts)) as pool:
                 wait_for(search, [pool.submit(part) for part in others.parts])
             others.offer()
-        self._reach()
 
-    def _reach(self) -> None:
+    def reach(self) -> None:
+        """Lower the peak until a plan fits the budget."""
         if self.search.best is None and not self.search.out_of_time():
             reach(self.search, self._labels[0], self._holds[0] if self._holds else None)
 
     def _ask_others(self, unreached: Callable[[], object]) -> None:
         """Round the relaxations of several backwards; meanwhile ask the other strategies and the chain for plans."""
-        search, prepared, others, chain = self.search, self.prepared, Others(self.search), None
-        with beside(search, 2) as pool:
+        search, prepared, others, chain = self.search, self.prepared, Others(self.search, self.prepared), None
+        with beside(search, 1 + len(others.parts)) as pool:
             asked = [] if prepared.relaxed is None else [pool.submit(part) for part in others.parts]
             if not search.settled():
                 chain = pool.submit(chain_plan, search, prepared)
@@ -132,7 +134,6 @@ class OneOrder:
         """Go on from a plan of this order that was found elsewhere: bound the others, and reach the budget."""
         self.search.keep(candidate)
         self.relax()
-        self._reach()
 
     def improve(self, *, share: float = 1.0) -> bool:
         """Anneal labels where it is worth it, then holds; whether a plan was better.
@@ -209,7 +210,7 @@ class OneOrder:
         self.learn(proof, share=share)
         if search.settled():
             return
-        again = search.effort.thorough or search.problem.op_count <= _AGAIN_OPS
+        again = search.effort.thorough or (search.problem.op_count <= _AGAIN_OPS and search.gap() <= _AGAIN_MOST)
         more = proof is not None and again and search.gap() > _AGAIN_WORTH and self._promising()
         if proof is not None and more:
             proof.go_on(_BESIDE)

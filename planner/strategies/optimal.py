@@ -2,7 +2,8 @@
 
 1. Under the default orders: relaxations bound the cost and are rounded to plans (a minimum cut for the first
    backward, linear programs for several); every other strategy and a chain of blocks give plans, too.
-2. Where the graph branches and they have no plan, or the effort is high, the relaxations of orders that promise lower
+2. Where the graph branches and they have no plan, the order follows the lowest plan there is, and the plan the order,
+   until it fits (reaching.py). Where that fails, or the effort is high, the relaxations of orders that promise lower
    peaks are rounded, too, as far as their bound leaves room.
 3. The best of these plans is annealed, as holds or labels; half-way the order follows the plan and the plan the order,
    where that lowers the cost. Beside that (where it takes long: before it, too) a search in integers raises the bound,
@@ -26,6 +27,7 @@ from .order_bound import order_free_bound
 from .orders import default_orders, restored
 from .other_orders import ORDER_WORTH, OtherOrders
 from .prepared import Known, Prepared
+from .reaching import Reaching
 from .reorder import Reordered, rounds_of
 from .reorder_lanes import reorder_in_lanes
 from .search import Progress, rank
@@ -150,15 +152,26 @@ def smallest_peak(
 def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
     """The best plan under the default orders or others, None when there is none; and whether it was cut short.
 
-    Others are asked where the default ones, and the orders of earlier plans, have none, or where the effort is eager.
-    The order whose first plan is the cheapest is searched in full, or those that follow that plan once it is annealed.
+    Where the default ones, and the orders of earlier plans, have none, an order is made for the lowest plan there is;
+    where that leads to none in a first solve, or the effort is eager, other orders are asked. The order whose first plan
+    is the cheapest is searched in full, or those that follow that plan once it is annealed.
     """
     default, others = task.run(budget_nbytes, task.prepared), OtherOrders(task, budget_nbytes)
-    with others.beside():
+    reaching = Reaching(task, default)
+
+    def unreached() -> None:
+        others.begin()
+        reaching.begin()
+
+    with others.beside(), reaching.beside():
         if task.prepared.problem.floor_of_order.nbytes <= budget_nbytes:
-            default.start(task.earlier_in(None), unreached=others.begin)
+            default.start(task.earlier_in(None), unreached=unreached)
+            if not reaching.possible:
+                default.reach()
         runs = [default, *_followed(task, default)]
-        if all(run.search.best is None for run in runs) or task.effort.eager:
+        if all(run.search.best is None for run in runs):
+            runs += reaching.found()
+        if (not task.earlier and all(run.search.best is None for run in runs)) or task.effort.eager:
             runs += others.promising(default.search)
     if len(runs) > 1 and task.effort.thorough:
         for run in runs:
@@ -168,13 +181,14 @@ def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
 
 
 def _followed(task: Task, default: OneOrder) -> list[OneOrder]:
-    """A search from the most useful of the earlier plans in other orders, if it is of more use than ``default``'s."""
+    """A search from the cheapest of the earlier plans in other orders that fit, if it costs less than ``default``'s."""
     budget = default.search.budget_nbytes
     plans = [
         (plans, plan)
         for plans in task.earlier
-        if plans.orders is not None and plans.prepared.problem.floor_of_order.nbytes <= budget
+        if plans.orders is not None
         for plan in plans.candidates
+        if plan.found.peak_nbytes <= budget
     ]
     if not plans or default.search.out_of_time():
         return []

@@ -116,6 +116,7 @@ class OtherOrders:
             if not self._of_use(bound_ns) or run.search.out_of_time():
                 return
             run.start()
+            run.reach()
             self._at += 1
 
     def _relax(self, runs: Sequence[OneOrder]) -> None:

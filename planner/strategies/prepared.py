@@ -9,7 +9,7 @@ from threading import Lock
 
 from ..problem import Problem
 from .chain import Chain
-from .evaluate import Evaluator
+from .evaluate import Evaluator, Labels
 from .min_cut import MinCut
 from .order_choice import other_orders
 from .orders import Orders, default_orders, ordered
@@ -20,6 +20,8 @@ from .stage_lp import StageLP
 
 _LP_OPS = 2000
 """On larger graphs the minimum cut alone gives the bound."""
+_LOW = 0.97
+"""The share of the default order's floor from which on another one's may make a difference to the smallest peak."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Prepared:
     """Plans of the smallest peak found when the order may follow the plan; likewise."""
     earlier: dict[tuple[str, int], list[Known]] = field(default_factory=dict)
     """The best plans of solves so far that no other is better than in all, by effort and seed; likewise."""
+    unbudgeted: tuple[Labels, ...] = ()
+    """Plans of the strategies that know no budget, once they all were asked."""
     _chains: dict[float, Chain] = field(default_factory=dict)
     _alternatives: list[tuple[Orders, Prepared]] = field(default_factory=list)
     _low: tuple[Orders, Prepared] | None = None
@@ -106,14 +110,17 @@ class Prepared:
             return self._alternatives[:count]
 
     def low(self, late: Callable[[], bool]) -> tuple[Orders, Prepared] | None:
-        """The same step in a backward order of a low floor; None where that is the default one, or once ``late``."""
+        """The same step in a backward order of a low floor; None where none is much lower, or once ``late``."""
         if self._low is None and not late():
             order = self.problem.low_order(late)
             if late():
                 return None
             orders = replace(default_orders(self.problem), backward=order)
             self._low = orders, Prepared(ordered(self.problem, orders))
-        return None if self._low is None or self._low[1].problem is self.problem else self._low
+        if self._low is None:
+            return None
+        default, low = self.problem.floor_of_order.nbytes, self._low[1].problem.floor_of_order.nbytes
+        return self._low if low <= _LOW * default else None
 
     @cached_property
     def _others(self) -> Iterator[Orders]:

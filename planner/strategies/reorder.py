@@ -48,6 +48,11 @@ def rounds_of(problem: Problem, rounds: int) -> int:
     return rounds if problem.op_count <= HOLD_OPS else 0
 
 
+def orders_may_follow(problem: Problem) -> bool:
+    """Whether there is more than one backward order."""
+    return not PlanOrders(problem).forced
+
+
 def reorder(
     problem: Problem,
     start: Reordered,

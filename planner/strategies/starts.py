@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from . import greedy, knapsack, layers, lp_rounding, ogc, segments, speed, sqrt_n
 from .cut_rounding import round_cut
 from .cuts import grids
@@ -115,12 +117,12 @@ class Others:
     `offer` comes after all of them.
     """
 
-    def __init__(self, search: Search) -> None:
-        self.search = search
-        self._evaluators = search.evaluator.beside(), search.evaluator.beside()
-        self._labels: tuple[list[Labels], list[Labels]] = [], []
+    def __init__(self, search: Search, prepared: Prepared) -> None:
+        self.search, self._prepared = search, prepared
+        self._evaluators = [search.evaluator.beside() for _ in range(3)]
+        self._labels: list[list[Labels]] = [[] for _ in self._evaluators]
         self._sequences: list[Array] = []
-        self.parts = self._make_counted, self._make_measured
+        self.parts = self._make_counted, self._make_greedy, self._make_layers
 
     def make(self) -> None:
         """Ask them all, or as many as there is time for."""
@@ -128,14 +130,19 @@ class Others:
             part()
 
     def _make_counted(self) -> None:
-        """Those that count bytes and operations."""
-        evaluator, search, budget, labels = self._evaluators[0], self.search, self.search.budget_nbytes, self._labels[0]
-        labels += grids(evaluator)
-        labels += [segments.labels(evaluator, count) for count in (2, 4, 8)]
-        for module in (speed, sqrt_n, ogc):
-            if search.out_of_time():
-                return
-            labels.append(module.labels(evaluator, budget))
+        """Those that count bytes and operations; most know no budget, and are asked once."""
+        evaluator, search, labels = self._evaluators[0], self.search, self._labels[0]
+        if not self._prepared.unbudgeted:
+            labels += grids(evaluator)
+            labels += [segments.labels(evaluator, count) for count in (2, 4, 8)]
+            for module in (speed, sqrt_n, ogc):
+                if search.out_of_time():
+                    return
+                labels.append(module.labels(evaluator))
+            self._prepared.unbudgeted = tuple(labels)
+        else:
+            labels += self._prepared.unbudgeted
+        budget = search.budget_nbytes
         if search.problem.op_count <= _KNAPSACK_OPS and not search.out_of_time():
             labels.append(knapsack.labels(evaluator, budget))
         if search.problem.op_count <= _ROUNDING_OPS:
@@ -144,18 +151,21 @@ class Others:
                     return
                 self._sequences.append(lp_rounding.sequence(evaluator, inner, deadline=search.deadline)[0])
 
-    def _make_measured(self) -> None:
-        """Those that evaluate one change after the other, for the most part in compiled code."""
-        evaluator, budget = self._evaluators[1], self.search.budget_nbytes
+    def _make_greedy(self) -> None:
+        """One that evaluates one change after the other, for the most part in compiled code, ..."""
         if not self.search.out_of_time():
-            self._labels[1].append(greedy.labels(evaluator, budget))
+            self._labels[1].append(greedy.labels(self._evaluators[1], self.search.budget_nbytes))
+
+    def _make_layers(self) -> None:
+        """... and the same with layers."""
+        evaluator = self._evaluators[2]
         classes = layers.classes(evaluator)
         if classes != greedy.singles(evaluator) and not self.search.out_of_time():  # else it would do the same again
-            self._labels[1].append(greedy.descend(evaluator, classes, budget))
+            self._labels[2].append(greedy.descend(evaluator, classes, self.search.budget_nbytes))
 
     def offer(self) -> None:
         """Let the search have what was made."""
-        for labels in (*self._labels[0], *self._labels[1]):
+        for labels in chain.from_iterable(self._labels):
             self.search.offer(labels)
         for sequence in self._sequences:
             self.search.offer_sequence(sequence)
@@ -178,10 +188,10 @@ def chain_plan(search: Search, prepared: Prepared) -> Array | None:
     """
     if search.aborted or search.settled():
         return None
-    chain = prepared.chain(search.effort.chain)
+    blocks = prepared.chain(search.effort.chain)
     if search.aborted or search.settled():
         return None
     if search.effort.refinements and not search.out_of_time():
-        chain = chain.refined(search.budget_nbytes, search.effort.refinements)
-    found = chain.best(search.budget_nbytes)
+        blocks = blocks.refined(search.budget_nbytes, search.effort.refinements)
+    found = blocks.best(search.budget_nbytes)
     return None if found is None else found[0]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from .beside import beside, wait_for
 from .effort import Effort
 from .improve import HOLD_OPS
+from .lanes import LANES
 from .lower_peak import lower_further
 from .one_order import OneOrder, lowest_of
 from .orders import Orders, default_orders
@@ -168,7 +169,7 @@ class Task:
             evaluator = plans.prepared.evaluator
             starts.append(Reordered(plans.orders_in(self.prepared), evaluator, lowest.sequence, lowest.found))
         rounds, floor = rounds_of(problem, effort.lowerings), max(1, problem.floor_nbytes)
-        restarts = 0 if not rounds else effort.restarts if effort.thorough else 1
+        restarts = 0 if not rounds else effort.restarts if effort.thorough else max(1, LANES // len(starts))
         iterations = effort.lowering_on(problem.op_count)
         return self.known(
             reorder_in_lanes(problem, starts, search, floor, rounds=rounds, restarts=restarts, iterations=iterations)

@@ -1,0 +1,143 @@
+"""Plans within a budget that the default orders lead to none for: an order follows a plan of a low peak, and the plan
+that order, until it fits.
+
+It begins from the lowest of the plans of earlier solves, beside the search under the default orders, or else from the
+lowest that this finds; where that does not end within the budget, or cannot, under an order of a low floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+from .beside import wait_for
+from .labels import Label
+from .lower_peak import lower_further
+from .one_order import OneOrder
+from .orders import Orders, default_orders
+from .reorder import Reordered, orders_may_follow, rounds_of
+from .reorder_lanes import reorder_in_lanes
+from .search import Search
+from .starts import Others
+from .task import Task
+
+_BEGUN_OPS = 150
+"""On smaller graphs the search under the default orders is soon over."""
+
+
+class Reaching:
+    """The way to the budget of ``default``, a search under the default orders of the problem."""
+
+    def __init__(self, task: Task, default: OneOrder) -> None:
+        self._default, self._asked_to_stop = default, task.stop
+        self._task = replace(task, progress=None, stop=self._stopped)
+        self._rounds = rounds_of(task.prepared.problem, task.effort.lowerings)
+        self.possible = self._rounds > 0 and orders_may_follow(task.prepared.problem)
+        self._pool: ThreadPoolExecutor | None = None
+        self._begun: Future[Reordered] | None = None
+        self._given_up = False
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Let `begin` use a thread of its own; what nobody has asked the outcome of is given up at the end."""
+        with ThreadPoolExecutor(1) as self._pool:
+            try:
+                yield
+            finally:
+                self._given_up = True
+        if self._begun is not None:
+            self._begun.result()  # an error there is one, whoever asked
+
+    def begin(self) -> None:
+        """Begin in a thread, where there are earlier plans and the search beside it takes long enough."""
+        large = self._task.prepared.problem.op_count > _BEGUN_OPS
+        if self._pool is not None and self.possible and large and self._task.earlier:
+            self._begun = self._pool.submit(self._reach, self._lowest_known())
+
+    def found(self) -> list[OneOrder]:
+        """A search from the best plan within the budget in an order made for it; none where none is found."""
+        search = self._default.search
+        if not self.possible or search.out_of_time():
+            return []
+        search.say("making orders for the lowest plan")
+        starts = [self._lowest_known, self._lowest_in_low_order]
+        if self._task.earlier and self._default.prepared.problem.floor_of_order.nbytes > search.budget_nbytes:
+            starts.reverse()  # less often in vain there, and a later solve is to take little
+        if self._begun is not None:
+            wait_for(search, [self._begun])
+        reached = None if self._begun is None else self._begun.result()
+        for start in starts if self._begun is None else starts[1:]:
+            if (reached is not None and self._fits(reached)) or search.out_of_time():
+                break
+            begun = start()
+            reached = reached if begun is None else self._reach(begun)
+        if reached is None or not self._fits(reached):
+            return []
+        known = self._task.known(reached)
+        task = replace(self._task, progress=search.progress, stop=self._asked_to_stop)
+        run = task.run(search.budget_nbytes, known.prepared, known.orders)
+        for candidate in known.candidates:
+            run.follow(candidate)
+        return [run]
+
+    def _lowest_known(self) -> Reordered:
+        """The lowest of the earlier plans, or of those that the search under the default orders has."""
+        task, search = self._task, self._default.search
+        known = [
+            Reordered(plans.orders_in(task.prepared), plans.prepared.evaluator, plan.sequence, plan.found)
+            for plans in task.earlier
+            for plan in plans.candidates
+        ]
+        if not known:
+            for fill in (Label.KEEP, Label.DROP):
+                search.offer(search.evaluator.labels(fill))
+            known.append(_lowest_of(search, default_orders(task.prepared.problem)))
+        return min(known, key=lambda plan: plan.found.peak_nbytes)
+
+    def _lowest_in_low_order(self) -> Reordered | None:
+        """The lowest of what the other strategies find under an order of a low floor."""
+        task = self._task
+        low = task.prepared.low(self._default.search.out_of_time)
+        if low is None:
+            return None
+        orders, prepared = low
+        search = task.run(self._default.search.budget_nbytes, prepared, orders).search
+        for fill in (Label.KEEP, Label.DROP):
+            search.offer(search.evaluator.labels(fill))
+        others = Others(search, prepared)
+        others.make()
+        others.offer()
+        return _lowest_of(search, orders)
+
+    def _reach(self, start: Reordered) -> Reordered:
+        """The best plan and orders that following leads to from ``start``; where it does not fit, lowered further."""
+        task, budget = self._task, self._default.search.budget_nbytes
+        problem, effort = task.prepared.problem, task.effort
+        search = task.run(budget, task.prepared).search
+        found = reorder_in_lanes(
+            problem, [start], search, budget, rounds=self._rounds, restarts=effort.restarts,
+            iterations=effort.following_on(problem.op_count),
+        )  # fmt: skip
+        if self._fits(found) or search.out_of_time():
+            return found
+        known = task.known(found)
+        run = task.run(budget, known.prepared, known.orders)
+        for candidate in known.candidates:
+            run.search.keep(candidate)
+        lower_further(run.search)
+        return _lowest_of(run.search, known.orders_in(task.prepared))
+
+    def _fits(self, found: Reordered) -> bool:
+        return found.found.peak_nbytes <= self._default.search.budget_nbytes
+
+    def _stopped(self) -> bool:
+        """Whether what was begun is wanted no more."""
+        return self._given_up or (self._asked_to_stop is not None and self._asked_to_stop())
+
+
+def _lowest_of(search: Search, orders: Orders) -> Reordered:
+    """The lowest plan of a search, in the orders that are its problem's."""
+    assert search.lowest is not None
+    return Reordered(orders, search.evaluator, search.lowest.sequence, search.lowest.found)
