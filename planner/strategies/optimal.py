@@ -153,8 +153,8 @@ def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
     """The best plan under the default orders or others, None when there is none; and whether it was cut short.
 
     Where the default ones, and the orders of earlier plans, have none, an order is made for the lowest plan there is;
-    where that leads to none in a first solve, or the effort is eager, other orders are asked. The order whose first plan
-    is the cheapest is searched in full, or those that follow that plan once it is annealed.
+    where that leads to none in a first solve, or the effort is eager, other orders are asked. The order whose first
+    plan is the cheapest is searched in full, or those that follow that plan once it is annealed.
     """
     default, others = task.run(budget_nbytes, task.prepared), OtherOrders(task, budget_nbytes)
     reaching = Reaching(task, default)
