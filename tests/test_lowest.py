@@ -12,6 +12,7 @@ import pytest
 from ogc_plan.planner.floor import Floor
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies import lower_peak as lower_peaks
+from ogc_plan.planner.strategies import prepared as prepareds
 from ogc_plan.planner.strategies import task as tasks
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Evaluator
@@ -140,10 +141,11 @@ def test_one_plan_is_followed_in_both_lanes_and_several_in_one_each(
     assert given == [restarts]
 
 
-@pytest.mark.parametrize(("share", "there"), [(0.97, True), (0.98, False)])
-def test_an_order_of_hardly_a_lower_floor_is_not_tried(
-    share: float, there: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("share", "ops", "there"), [(0.97, 99, True), (0.98, 99, False), (0.98, 100, True)])
+def test_an_order_of_hardly_a_lower_floor_is_not_tried_on_large_graphs(
+    share: float, ops: int, there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(prepareds, "_LOW_OPS", ops)
     prepared = Prepared(layered())
     low = prepared.low(lambda: False)
     assert low is not None

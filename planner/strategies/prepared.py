@@ -20,8 +20,8 @@ from .stage_lp import StageLP
 
 _LP_OPS = 2000
 """On larger graphs the minimum cut alone gives the bound."""
-_LOW = 0.97
-"""The share of the default order's floor from which on another one's may make a difference to the smallest peak."""
+_LOW, _LOW_OPS = 0.97, 375
+"""The share of the default order's floor above which another one is not worth its time, on graphs of more ops."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,10 @@ class Prepared:
             return self._alternatives[:count]
 
     def low(self, late: Callable[[], bool]) -> tuple[Orders, Prepared] | None:
-        """The same step in a backward order of a low floor; None where none is much lower, or once ``late``."""
+        """The same step in a backward order of a low floor; None where none is lower, or once ``late``.
+
+        On large graphs one that is hardly lower does not count.
+        """
         if self._low is None and not late():
             order = self.problem.low_order(late)
             if late():
@@ -119,8 +122,9 @@ class Prepared:
             self._low = orders, Prepared(ordered(self.problem, orders))
         if self._low is None:
             return None
-        default, low = self.problem.floor_of_order.nbytes, self._low[1].problem.floor_of_order.nbytes
-        return self._low if low <= _LOW * default else None
+        low, default = self._low[1].problem, self.problem
+        hardly = low.floor_of_order.nbytes > _LOW * default.floor_of_order.nbytes
+        return None if low is default or (hardly and default.op_count > _LOW_OPS) else self._low
 
     @cached_property
     def _others(self) -> Iterator[Orders]:
