@@ -24,7 +24,7 @@ MOST_SETS = 1_000
 """Sets from which all ways on are looked at, or as many as there are ops: a tenth of a second on 1,000 ops. Graphs
 whose branches meet soon take one or two where they meet."""
 _HALVINGS, _SETS_TRIED, _SETS_PER_OP = 5, 2_000, 10
-"""What it takes to find an order of a low floor where the least is not known: half a second on 1,000 ops."""
+"""What it takes to find an order of a low floor where the least is not known: about half a second on 1,000 ops."""
 
 
 @dataclass(frozen=True, slots=True)

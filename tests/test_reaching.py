@@ -21,7 +21,7 @@ from ogc_plan.planner.strategies.other_orders import OtherOrders
 from ogc_plan.planner.strategies.prepared import Known, Prepared
 from ogc_plan.planner.strategies.reaching import Reaching
 from ogc_plan.planner.strategies.reorder import Reordered
-from ogc_plan.planner.strategies.search import Candidate
+from ogc_plan.planner.strategies.search import Candidate, Search
 from ogc_plan.planner.strategies.task import Task
 
 from tests.builders import chain
@@ -186,6 +186,31 @@ def test_what_following_leaves_above_the_budget_is_lowered_towards_it(monkeypatc
     made = way(problem, roomy(problem))
     made._reach(made._lowest_known())
     assert budgets == [roomy(problem)]
+
+
+def test_what_may_run_beside_the_search_in_the_default_orders_evaluates_in_memory_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, used = branching(), list[object]()
+    monkeypatch.setattr(reaching, "reorder_in_lanes", lambda _, starts, *__, **___: starts[0])
+    monkeypatch.setattr(reaching, "lower_further", lambda search: used.append(search.evaluator.scratch))
+    made = way(problem, roomy(problem))
+    made._reach(made._lowest_known())
+    assert [scratch is made._default.search.evaluator.scratch for scratch in used] == [False]
+
+
+def test_a_stop_that_is_seen_on_the_way_alone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, asked = branching(), list[bool]()
+
+    def following(_: Problem, starts: list[Reordered], search: Search, *__: object, **___: object) -> Reordered:
+        asked.append(True)
+        search.out_of_time()
+        asked.append(False)
+        return starts[0]
+
+    monkeypatch.setattr(reaching, "reorder_in_lanes", following)
+    made = way(problem, roomy(problem), stop=lambda: bool(asked) and asked[-1])
+    assert (made.found(), made._default.search.stopped_early) == ([], True)
 
 
 @pytest.mark.parametrize("problem", [build_problem(*chain(12), Scope.ACTIVATIONS), branching()])

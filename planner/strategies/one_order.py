@@ -74,11 +74,12 @@ class OneOrder:
                 self.point = generate_rows(self.search, self.prepared.relaxed)
 
     def start(self, known: Sequence[Candidate] = (), unreached: Callable[[], object] = lambda: None) -> None:
-        """Find plans: relaxations rounded, the other strategies, the chain; then whatever reaches the budget.
+        """Find plans: relaxations rounded, the other strategies, the chain.
 
-        ``known`` plans are for this order. Where the relaxations under the default orders lead to no plan within the
-        budget, ``unreached`` is called. The other strategies are asked even where the relaxations settle the
-        search: a plan may be as much worse than the best as the effort allows, but never worse than theirs.
+        ``known`` plans are for this order; with any, roundings under smaller budgets are spared. Where the relaxations
+        under the default orders lead to no plan within the budget, ``unreached`` is called. The other strategies are
+        asked even where the relaxations settle the search: a plan may be as much worse than the best as the effort
+        allows, but never worse than theirs.
         """
         search, prepared = self.search, self.prepared
         for candidate in known:
@@ -131,7 +132,7 @@ class OneOrder:
                 search.offer_sequence(found)
 
     def follow(self, candidate: Candidate) -> None:
-        """Go on from a plan of this order that was found elsewhere: bound the others, and reach the budget."""
+        """Go on from a plan of this order that was found elsewhere, and bound the others."""
         self.search.keep(candidate)
         self.relax()
 

@@ -110,9 +110,9 @@ class Prepared:
             return self._alternatives[:count]
 
     def low(self, late: Callable[[], bool]) -> tuple[Orders, Prepared] | None:
-        """The same step in a backward order of a low floor; None where none is lower, or once ``late``.
+        """The same step in a backward order of a low floor; None where none is found, or once ``late``.
 
-        On large graphs one that is hardly lower does not count.
+        On large graphs one that is hardly lower than the default one does not count.
         """
         if self._low is None and not late():
             order = self.problem.low_order(late)

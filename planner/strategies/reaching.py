@@ -1,8 +1,9 @@
 """Plans within a budget that the default orders lead to none for: an order follows a plan of a low peak, and the plan
 that order, until it fits.
 
-It begins from the lowest of the plans of earlier solves, beside the search under the default orders, or else from the
-lowest that this finds; where that does not end within the budget, or cannot, under an order of a low floor.
+It begins from the lowest of the plans of earlier solves, on large graphs beside the search under the default orders, or
+else from the lowest that this finds; where that does not end within the budget, under an order of a low floor. A later
+solve whose budget the default orders cannot meet takes the two the other way round.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Reaching:
         self.possible = self._rounds > 0 and orders_may_follow(task.prepared.problem)
         self._pool: ThreadPoolExecutor | None = None
         self._begun: Future[Reordered] | None = None
-        self._given_up = False
+        self._given_up = self._stopped_early = False
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -73,6 +74,7 @@ class Reaching:
                 break
             begun = start()
             reached = reached if begun is None else self._reach(begun)
+        search.stopped_early |= self._stopped_early
         if reached is None or not self._fits(reached):
             return []
         known = self._task.known(reached)
@@ -109,6 +111,7 @@ class Reaching:
         others = Others(search, prepared)
         others.make()
         others.offer()
+        self._stopped_early |= search.stopped_early
         return _lowest_of(search, orders)
 
     def _reach(self, start: Reordered) -> Reordered:
@@ -120,14 +123,17 @@ class Reaching:
             problem, [start], search, budget, rounds=self._rounds, restarts=effort.restarts,
             iterations=effort.following_on(problem.op_count),
         )  # fmt: skip
-        if self._fits(found) or search.out_of_time():
+        self._stopped_early |= search.out_of_time()
+        if self._fits(found) or self._stopped_early:
             return found
         known = task.known(found)
-        run = task.run(budget, known.prepared, known.orders)
+        own = task.run(budget, known.prepared, known.orders).search
+        own.evaluator = own.evaluator.beside()  # the search beside this one may be using the default orders' own
         for candidate in known.candidates:
-            run.search.keep(candidate)
-        lower_further(run.search)
-        return _lowest_of(run.search, known.orders_in(task.prepared))
+            own.keep(candidate)
+        lower_further(own)
+        self._stopped_early |= own.stopped_early
+        return _lowest_of(own, known.orders_in(task.prepared))
 
     def _fits(self, found: Reordered) -> bool:
         return found.found.peak_nbytes <= self._default.search.budget_nbytes
