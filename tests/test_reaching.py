@@ -12,6 +12,7 @@ from threading import Event, get_ident
 import pytest
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies import optimal, reaching
+from ogc_plan.planner.strategies import task as tasks
 from ogc_plan.planner.strategies.effort import EFFORTS, Effort
 from ogc_plan.planner.strategies.evaluate import Evaluation
 from ogc_plan.planner.strategies.labels import Label
@@ -182,7 +183,7 @@ def test_without_an_order_of_a_low_floor_it_ends_after_one(monkeypatch: pytest.M
 def test_what_following_leaves_above_the_budget_is_lowered_towards_it(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, budgets = branching(), list[int]()
     monkeypatch.setattr(reaching, "reorder_in_lanes", lambda _, starts, *__, **___: starts[0])
-    monkeypatch.setattr(reaching, "lower_further", lambda search: budgets.append(search.budget_nbytes))
+    monkeypatch.setattr(tasks, "lower_further", lambda search: budgets.append(search.budget_nbytes))
     made = way(problem, roomy(problem))
     made._reach(made._lowest_known())
     assert budgets == [roomy(problem)]
@@ -193,7 +194,7 @@ def test_what_may_run_beside_the_search_in_the_default_orders_evaluates_in_memor
 ) -> None:
     problem, used = branching(), list[object]()
     monkeypatch.setattr(reaching, "reorder_in_lanes", lambda _, starts, *__, **___: starts[0])
-    monkeypatch.setattr(reaching, "lower_further", lambda search: used.append(search.evaluator.scratch))
+    monkeypatch.setattr(tasks, "lower_further", lambda search: used.append(search.evaluator.scratch))
     made = way(problem, roomy(problem))
     made._reach(made._lowest_known())
     assert [scratch is made._default.search.evaluator.scratch for scratch in used] == [False]
@@ -219,9 +220,10 @@ def test_where_no_order_may_follow_the_peak_is_lowered_in_the_default_one(
 ) -> None:
     asked: list[object] = []
     monkeypatch.setattr(OneOrder, "reach", lambda run: asked.append(run))
+    monkeypatch.setattr(OneOrder, "start", lambda *_, **__: None)  # so there is no plan
     monkeypatch.setattr(Reaching, "found", lambda _: [])
     monkeypatch.setattr(OtherOrders, "promising", lambda *_: [])
-    optimal.solve(problem, problem.floor_of_order.nbytes)
+    optimal._best(Task(Prepared(problem), None, None, DEFAULT, 0, None), problem.floor_of_order.nbytes)
     assert bool(asked) is not way(problem, 1).possible
 
 

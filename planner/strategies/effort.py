@@ -95,15 +95,18 @@ class Effort:
 
         An iteration takes several times as long near the smallest peak, and more rounds lower it more than longer ones.
         """
-        return int(self.adapting * min(1.0, _WHOLE_OPS / max(1, op_count)))
+        return self._fewer(self.adapting, op_count)
 
     def following_on(self, op_count: int) -> int:
         """Likewise where orders follow a plan until it fits a budget."""
-        return int(self.following * min(1.0, _WHOLE_OPS / max(1, op_count)))
+        return self._fewer(self.following, op_count)
 
     def reorderings_on(self, op_count: int) -> int:
         """The rounds of ``reorderings`` that a graph gets."""
         return self.reorderings * self._patience(op_count) if op_count <= self.reordered else 0
+
+    def _fewer(self, iterations: int, op_count: int) -> int:
+        return int(iterations * min(1.0, _WHOLE_OPS / max(1, op_count)))
 
     def _share(self, whole: int, op_count: int) -> float:
         return min(1.0, self._patience(op_count) * whole / max(1, op_count))

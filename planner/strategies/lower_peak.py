@@ -7,11 +7,10 @@ from .anneal_holds import HoldAnnealer
 from .beside import beside, wait_for
 from .evaluate import Array, Labels
 from .improve import HOLD_OPS, hold_iterations, iterations_of
-from .labels import Label
 from .lanes import annealers_of, in_lanes
 from .prepared import Prepared
 from .search import Search
-from .starts import Others
+from .starts import Others, offer_extremes
 
 _LADDER = (0.8, 0.5, 0.2)
 """Budgets, between floor and reach, whose relaxation is rounded when the smallest peak is looked for."""
@@ -26,8 +25,7 @@ def lower_peak(search: Search, prepared: Prepared) -> None:
     Where the effort has less than a certain share of its work for the holds of a graph of this size, what these mostly
     find by themselves is spared: annealed labels, and plans of the other strategies under any but the default orders.
     """
-    for fill in (Label.KEEP, Label.DROP):
-        search.offer(search.evaluator.labels(fill))
+    offer_extremes(search)
     ops = search.problem.op_count
     if not ops:
         return

@@ -14,7 +14,6 @@ from .anneal_holds import HoldAnnealer
 from .beside import beside, wait_for
 from .certify import Proof, ProofBeside, certifying
 from .improve import HOLD_OPS, improve_holds, improve_labels, reach
-from .labels import Label
 from .lanes import annealers_of
 from .lower_peak import lower_peak
 from .orders import Orders
@@ -22,7 +21,7 @@ from .prepared import Prepared
 from .rounding import round_points
 from .search import Candidate, Search
 from .stage_lp import Relaxation
-from .starts import Others, chain_plan, cut, generate_rows, repair, rotors
+from .starts import Others, chain_plan, cut, generate_rows, offer_extremes, repair, rotors
 
 _ALONE, _BESIDE = 0.3, 1.0
 """Shares of the effort's work on the bound: before annealing, where that takes long, then beside it, once or
@@ -84,8 +83,7 @@ class OneOrder:
         search, prepared = self.search, self.prepared
         for candidate in known:
             search.keep(candidate)
-        for fill in (Label.KEEP, Label.DROP):
-            search.offer(search.evaluator.labels(fill))
+        offer_extremes(search)
         if not search.problem.backward_order or search.gap() <= 0:
             return
         relaxed = prepared.relaxed

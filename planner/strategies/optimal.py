@@ -166,7 +166,7 @@ def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
     with others.beside(), reaching.beside():
         if task.prepared.problem.floor_of_order.nbytes <= budget_nbytes:
             default.start(task.earlier_in(None), unreached=unreached)
-            if not reaching.possible:
+            if default.search.best is None and not reaching.possible:
                 default.reach()
         runs = [default, *_followed(task, default)]
         if all(run.search.best is None for run in runs):
@@ -255,11 +255,7 @@ def _reordered(task: Task, run: OneOrder) -> OneOrder | None:
     )  # fmt: skip
     if found.found.recompute_ns >= best.found.recompute_ns:
         return None
-    known = task.known(found)
-    other = task.run(search.budget_nbytes, known.prepared, known.orders)
-    for candidate in known.candidates:
-        other.follow(candidate)
-    return other
+    return task.followed(found, search.budget_nbytes)
 
 
 def _may_reorder(task: Task, run: OneOrder) -> bool:

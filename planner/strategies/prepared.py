@@ -36,6 +36,11 @@ class Known:
         """Its orders, by name where they are those of the ``default`` problem."""
         return self.orders or default_orders(default.problem)
 
+    def starts_in(self, default: Prepared) -> list[Reordered]:
+        """Its plans as orders that may be changed are searched from; ``default`` as for `orders_in`."""
+        orders, evaluator = self.orders_in(default), self.prepared.evaluator
+        return [Reordered(orders, evaluator, plan.sequence, plan.found) for plan in self.candidates]
+
     @property
     def peak_nbytes(self) -> int:
         """The lowest of their peaks."""

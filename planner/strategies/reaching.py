@@ -12,17 +12,15 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 
 from .beside import wait_for
-from .labels import Label
-from .lower_peak import lower_further
 from .one_order import OneOrder
-from .orders import Orders, default_orders
+from .orders import default_orders
 from .reorder import Reordered, orders_may_follow, rounds_of
 from .reorder_lanes import reorder_in_lanes
-from .search import Search
-from .starts import Others
-from .task import Task
+from .starts import Others, offer_extremes
+from .task import Task, lowest_as, lowest_start
 
 _BEGUN_OPS = 150
 """On smaller graphs the search under the default orders is soon over."""
@@ -35,10 +33,14 @@ class Reaching:
         self._default, self._asked_to_stop = default, task.stop
         self._task = replace(task, progress=None, stop=self._stopped)
         self._rounds = rounds_of(task.prepared.problem, task.effort.lowerings)
-        self.possible = self._rounds > 0 and orders_may_follow(task.prepared.problem)
         self._pool: ThreadPoolExecutor | None = None
         self._begun: Future[Reordered] | None = None
         self._given_up = self._stopped_early = False
+
+    @cached_property
+    def possible(self) -> bool:
+        """Whether orders may follow plans: there is more than one, and the effort and the size allow for it."""
+        return self._rounds > 0 and orders_may_follow(self._task.prepared.problem)
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -77,26 +79,17 @@ class Reaching:
         search.stopped_early |= self._stopped_early
         if reached is None or not self._fits(reached):
             return []
-        known = self._task.known(reached)
         task = replace(self._task, progress=search.progress, stop=self._asked_to_stop)
-        run = task.run(search.budget_nbytes, known.prepared, known.orders)
-        for candidate in known.candidates:
-            run.follow(candidate)
-        return [run]
+        return [task.followed(reached, search.budget_nbytes)]
 
     def _lowest_known(self) -> Reordered:
         """The lowest of the earlier plans, or of those that the search under the default orders has."""
         task, search = self._task, self._default.search
-        known = [
-            Reordered(plans.orders_in(task.prepared), plans.prepared.evaluator, plan.sequence, plan.found)
-            for plans in task.earlier
-            for plan in plans.candidates
-        ]
+        known = [start for plans in task.earlier for start in plans.starts_in(task.prepared)]
         if not known:
-            for fill in (Label.KEEP, Label.DROP):
-                search.offer(search.evaluator.labels(fill))
-            known.append(_lowest_of(search, default_orders(task.prepared.problem)))
-        return min(known, key=lambda plan: plan.found.peak_nbytes)
+            offer_extremes(search)
+            known.append(lowest_as(search, default_orders(task.prepared.problem)))
+        return lowest_start(known)
 
     def _lowest_in_low_order(self) -> Reordered | None:
         """The lowest of what the other strategies find under an order of a low floor."""
@@ -106,13 +99,12 @@ class Reaching:
             return None
         orders, prepared = low
         search = task.run(self._default.search.budget_nbytes, prepared, orders).search
-        for fill in (Label.KEEP, Label.DROP):
-            search.offer(search.evaluator.labels(fill))
+        offer_extremes(search)
         others = Others(search, prepared)
         others.make()
         others.offer()
         self._stopped_early |= search.stopped_early
-        return _lowest_of(search, orders)
+        return lowest_as(search, orders)
 
     def _reach(self, start: Reordered) -> Reordered:
         """The best plan and orders that following leads to from ``start``; where it does not fit, lowered further."""
@@ -126,14 +118,9 @@ class Reaching:
         self._stopped_early |= search.out_of_time()
         if self._fits(found) or self._stopped_early:
             return found
-        known = task.known(found)
-        own = task.run(budget, known.prepared, known.orders).search
-        own.evaluator = own.evaluator.beside()  # the search beside this one may be using the default orders' own
-        for candidate in known.candidates:
-            own.keep(candidate)
-        lower_further(own)
-        self._stopped_early |= own.stopped_early
-        return _lowest_of(own, known.orders_in(task.prepared))
+        found, cut_short = task.lowered_further(found, budget)
+        self._stopped_early |= cut_short
+        return found
 
     def _fits(self, found: Reordered) -> bool:
         return found.found.peak_nbytes <= self._default.search.budget_nbytes
@@ -141,9 +128,3 @@ class Reaching:
     def _stopped(self) -> bool:
         """Whether what was begun is wanted no more."""
         return self._given_up or (self._asked_to_stop is not None and self._asked_to_stop())
-
-
-def _lowest_of(search: Search, orders: Orders) -> Reordered:
-    """The lowest plan of a search, in the orders that are its problem's."""
-    assert search.lowest is not None
-    return Reordered(orders, search.evaluator, search.lowest.sequence, search.lowest.found)

@@ -8,6 +8,7 @@ from . import greedy, knapsack, layers, lp_rounding, ogc, segments, speed, sqrt_
 from .cut_rounding import round_cut
 from .cuts import grids
 from .evaluate import Array, Labels
+from .labels import Label
 from .min_cut import MinCut
 from .prepared import Prepared
 from .rotor import Rotor
@@ -169,6 +170,12 @@ class Others:
             self.search.offer(labels)
         for sequence in self._sequences:
             self.search.offer_sequence(sequence)
+
+
+def offer_extremes(search: Search) -> None:
+    """The plan that keeps everything, and the one that keeps nothing."""
+    for fill in (Label.KEEP, Label.DROP):
+        search.offer(search.evaluator.labels(fill))
 
 
 def rotors(search: Search, rotor: Rotor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from .beside import beside, wait_for
@@ -147,39 +147,61 @@ class Task:
         key = (self.effort.name, self.seed)
         if key not in self.prepared.lowered:
             search = self.run(1, self.prepared).search
-            found = self._reordered(known, search)
-            run = self.run(1, found.prepared, found.orders)
-            for candidate in found.candidates:
-                run.search.keep(candidate)
-            if not search.stopped_early:
-                lower_further(run.search)
-            assert run.search.lowest is not None
-            lowest = run.search.lowest
-            last = Reordered(found.orders_in(self.prepared), run.search.evaluator, lowest.sequence, lowest.found)
-            if search.stopped_early or run.search.stopped_early:
+            last = self._reordered(known, search)
+            cut_short = search.stopped_early
+            if not cut_short:
+                last, cut_short = self.lowered_further(last, 1)
+            if cut_short:
                 return self.known(last), True
             self.prepared.lowered[key] = last
         return self.known(self.prepared.lowered[key]), False
 
-    def _reordered(self, known: list[Known], search: Search) -> Known:
+    def lowered_further(self, found: Reordered, budget_nbytes: int) -> tuple[Reordered, bool]:
+        """A plan in orders made for it, lowered towards the budget in them, and whether that was cut short.
+
+        It is done in memory of its own: a search in the same orders may go on beside it.
+        """
+        known = self.known(found)
+        search = self.run(budget_nbytes, known.prepared, known.orders).search
+        search.evaluator = search.evaluator.beside()
+        for candidate in known.candidates:
+            search.keep(candidate)
+        lower_further(search)
+        return lowest_as(search, known.orders_in(self.prepared)), search.stopped_early
+
+    def followed(self, found: Reordered, budget_nbytes: int) -> OneOrder:
+        """A search that goes on from a plan in the orders made for it."""
+        known = self.known(found)
+        run = self.run(budget_nbytes, known.prepared, known.orders)
+        for candidate in known.candidates:
+            run.follow(candidate)
+        return run
+
+    def _reordered(self, known: list[Known], search: Search) -> Reordered:
         """The lowest plan there is when orders are made for each of the known ones."""
-        problem, effort, starts = self.prepared.problem, self.effort, []
-        for plans in known:
-            lowest = min(plans.candidates, key=lambda candidate: candidate.found.peak_nbytes)
-            evaluator = plans.prepared.evaluator
-            starts.append(Reordered(plans.orders_in(self.prepared), evaluator, lowest.sequence, lowest.found))
+        problem, effort = self.prepared.problem, self.effort
+        starts = [lowest_start(plans.starts_in(self.prepared)) for plans in known]
         rounds, floor = rounds_of(problem, effort.lowerings), max(1, problem.floor_nbytes)
         restarts = 0 if not rounds else effort.restarts if effort.thorough else max(1, LANES // len(starts))
         iterations = effort.lowering_on(problem.op_count)
-        return self.known(
-            reorder_in_lanes(problem, starts, search, floor, rounds=rounds, restarts=restarts, iterations=iterations)
-        )
+        return reorder_in_lanes(problem, starts, search, floor, rounds=rounds, restarts=restarts, iterations=iterations)
 
     def known(self, found: Reordered) -> Known:
         """A plan in orders made for it, which may be the default ones after all."""
         default = found.orders == default_orders(self.prepared.problem)
         prepared = self.prepared if default else Prepared(found.evaluator.problem)
         return Known(prepared, None if default else found.orders, (Candidate(found.sequence, found.found),))
+
+
+def lowest_as(search: Search, orders: Orders) -> Reordered:
+    """The lowest plan of a search, in the orders that are its problem's."""
+    assert search.lowest is not None
+    return Reordered(orders, search.evaluator, search.lowest.sequence, search.lowest.found)
+
+
+def lowest_start(starts: Iterable[Reordered]) -> Reordered:
+    """The one of the lowest peak."""
+    return min(starts, key=lambda start: start.found.peak_nbytes)
 
 
 def _may_be_lower(prepared: Prepared, found: list[Known]) -> bool:
