@@ -227,7 +227,22 @@ def test_where_no_order_may_follow_the_peak_is_lowered_in_the_default_one(
     assert bool(asked) is not way(problem, 1).possible
 
 
-def test_an_effort_without_rounds_does_nothing() -> None:
+@pytest.mark.parametrize(
+    ("effort", "problem", "may"),
+    [
+        (DEFAULT, branching(), True),
+        (DEFAULT, build_problem(*chain(12), Scope.ACTIVATIONS), False),
+        (replace(DEFAULT, lowerings=0), branching(), False),
+        (replace(DEFAULT, following=0), branching(), False),
+    ],
+)
+def test_orders_follow_where_there_are_several_and_the_effort_has_rounds_and_iterations_for_it(
+    effort: Effort, problem: Problem, may: bool
+) -> None:
+    assert way(problem, roomy(problem), effort=effort).possible is may
+
+
+def test_where_they_may_not_nothing_is_found() -> None:
     problem = branching()
     assert way(problem, roomy(problem), effort=EFFORTS["fast"]).found() == []
 

@@ -37,7 +37,7 @@ class Effort:
     they are chosen from many by their relaxations. ``reorderings``: rounds of adapting the order to the best plan on
     graphs of up to ``reordered`` ops, ``adapting``: iterations of the hold annealing in each, on large graphs fewer
     where peaks are lowered; ``following``: likewise where an order follows a plan until it fits the budget, in as many
-    rounds as ``lowerings``; ``restarts``: how often that is done from one plan.
+    rounds as ``lowerings``, 0 for none; ``restarts``: how often that is done from one plan.
     ``hopeless``: the share of a step from which on a gap is not worth work in integers, on large graphs less.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
     ``first``: the effort whose plan is made before, so that more effort never gives a worse one.
@@ -142,7 +142,7 @@ EFFORTS = {
             "high", stages=5_000, relaxing=1_500_000_000, patient=1_500_000_000, repairing=3_000_000_000,
             labels=100_000_000, holds=4_000_000, roundings=300_000, reaching=1_000_000, peaks=500_000,
             deepest=4_000_000, lowerings=10, at_lowest=1.0, growing=30.0, rounds=2, chain=5.0,
-            refinements=2, orders=2, eager=True, compared=600, reorderings=20, adapting=100_000, following=100_000,
+            refinements=2, orders=2, eager=True, compared=600, reorderings=20, adapting=100_000, following=0,
             reordered=1_500, restarts=8, hopeless=1e9, enough=0.0, first="default", thorough=True,
         ),
     )

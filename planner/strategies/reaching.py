@@ -40,7 +40,8 @@ class Reaching:
     @cached_property
     def possible(self) -> bool:
         """Whether orders may follow plans: there is more than one, and the effort and the size allow for it."""
-        return self._rounds > 0 and orders_may_follow(self._task.prepared.problem)
+        follows = self._rounds > 0 and self._task.effort.following > 0
+        return follows and orders_may_follow(self._task.prepared.problem)
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -62,7 +63,7 @@ class Reaching:
     def found(self) -> list[OneOrder]:
         """A search from the best plan within the budget in an order made for it; none where none is found."""
         search = self._default.search
-        if not self.possible or search.out_of_time():
+        if not self.possible:
             return []
         search.say("making orders for the lowest plan")
         starts = [self._lowest_known, self._lowest_in_low_order]
