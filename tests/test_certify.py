@@ -260,6 +260,24 @@ def test_a_second_piece_of_work_is_done_on_small_graphs_with_narrow_gaps_or_wher
 
 
 @pytest.mark.parametrize(
+    ("again_ops", "most", "thorough", "begun"),
+    [(7, 0.004, False, 0), (8, 0.004, False, 1), (7, 9.0, False, 1), (7, 0.004, True, 1)],
+)
+def test_in_further_orders_no_proof_is_begun_where_a_wide_gap_is_left_on_a_large_graph(
+    again_ops: int, most: float, thorough: bool, begun: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def advance(made: Proof, *_: object) -> None:
+        made.bound_ns = 1
+
+    monkeypatch.setattr(Proof, "advance", advance)
+    monkeypatch.setattr(one_order, "_AGAIN_OPS", again_ops)
+    monkeypatch.setattr(one_order, "_AGAIN_MOST", most)
+    run = order(thorough=thorough)
+    run.finish(again=True)
+    assert run.search.bound_ns == begun
+
+
+@pytest.mark.parametrize(
     ("led_somewhere", "share", "shares"), [(True, 1.0, [0.5]), (True, 0.2, [0.2]), (False, 1.0, [])]
 )
 def test_annealing_goes_on_where_it_has_led_somewhere_though_nothing_is_proven_beside_it(

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from ogc_plan.planner.strategies import greedy
+import pytest
+from ogc_plan.planner.strategies import greedy, rounding
 from ogc_plan.planner.strategies.anneal_holds import HoldAnnealer
 from ogc_plan.planner.strategies.effort import EFFORTS
 from ogc_plan.planner.strategies.evaluate import Array, Evaluation, Evaluator
@@ -75,8 +76,8 @@ def asked(search: Search, points: Sequence[Relaxation], share: float = 1.0) -> l
     return sorted(made, key=lambda each: each[1])
 
 
-OVERRUN = 0
-"""A seed whose point's roundings are above the budget."""
+OVERRUN, REACHED = 0, 2
+"""Seeds whose points' roundings are above the budget; a greedy plan is within the second's."""
 
 
 def whole(point: Relaxation, threshold: float) -> Relaxation:
@@ -113,6 +114,17 @@ def test_a_share_of_the_work_is_done() -> None:
 def test_a_point_that_was_not_solved_is_left_out() -> None:
     search, point = begun(OVERRUN, 3_000)
     assert asked(search, [replace(point, solved=False)]) == []
+
+
+@pytest.mark.parametrize(("thorough", "widest", "annealed"), [(False, 1e-9, 0), (False, 9.0, 4), (True, 1e-9, 4)])
+def test_no_point_is_annealed_from_that_tells_too_little_of_the_plans_below_one_that_is_known(
+    thorough: bool, widest: float, annealed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounding, "_HOPELESS", widest)
+    search, point = begun(REACHED, 3_000)
+    search.offer(greedy.labels(search.evaluator, search.budget_nbytes))
+    search.effort = replace(search.effort, thorough=thorough)
+    assert len(asked(search, [whole(point, threshold) for threshold in (0.2, 0.5)])) == annealed
 
 
 def test_no_plan_from_a_point_costs_less_than_the_optimum() -> None:

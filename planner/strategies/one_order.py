@@ -31,7 +31,8 @@ _AGAIN_WORTH = 0.003
 _AGAIN_OPS = 100
 """... on graphs of no more ops, unless the effort is thorough: larger ones are seldom settled by as much work again."""
 _AGAIN_MOST = 0.02
-"""... and no more than this, unless the effort is thorough: wider ones are hardly narrowed by as much work again."""
+"""... and no more than this, unless the effort is thorough: wider ones are hardly narrowed by as much work again. Above
+so many ops no proof is begun in further orders then, either."""
 _HOPEFUL_OPS = 200
 """Integers settle larger graphs less often, so wide gaps are given up sooner there."""
 _LAST_SHARE = 0.5
@@ -188,17 +189,19 @@ class OneOrder:
             self.search.say("solving in integers" if proof.proof.grows else "bounding")
             self._take(proof.certified(), share)
 
-    def finish(self, begun: ProofBeside | None = None, *, share: float = 1.0) -> None:
+    def finish(self, begun: ProofBeside | None = None, *, share: float = 1.0, again: bool = False) -> None:
         """Raise the bound, and meanwhile lower the cost, at last where the bound's own points lead.
 
         In a round, annealing that has led nowhere is not taken up again unless those points did. Each does ``share`` of
-        the annealing before that. The first goes on with a proof ``begun`` before.
+        the annealing before that. The first goes on with a proof ``begun`` before. ``again``: a proof in other orders
+        has been worked on already.
         """
         for number in range(self.search.effort.rounds):
             if not self._open():
                 return
             known = None if number else begun
-            with self.proving() if known is None else nullcontext(known) as proof:
+            given_up = again and self.search.problem.op_count > _AGAIN_OPS and not self._narrow()
+            with self.proving() if known is None and not given_up else nullcontext(known) as proof:
                 self._round(proof, share)
 
     def _round(self, proof: ProofBeside | None, share: float) -> None:
@@ -209,7 +212,7 @@ class OneOrder:
         self.learn(proof, share=share)
         if search.settled():
             return
-        again = search.effort.thorough or (search.problem.op_count <= _AGAIN_OPS and search.gap() <= _AGAIN_MOST)
+        again = search.effort.thorough or (search.problem.op_count <= _AGAIN_OPS and self._narrow())
         more = proof is not None and again and search.gap() > _AGAIN_WORTH and self._promising()
         if proof is not None and more:
             proof.go_on(_BESIDE)
@@ -223,6 +226,10 @@ class OneOrder:
         self.search.bound_ns = max(self.search.bound_ns, proof.bound_ns)
         if self._holds:
             round_points(self.search, self._holds, proof.taken(), share=share)
+
+    def _narrow(self) -> bool:
+        """Whether the gap is one that a second piece of work on the bound may close."""
+        return self.search.effort.thorough or self.search.gap() <= _AGAIN_MOST
 
     def _open(self) -> bool:
         """Whether there is a plan, and reason and time to better it or its bound."""

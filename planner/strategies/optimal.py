@@ -222,7 +222,7 @@ def _finish(task: Task, run: OneOrder) -> OneOrder:
             return run
     if task.effort.thorough:  # else its plan was annealed enough in these orders already
         adapted.solve()
-    adapted.finish()
+    adapted.finish(again=waits)
     return adapted
 
 

@@ -23,6 +23,9 @@ _HEATS = (0.3, 1.0)
 """Starting temperatures, in units of a forward pass divided by the number of ops; each lane has its own."""
 _ANNEALED = 2
 """So many points, the first ones, are annealed from."""
+_HOPELESS = 0.5
+"""Where the best plan lies further above what is proven, as a share of a step, points tell little of plans, and none
+is annealed from unless the effort is thorough."""
 
 
 def round_points(
@@ -53,7 +56,8 @@ def _anneal(search: Search, annealers: Sequence[HoldAnnealer], overruns: Sequenc
     """Anneal each of the plans above the budget at every heat."""
     iterations = hold_iterations(annealers[0], share * search.worth() * search.effort.roundings, search.effort)
     tasks = [(sequence, heat) for sequence in overruns for heat in _HEATS]
-    if not tasks or not iterations or search.settled() or search.out_of_time():
+    hopeless = search.best is not None and search.gap() > _HOPELESS and not search.effort.thorough
+    if not tasks or not iterations or hopeless or search.settled() or search.out_of_time():
         return
     search.say("rounding into the budget")
 
