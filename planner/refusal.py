@@ -60,9 +60,13 @@ def refusal(
     verdict = "is proven infeasible" if proven else "has no plan we could find (not proven infeasible)"
     if proven and limit >= floor.nbytes:
         verdict += f" for {solution.bound_class}"
+    alike = format_both(limit) in (format_both(smallest_nbytes), format_both(floor.nbytes))
+    budget, smallest, least = (
+        f"{nbytes:,} B" if alike else format_both(nbytes) for nbytes in (limit, smallest_nbytes, floor.nbytes)
+    )
     message = (
-        f"budget {asked.text} = {format_both(limit)}{after} {verdict}: smallest {scope} found "
-        f"{format_both(smallest_nbytes)}, proven floor {format_both(floor.nbytes)} at {floor.describe()}"
+        f"budget {asked.text} = {budget}{after} {verdict}: smallest {scope} found {smallest}, proven floor {least} at "
+        f"{floor.describe()}"
     )
     # A headroom in percent grows with the budget, one in bytes does not: enough for either.
     enough = max(smallest_nbytes + reserve, -(-smallest_nbytes * (limit + reserve) // max(1, limit)))

@@ -260,11 +260,17 @@ def test_a_second_piece_of_work_is_done_on_small_graphs_with_narrow_gaps_or_wher
 
 
 @pytest.mark.parametrize(
-    ("again_ops", "most", "thorough", "begun"),
-    [(7, 0.004, False, 0), (8, 0.004, False, 1), (7, 9.0, False, 1), (7, 0.004, True, 1)],
+    ("tried", "again_ops", "most", "thorough", "begun"),
+    [
+        (True, 7, 0.004, False, 0),
+        (False, 7, 0.004, False, 1),
+        (True, 8, 0.004, False, 1),
+        (True, 7, 9.0, False, 1),
+        (True, 7, 0.004, True, 1),
+    ],
 )
-def test_in_further_orders_no_proof_is_begun_where_a_wide_gap_is_left_on_a_large_graph(
-    again_ops: int, most: float, thorough: bool, begun: int, monkeypatch: pytest.MonkeyPatch
+def test_once_one_was_tried_in_other_orders_no_proof_is_begun_where_a_wide_gap_is_left_on_a_large_graph(
+    tried: bool, again_ops: int, most: float, thorough: bool, begun: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def advance(made: Proof, *_: object) -> None:
         made.bound_ns = 1
@@ -273,8 +279,16 @@ def test_in_further_orders_no_proof_is_begun_where_a_wide_gap_is_left_on_a_large
     monkeypatch.setattr(one_order, "_AGAIN_OPS", again_ops)
     monkeypatch.setattr(one_order, "_AGAIN_MOST", most)
     run = order(thorough=thorough)
-    run.finish(again=True)
+    run.finish(tried=tried)
     assert run.search.bound_ns == begun
+
+
+def test_a_proof_that_was_begun_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, asked = order(), []
+    monkeypatch.setattr(OneOrder, "learn", lambda _, proof, **__: asked.append(proof))
+    with run.proving() as begun:
+        run.finish(begun)
+    assert (begun is not None, asked[0] is begun) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,11 @@ def test_the_better_of_two_answers_has_the_higher_bound_of_both() -> None:
     assert better(first, second, 10) == replace(first, bound_ns=7, status=Status.OPTIMAL)
 
 
+def test_of_two_answers_that_cost_the_same_the_better_one_has_the_higher_bound() -> None:
+    first = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 7, 5, CHOSEN_CLASS, 10)
+    assert better(first, replace(first, bound_ns=3), 10) == first
+
+
 def test_a_plan_below_the_bound_of_the_other_answer_is_told_as_a_defect() -> None:
     first = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 7, 5, BOUND_CLASS, 10)
     second = Solution(Status.OPTIMAL, "optimal", Decisions((0,)), 9, 9, BOUND_CLASS, 10)
@@ -290,6 +295,41 @@ def test_high_effort_goes_on_from_a_plan_of_less_effort_that_it_does_not_find(
     monkeypatch.setattr(optimal, "_solved", lambda task, _: solved[task.effort.name])
     solve(problem, 1 << 40, effort="high")
     assert called == expected
+
+
+def test_where_it_goes_on_it_knows_what_is_proven_of_that_order_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_problem(142, 20, 30)
+    made = Task(Prepared(problem), None, None, EFFORTS["high"], 0, None)
+    begun = made.run(1 << 40, made.prepared)
+    begun.search.offer(begun.search.evaluator.labels(Label.DROP))
+    begun.search.bound_ns = 1
+    monkeypatch.setattr(OneOrder, "follow", lambda run, plan: run.search.keep(plan))
+    monkeypatch.setattr(optimal, "_finish", lambda _, run: run)
+    assert optimal._gone_on(made, begun).bound_ns == 1
+
+
+def finished(monkeypatch: pytest.MonkeyPatch, hopeless: float) -> tuple[bool, bool]:
+    """Whether a proof was begun under the default orders, and whether the search in others is told that one was."""
+    problem = build_problem(*layered_graph(Random(2), 160, 5), Scope.ACTIVATIONS)
+    effort = replace(EFFORTS["default"], hopeless=hopeless, holds=0, labels=0)
+    made = Task(Prepared(problem), None, None, effort, 0, None)
+    run, other = (made.run(1 << 40, made.prepared) for _ in range(2))
+    for each in (run, other):
+        each.search.offer(each.search.evaluator.labels(Label.DROP))
+    begun: list[bool] = []
+    told: list[bool] = []
+    monkeypatch.setattr(OneOrder, "learn", lambda _, proof, **__: begun.append(proof is not None))
+    monkeypatch.setattr(OneOrder, "finish", lambda *_, tried: told.append(tried))
+    monkeypatch.setattr(optimal, "_reordered", lambda *_: other)
+    optimal._finish(made, run)
+    return begun[0], told[0]
+
+
+@pytest.mark.parametrize(("hopeless", "expected"), [(1e9, (True, True)), (0.0, (False, False))])
+def test_a_search_in_orders_made_for_the_plan_knows_whether_a_proof_was_begun_before(
+    hopeless: float, expected: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert finished(monkeypatch, hopeless) == expected
 
 
 @pytest.mark.parametrize("part", ["_make_counted", "_make_greedy", "_make_layers"])

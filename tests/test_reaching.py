@@ -234,6 +234,7 @@ def test_where_no_order_may_follow_the_peak_is_lowered_in_the_default_one(
         (DEFAULT, build_problem(*chain(12), Scope.ACTIVATIONS), False),
         (replace(DEFAULT, lowerings=0), branching(), False),
         (replace(DEFAULT, following=0), branching(), False),
+        (EFFORTS["high"], branching(), False),
     ],
 )
 def test_orders_follow_where_there_are_several_and_the_effort_has_rounds_and_iterations_for_it(
@@ -245,6 +246,17 @@ def test_orders_follow_where_there_are_several_and_the_effort_has_rounds_and_ite
 def test_where_they_may_not_nothing_is_found() -> None:
     problem = branching()
     assert way(problem, roomy(problem), effort=EFFORTS["fast"]).found() == []
+
+
+def test_what_was_found_beside_is_kept_though_the_user_has_stopped_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaching, "_BEGUN_OPS", 0)
+    problem, stopped = branching(), Event()
+    Starts(monkeypatch, 0)
+    made = way(problem, roomy(problem), earlier=(1 << 40,), stop=stopped.is_set)
+    with made.beside():
+        made.begin()
+        stopped.set()
+        assert len(made.found()) == 1
 
 
 def test_once_the_user_has_stopped_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:

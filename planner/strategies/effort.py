@@ -36,8 +36,8 @@ class Effort:
     default orders have no plan, or ``eager`` wherever they leave a gap; ``compared``: ops of the largest graph where
     they are chosen from many by their relaxations. ``reorderings``: rounds of adapting the order to the best plan on
     graphs of up to ``reordered`` ops, ``adapting``: iterations of the hold annealing in each, on large graphs fewer
-    where peaks are lowered; ``following``: likewise where an order follows a plan until it fits the budget, in as many
-    rounds as ``lowerings``, 0 for none; ``restarts``: how often that is done from one plan.
+    where peaks are lowered; ``following``: likewise, or 0, where an order follows a plan until it fits the budget,
+    in as many rounds as ``lowerings``; ``restarts``: how often that is done from one plan.
     ``hopeless``: the share of a step from which on a gap is not worth work in integers, on large graphs less.
     ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
     ``first``: the effort whose plan is made before, so that more effort never gives a worse one.

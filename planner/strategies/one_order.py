@@ -31,8 +31,7 @@ _AGAIN_WORTH = 0.003
 _AGAIN_OPS = 100
 """... on graphs of no more ops, unless the effort is thorough: larger ones are seldom settled by as much work again."""
 _AGAIN_MOST = 0.02
-"""... and no more than this, unless the effort is thorough: wider ones are hardly narrowed by as much work again. Above
-so many ops no proof is begun in further orders then, either."""
+"""... and no more than this, unless the effort is thorough: wider ones are hardly narrowed by as much work again."""
 _HOPEFUL_OPS = 200
 """Integers settle larger graphs less often, so wide gaps are given up sooner there."""
 _LAST_SHARE = 0.5
@@ -189,19 +188,19 @@ class OneOrder:
             self.search.say("solving in integers" if proof.proof.grows else "bounding")
             self._take(proof.certified(), share)
 
-    def finish(self, begun: ProofBeside | None = None, *, share: float = 1.0, again: bool = False) -> None:
+    def finish(self, begun: ProofBeside | None = None, *, share: float = 1.0, tried: bool = False) -> None:
         """Raise the bound, and meanwhile lower the cost, at last where the bound's own points lead.
 
         In a round, annealing that has led nowhere is not taken up again unless those points did. Each does ``share`` of
-        the annealing before that. The first goes on with a proof ``begun`` before. ``again``: a proof in other orders
-        has been worked on already.
+        the annealing before that. The first goes on with a proof ``begun`` before. Where one was ``tried`` in
+        other orders, none is begun in these that promises no more than a second piece of work.
         """
         for number in range(self.search.effort.rounds):
             if not self._open():
                 return
             known = None if number else begun
-            given_up = again and self.search.problem.op_count > _AGAIN_OPS and not self._narrow()
-            with self.proving() if known is None and not given_up else nullcontext(known) as proof:
+            begins = known is None and not (tried and self.search.problem.op_count > _AGAIN_OPS and self._wide())
+            with self.proving() if begins else nullcontext(known) as proof:
                 self._round(proof, share)
 
     def _round(self, proof: ProofBeside | None, share: float) -> None:
@@ -212,7 +211,7 @@ class OneOrder:
         self.learn(proof, share=share)
         if search.settled():
             return
-        again = search.effort.thorough or (search.problem.op_count <= _AGAIN_OPS and self._narrow())
+        again = search.effort.thorough or (search.problem.op_count <= _AGAIN_OPS and not self._wide())
         more = proof is not None and again and search.gap() > _AGAIN_WORTH and self._promising()
         if proof is not None and more:
             proof.go_on(_BESIDE)
@@ -227,9 +226,9 @@ class OneOrder:
         if self._holds:
             round_points(self.search, self._holds, proof.taken(), share=share)
 
-    def _narrow(self) -> bool:
-        """Whether the gap is one that a second piece of work on the bound may close."""
-        return self.search.effort.thorough or self.search.gap() <= _AGAIN_MOST
+    def _wide(self) -> bool:
+        """Whether a second piece of work on the bound would hardly close the gap; a thorough effort tries it anyway."""
+        return self.search.gap() > _AGAIN_MOST and not self.search.effort.thorough
 
     def _open(self) -> bool:
         """Whether there is a plan, and reason and time to better it or its bound."""

@@ -3,8 +3,8 @@
 1. Under the default orders: relaxations bound the cost and are rounded to plans (a minimum cut for the first
    backward, linear programs for several); every other strategy and a chain of blocks give plans, too.
 2. Where the graph branches and they have no plan, the order follows the lowest plan there is, and the plan the order,
-   until it fits (reaching.py). Where that fails, or the effort is high, the relaxations of orders that promise lower
-   peaks are rounded, too, as far as their bound leaves room.
+   until it fits (reaching.py; not for a high effort's own search). Where that fails, or the effort is high, the
+   relaxations of orders that promise lower peaks are rounded, too, as far as their bound leaves room.
 3. The best of these plans is annealed, as holds or labels; half-way the order follows the plan and the plan the order,
    where that lowers the cost. Beside that (where it takes long: before it, too) a search in integers raises the bound,
    and what it finds is rounded: an optimum that fits the budget is the best plan, or as near it as the effort asks for.
@@ -112,19 +112,23 @@ def _gone_on(task: Task, begun: OneOrder) -> Solution:
     """What the effort makes of the plan that less effort found, in the order of that plan."""
     assert begun.search.best is not None
     run = task.run(begun.search.budget_nbytes, begun.prepared, begun.orders)
+    run.search.bound_ns = begun.search.bound_ns
     run.follow(begun.search.best)
     best = _finish(task, run)
     return replace(_answer(best, None), stopped_early=run.search.stopped_early or best.search.stopped_early)
 
 
 def better(first: Solution, second: Solution, budget_nbytes: int | None) -> Solution:
-    """The better of two answers to one question, with the higher of their bounds where both bound the same plans."""
+    """The better of two answers to one question, with the higher of their bounds where both bound the same plans.
 
-    def key(answer: Solution) -> tuple[bool, int, int]:
+    Of two that cost the same it is the one with the higher bound.
+    """
+
+    def key(answer: Solution) -> tuple[bool, int, int, int]:
         if answer.decisions is None:
-            return True, answer.smallest_nbytes or 0, 0
+            return True, answer.smallest_nbytes or 0, 0, 0
         within = 0 if budget_nbytes is not None else answer.peak_nbytes or 0
-        return False, within, answer.objective_ns
+        return False, within, answer.objective_ns, -answer.bound_ns
 
     best = min(second, first, key=key)
     same = budget_nbytes is not None and first.bound_class == second.bound_class == BOUND_CLASS
@@ -152,9 +156,10 @@ def smallest_peak(
 def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
     """The best plan under the default orders or others, None when there is none; and whether it was cut short.
 
-    Where the default ones, and the orders of earlier plans, have none, an order is made for the lowest plan there is;
-    where that leads to none in a first solve, or the effort is eager, other orders are asked. The order whose first
-    plan is the cheapest is searched in full, or those that follow that plan once it is annealed.
+    Where the default ones, and the orders of earlier plans, have none, an order is made for the lowest plan there is,
+    if the effort has iterations for it; where that leads to none in a first solve, or the effort is eager, other orders
+    are asked. The order whose first plan is the cheapest is searched in full, or those that follow that plan once it
+    is annealed.
     """
     default, others = task.run(budget_nbytes, task.prepared), OtherOrders(task, budget_nbytes)
     reaching = Reaching(task, default)
@@ -222,7 +227,7 @@ def _finish(task: Task, run: OneOrder) -> OneOrder:
             return run
     if task.effort.thorough:  # else its plan was annealed enough in these orders already
         adapted.solve()
-    adapted.finish(again=waits)
+    adapted.finish(tried=waits and begun is not None)
     return adapted
 
 

@@ -2,7 +2,7 @@
 
 A point of a low bound costs little, and its rounding often overruns the budget at few moments only. A short annealing
 from there, which pays for the overrun, keeps most of what the point holds, and so finds plans that annealing from a
-plan within the budget does not come by.
+plan within the budget does not come by: not where the bound is so low that it says hardly anything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ is annealed from unless the effort is thorough."""
 def round_points(
     search: Search, annealers: Sequence[HoldAnnealer], points: Sequence[Relaxation], *, share: float = 1.0
 ) -> None:
-    """Offer the roundings of ``points``, then what annealing makes of those above the budget.
+    """Offer the roundings of ``points``, then what annealing makes of those above the budget, if it promises something.
 
     Points that were not solved have none. ``share`` of the effort's work is done.
     """
