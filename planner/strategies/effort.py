@@ -118,12 +118,13 @@ class Effort:
 _DEFAULT = Effort(
     "default", stages=2_500, relaxing=240_000_000, patient=400_000_000, repairing=150_000_000, labels=3_000_000,
     holds=100_000, roundings=20_000, reaching=40_000, peaks=20_000, deepest=40_000, lowerings=3, at_lowest=0.2,
-    growing=0.7, rounds=1, chain=0.3, refinements=0, orders=1, eager=False, compared=150, reorderings=3,
+    growing=0.7, rounds=1, chain=0.6, refinements=1, orders=1, eager=False, compared=150, reorderings=3,
     adapting=20_000, following=12_000, reordered=1_500, restarts=2, hopeless=0.1, enough=0.001,
 )  # fmt: skip
 _AGAIN = replace(
     _DEFAULT, stages=1_500, relaxing=100_000_000, patient=100_000_000, repairing=0, holds=80_000,
-    roundings=8_000, at_lowest=1.0, growing=0.0, compared=0, reorderings=1, reordered=150, following=6_000,
+    roundings=8_000, at_lowest=1.0, growing=0.0, refinements=0, compared=0, reorderings=1, reordered=150,
+    following=6_000,
 )  # fmt: skip
 """What it takes to look for the smallest peak is as in the first solve, so that what one promises the other keeps."""
 
