@@ -6,7 +6,7 @@ test:
 	$(PYTHON) -m pytest -q -n 2
 
 lint:
-	$(PYTHON) -m pytest -q tests/test_lint.py
+	$(PYTHON) -m pytest -q tests/repository/test_lint.py
 
 demo:
 	.venv/bin/ogc-plan "$$($(PYTHON) -m models.light resnet50)" --batch 64 --budget 60%

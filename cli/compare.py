@@ -7,22 +7,23 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ogc_plan.planner.annotations import Source
-from ogc_plan.planner.model import Model
-from ogc_plan.planner.pipeline import replay, resolve_budget
-from ogc_plan.planner.problem import Problem, Scope
-from ogc_plan.planner.solution import Status
-from ogc_plan.planner.solving import CERTIFIED, Solver
-from ogc_plan.planner.strategies import FIXED, STRATEGIES
-from ogc_plan.planner.units import format_nbytes, format_ns, parse_budget
 from rich.text import Text
 
+from ..planner.annotations import Source
+from ..planner.model import Model
+from ..planner.pipeline import replay, resolve_budget
+from ..planner.problem import Problem, Scope
+from ..planner.solution import Status
+from ..planner.solver import CERTIFIED, Solver
+from ..planner.strategies import FIXED, STRATEGIES
+from ..planner.units import format_nbytes, format_ns, parse_budget
 from .report import field, path_of, percent, plain_table, source_line
 from .terminal import Activity
 
 if TYPE_CHECKING:
-    from ogc_plan.planner.strategies.prepared import Prepared
     from rich.console import Console
+
+    from ..planner.strategies.optimal.problem_cache import Prepared
 
 DEFAULT_BUDGETS = ("80%", "60%", "40%")
 BUDGETED = tuple(name for name in STRATEGIES if name not in FIXED)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ogc_plan.planner.devices import DEVICES, SPEC_EXAMPLE
-from ogc_plan.planner.model import DEFAULT_DEVICE
-from ogc_plan.planner.units import format_nbytes
 from rich.text import Text
 
+from ..planner.costs.devices import DEVICES, SPEC_EXAMPLE
+from ..planner.model import DEFAULT_DEVICE
+from ..planner.units import format_nbytes
 from .report import field, plain_table
 
 if TYPE_CHECKING:

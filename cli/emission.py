@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ogc_plan.adapters.torch_checkpoint.called import called_modules
-from ogc_plan.adapters.torch_checkpoint.emitting import Emission, select_ops, wrap_modules
-from ogc_plan.adapters.torch_checkpoint.module_list import module_list, prediction
-from ogc_plan.adapters.torch_checkpoint.policy_file import policy_file
-from ogc_plan.planner.plan_record import Plan
-from ogc_plan.planner.units import format_both
-
+from ..adapters.torch_checkpoint.called_modules import called_modules
+from ..adapters.torch_checkpoint.emit import Emission, select_ops, wrap_modules
+from ..adapters.torch_checkpoint.module_list import module_list, prediction
+from ..adapters.torch_checkpoint.policy_file import policy_file
+from ..planner.plan_file.record import Plan
+from ..planner.units import format_both
 from .files import STDIO, write_bytes_to
 from .report import SCOPES, field, name_of, percent
 from .terminal import one_line

@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 import click
-from ogc_plan.planner.errors import PlanFormatError, UsageError
 
+from ..planner.errors import PlanFormatError, UsageError
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan
 from .options import output_options
 from .terminal import activity, console
@@ -48,9 +48,8 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
         raise UsageError("--format json leaves no standard output for the policy", remedy=f"write -o {usual}")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path, readable(model) as source:
         spinner.now(f"replaying {plan_file}")
-        from ogc_plan.planner import pipeline
-        from ogc_plan.planner.plan_reader import read_plan
-
+        from ..planner import pipeline
+        from ..planner.plan_file.reader import read_plan
         from .emission import emitted
         from .verification import rebuild
 

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ogc_plan.planner import backward_rules
-from ogc_plan.planner.assumptions import Leaf, Parameters, parameters_of
-from ogc_plan.planner.graph import Graph
-from ogc_plan.planner.model import Model
-from ogc_plan.planner.op_workspace import ESTIMATED
-from ogc_plan.planner.training import TrainingGraph
-from ogc_plan.planner.units import format_nbytes
-
+from ..planner.autodiff import rule_table as backward_rules
+from ..planner.autodiff.assumptions import Leaf, Parameters, parameters_of
+from ..planner.costs.workspace import ESTIMATED
+from ..planner.graph import Graph
+from ..planner.model import Model
+from ..planner.training_graph import TrainingGraph
+from ..planner.units import format_nbytes
 from .report import counted, field, listed, not_covered
 from .terminal import one_line
 

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ogc_plan.planner.errors import StorageError, UsageError
+from ..planner.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
-    from ogc_plan.planner.plan_record import Plan
+    from ..planner.plan_file.record import Plan
 
 STDIO = "-"
 _GZIP = b"\x1f\x8b"
@@ -101,7 +101,7 @@ def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json") -> 
 
 def write_to(plan: Plan, path: str) -> None:
     """Write a plan to a file (whole or not at all), to stdout (``-``), or into a pipe or device."""
-    from ogc_plan.planner.plan_writer import dumps, write_plan
+    from ..planner.plan_file.writer import dumps, write_plan
 
     if not _streamed(lambda: dumps(plan).encode("utf-8", "surrogatepass"), path):
         write_plan(plan, _place(path))
@@ -109,7 +109,7 @@ def write_to(plan: Plan, path: str) -> None:
 
 def write_bytes_to(content: bytes, path: str) -> None:
     """The same for bytes."""
-    from ogc_plan.planner.plan_writer import write_whole
+    from ..planner.plan_file.writer import write_whole
 
     if not _streamed(lambda: content, path):
         write_whole(content, _place(path))

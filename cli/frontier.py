@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ogc_plan.planner.errors import InfeasibleBudgetError, OgcPlanError, UsageError
-from ogc_plan.planner.model import Model
-from ogc_plan.planner.plan_record import Plan
-from ogc_plan.planner.units import format_both, format_nbytes, format_ns, parse_budget
 from rich.text import Text
 
+from ..planner.errors import InfeasibleBudgetError, OgcPlanError, UsageError
+from ..planner.model import Model
+from ..planner.plan_file.record import Plan
+from ..planner.units import format_both, format_nbytes, format_ns, parse_budget
 from .report import field, path_of, percent, plain_table, source_line
 from .terminal import one_line
 from .timeline import BLOCKS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from ogc_plan.planner.plan_record import Plan
+from ..planner.plan_file.record import Plan
 
 
 def without_effect(plan: Plan, keep: Iterable[str], recompute: Iterable[str]) -> list[str]:

@@ -13,8 +13,8 @@ from contextlib import nullcontext
 from typing import Any
 
 import click
-from ogc_plan.planner.errors import PlanFormatError, UsageError
 
+from ..planner.errors import PlanFormatError, UsageError
 from .emit import emit
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, write_to
 from .interrupt import stoppable
@@ -135,7 +135,7 @@ def plan(model: str, **options: Any) -> None:
     if budget is None:
         raise UsageError("no budget is given", remedy="pass --budget 3GB, --budget 60% or --budget min")
     limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
-    from ogc_plan.planner.units import parse_budget
+    from ..planner.units import parse_budget
 
     parse_budget(budget)
     check_headroom(options["headroom"])
@@ -143,9 +143,9 @@ def plan(model: str, **options: Any) -> None:
         check_target(target, model)
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
-        from ogc_plan.planner import pipeline
-        from ogc_plan.planner.problem import Scope
-        from ogc_plan.planner.solving import CERTIFIED, Solver
+        from ..planner import pipeline
+        from ..planner.problem import Scope
+        from ..planner.solver import CERTIFIED, Solver
 
         Solver(options["strategy"], options["effort"]).check()
         refuse_plan(path, model)
@@ -195,8 +195,8 @@ def show(file: str, **options: Any) -> None:
         if is_plan(path):
             if shape.given():
                 raise UsageError(f"{', '.join(shape.given())} cannot change a plan", remedy="drop these options")
-            from ogc_plan.planner.pipeline import verify as replay
-            from ogc_plan.planner.plan_reader import read_plan
+            from ..planner.pipeline import verify as replay
+            from ..planner.plan_file.reader import read_plan
 
             made, ready = read_plan(path), None
             replay(made)  # nothing is reported that is not true
@@ -226,14 +226,13 @@ def compare(model: str, **options: Any) -> None:
     """Every strategy on the same graph and the same simulator."""
     shape = ModelOptions.take(options)
     limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
-    from ogc_plan.planner.units import parse_budget
+    from ..planner.units import parse_budget
 
     for text in options["budget"]:
         parse_budget(text)
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
-        from ogc_plan.planner.problem import Scope
-
+        from ..planner.problem import Scope
         from .compare import DEFAULT_BUDGETS, compare_strategies, print_rows, rows_as_data
 
         spinner.now(f"reading {model}")
@@ -273,10 +272,9 @@ def frontier(model: str, **options: Any) -> None:
     limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
-        from ogc_plan.planner.plan_record import Plan
-        from ogc_plan.planner.problem import Scope
-        from ogc_plan.planner.tradeoff import frontier as plans_for
-
+        from ..planner.budget_frontier import frontier as plans_for
+        from ..planner.plan_file.record import Plan
+        from ..planner.problem import Scope
         from .frontier import DEFAULT_BUDGETS, Frontier, plan_files, split_budgets
 
         budgets = split_budgets(DEFAULT_BUDGETS if options["budgets"] is None else options["budgets"])
@@ -322,9 +320,8 @@ def verify(plan_file: str, model: str | None, **options: Any) -> None:
         raise UsageError("plan and model cannot both come from standard input", remedy="name one of the files")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path:
         spinner.now(f"replaying {plan_file}")
-        from ogc_plan.planner import pipeline
-        from ogc_plan.planner.plan_reader import read_plan
-
+        from ..planner import pipeline
+        from ..planner.plan_file.reader import read_plan
         from .verification import Verdict, rebuild
 
         if not is_plan(path):

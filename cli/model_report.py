@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ogc_plan.planner.graph import Graph, Role, Tensor
-from ogc_plan.planner.model import Model
-from ogc_plan.planner.problem import Scope
-from ogc_plan.planner.units import format_both, format_nbytes, format_ns
 from rich.text import Text
 
+from ..planner.graph import Graph, Role, Tensor
+from ..planner.model import Model
+from ..planner.problem import Scope
+from ..planner.units import format_both, format_nbytes, format_ns
 from .explanation import explain, parameters_data, print_explanation
 from .report import counted, field, listed, name_of, path_of, percent, plain_table, source_line, timed_by
 from .terminal import one_line

@@ -11,11 +11,12 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from ogc_plan.planner.errors import UsageError
+
+from ..planner.errors import UsageError
 
 if TYPE_CHECKING:
-    from ogc_plan.planner.devices import Device
-    from ogc_plan.planner.model import Model
+    from ..planner.costs.devices import Device
+    from ..planner.model import Model
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -55,8 +56,8 @@ def _whole(least: int) -> Callable[[click.Context, click.Parameter, str | None],
 
 def check_headroom(text: str) -> None:
     """Refuse a --headroom that is neither a size nor a percentage. Raises UsageError."""
-    from ogc_plan.planner.errors import BudgetSyntaxError
-    from ogc_plan.planner.units import parse_budget
+    from ..planner.errors import BudgetSyntaxError
+    from ..planner.units import parse_budget
 
     try:
         fits = text.strip() in ("0", "0%") or not parse_budget(text).minimum
@@ -140,16 +141,16 @@ class ModelOptions:
         if self.device_spec is not None:
             if device is not None:
                 raise UsageError("--device and --device-spec both name a device", remedy="pass one of them")
-            from ogc_plan.planner.devices import read_device
+            from ..planner.costs.devices import read_device
 
             device = read_device(self.device_spec)
-        from ogc_plan.planner.model import load_model
+        from ..planner.model import load_model
 
         profile = None
         if self.profile is not None:
             if device is not None:
                 raise UsageError("--profile and a device both give times", remedy="pass one of them")
-            from ogc_plan.planner.step_profile import read_profile
+            from ..planner.costs.profile import read_profile
 
             profile = read_profile(self.profile)
         return load_model(

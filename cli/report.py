@@ -6,20 +6,20 @@ import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ogc_plan.planner.annotations import Source
-from ogc_plan.planner.model import store_all_timeline
-from ogc_plan.planner.plan_record import EFFORT_NOTE, STOPPED_NOTE, Certificate, Plan
-from ogc_plan.planner.plan_writer import to_json
-from ogc_plan.planner.problem import Scope, build_problem
-from ogc_plan.planner.schedule import Schedule
-from ogc_plan.planner.simulate import Timeline
-from ogc_plan.planner.solving import CERTIFIED, DEFAULT_EFFORT
-from ogc_plan.planner.training import TrainingGraph
-from ogc_plan.planner.units import format_both, format_nbytes, format_ns
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from ..planner.annotations import Source
+from ..planner.model import store_all_timeline
+from ..planner.plan_file.record import EFFORT_NOTE, STOPPED_NOTE, Certificate, Plan
+from ..planner.plan_file.writer import to_json
+from ..planner.problem import Scope, build_problem
+from ..planner.schedule import Schedule
+from ..planner.simulate import Timeline
+from ..planner.solver import CERTIFIED, DEFAULT_EFFORT
+from ..planner.training_graph import TrainingGraph
+from ..planner.units import format_both, format_nbytes, format_ns
 from .terminal import one_line
 from .timeline import axis, backward_start, phase_widths, row
 

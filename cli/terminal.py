@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 import click
-from ogc_plan.planner.errors import OgcPlanError
+
+from ..planner.errors import OgcPlanError
 
 if TYPE_CHECKING:
-    from ogc_plan.planner.solving import Progress, Stop
     from rich.console import Console
+
+    from ..planner.solver import Progress, Stop
 
 MAX_LINE = 500
 MAX_WIDTH = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ogc_plan.planner.schedule import Schedule, StepKind
+from ..planner.schedule import Schedule, StepKind
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ogc_plan.planner.devices import DEVICES, MEASURED, PROFILED
-from ogc_plan.planner.errors import ModelError, PlanMismatchError, UnsupportedOpError, UsageError
-from ogc_plan.planner.model import Model, load_model
-from ogc_plan.planner.plan_record import Plan
-from ogc_plan.planner.simulate import Timeline
-from ogc_plan.planner.units import format_both, format_ns
 from rich.text import Text
 
+from ..planner.costs.devices import DEVICES, MEASURED, PROFILED
+from ..planner.errors import ModelError, PlanMismatchError, UnsupportedOpError, UsageError
+from ..planner.model import Model, load_model
+from ..planner.plan_file.record import Plan
+from ..planner.simulate import Timeline
+from ..planner.units import format_both, format_ns
 from .report import SCOPES, field, name_of, percent, plain_table, source_line
 from .terminal import one_line
 

@@ -21,7 +21,7 @@ import onnx_ir
 import torch
 from torch import Tensor, nn
 
-from .zoo import ZOO, Entry
+from models.zoo import ZOO, Entry
 
 OPSET = 23  # the first with Attention
 

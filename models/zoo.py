@@ -15,22 +15,22 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from .networks.alexnet import alexnet
-from .networks.bert import bert_base
-from .networks.cifar_resnet import cifar_resnet, cifar_resnet_v2
-from .networks.convnext import convnext_t
-from .networks.densenet import densenet121, densenet161, densenet169, densenet201
-from .networks.diffusion_unet import ddpm_cifar10
-from .networks.gpt2 import gpt2
-from .networks.inception import inception_v3
-from .networks.llama import Llama, LlamaConfig, llama_1b
-from .networks.lstm import lstm_classifier
-from .networks.resnet import resnet18, resnet34, resnet50, resnet101, resnet152
-from .networks.searched_cells import amoebanet_cifar10, darts_cifar10, nasnet_cifar10
-from .networks.t5 import t5_small
-from .networks.unet import unet
-from .networks.vgg import vgg11, vgg13, vgg16, vgg19
-from .networks.vit import vit_b16, vit_l16
+from models.networks.alexnet import alexnet
+from models.networks.bert import bert_base
+from models.networks.cifar_resnet import cifar_resnet, cifar_resnet_v2
+from models.networks.convnext import convnext_t
+from models.networks.densenet import densenet121, densenet161, densenet169, densenet201
+from models.networks.diffusion_unet import ddpm_cifar10
+from models.networks.gpt2 import gpt2
+from models.networks.inception import inception_v3
+from models.networks.llama import Llama, LlamaConfig, llama_1b
+from models.networks.lstm import lstm_classifier
+from models.networks.resnet import resnet18, resnet34, resnet50, resnet101, resnet152
+from models.networks.searched_cells import amoebanet_cifar10, darts_cifar10, nasnet_cifar10
+from models.networks.t5 import t5_small
+from models.networks.unet import unet
+from models.networks.vgg import vgg11, vgg13, vgg16, vgg19
+from models.networks.vit import vit_b16, vit_l16
 
 Takes = Literal["images", "tokens", "two sequences", "images and steps"]
 SMALL_LLAMA = LlamaConfig(vocabulary=1024, layers=2, heads=8, groups=2, width=256, hidden=1024)

@@ -10,40 +10,40 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .annotations import Annotation as Annotation
     from .annotations import OpWork as OpWork
-    from .devices import Device as Device
-    from .devices import read_device as read_device
+    from .budget_frontier import frontier as frontier
+    from .costs.devices import Device as Device
+    from .costs.devices import read_device as read_device
+    from .costs.profile import StepProfile as StepProfile
+    from .costs.profile import read_profile as read_profile
     from .model import Model as Model
     from .model import from_annotation as from_annotation
     from .model import load_model as load_model
     from .pipeline import check as check
     from .pipeline import plan as plan
     from .pipeline import verify as verify
-    from .plan_reader import read_plan as read_plan
-    from .plan_record import Plan as Plan
-    from .plan_writer import write_plan as write_plan
+    from .plan_file.reader import read_plan as read_plan
+    from .plan_file.record import Plan as Plan
+    from .plan_file.writer import write_plan as write_plan
     from .problem import Scope as Scope
-    from .step_profile import StepProfile as StepProfile
-    from .step_profile import read_profile as read_profile
-    from .tradeoff import frontier as frontier
 
 _HOMES = {
     "Annotation": "annotations",
-    "Device": "devices",
-    "read_device": "devices",
+    "Device": "costs.devices",
+    "read_device": "costs.devices",
     "OpWork": "annotations",
     "Model": "model",
     "check": "pipeline",
     "from_annotation": "model",
-    "frontier": "tradeoff",
+    "frontier": "budget_frontier",
     "load_model": "model",
     "plan": "pipeline",
     "verify": "pipeline",
-    "Plan": "plan_record",
-    "read_plan": "plan_reader",
-    "write_plan": "plan_writer",
+    "Plan": "plan_file.record",
+    "read_plan": "plan_file.reader",
+    "write_plan": "plan_file.writer",
     "Scope": "problem",
-    "StepProfile": "step_profile",
-    "read_profile": "step_profile",
+    "StepProfile": "costs.profile",
+    "read_profile": "costs.profile",
 }
 
 __all__ = sorted(_HOMES)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from .errors import InvalidModelError
 from .graph import Storage
-from .training import (
+from .training_graph import (
     MAX_NBYTES,
     BackwardOp,
     Gradient,

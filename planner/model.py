@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from .annotations import Annotation, Source, fingerprint
-from .assumptions import nothing_to_train
-from .backward import derive_backward, with_options
-from .costs import roofline, work_costs
-from .devices import DEVICES, MEASURED, PROFILED, Device, device_named
+from .autodiff.assumptions import nothing_to_train
+from .autodiff.derive import derive_backward, with_options
+from .costs.devices import DEVICES, MEASURED, PROFILED, Device, device_named
+from .costs.profile import StepProfile, applied
+from .costs.roofline import roofline, work_costs
 from .errors import InvalidModelError, StorageError, UsageError
 from .graph import Graph
 from .problem import Problem, Scope, build_problem
 from .schedule import Schedule, lower
 from .simulate import Timeline, simulate
 from .solution import Decisions
-from .step_profile import StepProfile, applied
-from .training import MAX_NBYTES, OpCost, TrainingGraph
+from .training_graph import MAX_NBYTES, OpCost, TrainingGraph
 
 DEFAULT_DEVICE = "h200"
 
@@ -126,8 +126,8 @@ def load_model(
     ops without training semantics, whose inputs and outputs are then all charged; they are refused otherwise.
     Raises UsageError where no parameter is left to train.
     """
-    from .onnx_reader import annotated_part, forward_graph, open_model
-    from .reading.consistency import REMEDY
+    from .onnx_import.reader import annotated_part, forward_graph, open_model
+    from .onnx_import.values.consistency import REMEDY
 
     frozen = tuple(frozen)
     proto = open_model(path)

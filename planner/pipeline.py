@@ -12,22 +12,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 from .annotations import Source, fingerprint
-from .backward_rules import RULES_VERSION
-from .errors import (
-    BudgetSyntaxError,
-    PlanMismatchError,
-    ScheduleMismatchError,
-    UsageError,
-)
+from .autodiff.rule_table import RULES_VERSION
+from .errors import BudgetSyntaxError, PlanMismatchError, ScheduleMismatchError, UsageError
+from .infeasible import Asked, refusal, unfinished
 from .model import Model, store_all_timeline
-from .plan_record import EFFORT_NOTE, STOPPED_NOTE, BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
+from .plan_file.record import EFFORT_NOTE, STOPPED_NOTE, BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
 from .problem import Problem, Scope, build_problem
-from .refusal import Asked, refusal, unfinished
 from .schedule import Schedule, lower
 from .simulate import Timeline, simulate
 from .solution import Solution, Status
-from .solving import CERTIFIED, DEFAULT_EFFORT, Progress, Solver, Stop
-from .training import OpCost, TrainingGraph
+from .solver import CERTIFIED, DEFAULT_EFFORT, Progress, Solver, Stop
+from .training_graph import OpCost, TrainingGraph
 from .units import BudgetText, parse_budget
 
 

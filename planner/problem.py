@@ -15,11 +15,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .dependences import backward_predecessors, is_forced, is_legal
-from .floor import Floor, StepNeeds, floor_of
-from .gradient_lives import GradientLives
-from .order_floor import OrderFloor, floor_of_orders, low_order
-from .training import OpCost, TrainingGraph
+from .dependencies import backward_predecessors, is_forced, is_legal
+from .peak_bounds.gradient_lifetimes import GradientLives
+from .peak_bounds.order_floor import OrderFloor, floor_of_orders, low_order
+from .peak_bounds.step_floor import Floor, StepNeeds, floor_of
+from .training_graph import OpCost, TrainingGraph
 
 Ints = NDArray[np.int64]
 
@@ -90,7 +90,7 @@ class Problem:
 
     @property
     def floor(self) -> Floor:
-        """A proven lower bound on the peak of every plan, in any legal orders (see dependences.py)."""
+        """A proven lower bound on the peak of every plan, in any legal orders (see dependencies.py)."""
         return self._least_floor[0] if self.reorders is None else self.reorders.floor
 
     def low_order(self, late: Callable[[], bool] = lambda: False) -> tuple[int, ...]:

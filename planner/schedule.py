@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .solution import Decisions
-from .training import TrainingGraph
+from .training_graph import TrainingGraph
 
 
 class StepKind(Enum):

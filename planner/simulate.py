@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .errors import PlanMismatchError
 from .schedule import Schedule, Step, StepKind
-from .training import BackwardOp, GradientSum, OpCost, TrainingGraph
+from .training_graph import BackwardOp, GradientSum, OpCost, TrainingGraph
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,30 +14,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .attachment import InputMismatchError as InputMismatchError
-    from .capture import UnsupportedModuleError as UnsupportedModuleError
-    from .planning import Prediction as Prediction
-    from .planning import bind as bind
-    from .planning import export as export
-    from .planning import plan_of as plan_of
-    from .planning import plans_of as plans_of
-    from .planning import predict as predict
-    from .planning import profile as profile
-    from .planning import within_budget as within_budget
-    from .unbound import original as original
+    from .api import Prediction as Prediction
+    from .api import bind as bind
+    from .api import export as export
+    from .api import plan_of as plan_of
+    from .api import plans_of as plans_of
+    from .api import predict as predict
+    from .api import profile as profile
+    from .api import within_budget as within_budget
+    from .errors import UnsupportedModuleError as UnsupportedModuleError
+    from .execution.attachment import InputMismatchError as InputMismatchError
+    from .unbind import original as original
 
 _HOMES = {
-    "InputMismatchError": "attachment",
-    "original": "unbound",
-    "UnsupportedModuleError": "capture",
-    "Prediction": "planning",
-    "bind": "planning",
-    "export": "planning",
-    "plan_of": "planning",
-    "plans_of": "planning",
-    "predict": "planning",
-    "profile": "planning",
-    "within_budget": "planning",
+    "InputMismatchError": "execution.attachment",
+    "original": "unbind",
+    "UnsupportedModuleError": "errors",
+    "Prediction": "api",
+    "bind": "api",
+    "export": "api",
+    "plan_of": "api",
+    "plans_of": "api",
+    "predict": "api",
+    "profile": "api",
+    "within_budget": "api",
 }
 
 __all__ = sorted(_HOMES)

@@ -4,5 +4,5 @@
     select_ops(plan, called)         the same, and the ops inside them whose outputs are saved
 
 Nothing here imports torch: the step comes from the plan, and what torch's checkpoint does with it is modelled
-(see wrapping.py), so a policy can be made where no PyTorch is installed.
+(see wrapped_schedule.py), so a policy can be made where no PyTorch is installed.
 """

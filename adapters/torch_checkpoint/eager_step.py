@@ -1,7 +1,7 @@
 """A planned training step as eager PyTorch runs it: what each op saves for its backward, and in which module it sits.
 
 The graph of a plan is that of a traced step. Eager PyTorch differs in that its ops have memory of their own
-(out_of_place.py; a module that is told to work in place holds less), and in what dropout keeps on a CPU (a mask of the
+(eager_storage.py; a module that is told to work in place holds less), and in what dropout keeps on a CPU (a mask of the
 input's element type instead of one byte per element), and its checkpoint does not care which ops run only once.
 """
 
@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ogc_plan.planner.backward import CPU_GENERATOR_STATE_NBYTES
-from ogc_plan.planner.graph import Storage
-from ogc_plan.planner.plan_record import Plan
-from ogc_plan.planner.problem import Scope
-from ogc_plan.planner.training import OpCost, TrainingGraph, TrainingOp
-
-from .out_of_place import out_of_place
+from ...planner.autodiff.derive import CPU_GENERATOR_STATE_NBYTES
+from ...planner.graph import Storage
+from ...planner.plan_file.record import Plan
+from ...planner.problem import Scope
+from ...planner.training_graph import OpCost, TrainingGraph, TrainingOp
+from .eager_storage import out_of_place
 
 SAVES_NOTHING = frozenset({
     "add", "alias", "as_strided", "cat", "clone", "constant_pad_nd", "contiguous", "copy", "cumsum", "detach",

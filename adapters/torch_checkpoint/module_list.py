@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .emitting import Emission
+from .emit import Emission
 
 FORMAT = "ogc-plan-torch-modules"
 VERSION = 1

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from textwrap import wrap
 
-from ogc_plan.planner.units import format_both
-
-from .emitting import Emission
+from ...planner.units import format_both
+from .emit import Emission
 from .module_list import NORMS, prediction
 
 SCOPES = {"total": "total peak", "activations": "activation peak"}

@@ -1,5 +1,5 @@
 """Published architectures and random graphs, written as ONNX files without weights and without torch."""
 
-from .families import FAMILIES, Family, write
+from models.graphs.families import FAMILIES, Family, write
 
 __all__ = ["FAMILIES", "Family", "write"]

@@ -2,6 +2,6 @@
 
 import sys
 
-from .families import main
+from models.graphs.families import main
 
 sys.exit(main())

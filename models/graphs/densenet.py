@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from .net import Net
+from models.graphs.net import Net
 
 GROWTH = 32
 BOTTLENECK = 4 * GROWTH

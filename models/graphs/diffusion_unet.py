@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from .builder import Value
-from .net import Net
+from models.graphs.builder import Value
+from models.graphs.net import Net
 
 GROUPS = 32
 BLOCKS = 2  # residual blocks of a level on the way down; one more on the way up

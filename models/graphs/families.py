@@ -11,16 +11,16 @@ from pathlib import Path
 
 import onnx
 
-from . import diffusion_unet as diffusion
-from .densenet import densenet
-from .gpt import Layer, gpt, scaled, uniform
-from .inception import inception_v3
-from .layered_dag import layered_dag
-from .nasnet import CIFAR, LARGE, MOBILE, nasnet_a
-from .resnet import cifar_resnet, preactivation_resnet, resnet
-from .searched_cells import amoebanet_d, darts_cifar
-from .unet import unet
-from .vgg import vgg
+from models.graphs import diffusion_unet as diffusion
+from models.graphs.densenet import densenet
+from models.graphs.gpt import Layer, gpt, scaled, uniform
+from models.graphs.inception import inception_v3
+from models.graphs.layered_dag import layered_dag
+from models.graphs.nasnet import CIFAR, LARGE, MOBILE, nasnet_a
+from models.graphs.resnet import cifar_resnet, preactivation_resnet, resnet
+from models.graphs.searched_cells import amoebanet_d, darts_cifar
+from models.graphs.unet import unet
+from models.graphs.vgg import vgg
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from .builder import Value
-from .net import Net
+from models.graphs.builder import Value
+from models.graphs.net import Net
 
 VOCABULARY = 50257
 MASKED = float(np.finfo(np.float32).min)

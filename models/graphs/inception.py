@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import onnx
 
-from .builder import Value
-from .net import Extent, Net, Padding
+from models.graphs.builder import Value
+from models.graphs.net import Extent, Net, Padding
 
 DROPOUT = 0.5
 

@@ -13,8 +13,8 @@ from random import Random
 
 import onnx
 
-from .builder import Value
-from .net import Net
+from models.graphs.builder import Value
+from models.graphs.net import Net
 
 SIDE = 28
 WIDTHS = (32, 64, 128, 256)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from .builder import Value
-from .net import Net, Padding
+from models.graphs.builder import Value
+from models.graphs.net import Net, Padding
 
 EPSILON = 1e-3
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from onnx import TensorProto
 
-from .builder import Builder, Value
+from models.graphs.builder import Builder, Value
 
 Padding = Literal["half", "valid", "same"]
 Extent = int | tuple[int, int]

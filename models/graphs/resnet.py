@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import onnx
 
-from .builder import Value
-from .net import Net
+from models.graphs.builder import Value
+from models.graphs.net import Net
 
 EXPANSION = 4
 

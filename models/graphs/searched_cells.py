@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from .builder import Value
-from .net import Extent, Net
+from models.graphs.builder import Value
+from models.graphs.net import Extent, Net
 
 Operation = Callable[[Net, Value, int], Value]
 """What is applied to an input of the cell or to an earlier sum in it; the last argument is the stride."""

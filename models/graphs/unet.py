@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import onnx
 
-from .builder import Value
-from .net import Net
+from models.graphs.builder import Value
+from models.graphs.net import Net
 
 WIDTHS = (64, 128, 256, 512, 1024)
 DROPOUT = 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from .net import Net
+from models.graphs.net import Net
 
 WIDTHS = (64, 128, 256, 512, 512)
 DROPOUT = 0.5

@@ -13,17 +13,17 @@ from ..errors import UsageError
 from ..solution import Solution
 
 STRATEGIES: dict[str, str] = {
-    "optimal": "optimal",
-    "greedy": "greedy",
-    "layers": "layers",
-    "knapsack": "knapsack",
-    "checkmate": "lp_rounding",
-    "ogc": "ogc",
-    "sqrt": "sqrt_n",
-    "rotor": "rotor",
-    "speed": "speed",
-    "segments": "segments",
-    "keep-all": "keep_all",
+    "optimal": "optimal.strategy",
+    "greedy": "baselines.greedy",
+    "layers": "baselines.per_layer",
+    "knapsack": "baselines.torch_knapsack",
+    "checkmate": "baselines.checkmate",
+    "ogc": "baselines.ogc",
+    "sqrt": "baselines.sqrt_n",
+    "rotor": "baselines.rotor",
+    "speed": "baselines.keep_expensive",
+    "segments": "baselines.checkpoint_sequential",
+    "keep-all": "baselines.keep_all",
 }
 """Strategy name -> module of this package that holds its `solve`."""
 

@@ -1,0 +1,228 @@
+"""From a module to a plan and back: export, bind, within_budget."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from torch import nn
+
+from ...planner import pipeline
+from ...planner.annotations import dumps
+from ...planner.costs.profile import OpTimes, StepProfile, applied
+from ...planner.errors import AdapterError, BudgetSyntaxError, UsageError
+from ...planner.model import from_annotation, store_all_timeline
+from ...planner.plan_file.reader import read_plan
+from ...planner.plan_file.record import Plan
+from ...planner.problem import Scope
+from ...planner.simulate import simulate
+from ...planner.solver import Solver
+from .binding.bound_module import bound, bound_by, runner_of
+from .binding.export_mapping import exported, ops_of_nodes
+from .binding.make_executor import Request, annotated_step, by_plan, profile_of, traced
+from .binding.onnx_export import write_onnx
+from .binding.plan_per_signature import Signature, Signatures
+from .capture.autocast import AutocastState
+from .errors import UnsupportedModuleError
+from .execution.op_timing import op_times
+from .step.annotate import annotate, device_of
+from .step.backward_parts import accumulating_nbytes
+from .unbind import original
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Peaks of one training step in bytes: everything, and without stationary memory and parameter gradients."""
+
+    total_nbytes: int
+    activation_nbytes: int
+
+
+def export(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    path: str | os.PathLike[str],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    profile: StepProfile | str | os.PathLike[str] | None = None,
+) -> None:
+    """Write ``model`` as a standard ONNX file that also carries its real training graph.
+
+    ``ogc-plan FILE --budget ...`` plans from it; `bind` runs the plan. Each distinct aten call of the step
+    is run once, alone, to measure its workspace and time, unless a ``profile`` (see `profile`) has them.
+    """
+    model = original(model)
+    _refuse_autocast(model)
+    timed = profile_of(profile)
+    step, annotated = annotated_step(model, args, kwargs, timed)
+    annotation = annotated.annotation if timed is None else applied(annotated.annotation, timed)
+    program = exported(model, args, dict(kwargs or {}))
+    write_onnx(program, path, training_graph=dumps(annotation), op_of_node=ops_of_nodes(program, step, args, kwargs))
+
+
+def bind(
+    model: nn.Module,
+    plan: Plan | str | os.PathLike[str],
+    args: tuple[Any, ...],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """The module training by ``plan``, on arguments like ``args``: same class, parameters and state_dict.
+
+    Raises PlanMismatchError when the plan was made for another module, shape, device or torch version, or
+    for a bare ONNX file; and whatever `pipeline.check` finds.
+    """
+    made = plan if isinstance(plan, Plan) else read_plan(plan)
+    model = original(model)
+    return bound(model, by_plan(made, model, args, kwargs))
+
+
+def within_budget(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    *,
+    budget: str | int,
+    kwargs: Mapping[str, Any] | None = None,
+    scope: Scope | Literal["total", "activations"] | None = None,
+    strategy: str = "optimal",
+    headroom: str | int = "0%",
+    keep: Iterable[str] = (),
+    recompute: Iterable[str] = (),
+    optimizer: str | None = None,
+    grad_accumulation: bool = False,
+    device: str | None = None,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+    effort: str = "default",
+    signatures: Literal["raise", "plan"] = "raise",
+    profile: StepProfile | str | os.PathLike[str] | None = None,
+) -> nn.Module:
+    """Plan ``model`` within ``budget`` straight from its graph, and bind it.
+
+    ``budget`` is ``3GB``, ``60%``, ``min`` or a number of bytes, ``headroom`` a size like it. Under autocast, call
+    it inside the context that the forward will run in.
+    Times are measured, each distinct call alone, unless ``device`` names a roofline to take them from or
+    ``profile`` (what `profile` returned, or its file) has them, measured in a step with these arguments.
+    Arguments unlike ``args`` in shape, type, strides or gradient, and another autocast state, raise
+    InputMismatchError when training; with ``signatures="plan"`` each new kind is planned when it first
+    comes, told in a warning, and kept (the 8 used last are). ``grad_accumulation`` plans a step that finds
+    gradients there: a full set all step, and beside it new ones until their part of the backward ends
+    (backward_parts.py); its peak is what ``predict(..., gradients_present=True)`` tells. The other options are
+    those of the command line.
+    Raises InfeasibleBudgetError and what `capture` raises.
+    """
+    if signatures not in ("raise", "plan"):
+        raise AdapterError(f"signatures is {signatures!r}", remedy='write "raise" or "plan"')
+    held, rerun = _names("keep", keep), _names("recompute", recompute)
+    asked, reserve = _size_text("budget", budget), _size_text("headroom", "0%" if headroom == 0 else headroom)
+    solver = Solver(strategy, effort, time_limit_s, seed)
+    solver.check()
+    request = Request(asked, scope, reserve, held, rerun, optimizer, grad_accumulation, device, solver)
+    model = original(model)
+    executor = request(model, args, kwargs, profile_of(profile))
+    if signatures == "raise":
+        return bound(model, executor)
+    known = Signatures(request)
+
+    def kept(module: nn.Module) -> Signatures:
+        known.add(Signature.of(args, kwargs or {}, executor.autocast), executor, module)
+        return known
+
+    return bound_by(model, kept)
+
+
+def profile(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    budget: str | int | None = None,
+    rounds: int = 9,
+) -> StepProfile:
+    """Measure the training step of ``model`` on ``args`` op by op: times in real steps, and workspace.
+
+    Times are medians of ``rounds`` steps that store everything, or with a ``budget`` of steps by a plan within
+    it, where storing everything does not fit: CUDA events, on the CPU wall-clock time, with one thread its
+    processor time. Workspace is that of each distinct call alone. `within_budget`, `export` and the command line
+    take the result. The module, its buffers and gradients, and random generators stay as they are. Raises
+    AdapterError where a step fails, and what `capture` raises.
+    """
+    if type(rounds) is not int or rounds < 1:
+        raise AdapterError(f"rounds is {rounds!r}", remedy="pass a whole number from 1")
+    model = original(model)
+    step = traced(model, args, kwargs)
+    annotation = annotate(step).annotation
+    prepared = from_annotation(annotation, name=type(model).__name__)
+    if budget is None:
+        schedule, _ = store_all_timeline(prepared.training, prepared.costs)
+    else:
+        schedule = pipeline.plan(prepared, _size_text("budget", budget)).schedule
+    times = op_times(step, model, args, kwargs, schedule, device_of(step), rounds)
+    ops = [
+        OpTimes(
+            op.name,
+            *took,
+            work.forward_workspace_nbytes,
+            work.backward_workspace_nbytes,
+            work.backward_activation_workspace_nbytes,
+        )
+        for op, took, work in zip(annotation.graph.ops, times, annotation.works, strict=True)
+    ]
+    return StepProfile(prepared.training.fingerprint, annotation.framework, annotation.device, rounds, tuple(ops))
+
+
+def plan_of(module: nn.Module) -> Plan:
+    """The plan a bound module trains by; where there is one per signature, the one made first."""
+    return runner_of(module).plan
+
+
+def plans_of(module: nn.Module) -> tuple[Plan, ...]:
+    """The plans that a bound module keeps, one per signature of its arguments; the one used last at the end."""
+    return runner_of(module).plans
+
+
+def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_present: bool = False) -> Prediction:
+    """The peaks of a bound module's training step.
+
+    Without ``kernel_workspace``, memory that a kernel takes and returns inside one call is left out, as a
+    meter of tensors sees it. ``gradients_present``: every parameter has a ``.grad`` already, into which
+    the step accumulates; a gradient that it makes lives to the end of its part of the backward
+    (backward_parts.py).
+    """
+    executor = runner_of(module).executor
+    made = executor.plan
+    stationary = replace(made.graph.stationary, accumulated_gradient_nbytes=0)
+    costs = made.costs if kernel_workspace else executor.visible_costs
+    timeline = simulate(replace(made.graph.without_ends(), stationary=stationary), costs, made.schedule)
+    total = timeline.peak_total_nbytes
+    if gradients_present:
+        total = accumulating_nbytes(made.graph, costs, made.schedule, executor.program.parts)
+    return Prediction(total, timeline.peak_activation_nbytes)
+
+
+def _refuse_autocast(model: nn.Module) -> None:
+    """An exported program shows no casts of the autocast that it was exported under."""
+    state = AutocastState.now()
+    if state.enabled:
+        raise UnsupportedModuleError(
+            f"{type(model).__name__} cannot be exported under {state}, whose casts the file would not have",
+            remedy="use within_budget, which needs no file, or enter autocast inside the module's forward",
+        )
+
+
+def _size_text(option: str, size: str | int) -> str:
+    if isinstance(size, str):
+        return size
+    if type(size) is int:
+        return f"{size}B"
+    raise BudgetSyntaxError(f"{option} {size!r} is no text and no whole number", remedy='write "3GB", "60%" or bytes')
+
+
+def _names(option: str, names: Iterable[str]) -> tuple[str, ...]:
+    found = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
+    for name in found:
+        if not isinstance(name, str):
+            raise UsageError(f"{option} {name!r} is no name of a tensor", remedy="pass names, or globs like 'block.*'")
+    return found

@@ -1,0 +1,1 @@
+"""Plan + module -> bound module; ONNX file."""

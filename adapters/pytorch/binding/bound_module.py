@@ -1,0 +1,155 @@
+"""The module that trains by a plan: the original in every respect but how its training step runs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from ....planner.errors import AdapterError
+from ....planner.plan_file.record import Plan
+from ..execution.executor import Executor
+from ..execution.unsupported_transforms import refuse_transforms
+from ..unbind import RUNNER, Bound, original
+from .pickled_plan import OnePlan
+
+
+class Runner(Protocol):
+    """What runs the training steps of one bound module; pickled, it takes its plans along."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan made first."""
+        ...
+
+    @property
+    def executor(self) -> Executor:
+        """What runs it. Raises AdapterError where none is bound yet."""
+        ...
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """All plans that are kept, the one used last at the end."""
+        ...
+
+    def of_copy(self, module: nn.Module, /) -> Runner:
+        """The same for a copy of the module."""
+        ...
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
+        """One forward."""
+        ...
+
+
+def _step(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    refuse_transforms()
+    return module.__dict__[RUNNER](module, args, kwargs)
+
+
+_uncompiled_step: Any = torch.compiler.disable(_step, reason="a planned step runs as it was planned")
+
+
+class _Planned(Bound):
+    """Mixed into the class of a bound module; training calls run the plan, all others the original."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The planned step in training mode with gradients on, otherwise the original forward."""
+        planned = RUNNER in self.__dict__  # a slice of a Sequential has none
+        if planned and self.training and torch.is_grad_enabled():  # type: ignore[attr-defined]
+            return _uncompiled_step(self, args, kwargs)
+        return super().forward(*args, **kwargs)  # type: ignore[misc]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._bound_like(copy.deepcopy(original(self), memo))
+
+    def __copy__(self) -> Any:
+        return self._bound_like(copy.copy(original(self)))
+
+    def _bound_like(self, copied: nn.Module) -> nn.Module:
+        runner = self.__dict__.get(RUNNER)
+        return copied if runner is None else bound_by(copied, runner.of_copy)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """The original's own way to be pickled, and the runner's, which takes its plans along as text."""
+        reduced, runner = original(self).__reduce_ex__(protocol), self.__dict__.get(RUNNER)
+        if not isinstance(reduced, tuple) or any(part is not None for part in reduced[3:]):
+            raise AdapterError(
+                f"a planned {type(self).__name__} cannot be pickled: its class has a way of its own",
+                remedy="save its state_dict(), and bind again after loading",
+            )
+        make, given, *state = reduced
+        if runner is None:
+            return _called, (make, given), *state
+        return _unpickled, (make, given), (state[0] if state else None, runner)
+
+    def __setstate__(self, state: tuple[Any, Runner]) -> None:
+        own, runner = state
+        if hasattr(super(), "__setstate__"):
+            super().__setstate__(own or {})  # type: ignore[misc]
+        self.__dict__[RUNNER] = runner
+
+
+def _called(make: Callable[..., nn.Module], given: tuple[Any, ...]) -> nn.Module:
+    """A plain module; a pickle lets no object but of its own class be made the usual way."""
+    return make(*given)
+
+
+def _unpickled(make: Callable[..., nn.Module], given: tuple[Any, ...]) -> nn.Module:
+    """An empty bound module; `__setstate__` fills it."""
+    plain = make(*given)
+    module: nn.Module = object.__new__(_class_of(type(plain)))
+    module.__dict__.update(plain.__dict__)
+    return module
+
+
+def bound(module: nn.Module, executor: Executor) -> nn.Module:
+    """`bound_by` one plan, whatever it is called with."""
+    return bound_by(module, lambda made: OnePlan(executor, made))
+
+
+def bound_by(module: nn.Module, runner_of: Callable[[nn.Module], Runner]) -> nn.Module:
+    """A module of the same class that shares parameters, buffers, submodules and hooks with ``module``.
+
+    ``runner_of`` makes what runs its training steps. Raises AdapterError where no class can be derived from its own.
+    """
+    made: nn.Module = object.__new__(_class_of(type(module)))
+    made.__dict__.update(module.__dict__)
+    made.__dict__[RUNNER] = runner_of(made)
+    return made
+
+
+def _class_of(cls: type[nn.Module]) -> type[nn.Module]:
+    try:
+        return type(cls.__name__, (_Planned, cls), {"__module__": cls.__module__, "forward": _forward_like(cls)})
+    except TypeError as error:
+        raise AdapterError(
+            f"no class can be derived from {cls.__name__}: {error}", remedy="wrap the module in a plain one"
+        ) from error
+
+
+def _forward_like(cls: type[nn.Module]) -> Callable[..., Any]:
+    """The bound forward with the signature of ``cls``, by which trainers choose what to pass and find the labels.
+
+    No ``__wrapped__``: who unwraps a forward would pass by the plan.
+    """
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _Planned.forward(self, *args, **kwargs)
+
+    with suppress(ValueError):  # a built-in shows no signature
+        forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
+    return forward
+
+
+def runner_of(module: nn.Module) -> Runner:
+    """What runs the steps of a bound module. Raises AdapterError for any other."""
+    runner = module.__dict__.get(RUNNER)
+    if runner is None:
+        raise AdapterError(f"{type(module).__name__} is not bound to a plan", remedy="call bind or within_budget on it")
+    made: Runner = runner
+    return made

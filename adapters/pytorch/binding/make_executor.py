@@ -1,0 +1,181 @@
+"""Executors made to order: by a plan that is there, or by one made for what was asked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ....planner import pipeline
+from ....planner.annotations import Annotation, Source
+from ....planner.costs.profile import StepProfile, read_profile
+from ....planner.errors import AdapterError, InfeasibleBudgetError, NoPlanInTimeError, OgcPlanError, PlanMismatchError
+from ....planner.model import from_annotation
+from ....planner.plan_file.record import Plan
+from ....planner.problem import Scope
+from ....planner.solver import Solver
+from ..capture.joint_graph import capture, first_line
+from ..errors import UnsupportedModuleError
+from ..execution.executor import Executor
+from ..step.annotate import Annotated, annotate
+from ..step.step_graph import TracedStep
+from ..unbind import original
+
+_OPTION = re.compile(r"--([a-z]+) ([^\s,;]+)")
+"""An option of the command line with its value, as remedies of the planner name it."""
+
+
+def _in_python(remedy: str) -> str:
+    """A remedy of the planner in the words of `within_budget`."""
+    named = re.sub(r"\b(batch|input) in the export", r"\1", remedy.replace("--time-limit", "time_limit_s"))
+    return _OPTION.sub(r'\1="\2"', named)
+
+
+def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:
+    """Runs ``plan`` on modules like this one. Raises PlanMismatchError, and whatever `pipeline.check` finds."""
+    module = original(module)
+    step, annotated = _with_graph(module, args, kwargs, {plan.model.fingerprint} if plan.model.annotations else ())
+    return _checked(plan, module, step, annotated)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked of `planning.within_budget`, to be planned for each signature anew.
+
+    Where the graph is that of one of the plans ``made`` before, nothing is searched.
+    """
+
+    budget: str
+    scope: Scope | str | None
+    headroom: str
+    keep: tuple[str, ...]
+    recompute: tuple[str, ...]
+    optimizer: str | None
+    grad_accumulation: bool
+    device: str | None
+    solver: Solver
+    made: tuple[Plan, ...] = ()
+
+    def __call__(
+        self,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any] | None,
+        profile: StepProfile | None = None,
+    ) -> Executor:
+        """Plan ``module`` for these arguments. Raises what `within_budget` raises."""
+        module = original(module)
+        if profile is not None and self.device is not None:
+            raise AdapterError("device and profile both give times", remedy="pass one of them")
+        if self.made:
+            known = {plan.model.fingerprint: plan for plan in self.made}
+            step, annotated = _with_graph(module, args, kwargs, known)
+            plan = known.get(annotated.annotation.graph.fingerprint)
+            if plan is not None:
+                return _checked(plan, module, step, annotated)
+        else:
+            step, annotated = annotated_step(module, args, kwargs, profile)
+        prepared = from_annotation(
+            annotated.annotation,
+            name=type(module).__name__,
+            device=self.device,
+            optimizer=self.optimizer,
+            grad_accumulation=self.grad_accumulation,
+            profile=profile,
+        )
+        solver = self.solver
+        try:
+            made = pipeline.plan(
+                prepared,
+                self.budget,
+                scope=self.scope,
+                strategy=solver.strategy,
+                headroom=self.headroom,
+                keep=self.keep,
+                recompute=self.recompute,
+                time_limit_s=solver.time_limit_s,
+                seed=solver.seed,
+                effort=solver.effort,
+            )
+        except (InfeasibleBudgetError, NoPlanInTimeError) as error:
+            error.remedy = _in_python(error.remedy)
+            raise
+        return Executor(module, step, made, annotated.visible)
+
+
+def profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:
+    """The profile, read where it is a path."""
+    return profile if profile is None or isinstance(profile, StepProfile) else read_profile(profile)
+
+
+def annotated_step(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, profile: StepProfile | None
+) -> tuple[TracedStep, Annotated]:
+    """The step, measured unless there is a profile for it; refuses one of another machine."""
+    if profile is None:
+        step = traced(model, args, kwargs)
+        return step, annotate(step)
+    step, annotated = _with_graph(model, args, kwargs, {profile.graph})
+    _refuse_other_machines("profile", profile, annotated.annotation)
+    return step, annotated
+
+
+def _checked(plan: Plan, module: nn.Module, step: TracedStep, annotated: Annotated) -> Executor:
+    _refuse_other_graphs(plan, annotated, module)
+    pipeline.check(plan.graph, plan.costs, plan)
+    return Executor(module, step, plan, annotated.visible)
+
+
+def _with_graph(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, graphs: Collection[str]
+) -> tuple[TracedStep, Annotated]:
+    """The step without a measurement where it then has a fingerprint of ``graphs`` (or there are none), else with."""
+    step = traced(model, args, kwargs)
+    annotated = annotate(step, measure=False)
+    if graphs and annotated.annotation.graph.fingerprint not in graphs:
+        step = TracedStep(step.joint)  # some kernels return more memory than tracing tells; a measurement does
+        annotated = annotate(step)
+    return step, annotated
+
+
+def _refuse_other_machines(what: str, theirs: Source | StepProfile, mine: Annotation) -> None:
+    kinds = [source.device.split(",")[0] for source in (theirs, mine)]
+    if theirs.framework != mine.framework or kinds[0] != kinds[1]:
+        raise PlanMismatchError(
+            f"the {what} was made for {theirs.framework} on {theirs.device}, this is {mine.framework} on {mine.device}",
+            remedy="export and plan again here" if what == "plan" else "measure it again here",
+        )
+
+
+def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> None:
+    mine = annotated.annotation
+    if made.model.annotations is None:
+        raise PlanMismatchError(
+            f"the plan was made from the bare file {made.model.file!r}, whose ops are not those PyTorch runs",
+            remedy="write the file with ogc_plan.adapters.pytorch.export and plan again",
+        )
+    _refuse_other_machines("plan", made.model.annotations, mine)
+    if made.model.fingerprint != mine.graph.fingerprint:
+        raise PlanMismatchError(
+            f"the plan was made for graph {made.model.fingerprint[:12]}, {type(model).__name__} with these arguments "
+            f"has {mine.graph.fingerprint[:12]}",
+            remedy="export with arguments of the same shapes and types under the same autocast, and plan again",
+        )
+
+
+def traced(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> TracedStep:
+    """Capture and analyse; whatever torch or the analysis stumbles over is an error in one line."""
+    joint = capture(model, args, kwargs)
+    try:
+        return TracedStep(joint)
+    except OgcPlanError:
+        raise
+    except Exception as error:
+        raise UnsupportedModuleError(
+            f"the graph of {type(model).__name__} cannot be planned: {first_line(error)}",
+            remedy="report this with the module",
+        ) from error

@@ -1,0 +1,229 @@
+"""An exported program as a standard ONNX file that also carries its training graph.
+
+The file computes the forward as torch's exporter writes it, which differs from a training step in two
+places: batch norm comes out in inference form (running statistics), and the dropout inside an attention
+that is not one fused op comes out switched off. What training really does is in the annotation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import fx
+
+from ....planner.annotations import MODEL_KEY, NODE_KEY
+from ....planner.errors import AdapterError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+OPSET = 23  # the first with Attention
+OLDEST_OPSET = 18  # what torch's translations are written in; conversion to older ones drops the metadata
+MAX_INSIDE_NBYTES = 256_000_000  # writing takes several times their size in memory; protobuf ends at 2 GiB
+DATA_SUFFIX = ".data"
+
+_FX_NODE = "pkg.torch.onnx.fx_node"
+_STACK_TRACE = "pkg.torch.onnx.stack_trace"
+_NOT_STORED = "weights.not.stored"
+_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir")
+_REMEDY = "use within_budget, which needs no ONNX file"
+
+
+class ExportError(AdapterError):
+    """The program has no ONNX form; the message names the op and the module path where that shows."""
+
+    exit_code = 4
+
+
+def write_onnx(
+    program: torch.export.ExportedProgram,
+    path: str | os.PathLike[str],
+    *,
+    training_graph: str,
+    op_of_node: Mapping[str, tuple[str, ...]],
+    opset: int = OPSET,
+) -> None:
+    """Write ``program`` as ONNX with ``training_graph`` in its metadata and on each node the op it belongs to.
+
+    ``op_of_node`` maps names of the program's nodes to names of ops; where a node became several ops, its
+    ONNX nodes name the last. A constant that several ONNX nodes share names the op of the first. Weights
+    go into the file up to `MAX_INSIDE_NBYTES`, beyond that into ``path`` + ``.data``; weights on the meta
+    device become references to a file that is not written. File names of the exporting machine are left
+    out. ``program`` and the module it came from stay as they are.
+
+    Raises UsageError for an opset that torch cannot write, ExportError when an op has no ONNX
+    translation, StorageError when the folder or the disk refuses; existing files are then untouched.
+    """
+    target = Path(path)
+    try:
+        for place in (target, _data_of(target)):
+            if place.exists() and not place.is_file():
+                raise StorageError(f"cannot write model {str(place)!r}: it is not a file", remedy="choose another path")
+        with tempfile.TemporaryDirectory(prefix=f".{target.name[:80]}.", suffix=".tmp", dir=target.parent) as folder:
+            model = _translate(program, opset, op_of_node)
+            model.metadata_props[MODEL_KEY] = training_graph
+            _save(model, Path(folder) / target.name)
+            _publish(Path(folder) / target.name, target)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write model {str(target)!r}: {error.strerror or error}", remedy="choose another path"
+        ) from error
+
+
+def _data_of(target: Path) -> Path:
+    return target.with_name(target.name + DATA_SUFFIX) if target.name else target
+
+
+def _translate(
+    program: torch.export.ExportedProgram, opset: int, op_of_node: Mapping[str, tuple[str, ...]]
+) -> onnx_ir.Model:
+    if opset < OLDEST_OPSET:
+        raise _no_such_opset(opset)
+    # optimize=False: the optimiser folds a training batch norm into its convolution.
+    try:
+        with _quiet():
+            exported = torch.onnx.export(program, dynamo=True, optimize=False, opset_version=opset, verbose=False)
+    except Exception as error:
+        raise _export_error(error) from None
+    assert exported is not None
+    assert exported.exported_program is not None
+    model: onnx_ir.Model = exported.model
+    if model.opset_imports.get("") != opset:  # the exporter only logs that it could not convert
+        raise _no_such_opset(opset)
+    _annotate(model, _origins(program, exported.exported_program), op_of_node)
+    return model
+
+
+def _no_such_opset(opset: int) -> UsageError:
+    return UsageError(
+        f"torch {torch.__version__} cannot write this model in ONNX opset {opset}", remedy=f"use opset {OPSET}"
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's notes on training mode, optional packages and opset conversion."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _origins(program: torch.export.ExportedProgram, decomposed: torch.export.ExportedProgram) -> dict[str, str]:
+    """For each node of the decomposed program, by the text the exporter records, the program's node it came from."""
+    wanted = id(program.graph)
+    origins = {}
+    for node in decomposed.graph.nodes:
+        sources = list(node.meta.get("from_node", ()))
+        while sources:
+            source = sources.pop(0)
+            if source.node_info is not None and source.node_info.graph_id == wanted:
+                origins[str(node.format_node())] = source.name
+                break
+            sources += source.from_node
+    return origins
+
+
+def _annotate(model: onnx_ir.Model, origins: Mapping[str, str], op_of_node: Mapping[str, tuple[str, ...]]) -> None:
+    for node in model.graph:
+        ops = op_of_node.get(origins.get(node.metadata_props.get(_FX_NODE, ""), ""), ())
+        if ops:
+            node.metadata_props[NODE_KEY] = ops[-1]
+    for node in model.graph.all_nodes():
+        node.metadata_props.pop(_STACK_TRACE, None)
+
+
+def _save(model: onnx_ir.Model, path: Path) -> None:
+    """Write the model, and its weights beside it where they are too large, and flush both to the disk."""
+    import onnx_ir
+
+    missing = stored = 0
+    for name, value in model.graph.initializers.items():
+        tensor = value.const_value
+        assert tensor is not None
+        if _has_contents(tensor):
+            stored += tensor.nbytes
+            continue
+        value.const_value = onnx_ir.ExternalTensor(
+            _NOT_STORED, missing, tensor.nbytes, tensor.dtype, shape=onnx_ir.Shape(tensor.shape.numpy()), name=name
+        )
+        missing += tensor.nbytes
+    if missing and stored > MAX_INSIDE_NBYTES:
+        raise ExportError(
+            f"{missing:,} bytes of weights are on the meta device and {stored:,} bytes are not",
+            remedy="build the whole module on one device",
+        )
+    data = _data_of(path)
+    outside = data.name if stored > MAX_INSIDE_NBYTES else None
+    onnx_ir.save(model, path, format="protobuf", external_data=outside)
+    for written in (path, data) if outside else (path,):
+        with written.open("rb+") as file:
+            os.fsync(file.fileno())
+
+
+def _has_contents(tensor: onnx_ir.TensorProtocol) -> bool:
+    """Whether the values exist; tensors on the meta device and fake ones have a shape only."""
+    values = tensor.raw
+    return not isinstance(values, torch.Tensor) or values.untyped_storage().device.type != "meta"
+
+
+def _publish(written: Path, target: Path) -> None:
+    """Move the finished files to their names: the data first, so that a model never names data that is not there."""
+    if target.exists():
+        written.chmod(target.stat().st_mode & 0o777)
+    data = _data_of(target)
+    if not _data_of(written).exists():
+        os.replace(written, target)
+        return
+    _data_of(written).chmod(written.stat().st_mode & 0o777)
+    before = written.with_name("before")
+    if data.exists():
+        os.replace(data, before)
+    try:
+        os.replace(_data_of(written), data)
+        os.replace(written, target)
+    except BaseException:
+        data.unlink(missing_ok=True)
+        if before.exists():
+            os.replace(before, data)
+        raise
+
+
+def _export_error(error: BaseException) -> ExportError:
+    """The exporter's chain of errors as one line: the op it stopped at, the module path, the first cause."""
+    node = _last_node(error)
+    while error.__cause__ is not None:
+        error = error.__cause__
+        node = _last_node(error) or node
+    reason = next(iter(str(error).strip().splitlines()), "")[:200] or type(error).__name__
+    what = "the model" if node is None else str(node.target)
+    scopes = [] if node is None else [scope for scope, _ in node.meta.get("nn_module_stack", {}).values()]
+    if scopes:
+        what += f" in module {scopes[-1].split('@')[0]!r}" if scopes[-1] else " in the outermost module"
+    return ExportError(f"torch.onnx cannot translate {what}: {reason}", remedy=_REMEDY)
+
+
+def _last_node(error: BaseException) -> fx.Node | None:
+    """The node that was being translated: errors of the exporter hold it in their frames only."""
+    found = None
+    trace = error.__traceback__
+    while trace is not None:
+        node = trace.tb_frame.f_locals.get("node")
+        found = node if isinstance(node, fx.Node) else found
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,1 @@
+"""Nn.Module -> joint graph."""

@@ -1,0 +1,236 @@
+"""The autograd nodes that run a program: one per part of its backward, chained so that they run in turn.
+
+The node of the first part has the outputs, and the edges to what gets its gradient in that part; its one other
+input is an empty tensor, the output of the node of the second part, and so on. Between two of them autograd
+runs what has the highest priority: it accumulates the gradients that the first one returned, and calls hooks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from .. import torch_private
+from ..capture.joint_graph import Joint
+from ..memory.allocations import tensors
+from ..step.step_graph import TracedStep
+from .codegen import Program
+from .hook_guards import guard_hooks
+from .partial_backward import AbsentGradients, Retrace, full_backward
+
+
+class Executable:
+    """A program with what it takes to run it inside autograd.
+
+    ``differentiable[i]`` says whether the i-th tensor output takes a gradient, ``absent`` makes the backward
+    where some of those that do get none.
+    """
+
+    def __init__(self, step: TracedStep, program: Program, absent: AbsentGradients) -> None:
+        joint = step.joint
+        self.program, self.absent = program, absent
+        self.backward = full_backward(program, joint)
+        self.differentiable = tuple(
+            joint.tangents[i] is not None for i, node in enumerate(joint.outputs) if isinstance(node, fx.Node)
+        )
+        self.shared = _shared(step)
+        self.tangent_metas = tuple(tensors(node)[0] for node in joint.tangents if node is not None)
+        several = len(self.tangent_metas) > 1
+        self.kept_primals = tuple(range(len(joint.primals))) if several else program.backward_primals
+        self.names = tuple(primal.name for primal in joint.primals)
+
+    def __call__(self, primals: list[torch.Tensor], retrace: Retrace) -> tuple[torch.Tensor, ...]:
+        """Run the forward; the returned tensors carry the history that runs the backward."""
+        run = Run(self, primals, retrace)
+        token: torch.Tensor | None = None
+        first, *later = ([primals[i] for i in part.primals] for part in self.program.parts)
+        for number in range(len(later), 0, -1):
+            token = PartFunction.apply(run, number, token, *later[number - 1])
+        outputs = TrainingFunction.apply(run, token, *first)
+        passed: tuple[torch.Tensor, ...] = HandoverFunction.apply(run, *outputs)
+        return passed
+
+    def complete(self, tangents: list[torch.Tensor | None]) -> None:
+        """Bring output gradients into the layout the graph was traced with."""
+        for place, traced in enumerate(self.tangent_metas):
+            given = tangents[place]
+            if given is None or (given.stride() == traced.stride() and given.dtype == traced.dtype):
+                continue
+            with torch.no_grad():
+                dense = torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=given.device)
+                tangents[place] = dense.copy_(given)
+
+
+class Run:
+    """What the autograd nodes of one forward share.
+
+    Kept here and not on one of them: what the forward saved (not as autograd's saved tensors, to free it early),
+    the gradients of the outputs (autograd's own frames would hold them to the end of the backward), and the
+    backward that is going on.
+    """
+
+    def __init__(self, executable: Executable, primals: list[torch.Tensor], retrace: Retrace) -> None:
+        self.executable = executable
+        self.given: list[torch.Tensor] = primals  # until the forward
+        self.retrace = retrace if len(executable.tangent_metas) > 1 else _never
+        self.primals: dict[int, torch.Tensor] = {}
+        self.versions: dict[int, int] = {}
+        self.saved: list[Any] | None = None
+        self.output_versions: list[int] = []
+        self.tangents: list[torch.Tensor | None] | None = None
+        self.backward = executable.backward
+        self.going: Iterator[list[Any]] | None = None
+
+    def forward(self) -> list[torch.Tensor]:
+        """Run the generated forward and keep what the backward needs."""
+        program, primals = self.executable.program, self.given
+        self.given = []
+        with torch_private.WithoutAutocast():  # the casts are calls of the program
+            outputs, self.saved = program.forward(list(primals))
+        self.primals = {i: primals[i] for i in self.executable.kept_primals}
+        self.versions = {i: torch_private.version_of(p) for i, p in self.primals.items() if isinstance(p, torch.Tensor)}
+        self.output_versions = [torch_private.version_of(self.saved[i]) for i in program.saved_outputs]
+        return outputs
+
+    def begin(self, node: Any) -> None:
+        """Begin the generated backward with the gradients that were handed over; ``node`` is the first part's."""
+        if self.saved is None:
+            raise RuntimeError(
+                "this step has run backward already and its saved tensors are freed; "
+                "pass retain_graph=True to the first backward to run it twice"
+            )
+        tangents, self.tangents = self.tangents, None
+        assert tangents is not None
+        missing = frozenset(place for place, tangent in enumerate(tangents) if tangent is None)
+        self.backward = self.executable.backward
+        if missing:
+            self.backward = self.executable.absent.backward(missing, self.retrace)
+            self._guard_hooks(node)
+        for place, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
+            if place in self.backward.outputs and torch_private.version_of(self.saved[place]) != version:
+                raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
+        self.executable.complete(tangents)
+        saved = self.saved
+        if torch_private.keeps_graph():
+            saved = list(saved)
+        else:
+            self.saved = None
+        self.going = self.backward.begun(self.primals, saved, tangents)
+
+    def part(self, number: int, next_node: Any) -> dict[int, torch.Tensor | None]:
+        """Run one part of the backward: its gradients, by primal. The last one that autograd wants ends it."""
+        self._check_versions(number)
+        assert self.going is not None
+        with torch_private.WithoutAutocast():
+            given = next(self.going)
+        if next_node is None or not torch_private.is_wanted(next_node):
+            self.going = None
+        # None: no output that has a gradient depends on it
+        found = dict.fromkeys(self.executable.program.parts[number].primals)
+        found.update(zip(self.backward.gradients[number], given, strict=True))
+        given.clear()
+        return found
+
+    def _guard_hooks(self, node: Any) -> None:
+        """See to it that no hook is called of what gets no gradient; ``node`` is that of the first part."""
+        for part, gradients in zip(self.executable.program.parts, self.backward.gradients, strict=True):
+            edges = [edge for edge, _ in node.next_functions]
+            own = edges[len(edges) - len(part.primals) :]  # behind the one to the next part, where there is one
+            for place, edge in zip(part.primals, own, strict=True):
+                leaf = getattr(edge, "variable", None)
+                if leaf is not None and place not in gradients:
+                    guard_hooks(leaf)
+            node = edges[0]
+
+    def _check_versions(self, number: int) -> None:
+        """Refuse to differentiate with values that were overwritten since the forward, as autograd does."""
+        for place in self.backward.reads[number]:
+            now = torch_private.version_of(self.primals[place])
+            if now != self.versions[place]:
+                name = self.executable.names[place]
+                raise RuntimeError(
+                    f"{name} was modified in place after the forward, and its backward still needs it: "
+                    f"version {now}, expected {self.versions[place]}"
+                )
+
+
+def _shared(step: TracedStep) -> tuple[bool, ...]:
+    """Of each tensor output whether it takes a gradient and looks at memory that an input or another such one has."""
+    joint, of = step.joint, step.blocks.of
+    pairs = [pair for pair in zip(joint.outputs, joint.tangents, strict=True) if isinstance(pair[0], fx.Node)]
+    users = Counter(block for node, tangent in pairs if tangent is not None for block in of[node])
+    users.update({block for primal in joint.primals for block in of[primal.node]})
+    return tuple(tangent is not None and any(users[block] > 1 for block in of[node]) for node, tangent in pairs)
+
+
+def _never(outputs: frozenset[int]) -> Joint:
+    """A step with one output does without it only where nothing runs."""
+    raise AssertionError(outputs)
+
+
+class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
+    """Forward of one planned step, and the first part of its backward."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, token: torch.Tensor | None, *_: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Run the generated forward."""
+        ctx.run, ctx.chained = run, token is not None
+        outputs = run.forward()
+        ctx.set_materialize_grads(False)
+        pairs = zip(outputs, run.executable.differentiable, strict=True)
+        ctx.mark_non_differentiable(*(output for output, wanted in pairs if not wanted))
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Begin the generated backward, run its first part and place the gradients."""
+        ctx.run.begin(ctx)
+        gradients = ctx.run.part(0, ctx.next_functions[0][0] if ctx.chained else None)
+        return (None, None, *gradients.values())
+
+
+class PartFunction(torch.autograd.Function):  # type: ignore[misc]
+    """A later part of the backward; what it gives gradients to comes as ``primals``, for autograd to know."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, number: int, token: torch.Tensor | None, *primals: torch.Tensor) -> torch.Tensor:
+        """The token that puts this part behind the one before."""
+        ctx.run, ctx.number, ctx.chained = run, number, token is not None
+        ctx.set_materialize_grads(False)
+        # On the device of the gradients: autograd then runs this node in the same thread as their accumulation.
+        devices = [primal.device for primal in primals]
+        return torch.empty(0, device=next((device for device in devices if device.type != "cpu"), devices[0]))
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Run this part of the generated backward."""
+        gradients = ctx.run.part(ctx.number, ctx.next_functions[0][0] if ctx.chained else None)
+        return (None, None, None, *gradients.values())
+
+
+class HandoverFunction(torch.autograd.Function):  # type: ignore[misc]
+    """Passes outputs through; in the backward it puts their gradients aside for `TrainingFunction`."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, *outputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Views of the outputs."""
+        ctx.run = run
+        ctx.set_materialize_grads(False)
+        pairs = zip(outputs, run.executable.shared, strict=True)
+        passed = tuple(output.view_as(output) if shared else output.detach() for output, shared in pairs)
+        pairs = zip(passed, run.executable.differentiable, strict=True)
+        ctx.mark_non_differentiable(*(output for output, wanted in pairs if not wanted))
+        return passed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[None, ...]:
+        """Keep the gradients of differentiable outputs; hand on nothing."""
+        if torch.is_grad_enabled():
+            raise RuntimeError("a planned module has no second derivative; call backward without create_graph=True")
+        wanted = ctx.run.executable.differentiable
+        ctx.run.tangents = [gradient for gradient, w in zip(gradients, wanted, strict=True) if w]
+        return (None,) * (1 + len(gradients))

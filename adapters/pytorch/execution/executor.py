@@ -1,0 +1,208 @@
+"""Runs the planned step of one architecture, after looking whether everything is as it was planned."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from ....planner.errors import PlanMismatchError
+from ....planner.plan_file.record import Plan
+from .. import torch_private
+from ..capture.autocast import AutocastState
+from ..capture.call_signature import misfit
+from ..capture.joint_graph import Joint, Meta, Primal, capture, meta
+from ..step.annotate import cpu_text, visible_costs
+from ..step.backward_parts import accumulating_nbytes
+from ..step.op_workspace import Workspace
+from ..step.step_graph import TracedStep
+from ..torch_private import pytree
+from ..unbind import original
+from .attachment import Attachment, Described, InputMismatchError, settings_of
+from .autograd_function import Executable
+from .codegen import Program, generate
+from .partial_backward import AbsentGradients
+
+
+class Executor:
+    """Runs the planned step of one architecture on whatever module is attached to it.
+
+    ``visible`` are the workspaces that a meter of tensors sees (annotate.py).
+    """
+
+    def __init__(self, module: nn.Module, step: TracedStep, plan: Plan, visible: tuple[Workspace, ...]) -> None:
+        self.plan = plan
+        self.visible_costs = visible_costs(plan.costs, visible)
+        self.program: Program = generate(step, plan.schedule)
+        absent = AbsentGradients(step, plan, visible, self.program)
+        self._executable = Executable(step, self.program, absent)
+        self._joint = step.joint
+        self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
+        self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
+        self._given_back = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
+        self._settings = settings_of(module)
+        self._described: Described | None = None
+        self._switches = _switches()
+        self._metas = [meta(tensor) for tensor in self.attach(module).own_tensors()]
+        self._warned_of_gradients = self._warned_of_threads = False
+        _check_accumulation(plan, self.program)
+        self._uncovered_nbytes = _uncovered_nbytes(plan, self.program)
+        self._measured_on = plan.model.annotations.device if plan.model.annotations is not None else ""
+
+    def attach(self, module: nn.Module) -> Attachment:
+        """Find the tensors of a module of this architecture."""
+        made = Attachment(module, self._joint, self._settings, self._described)
+        self._described = self._described or made.described
+        return made
+
+    @property
+    def constants(self) -> tuple[torch.Tensor, ...]:
+        """Tensors written in the module's code, which live as long as the executor does."""
+        graph = self._joint.graph
+        return tuple(getattr(graph.owning_module, str(node.target)) for node in graph.find_nodes(op="get_attr"))
+
+    def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One forward, with the plan's backward as its history. Raises InputMismatchError."""
+        if kwargs.keys() == set(self._keywords):
+            kwargs = {name: kwargs[name] for name in self._keywords}  # in whatever order a trainer passes them
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        self._check_arguments(attachment.module, leaves, spec)
+        attachment.check()
+        switches = _switches()
+        if switches != self._switches:
+            now = next(f"{name} is {value}" for name, value in switches.items() if value != self._switches[name])
+            raise InputMismatchError(f"{now}, unlike when the plan was bound", remedy="train as the plan was bound")
+        autocast = AutocastState.now().seen_by(self.enters_autocast)
+        if autocast != self.autocast:
+            raise InputMismatchError(
+                f"{autocast}; the plan was bound with {self.autocast}",
+                remedy='plan inside the autocast context that the forward runs in, or with signatures="plan"',
+            )
+        attachment.check_values(leaves)
+        primals = attachment.tensors(self._joint.primals, self._metas, leaves)
+        attachment.check_reads()
+        self._warn_of_gradients(primals)
+        self._warn_of_threads()
+        given = {self._joint.primals[place]: primals[place] for place in self._given_back}
+        outputs = iter(self._executable(primals, partial(self._retrace, attachment.module, args, kwargs)))
+        results = [
+            next(outputs) if isinstance(value, torch.fx.Node) else given[value] if isinstance(value, Primal) else value
+            for value in self._joint.outputs
+        ]
+        return pytree.tree_unflatten([results[place] for place in self._joint.places], self._joint.out_spec)
+
+    def _retrace(self, module: nn.Module, args: Any, kwargs: dict[str, Any], detached: frozenset[int]) -> Joint:
+        """The step of a forward that has run, with outputs detached. Raises what `capture` raises."""
+        with torch_private.outside_of_modes(), self.autocast.entered():
+            return capture(original(module), args, kwargs, detached=detached)
+
+    def _check_arguments(self, module: nn.Module, leaves: list[Any], spec: pytree.TreeSpec) -> None:
+        if spec != self._joint.in_spec:
+            fault = misfit(module, *pytree.tree_unflatten(leaves, spec))
+            if fault is not None:
+                raise InputMismatchError(fault, remedy="pass what its forward takes")
+            names = tuple(spec.child(1).context)
+            if set(names) != set(self._keywords):
+                raise InputMismatchError(
+                    f"the keyword arguments are {_listed(names)}; the plan was bound for {_listed(self._keywords)}",
+                    remedy="bind again with arguments of these names",
+                )
+            raise InputMismatchError(
+                f"the plan was bound for other arguments: {len(leaves)} leaves in another structure",
+                remedy="bind it again with arguments of this structure",
+            )
+        for place, (leaf, wanted) in enumerate(zip(leaves, self._joint.inputs, strict=True)):
+            given = meta(leaf)
+            if given != wanted:
+                fixed = not (isinstance(given, Meta) and isinstance(wanted, Meta))
+                raise InputMismatchError(
+                    f"argument {_path(leaves, spec, place)} is {_shown(given)}; "
+                    f"the plan was bound for {_shown(wanted)}",
+                    remedy="pass a tensor, such as torch.tensor(5), here and where it is planned: "
+                    "a plan holds for one value of anything else"
+                    if fixed
+                    else 'bind again for this input, pad it to the planned shape, or plan with signatures="plan"',
+                )
+        differentiable = [id(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        if len(set(differentiable)) < len(differentiable):
+            raise InputMismatchError(
+                "one tensor that takes a gradient is passed for two arguments", remedy="pass a clone for one of them"
+            )
+
+    def _warn_of_gradients(self, primals: list[torch.Tensor]) -> None:
+        """Say once when gradients to accumulate into are there that a byte budget has no room for."""
+        if not self._uncovered_nbytes or self._warned_of_gradients:
+            return
+        if any(primal.is_leaf and primal.grad is not None for primal in primals):
+            self._warned_of_gradients = True
+            warnings.warn(
+                f"parameters have gradients already, {self._uncovered_nbytes:,} B that the budget of "
+                f"{self.plan.budget.nbytes:,} B does not cover: plan with grad_accumulation=True, or clear them "
+                "with zero_grad(set_to_none=True)",
+                stacklevel=2,
+            )
+
+    def _warn_of_threads(self) -> None:
+        """Say once that kernels run in more or fewer threads than their workspace was measured with."""
+        if self._warned_of_threads or not self._measured_on.startswith("cpu") or self._measured_on == cpu_text():
+            return
+        self._warned_of_threads = True
+        warnings.warn(
+            f"the plan's workspace was measured on {self._measured_on}, this step runs on {cpu_text()}: "
+            "its peak may lie above or below the prediction; plan again",
+            stacklevel=2,
+        )
+
+
+def _check_accumulation(plan: Plan, program: Program) -> None:
+    """Refuse a plan for accumulation whose gradients go earlier than those of the program that runs it."""
+    if not plan.budget.grad_accumulation:
+        return
+    nbytes = accumulating_nbytes(plan.graph, plan.costs, plan.schedule, program.parts)
+    if nbytes > plan.peak.total_nbytes:
+        raise PlanMismatchError(
+            f"the plan lets gradients go earlier than this program does: a step that accumulates would hold {nbytes} B "
+            f"and not {plan.peak.total_nbytes} B",
+            remedy="make the plan again",
+        )
+
+
+def _uncovered_nbytes(plan: Plan, program: Program) -> int:
+    """Bytes of present gradients for which a budget on everything has no room; 0 where it has, or bounds less."""
+    full = plan.graph.parameter_gradient_nbytes
+    if plan.budget.scope != "total" or plan.budget.grad_accumulation:
+        return 0
+    if plan.peak.total_nbytes + full <= plan.budget.nbytes:
+        return 0
+    return full if accumulating_nbytes(plan.graph, plan.costs, plan.schedule, program.parts) > plan.budget.nbytes else 0
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _path(leaves: list[Any], spec: pytree.TreeSpec, place: int) -> str:
+    """Where the leaf at ``place`` stands in a call: ``0``, ``labels``, ``0['mask'][1]``."""
+    named, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(leaves, spec))
+    (_, first, *rest), _ = named[place]
+    name = first.idx if isinstance(first, pytree.SequenceKey) else first.key
+    return f"{name}{pytree.keystr(tuple(rest))}"
+
+
+def _shown(given: Any) -> str:
+    return str(given) if isinstance(given, Meta) else " ".join(given)
+
+
+def _switches() -> dict[str, bool]:
+    """Global settings that decide which kernels run."""
+    return {
+        "oneDNN": torch.backends.mkldnn.enabled,
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "attention by flash kernels": torch.backends.cuda.flash_sdp_enabled(),
+        "attention by memory-efficient kernels": torch.backends.cuda.mem_efficient_sdp_enabled(),
+        "attention by plain products": torch.backends.cuda.math_sdp_enabled(),
+        "attention by cuDNN": torch.backends.cuda.cudnn_sdp_enabled(),
+    }

@@ -1,0 +1,178 @@
+"""Times of ops inside a real training step: its own values and memory, other ops before and after.
+
+A call that is run again and again by itself finds its inputs in the caches, and made-up values hide what
+depends on values (denormal numbers take a CPU many times as long).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import nn
+
+from ....planner.errors import AdapterError, OgcPlanError
+from ....planner.schedule import Schedule, StepKind
+from .. import torch_private
+from ..capture.joint_graph import first_line, meta
+from ..memory.allocations import tensors
+from ..step.step_graph import TracedStep
+from ..torch_private import pytree
+from .attachment import Attachment, settings_of
+from .codegen import Program, generate
+
+_WARM_UPS = 2
+
+
+class OpTime(NamedTuple):
+    """ns of one forward run of an op, the release of its results included, and of its backward."""
+
+    forward_ns: int
+    backward_ns: int
+
+
+class Clock(Protocol):
+    """Notes when each place of a program is passed."""
+
+    def pass_(self, place: int) -> None:
+        """Note a place."""
+
+    def passed(self) -> list[tuple[int, float]]:
+        """All places with their times in ns, in order; they are forgotten."""
+
+
+class HostClock:
+    """For kernels that have run when their call returns.
+
+    With one thread its processor time counts, which other processes do not lengthen.
+    """
+
+    def __init__(self) -> None:
+        self._now = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
+        self._places: list[tuple[int, float]] = []
+
+    def pass_(self, place: int) -> None:
+        """Note a place."""
+        self._places.append((place, self._now()))
+
+    def passed(self) -> list[tuple[int, float]]:
+        """The places with their times in ns."""
+        places, self._places = self._places, []
+        return places
+
+
+class EventClock:
+    """For a CUDA stream: events between its kernels."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._places: list[tuple[int, Any]] = []
+
+    def pass_(self, place: int) -> None:
+        """Note a place."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        self._places.append((place, event))
+
+    def passed(self) -> list[tuple[int, float]]:
+        """The places with their times in ns."""
+        places, self._places = self._places, []
+        torch.cuda.synchronize(self._device)
+        return [(place, 1e6 * places[0][1].elapsed_time(event)) for place, event in places]
+
+
+def op_times(
+    step: TracedStep,
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    schedule: Schedule,
+    device: torch.device,
+    rounds: int,
+) -> list[OpTime]:
+    """The times of all ops: medians of ``rounds`` real steps on ``device`` that run ``schedule``.
+
+    An op that the schedule runs several times gets the mean of its runs. The module, its buffers and
+    gradients, and the random generators stay as they are. Raises AdapterError where the step fails.
+    """
+    clock: Clock = EventClock(device) if device.type == "cuda" else HostClock()
+    program = generate(step, schedule, clock.pass_)
+    primals = _primals(step, module, args, kwargs)
+    found = []
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.autocast(device.type, enabled=False))
+        try:
+            for number in range(_WARM_UPS + rounds):
+                _run(step, program, primals)
+                places = clock.passed()
+                if number >= _WARM_UPS:
+                    found.append(_by_op(step, schedule, places))
+        except OgcPlanError:
+            raise
+        except Exception as error:  # whatever a kernel has against real values, and the end of memory
+            raise AdapterError(
+                f"a step of {type(module).__name__} fails when it is profiled: {first_line(error)}",
+                remedy='where memory ran out, pass a budget that fits, such as profile(..., budget="50%")',
+            ) from error
+    return [
+        OpTime(*(round(statistics.median(times)) for times in zip(*runs, strict=True)))
+        for runs in zip(*found, strict=True)
+    ]
+
+
+def _primals(
+    step: TracedStep, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
+) -> Callable[[], list[torch.Tensor]]:
+    """Makes the inputs of one step, with copies of the buffers that it overwrites."""
+    joint = step.joint
+    attachment = Attachment(module, joint, settings_of(module))
+    metas = [meta(tensor) for tensor in attachment.own_tensors()]
+    leaves = pytree.tree_leaves((args, dict(kwargs or {})))
+    overwritten = {primal for primal, _ in joint.updates}
+
+    def made() -> list[torch.Tensor]:
+        found = attachment.tensors(joint.primals, metas, leaves)
+        return [tensor.clone() if place in overwritten else tensor for place, tensor in enumerate(found)]
+
+    return made
+
+
+def _run(step: TracedStep, program: Program, primals: Callable[[], list[torch.Tensor]]) -> None:
+    given = primals()
+    needed = [given[place] for place in program.backward_primals]
+    with torch_private.WithoutAutocast():
+        outputs, saved = program.forward(given)
+        del outputs
+        tangents = [_ones(tensors(node)[0]) for node in step.joint.tangents if node is not None]
+        for gradients in program.backward(needed, saved, tangents):
+            gradients.clear()
+
+
+def _ones(traced: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=traced.device).fill_(1)
+
+
+def _by_op(step: TracedStep, schedule: Schedule, places: list[tuple[int, float]]) -> list[tuple[float, float]]:
+    """(forward, backward) of each op in one step; what frees a result belongs to the op that made it."""
+    maker = {storage: index for index, op in enumerate(step.graph.ops) for storage in op.writes}
+    steps = list(schedule)
+    forward, backward, runs = ([0.0] * len(step.ops) for _ in range(3))
+    for (_, before), (place, now) in pairwise(places):
+        if place < 0:
+            continue  # from the end of the forward to the begin of the backward
+        at = steps[place]
+        if at.kind is StepKind.BACKWARD:
+            backward[at.index] += now - before
+        elif at.kind is StepKind.FREE:
+            forward[at.index if at.random_state else maker[at.index]] += now - before
+        else:
+            forward[at.index] += now - before
+            runs[at.index] += 1
+    return [(whole / max(1, count), back) for whole, count, back in zip(forward, runs, backward, strict=True)]

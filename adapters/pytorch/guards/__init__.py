@@ -1,0 +1,1 @@
+"""State outside the graph: watched, guarded, rolled back."""

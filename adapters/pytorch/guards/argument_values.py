@@ -1,0 +1,253 @@
+"""What a module asks of the values of its arguments: answered from the example, and asked again at every step.
+
+A module may choose its way by a value, as `if mask.all()`. Where that value follows from arguments and buffers
+alone it is computed for the example beside the trace, the trace goes the way the module goes there, and a guard
+keeps the calls and the answer. A step whose arguments give another answer is another graph.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import torch_private
+from ..torch_private import OpOverload, TorchDispatchMode, pytree, schema_of
+
+LARGEST_NUMEL = 2**22
+"""Elements of a tensor whose values are followed at most; a larger one is not computed beside the trace."""
+
+_ANSWERS = frozenset({
+    torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default, torch.ops.aten.is_nonzero.default,
+})  # fmt: skip
+"""Calls that return a plain value."""
+
+_UNIFORM = frozenset({torch.ops.aten.rand.default, torch.ops.aten.rand_like.default})
+"""Calls that return numbers of at least 0 and below 1."""
+
+_NEVER = {
+    torch.ops.aten.lt.Scalar: 0,
+    torch.ops.aten.le.Scalar: -1,
+    torch.ops.aten.ge.Scalar: 1,
+    torch.ops.aten.gt.Scalar: 1,
+}
+"""Comparisons that are never true of such a number and this one, or (lt, le) a smaller one, or (ge, gt) a larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A tensor whose value is known: the ``place``-th one that call ``call`` of the tape returned."""
+
+    call: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An argument leaf (``index``), or a buffer or tensor attribute (``name``)."""
+
+    index: int
+    name: str
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of the tape (no ``function``: a source), with the storages it makes or changes and those it reads."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    writes: frozenset[int] = frozenset()
+    reads: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The calls that lead from arguments and buffers to one answer, in order, and the answer of the example."""
+
+    calls: tuple[tuple[int, _Call], ...]
+    answer: Any
+    names: tuple[str, ...]
+
+    def holds(self, leaves: Sequence[Any], buffers: Mapping[str, torch.Tensor]) -> bool:
+        """Whether these argument leaves and buffers give the same answer."""
+        return bool(self.now(leaves, buffers) == self.answer)
+
+    def now(self, leaves: Sequence[Any], buffers: Mapping[str, torch.Tensor]) -> Any:
+        """The answer for these argument leaves and buffers."""
+        made: dict[int, list[Any]] = {}
+        changed = {s for _, call in self.calls if call.function is not None for s in call.writes & call.reads}
+
+        def value(leaf: Any) -> Any:
+            return made[leaf.call][leaf.place] if isinstance(leaf, _Known) else leaf
+
+        result: Any = None
+        with torch.no_grad(), torch_private.WithoutAutocast():
+            for number, call in self.calls:
+                if call.function is None:
+                    (source,) = call.args
+                    result = buffers[source.name] if source.name else leaves[source.index]
+                    result = result.detach().clone() if call.writes & changed else result.detach()
+                else:
+                    args, kwargs = pytree.tree_map(value, (call.args, call.kwargs), is_leaf=_is_known)
+                    result = call.function(*args, **kwargs)
+                made[number] = pytree.tree_leaves(result)
+        return result
+
+    def __str__(self) -> str:
+        last = self.calls[-1][1]
+        before = self.calls[-2][1] if len(self.calls) > 1 else last
+        made = before.function or last.function
+        return f"a value that decides the way through the module ({made} of {', '.join(self.names) or 'constants'})"
+
+
+@dataclass(slots=True)
+class ValueGuards:
+    """Follows the values of ``leaves`` and of a module's buffers through the forwards it is wrapped around."""
+
+    leaves: Sequence[Any]
+    names: Sequence[str]
+    guards: list[Guard] = field(default_factory=list)
+
+    def around(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """``forward`` of ``module`` with its values followed; every call of it starts anew."""
+        real = dict(module.named_buffers(remove_duplicate=False))
+
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            mode = _Following(self.names)
+            for index, (leaf, traced) in enumerate(zip(self.leaves, pytree.tree_leaves((args, kwargs)), strict=True)):
+                if isinstance(leaf, torch.Tensor):
+                    mode.source(traced, leaf, _Source(index, ""))
+            for name, traced in module.named_buffers(remove_duplicate=False):
+                mode.source(traced, real[name], _Source(-1, name))
+            with mode:
+                made = forward(*args, **kwargs)
+            self.guards = mode.guards
+            return made
+
+        return followed
+
+
+class _Following(TorchDispatchMode):  # type: ignore[misc]
+    """Computes, beside every traced call, its result on real values where all of its operands are known."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self.guards: list[Guard] = []
+        self._names = names
+        self._tape: list[_Call] = []
+        self._known: weakref.WeakKeyDictionary[Any, tuple[_Known, torch.Tensor]] = torch_private.by_tensor()
+        self._kept: list[Any] = []  # real results, so that no storage's address is used twice
+        self._uniform: weakref.WeakKeyDictionary[Any, bool] = torch_private.by_tensor()
+        self._lost: set[int] = set()  # storages into which something unknown was written
+
+    def source(self, traced: Any, real: torch.Tensor, source: _Source) -> None:
+        """Note that ``traced`` stands for ``real``."""
+        if real.layout is not torch.strided or real.numel() > LARGEST_NUMEL:
+            return
+        with torch_private.outside_of_modes():
+            value = real.detach().clone()
+        self._kept.append(value)
+        self._known[traced] = (_Known(len(self._tape), 0), value)
+        self._tape.append(_Call(None, (source,), {}, frozenset([torch_private.storage_key(value)])))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the call, and beside it on real values where they are known."""
+        kwargs = kwargs or {}
+        if func in _NEVER and args[0] in self._uniform and _is_never(func, args[1]):
+            return self._never(func, args)
+        if not isinstance(func, OpOverload) or torch.Tag.nondeterministic_seeded in func.tags:
+            made = self._unknown(func, args, kwargs)
+            if func in _UNIFORM:
+                self._uniform[made] = True
+            return made
+        operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if not all(self._is_known(operand) for operand in operands) or func.namespace != "aten":
+            return self._unknown(func, args, kwargs)
+        references, values = self._of((args, kwargs), 0), self._of((args, kwargs), 1)
+        if func in _ANSWERS:
+            return self._answered(func, references, values)
+        traced = func(*args, **kwargs)
+        made = [leaf for leaf in pytree.tree_leaves(traced) if isinstance(leaf, torch.Tensor)]
+        if made and not any(leaf.numel() > LARGEST_NUMEL for leaf in made) and "empty" not in schema_of(func).name:
+            self._record(func, references, values, pytree.tree_leaves(traced))
+        return traced
+
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        if torch_private.is_plain(tensor):
+            return True
+        known = self._known.get(tensor)
+        return known is not None and torch_private.storage_key(known[1]) not in self._lost
+
+    def _of(self, arguments: Any, which: int) -> Any:
+        def found(leaf: Any) -> Any:
+            known = self._known.get(leaf) if isinstance(leaf, torch.Tensor) else None
+            return leaf if known is None else known[which]
+
+        return pytree.tree_map(found, arguments)
+
+    def _never(self, func: Any, args: Any) -> Any:
+        """A comparison of a random number that is false whatever the number is, as for a layer drop of 0."""
+        traced = func(*args)
+        with torch_private.outside_of_modes():
+            value = torch.zeros(traced.shape, dtype=torch.bool, device=traced.device)
+        self._kept.append(value)
+        self._known[traced] = (_Known(len(self._tape), 0), value)
+        self._tape.append(_Call(torch.ops.aten.clone.default, (value,), {}, _storages(value)))
+        return traced
+
+    def _unknown(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a call whose result is not known; what it writes into is not known either."""
+        if not isinstance(func, OpOverload) or schema_of(func).is_mutable:
+            for leaf in pytree.tree_leaves((args, kwargs)):
+                known = self._known.get(leaf) if isinstance(leaf, torch.Tensor) else None
+                if known is not None:
+                    self._lost.add(torch_private.storage_key(known[1]))
+        return func(*args, **kwargs)
+
+    def _record(self, func: Any, references: Any, values: Any, traced: list[Any]) -> None:
+        with torch_private.outside_of_modes(), torch.no_grad():
+            real = pytree.tree_leaves(func(*values[0], **values[1]))
+        self._kept.append(real)
+        reads = _storages(values)
+        for place, (leaf, value) in enumerate(zip(traced, real, strict=True)):
+            if isinstance(leaf, torch.Tensor):
+                self._known[leaf] = (_Known(len(self._tape), place), value)
+        writes = _storages(real) | (reads if schema_of(func).is_mutable else frozenset())
+        self._tape.append(_Call(func, references[0], references[1], writes, reads))
+
+    def _answered(self, func: Any, references: Any, values: Any) -> Any:
+        with torch_private.outside_of_modes(), torch.no_grad():
+            answer = func(*values[0], **values[1])
+        needed, kept = set(_storages(values)), []
+        for number in range(len(self._tape) - 1, -1, -1):
+            call = self._tape[number]
+            if call.writes & needed:
+                kept.append((number, call))
+                needed |= call.reads
+        calls = (*reversed(kept), (len(self._tape), _Call(func, references[0], references[1])))
+        sources = [call.args[0] for _, call in calls if call.function is None]
+        if sources:  # what follows from constants alone never changes
+            names = tuple(source.name or self._names[source.index] for source in sources)
+            self.guards.append(Guard(calls, answer, names))
+        return answer
+
+
+def _is_never(func: Any, number: Any) -> bool:
+    limit = _NEVER[func]
+    return bool(number >= limit if limit > 0 else number <= limit)
+
+
+def _storages(values: Any) -> frozenset[int]:
+    found = (leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor))
+    return frozenset(torch_private.storage_key(leaf) for leaf in found)
+
+
+def _is_known(leaf: Any) -> bool:
+    return isinstance(leaf, _Known)

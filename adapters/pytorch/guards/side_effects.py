@@ -1,0 +1,179 @@
+"""What a forward leaves behind besides its outputs and its buffers: seen while tracing, and refused by name.
+
+A planned step replays aten calls. Attributes that the forward sets, buffers that it replaces by other
+tensors, lists that it appends to would stay as they were, a seed would not be set, and nobody would notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from ..errors import UnsupportedModuleError
+from ..torch_private import FunctionalTensor
+from .host_rng import is_generator
+from .rollback import contents_of, put_back
+from .snapshots import same, snapshot
+
+
+@contextmanager
+def watched(module: nn.Module) -> Iterator[None]:
+    """Trace ``module`` inside. Raises UnsupportedModuleError where its forward changes more than buffers in place."""
+    norms = _set_by_norms(module)
+    known: list[dict[tuple[str, str], Any]] = []
+
+    generator = torch.random.default_generator
+
+    def enter(child: nn.Module, _: Any) -> None:
+        if child is module:
+            known.append(_state(module))
+            torch.random.default_generator = _Watched(generator, type(module).__name__)
+
+    def leave(child: nn.Module, _: Any, __: Any) -> None:
+        if child is module and known:
+            torch.random.default_generator = generator
+            before, after = known.pop(), _state(module)
+            for place in {**before, **after}:
+                if place not in norms and not same(before.get(place), after.get(place), filled=True):
+                    raise _changed(module, *place)
+
+    hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave)
+    values = [value for child in module.modules() for key, value in child.__dict__.items() if key not in _HOOKS]
+    held = [pair for value in values for pair in contents_of(value)]
+    recurrent = [child for child in module.modules() if isinstance(child, nn.RNNBase)]
+    derived = [{key: child.__dict__[key] for key in DERIVED if key in child.__dict__} for child in recurrent]
+    try:
+        with _traced_tensors() as traced:
+            yield
+    finally:
+        torch.random.default_generator = generator
+        for hook in hooks:
+            hook.remove()
+        for child, own in zip(recurrent, derived, strict=True):
+            child.__dict__.update(own)
+        for container, content in held:
+            put_back(container, content)
+    if any(found() is not None for found in traced):
+        gc.collect()
+        if any(found() is not None for found in traced):
+            raise UnsupportedModuleError(
+                f"the forward of {type(module).__name__} stores a tensor outside the module",
+                remedy=INSTEAD,
+            )
+
+
+class _Watched:
+    """A generator that refuses to be seeded or set to another state."""
+
+    def __init__(self, generator: torch.Generator, name: str) -> None:
+        self._generator, self._name = generator, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute in ("manual_seed", "seed", "set_state") and not _called_by_torch():
+            raise UnsupportedModuleError(
+                f"the forward of {self._name} seeds or rewinds the random generator, which a planned step would not",
+                remedy="seed before the step, or pass what is drawn as an argument",
+            )
+        return getattr(self._generator, attribute)
+
+
+def _called_by_torch() -> bool:
+    """Whether it is torch itself that puts a generator's state back, as it does around what it traces."""
+    home = str(Path(torch.__file__).parent)
+    between = (torch.random.__file__, contextlib.__file__, f"{home}/_compile.py", f"{home}/_dynamo")
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(between):
+        frame = frame.f_back
+    return frame.f_code.co_filename.startswith((home, str(Path(__file__).parents[1])))
+
+
+INSTEAD = "return it as an output or write into a buffer in place; if it is a cache, run one forward before planning"
+
+
+def _changed(module: nn.Module, path: str, key: str) -> UnsupportedModuleError:
+    owner = module.get_submodule(path)
+    what = "buffer" if key in owner._buffers else "attribute"
+    where = f"submodule {path!r}" if path else type(module).__name__
+    if isinstance(owner.__dict__.get(key), torch.Generator):  # its draws are calls of the graph, and told there
+        return UnsupportedModuleError(
+            f"the forward of {where} seeds the generator {key!r}, which a planned step would not",
+            remedy="draw from the default generator and seed before the step, or pass what is drawn as an argument",
+        )
+    if is_generator(owner.__dict__.get(key)):
+        return UnsupportedModuleError(
+            f"the forward of {where} draws from the generator {key!r}; a plan would repeat that draw for ever",
+            remedy="draw with torch, or pass what is drawn as an argument",
+        )
+    return UnsupportedModuleError(
+        f"the forward of {where} sets {what} {key!r}, which a planned step would not",
+        remedy="write into the buffer with copy_" if what == "buffer" else INSTEAD,
+    )
+
+
+@contextmanager
+def _traced_tensors() -> Iterator[list[weakref.ref[Any]]]:
+    """The tensors that tracing makes inside, which should live no longer than that."""
+    found: list[weakref.ref[Any]] = []
+    make = FunctionalTensor.__new__
+
+    def noted(cls: type, *args: Any, **kwargs: Any) -> Any:
+        made = make(cls, *args, **kwargs)
+        found.append(weakref.ref(made))
+        return made
+
+    FunctionalTensor.__new__ = staticmethod(noted)
+    try:
+        yield found
+    finally:
+        FunctionalTensor.__new__ = staticmethod(make)
+
+
+def _set_by_norms(module: nn.Module) -> set[tuple[str, str]]:
+    """Attributes that the hooks of torch.nn.utils compute anew for every forward."""
+    return {
+        (path, str(hook.name))
+        for path, child in module.named_modules()
+        for hook in child._forward_pre_hooks.values()
+        if type(hook).__module__.startswith("torch.nn.utils") and hasattr(hook, "name")
+    }
+
+
+_IGNORED = frozenset(nn.Module().__dict__) - {"training"} | {"_output_capturing_hooks_installed"}
+"""Hooks change around a forward; transformers hooks what it collects, and the graph returns that anyhow."""
+_HOOKS = frozenset(key for key in nn.Module().__dict__ if "hooks" in key)
+DERIVED = ("_flat_weights", "_flat_weight_refs")
+"""What a recurrent layer of torch keeps of its own parameters, which tracing exchanges."""
+
+
+def _state(module: nn.Module) -> dict[tuple[str, str], Any]:
+    """Attributes, buffers and parameters of a module and its submodules, containers copied."""
+    found: dict[tuple[str, str], Any] = {}
+    for path, child in module.named_modules():
+        for tensors in (child._parameters, child._buffers):
+            found.update({(path, key): value for key, value in tensors.items()})
+        ignored = _IGNORED.union(DERIVED if isinstance(child, nn.RNNBase) else ())
+        own = {key: value for key, value in child.__dict__.items() if key not in ignored}
+        found.update({(path, key): snapshot(value, states=True) for key, value in own.items()})
+        for cls in type(child).__mro__:
+            if cls.__module__.partition(".")[0] not in ("torch", "builtins", _HERE):
+                found.update({(path, f"{cls.__name__}.{key}"): _data(value) for key, value in vars(cls).items()})
+    return found
+
+
+_HERE = __name__.partition(".")[0]
+
+
+def _data(value: Any) -> Any:
+    """What a class attribute holds, if it is data that a forward may count in."""
+    return snapshot(value) if isinstance(value, (bool, int, float, str, list, dict, set, deque)) else None

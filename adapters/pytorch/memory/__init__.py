@@ -1,0 +1,1 @@
+"""Who shares memory with whom; what kernels take."""

@@ -1,0 +1,123 @@
+"""Which calls may write their result over one of their arguments, and the call that does it with the same bits.
+
+A row names the arguments whose memory the result may take where nothing else reads them any more. All kernels
+are elementwise: each element of the result depends on that element of the argument alone, so that writing it
+where it was read is safe. Out-of-place and in-place calls run the same kernel, or the same ones in the same
+order; tests/adapters/memory/test_buffer_reuse.py compares them bit by bit. Overloads that torch generates around the
+out-of-place call, which copy the result, have no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from .allocations import elements
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``call`` writes over one of the arguments at ``places``; named ``keyword``, or the first one where that is empty.
+
+    ``allowed`` says for which nodes.
+    """
+
+    call: Callable[..., Any]
+    places: tuple[int, ...] = (0,)
+    keyword: str = ""
+    allowed: Callable[[fx.Node], bool] = lambda node: True
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """How one node runs in place: its row, and the argument at ``place`` that it writes over."""
+
+    row: Row
+    place: int
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments for ``row.call`` from those of the node."""
+        return (args, {**kwargs, self.row.keyword: args[self.place]}) if self.row.keyword else (args, kwargs)
+
+
+def dropout_(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """``native_dropout`` as the CPU composes it, written over ``x``."""
+    mask = torch.empty(x.shape, dtype=torch.bool, device=x.device).bernoulli_(1.0 - p)
+    return x.mul_(mask).mul_(1.0 / (1.0 - p)), mask
+
+
+def dropout_backward_(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    """``native_dropout_backward``, which multiplies by mask x scale, written over ``gradient``."""
+    return gradient.mul_(mask).mul_(scale)
+
+
+def _composed(node: fx.Node) -> bool:
+    """Whether a dropout is composed of plain calls (CUDA has a kernel) that round as the in-place ones do."""
+    tensor = next(iter(elements(node).values()))
+    return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
+
+
+def _contiguous(node: fx.Node) -> bool:
+    """Whether the arguments are laid out as ``masked_fill`` and ``native_dropout`` lay out their results."""
+    return all(tensor.is_contiguous() for argument in node.all_input_nodes for tensor in elements(argument).values())
+
+
+def _drops(node: fx.Node) -> bool:
+    return (
+        _composed(node)
+        and _contiguous(node)
+        and len(node.args) == 3
+        and node.args[2] in (None, True)
+        and 0 < float(node.args[1]) < 1
+    )
+
+
+def _out(packet: Any, overload: str = "default", *places: int, out: str = "out") -> tuple[Any, Row]:
+    written = {"default": "out", "Tensor": "out"}.get(overload, f"{overload}_out") if out == "out" else out
+    return getattr(packet, overload), Row(getattr(packet, written), places or (0,), out)
+
+
+def _self(packet: Any, in_place: Any, overload: str = "default") -> tuple[Any, Row]:
+    return getattr(packet, overload), Row(getattr(in_place, overload))
+
+
+ROWS: dict[Any, Row] = dict([
+    _out(aten.add, "Tensor", 0, 1),
+    _out(aten.sub, "Tensor", 0, 1),
+    _out(aten.mul, "Tensor", 0, 1),
+    _out(aten.div, "Tensor", 0, 1),
+    _self(aten.add, aten.add_, "Scalar"),
+    _self(aten.sub, aten.sub_, "Scalar"),
+    _self(aten.mul, aten.mul_, "Scalar"),
+    _self(aten.div, aten.div_, "Scalar"),
+    (aten.masked_fill.Scalar, Row(aten.masked_fill_.Scalar, allowed=_contiguous)),
+    _self(aten.relu, aten.relu_),
+    _self(aten.mish, aten.mish_),
+    *(
+        _out(packet)
+        for packet in (
+            aten.abs, aten.clamp, aten.clamp_min, aten.cos, aten.elu, aten.erf, aten.exp, aten.expm1, aten.gelu,
+            aten.hardsigmoid, aten.hardswish, aten.hardtanh, aten.leaky_relu, aten.log, aten.log1p, aten.neg,
+            aten.reciprocal, aten.rsqrt, aten.sigmoid, aten.silu, aten.sin, aten.softplus, aten.sqrt, aten.tanh,
+            aten.threshold,
+        )
+    ),
+    _out(aten.pow, "Tensor_Scalar"),
+    *(
+        _out(packet, out="grad_input")
+        for packet in (
+            aten.elu_backward, aten.gelu_backward, aten.hardsigmoid_backward, aten.hardtanh_backward,
+            aten.leaky_relu_backward, aten.sigmoid_backward, aten.silu_backward, aten.softplus_backward,
+            aten.tanh_backward, aten.threshold_backward,
+        )
+    ),
+    (aten.native_dropout.default, Row(dropout_, allowed=_drops)),
+    (aten.native_dropout_backward.default, Row(dropout_backward_, allowed=_composed)),
+])  # fmt: skip
+"""By functional overload."""

@@ -1,0 +1,272 @@
+"""The memory inside one call and its time, measured: each distinct call runs alone, under the allocator's record.
+
+A kernel may take memory and return it before the call ends. No trace shows that; the allocator does.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from ....planner.errors import AdapterError
+from .. import torch_private
+from ..torch_private import pytree
+from .inplace_kernels import InPlace
+
+_MARK = "ogc-plan call "
+_TIMED_RUNS = 3
+
+
+class _Layout(NamedTuple):
+    """What the memory of a call may depend on of a tensor."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Memory taken, or (negative) returned, inside a call; ``places`` are the outputs that live in it."""
+
+    nbytes: int
+    places: frozenset[int]
+
+
+class _Event(NamedTuple):
+    """One entry of the allocator's record."""
+
+    time_ns: int
+    address: int
+    nbytes: int
+
+
+class _Run(NamedTuple):
+    """A call that was made: its span in the record bears ``mark``; the addresses of its outputs, by place."""
+
+    signature: str
+    mark: str
+    addresses: list[int]
+
+
+class WorkspaceMeter:
+    """Measures calls on ``device``, each distinct one once.
+
+    Calls are told apart by operator, constant arguments, and shapes, strides and data types of tensors.
+    Nodes ``in_place`` run so. ``unmeasured`` names the operators of calls that could not run alone, whose
+    memory is not known.
+    """
+
+    def __init__(self, device: torch.device, in_place: Mapping[fx.Node, InPlace] | None = None) -> None:
+        self.unmeasured: set[str] = set()
+        self._device = device
+        self._in_place = in_place or {}
+        self._signature: dict[fx.Node, str] = {}
+        self._returned: dict[str, Any] = {}  # layouts of the outputs, in their tuple
+        self._changes: dict[str, list[_Change]] = {}
+        self._held: dict[str, list[int]] = {}
+        self._time_ns: dict[str, int] = {}
+
+    def peak_without(self, node: fx.Node, places: frozenset[int] = frozenset()) -> int:
+        """Bytes inside the call at its worst moment, without its outputs at ``places``; 0 where unknown.
+
+        Places count the tensors that tracing left on the node (blocks.ranks). Raises as `measure`.
+        """
+        self.measure([node])
+        held = peak = 0
+        for change in self._changes[self._signature[node]]:
+            if not change.places & places:
+                held += change.nbytes
+                peak = max(peak, held)
+        return peak
+
+    def held_nbytes(self, node: fx.Node) -> list[int]:
+        """Bytes of the storage of each tensor that the call returned, in order; empty where unknown.
+
+        Some kernels return a small view of a large storage: ``mse_loss`` its mean in the squares' memory.
+        """
+        self.measure([node])
+        return self._held.get(self._signature[node], [])
+
+    def time_ns(self, node: fx.Node) -> int:
+        """Time of the call, the best of some runs; 0 where unknown."""
+        self.measure([node])
+        return self._time_ns.get(self._signature[node], 0)
+
+    def measure(self, nodes: Iterable[fx.Node]) -> None:
+        """Run the calls of ``nodes`` that are new, in order, under one record.
+
+        Random generators, gradient mode and autocast are left as they are. Raises AdapterError while a
+        profiler runs, which the record would end.
+        """
+        waiting = [node for node in nodes if node not in self._signature]
+        if not waiting:
+            return
+        if torch_private.profiler_runs():
+            raise AdapterError("a profiler is running", remedy="plan before it starts or after it has stopped")
+        runs: list[_Run] = []
+        generators = [self._device] if self._device.type == "cuda" else []
+        with ExitStack() as stack:
+            stack.enter_context(torch.random.fork_rng(generators, device_type="cuda"))
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(torch.autocast(self._device.type, enabled=False))
+            record = stack.enter_context(_recording())
+            for node in waiting:
+                signature = self._signature[node] = self._sign(node)
+                if signature in self._changes:
+                    continue
+                self._changes[signature] = []
+                try:
+                    runs.append(self._run(node, signature))
+                except Exception:  # whatever a kernel has against its inputs
+                    self.unmeasured.add(str(node.target))
+        self._read(record, runs)
+
+    def _sign(self, node: fx.Node) -> str:
+        call = self._in_place.get(node)
+        layouts = fx.map_arg((node.args, node.kwargs), self._layouts)
+        return repr((str(node.target), layouts) if call is None else (str(node.target), layouts, call.place))
+
+    def _layouts(self, argument: fx.Node) -> Any:
+        """The layouts of an argument: as a measured call returned it, else as traced."""
+        if argument.target is operator.getitem:
+            call, place = argument.args
+            returned = self._returned.get(self._signature.get(call, ""))
+            if returned is not None:
+                return returned[place]
+        value = argument.meta.get("val")
+        if value is None and argument.op == "get_attr":
+            value = getattr(argument.graph.owning_module, str(argument.target))
+        return pytree.tree_map_only(torch.Tensor, _layout, value)
+
+    def _run(self, node: fx.Node, signature: str) -> _Run:
+        inputs = {
+            argument: pytree.tree_map_only(_Layout, _tensor, self._layouts(argument), is_leaf=_is_layout)
+            for argument in node.all_input_nodes
+        }
+        args, kwargs = fx.map_arg((node.args, node.kwargs), inputs.__getitem__)
+        target, call = torch_private.direct(node.target), self._in_place.get(node)
+        if call is not None:
+            target, (args, kwargs) = call.row.call, call.bound(args, kwargs)
+        if self._device.type == "cuda":  # a first call may also make handles and choose algorithms
+            target(*args, **kwargs)
+        mark = f"{_MARK}{len(self._changes)}"
+        with record_function(mark):
+            result = target(*args, **kwargs)
+        self._time_ns[signature] = min(self._timed(target, args, kwargs) for _ in range(_TIMED_RUNS))
+        self._returned[signature] = pytree.tree_map_only(torch.Tensor, _layout, result)
+        addresses, held = [], []
+        for given, traced in zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta["val"]), strict=True):
+            storage = given.untyped_storage() if isinstance(given, torch.Tensor) else None
+            if isinstance(traced, torch.Tensor):
+                addresses.append(storage.data_ptr() if storage is not None else 0)
+                held.append(storage.nbytes() if storage is not None else 0)
+        self._held[signature] = held
+        return _Run(signature, mark, addresses)
+
+    def _timed(self, target: Callable[..., Any], args: Any, kwargs: Any) -> int:
+        """Nanoseconds of one run of a call, to the end of its kernels."""
+        self._synchronise()
+        start = time.perf_counter_ns()
+        target(*args, **kwargs)
+        self._synchronise()
+        return time.perf_counter_ns() - start
+
+    def _synchronise(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _read(self, record: profile, runs: list[_Run]) -> None:
+        events: list[_Event] = []
+        spans: dict[str, tuple[int, int]] = {}
+        pending = list(record.profiler.kineto_results.experimental_event_tree())
+        while pending:
+            entry = pending.pop()
+            if entry.name == "[memory]":
+                _, fields = entry.typed
+                if fields.device.type == self._device.type:
+                    events.append(_Event(entry.start_time_ns, fields.ptr, fields.alloc_size))
+            elif entry.name.startswith(_MARK):
+                spans[entry.name] = (entry.start_time_ns, entry.end_time_ns)
+            pending += entry.children
+        events.sort(key=lambda event: event.time_ns)
+        times = [event.time_ns for event in events]
+        for run in runs:
+            start, end = spans[run.mark]
+            inside = events[bisect_left(times, start) : bisect_right(times, end)]
+            self._changes[run.signature] = _changes(inside, run.addresses)
+
+
+@contextmanager
+def _recording() -> Iterator[profile]:
+    """The allocator's record, without the lines that starting and stopping it writes to standard error."""
+    record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with _standard_error_closed():
+        record.start()
+    try:
+        yield record
+    finally:
+        with _standard_error_closed():
+            record.stop()
+
+
+@contextmanager
+def _standard_error_closed() -> Iterator[None]:
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is none
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _layout(tensor: torch.Tensor) -> _Layout:
+    return _Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device)
+
+
+def _is_layout(value: Any) -> bool:
+    return isinstance(value, _Layout)
+
+
+def _tensor(layout: _Layout) -> torch.Tensor:
+    """A tensor whose values every kernel takes: probabilities of one half, indices and masks of zero."""
+    extent = 0 if 0 in layout.shape else 1 + sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True))
+    value = 0.5 if layout.dtype.is_floating_point or layout.dtype.is_complex else 0
+    return torch.full((extent,), value, dtype=layout.dtype, device=layout.device).as_strided(
+        layout.shape, layout.strides
+    )
+
+
+def _changes(events: list[_Event], outputs: list[int]) -> list[_Change]:
+    """The record of one call, each block with the places of the outputs (given by address) it becomes."""
+    alive: dict[int, int] = {}  # address -> position of the event that took it
+    kept: list[int] = []
+    for position, event in enumerate(events):
+        if event.nbytes > 0:
+            alive[event.address] = position
+        elif alive.pop(event.address, None) is None:
+            continue  # returns memory older than the call
+        kept.append(position)
+    places: dict[int, set[int]] = {}
+    for place, address in enumerate(outputs):
+        if address in alive:
+            places.setdefault(alive[address], set()).add(place)
+    return [_Change(events[position].nbytes, frozenset(places.get(position, ()))) for position in kept]

@@ -1,0 +1,96 @@
+"""A traced step as the planner's annotation: its graph, the work of each op, and measured workspace."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import torch
+from torch import fx
+
+from ....planner.annotations import Annotation, OpWork, fingerprint
+from ....planner.training_graph import OpCost
+from ..memory.workspace_meter import WorkspaceMeter
+from .gradient_release import with_ends
+from .op_work import NodeWork, work_of
+from .op_workspace import Workspace, workspaces
+from .step_graph import Copy, StepOp, TracedStep
+
+
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """An annotation and what only the adapter needs of it.
+
+    ``visible`` are the workspaces without what kernels take and return inside one call.
+    """
+
+    annotation: Annotation
+    visible: tuple[Workspace, ...]
+
+
+def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
+    """Describe a step for the planner; ``measure`` runs every distinct call once to learn its workspace.
+
+    Warns of calls that could not be measured; they are charged with their results only.
+    """
+    meter = WorkspaceMeter(device_of(step), step.reuse.calls) if measure else None
+    if meter is not None:
+        meter.measure(step.calls)
+        for node in step.calls:
+            step.blocks.resize(node, meter.held_nbytes(node))
+    graph = replace(with_ends(step), fingerprint=fingerprint(step.graph))
+    visible = workspaces(step, None)
+    full = workspaces(step, meter.peak_without) if meter is not None else visible
+    works = [_work(op, workspace, meter) for op, workspace in zip(step.ops, full, strict=True)]
+    annotation = Annotation(
+        graph, tuple(works), tuple(op.scope for op in step.ops), f"torch {torch.__version__}", device_text(step)
+    )
+    if meter is not None and meter.unmeasured:
+        names = ", ".join(sorted(meter.unmeasured))
+        warnings.warn(f"the workspace of {names} is unknown and not charged to the budget", stacklevel=3)
+    return Annotated(annotation, visible)
+
+
+def device_text(step: TracedStep) -> str:
+    """What workspace and times hold for: ``"cpu, 2 threads"``, or the name of the GPU."""
+    device = device_of(step)
+    if device.type == "cuda":
+        return f"cuda, {torch.cuda.get_device_name(device)}"
+    return cpu_text()
+
+
+def cpu_text() -> str:
+    """The CPU as it computes now: ``"cpu, 2 threads"``."""
+    return f"cpu, {torch.get_num_threads()} threads"
+
+
+def device_of(step: TracedStep) -> torch.device:
+    """The device the step computes on."""
+    devices = {step.joint.primals[i].node.meta["val"].device for i, _ in step.joint.gradients}
+    return sorted(devices, key=lambda device: (device.type == "cpu", str(device)))[0]
+
+
+def _work(op: StepOp, workspace: Workspace, meter: WorkspaceMeter | None) -> OpWork:
+    nodes = [node for node in (*op.main, *op.sums) if isinstance(node, fx.Node)]
+    forward = [work_of(node) for node in op.runs]
+    backward = [work_of(node) for node in nodes]
+    backward += [NodeWork(0, 2 * node.nbytes, 1, False) for node in op.sums if isinstance(node, Copy)]
+    return OpWork(
+        sum(work.flops for work in forward),
+        sum(work.traffic_nbytes for work in forward),
+        sum(work.kernels for work in forward),
+        sum(work.flops for work in backward),
+        sum(work.traffic_nbytes for work in backward),
+        sum(work.kernels for work in backward),
+        any(work.half for work in (*forward, *backward)),
+        *workspace,
+        sum(meter.time_ns(node) for node in op.runs) if meter is not None else 0,
+        sum(meter.time_ns(node) for node in nodes) if meter is not None else 0,
+    )
+
+
+def visible_costs(costs: tuple[OpCost, ...], visible: tuple[Workspace, ...]) -> tuple[OpCost, ...]:
+    """The costs with only the workspace that a storage meter sees."""
+    return tuple(
+        OpCost(cost.forward_ns, cost.backward_ns, *workspace) for cost, workspace in zip(costs, visible, strict=True)
+    )

@@ -1,0 +1,264 @@
+"""Calls that write their result over an argument that dies in them: which ones may, decided on the traced graph.
+
+Forward: a call that is the only reader of what another one makes joins it. The two run together, as one op of
+the plan, and one storage is all they take; a plan that keeps or re-runs the maker's result keeps or re-runs the
+reader's. Nothing is lost: nobody reads the maker's result but the reader, and both have the same size.
+Backward: a call that gives a gradient takes over the memory of one that ends with it; the sum of two gradients that
+of the one its own op makes. Gradients that came in, and those that go out, are left alone, and so are temporaries
+between the calls of one op, but for those that eager training writes into (slice_writes.py): what a plan holds of
+them is the same in a step that runs without reuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx
+
+from .. import torch_private
+from ..capture.joint_graph import Joint
+from ..memory.allocations import Blocks, elements
+from ..memory.inplace_kernels import ROWS, InPlace
+from ..memory.rng_state import is_random
+from ..memory.slice_writes import PARTS, VIEWS, WRITES, scatters_of
+from ..memory.strides import is_dense
+from .backward_segments import Segment, assertions, is_backward
+
+
+@dataclass(slots=True)
+class Reuse:
+    """``calls`` are the nodes that run in place.
+
+    ``joined`` maps the maker of a forward block to the nodes that run right after it in its memory, in order;
+    ``over`` a block made in the backward to the block whose memory it takes.
+    """
+
+    calls: dict[fx.Node, InPlace] = field(default_factory=dict)
+    joined: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)
+    over: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def elsewhere(self) -> frozenset[fx.Node]:
+        """Forward nodes that run with the op whose memory they write into."""
+        return frozenset(node for nodes in self.joined.values() for node in nodes)
+
+
+def find(joint: Joint, blocks: Blocks, segments: Iterable[Segment], among: frozenset[str] | None = None) -> Reuse:
+    """All reuse in a graph; the blocks of forward nodes that run in place become those they write into.
+
+    ``among`` are the names of the only forward nodes that may; None: all.
+    """
+    finder = _Finder(joint, blocks, list(segments), among)
+    finder.forward()
+    finder.backward()
+    return finder.found
+
+
+class _Finder:
+    def __init__(self, joint: Joint, blocks: Blocks, segments: list[Segment], among: frozenset[str] | None) -> None:
+        self.joint, self.blocks, self.segments, self.among = joint, blocks, segments, among
+        self.found = Reuse()
+        self.parts: set[fx.Node] = set()  # nodes that write over a part of a block
+        self.place = {node: i for i, node in enumerate(joint.graph.nodes)}
+        run = {node for segment in segments for node in (*segment.main, *segment.sums)}
+        self.readers: dict[int, list[fx.Node]] = {}
+        for node in joint.graph.nodes:
+            if blocks.allocates(node) and (node in run or not is_backward(node)):
+                for block in blocks.reads(node):
+                    self.readers.setdefault(block, []).append(node)
+        self.pinned = {block for node in self._kept() for block in blocks.of[node]}
+        self.overwritten = {blocks.of[joint.primals[primal].node][0] for primal, _ in joint.updates}
+
+    def _kept(self) -> Iterator[fx.Node]:
+        """Nodes whose memory somebody outside the graph is given, or that an assertion looks at."""
+        yield from (node for node in self.joint.outputs if isinstance(node, fx.Node))
+        yield from (node for _, node in self.joint.gradients)
+        yield from (node for _, node in self.joint.updates)
+        yield from (node for check in assertions(self.joint.graph) for node in check.all_input_nodes)
+
+    # -- which argument --------------------------------------------------------------------------
+
+    def candidates(self, node: fx.Node) -> Iterator[tuple[InPlace, int]]:
+        """The arguments, with their blocks, that a node may write over as far as the two of them are concerned."""
+        row = ROWS.get(node.target) or WRITES.get(node.target)
+        if row is None or node.kwargs.keys() & {"out", "dtype"} or not row.allowed(node):
+            return
+        result = next(iter(elements(node).values()))
+        for place in row.places:
+            argument = node.args[place] if place < len(node.args) else None
+            if not isinstance(argument, fx.Node) or argument.op != "call_function":
+                continue
+            (block,) = self.blocks.of[argument] or (-1,)
+            once = sum(other is argument for other in node.args) == 1
+            readers = self.readers.get(block, [])
+            # What a backward reads before it writes is a temporary of its own; a forward runs with the maker.
+            last = readers[-1:] if node.target in WRITES and is_backward(node) else readers
+            ends = self._is_alone(block, node) and once and last == [node] and block not in self.pinned
+            if ends and _same_memory(argument.meta["val"], result, self.blocks.blocks[block].nbytes):
+                yield InPlace(row, place), block
+
+    def _is_alone(self, block: int, node: fx.Node) -> bool:
+        """Whether one argument of a node looks at a block, besides what was written over a part of it."""
+        return sum(block in self.blocks.of[other] for other in node.all_input_nodes if other not in self.parts) == 1
+
+    def part(self, node: fx.Node) -> tuple[InPlace, int] | None:
+        """The view, with its block, that a node may write over as the part that scatters put its result into."""
+        row, view = PARTS.get(node.target), node.args[0] if node.args else None
+        if row is None or not isinstance(view, fx.Node) or node.kwargs or not row.allowed(node):
+            return None
+        (block,) = self.blocks.of[view] or (-1,)
+        readers = self.readers.get(block, [])
+        if view.op != "call_function" or node not in readers:
+            return None
+        nbytes = self.blocks.blocks[block].nbytes
+        scatters = scatters_of(node, view, nbytes, lambda made: self.readers.get(self.blocks.made[made][0], []))
+        rest = readers[readers.index(node) :] if is_backward(node) else readers
+        if not scatters or rest != [node, *scatters] or not self._is_alone(block, node) or block in self.pinned:
+            return None
+        whole, looked, result = scatters[-1].args[0], view.meta["val"], node.meta["val"]
+        fits = _same_memory(whole.meta["val"], scatters[-1].meta["val"], nbytes)
+        fits = fits and (looked.shape, looked.dtype, looked.device) == (result.shape, result.dtype, result.device)
+        return (InPlace(row, 0), block) if fits else None
+
+    # -- forward ---------------------------------------------------------------------------------
+
+    def forward(self) -> None:
+        """Join readers to makers, in the order of the graph."""
+        for node in self.joint.graph.nodes:
+            if self.among is not None and node.name not in self.among:
+                continue
+            if node.op == "call_function" and not is_backward(node) and self.blocks.allocates(node):
+                for call, block in self.candidates(node):
+                    maker = self.blocks.blocks[block].node
+                    if _is_plain(maker) and not is_backward(maker) and self._joins(maker, node, block):
+                        self._join(call, maker, node, block)
+                        break
+                else:
+                    self._join_part(node)
+
+    def _join_part(self, node: fx.Node) -> None:
+        """Let a node run with the maker of what it writes a part of, where it and the scatters after it can."""
+        found = self.part(node)
+        if found is None:
+            return
+        call, block = found
+        maker = self.blocks.blocks[block].node
+        if _is_plain(maker) and not is_backward(maker) and self._joins(maker, node, block):
+            scatters = self.readers[block][1:]
+            self._join(call, maker, node, block)
+            self.readers[block] = scatters
+            self.parts.add(node)
+
+    def _joins(self, maker: fx.Node, node: fx.Node, block: int) -> bool:
+        """Whether a node can run where a maker does, and the two together need no more than each of them alone."""
+        group = [maker, *self.found.joined.get(maker, ())]
+        made = {made for member in group for made in self.blocks.made[member]}
+        reads = {read for member in group for read in self.blocks.reads(member)} - made
+        more = self.blocks.reads(node) - made - reads
+        if any(self.place[self.blocks.blocks[read].node] > self.place[maker] for read in more):
+            return False
+        if is_random(node) and any(is_random(other) for other in self._between(maker, node) if other not in group):
+            return False
+        if more & self.overwritten:  # must run once; what it joins need not
+            return False
+        if len(self.blocks.made[node]) > 1 and any(self._is_dead(other) for other in made):
+            return False  # as one op all that both make would be there at once, but that goes before the node runs
+        nbytes = self.blocks.blocks[block].nbytes
+        return not self._nbytes(more) or self._nbytes(reads) <= nbytes
+
+    def _is_dead(self, block: int) -> bool:
+        """Whether nobody reads a block."""
+        return not self.readers.get(block) and block not in self.pinned
+
+    def _between(self, first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
+        node = first.next
+        while node is not last:
+            yield node
+            node = node.next
+
+    def _nbytes(self, blocks: Iterable[int]) -> int:
+        """Bytes of the blocks that forward calls made: the rest is there all the time."""
+        made = (self.blocks.blocks[block] for block in blocks)
+        return sum(block.nbytes for block in made if block.node.op == "call_function")
+
+    def _join(self, call: InPlace, maker: fx.Node, node: fx.Node, block: int) -> None:
+        self.found.calls[node] = call
+        self.found.joined.setdefault(maker, []).append(node)
+        old = self.blocks.of[node][0]
+        self.blocks.take_over(old, block)
+        self.readers[block] = self.readers.pop(old, [])
+        if old in self.pinned:
+            self.pinned.add(block)
+
+    # -- backward --------------------------------------------------------------------------------
+
+    def backward(self) -> None:
+        """Let nodes of the backward take over the memory of gradients that end with them."""
+        for segment in self.segments:
+            own = {block for node in segment.main for block in self.blocks.made[node]}
+            for node in segment.main:
+                made = self.blocks.made[node][0]
+                if self._write(node, own) or node.target in WRITES:
+                    continue
+                given = any(reader not in segment.main for reader in self.readers.get(made, ()))
+                if given and made not in self.pinned:
+                    self._take_over(node, {b for b in self.blocks.reads(node) if b not in own})
+            for node in segment.sums:
+                (made,) = self.blocks.made[node]
+                # A parameter's gradient has memory of its own, never that of another gradient.
+                fitting = own - self.found.over.keys() if made in self.pinned else own
+                if self._take_over(node, fitting):
+                    own.add(made)
+
+    def _write(self, node: fx.Node, own: Collection[int]) -> bool:
+        """Let a write of a backward go into a temporary of its op."""
+        found = self.part(node)
+        if found is not None and found[1] in own and self._is_own(found[1]):
+            self.found.calls[node], self.found.over[self.blocks.made[node][0]] = found
+            self.parts.add(node)
+        elif node.target not in WRITES or not self._take_over(node, own):
+            return False
+        source = node.args[1]
+        if node.target in VIEWS and source in self.parts:  # which has the memory already
+            self.found.over[self.blocks.made[node][0]] = self.blocks.made[source][0]
+        return True
+
+    def _is_own(self, block: int) -> bool:
+        maker = self.blocks.blocks[block].node
+        return _is_plain(maker) and is_backward(maker)
+
+    def _take_over(self, node: fx.Node, blocks: Collection[int]) -> bool:
+        """Let a node write over an argument that lives in one of the blocks."""
+        for call, block in self.candidates(node):
+            maker = self.blocks.blocks[block].node
+            if block in blocks and _is_plain(maker) and is_backward(maker):
+                self.found.calls[node] = call
+                self.found.over[self.blocks.made[node][0]] = block
+                return True
+        return False
+
+
+def _is_plain(node: fx.Node) -> bool:
+    """Whether a node is a call of torch's own, which are known to return memory of their own."""
+    return isinstance(node.target, torch_private.OpOverload) and node.target.namespace == "aten"
+
+
+def _same_memory(argument: object, result: torch.Tensor, nbytes: int) -> bool:
+    """Whether a result fits into the memory of an argument, element over element, and fills it.
+
+    Not so for a single number: a kernel may return it inside a larger storage. Nor for a view that conjugates
+    or negates what it looks at: what is written over it would be such a view too.
+    """
+    return (
+        isinstance(argument, torch.Tensor)
+        and argument.dim() > 0
+        and 0 < argument.numel() * argument.element_size() == nbytes
+        and argument.dtype == result.dtype
+        and argument.device == result.device
+        and argument.shape == result.shape
+        and argument.stride() == result.stride()
+        and not (argument.is_conj() or argument.is_neg())
+        and is_dense(argument)
+    )

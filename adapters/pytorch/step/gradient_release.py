@@ -1,0 +1,142 @@
+"""Which gradients go to autograd together, and after which backwards: known before there is a plan.
+
+A gradient may go when nothing reads it, or the tensor it belongs to, any more. Backwards that do are known;
+re-runs are not, but a re-run that reads a tensor serves a backward that reads what comes of it. So a gradient waits
+for all of these backwards, in whatever order they run, and no plan needs to hold it longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from torch import fx
+
+from ....planner.dependencies import backward_predecessors, closure
+from ....planner.training_graph import TrainingGraph
+from .step_graph import Copy, TracedStep
+
+PARTS = 8
+LEAST_NBYTES = 2**20
+"""A group is full when it has this many bytes of parameters' gradients, or 1/PARTS of all where that is more: what
+smaller parts would save is not worth a node of autograd each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Gradients, places among the joint graph's, that go after the last of the backwards of ``ops``.
+
+    Without ``ops`` they go at the end of the step. ``nbytes`` is the size of the parameters' gradients among them.
+    """
+
+    gradients: tuple[int, ...]
+    nbytes: int
+    ops: tuple[int, ...]
+
+
+def groups_of(step: TracedStep) -> tuple[Group, ...]:
+    """The groups of a step, in the order in which they go under the default backward order; at least one."""
+    before = closure(backward_predecessors(step.graph), step.graph.backward_order)
+    ready: dict[int, list[int]] = {}  # op whose backward is the last to wait for in the default order -> gradients
+    waits = _waits(step)
+    for gradient, mask in enumerate(waits):
+        ready.setdefault(_lowest(mask), []).append(gradient)
+    sizes = [_parameter_nbytes(step, gradient) for gradient in range(len(waits))]
+    enough = max(LEAST_NBYTES, sum(sizes) / PARTS)
+    found: list[Group] = []
+    waiting: list[int] = []
+    left = len(sizes)
+    for op in sorted(ready, reverse=True):
+        waiting += ready[op]
+        nbytes, left = sum(sizes[gradient] for gradient in waiting), left - len(ready[op])
+        if left and nbytes >= enough:
+            found.append(Group(tuple(waiting), nbytes, _last(before, (waits[gradient] for gradient in waiting))))
+            waiting = []
+    return (*found, Group(tuple(waiting), sum(sizes[gradient] for gradient in waiting), ()))
+
+
+def with_ends(step: TracedStep) -> TrainingGraph:
+    """The graph of a step with the parameters' gradients ending as their groups go."""
+    ends: list[list[int]] = [[] for _ in step.ops]
+    for group in groups_of(step):
+        gone = [step.gradient_at(place) for place in group.gradients if _parameter_nbytes(step, place)]
+        for op in group.ops:
+            ends[op] += gone
+    ops = (
+        replace(op, backward=op.backward and replace(op.backward, ends=tuple(gone)))
+        for op, gone in zip(step.graph.ops, ends, strict=True)
+    )
+    return replace(step.graph, ops=tuple(ops))
+
+
+def blocks_read(step: TracedStep, node: fx.Node | Copy) -> set[int]:
+    """The blocks that a node of a segment reads."""
+    return set(step.blocks.of[node.source]) if isinstance(node, Copy) else step.blocks.reads(node)
+
+
+def _waits(step: TracedStep) -> list[int]:
+    """For each gradient of the joint graph the ops whose backwards it waits for, as bits of an integer."""
+    touching: dict[int, int] = {}  # block -> ops whose backward makes or reads it, or serves from a run that reads it
+    copied: dict[int, int] = {}  # primal whose gradient is a copy -> the op that makes it
+    for index, op in enumerate(step.ops):
+        for node in (*op.main, *op.sums):
+            own = () if isinstance(node, Copy) else step.blocks.made[node]
+            for block in (*own, *blocks_read(step, node)):
+                touching[block] = touching.get(block, 0) | 1 << index
+            if isinstance(node, Copy):
+                copied[node.primal] = 1 << index
+    served = _served(step.graph)
+    for index, op in enumerate(step.ops):
+        for node in op.runs:
+            for block in step.blocks.reads(node):
+                touching[block] = touching.get(block, 0) | served[index]
+    found = []
+    for primal, node in step.joint.gradients:
+        own = step.blocks.of[step.joint.primals[primal].node]
+        blocks = own if primal in step.copied else (*own, *step.blocks.of[node])
+        mask = copied.get(primal, 0)
+        for block in blocks:
+            mask |= touching.get(block, 0)
+        found.append(mask)
+    return found
+
+
+def _served(graph: TrainingGraph) -> list[int]:
+    """For each op the backwards that read what it writes, or what is computed from that, as bits of an integer."""
+    served = [0] * len(graph.ops)
+    below = [0] * len(graph.storages)  # of each storage
+    for index, op in enumerate(graph.ops):
+        for storage in op.backward.reads if op.backward is not None else ():
+            below[storage] |= 1 << index
+    for index in range(len(graph.ops) - 1, -1, -1):
+        op = graph.ops[index]
+        for storage in op.writes:
+            served[index] |= below[storage]
+        for storage in op.reads:
+            below[storage] |= served[index]
+    return served
+
+
+def _last(before: list[int], masks: Iterable[int]) -> tuple[int, ...]:
+    """Of ops, given as bits, those whose backward none of the others' must follow."""
+    left, found = 0, []
+    for mask in masks:
+        left |= mask
+    while left:
+        index = _lowest(left)
+        found.append(index)
+        left &= ~(before[index] | 1 << index)
+    return tuple(found)
+
+
+def _lowest(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1
+
+
+def _parameter_nbytes(step: TracedStep, gradient: int) -> int:
+    primal, node = step.joint.gradients[gradient]
+    if step.joint.primals[primal].kind == "input":
+        return 0
+    if primal in step.copied:
+        return step.copied[primal].nbytes
+    return sum(step.blocks.blocks[block].nbytes for block in step.blocks.of[node])

@@ -1,0 +1,456 @@
+"""The one door to PyTorch's private names. What tracing leaves on graph nodes is read where it is used.
+
+A torch version that lacks one of them fails here, at import, with one clear error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import fx
+
+from ...planner.errors import AdapterError
+
+OLDEST = (2, 11)
+"""The first release that is supported."""
+
+_DESCRIPTORS = "torch._functorch._aot_autograd.descriptors"
+_FUNCTIONAL = "torch._subclasses.functional_tensor.Functional"
+_EXAMPLE = "torch.ops.aten.add.Tensor"
+NEEDED = (
+    *(f"{_DESCRIPTORS}.{kind}AOTInput" for kind in ("Buffer", "Param", "Plain", "Tangent")),
+    *(f"{_DESCRIPTORS}.{kind}AOTOutput" for kind in ("Grad", "InputMutation", "Plain")),
+    "torch._functorch._aot_autograd.collect_metadata_analysis.coerce_tangent_and_suggest_memory_format",
+    "torch._functorch._aot_autograd.schemas.OutputType",
+    "torch._functorch.aot_autograd.aot_export_joint_with_descriptors",
+    "torch._C.DispatchKey.Autograd",
+    "torch._C.DispatchKey.CompositeImplicitAutograd",
+    "torch._C._AutoDispatchBelowAutograd",
+    "torch._C._DisableAutocast",
+    "torch._C._autograd._get_current_graph_task_keep_graph",
+    "torch._C._functorch.peek_interpreter_stack",
+    "torch._C._will_engine_execute_node",
+    "torch._functorch.config.backward_pass_autocast",
+    "torch._functorch.config.patch",
+    "torch._ops.OpOverload",
+    "torch._subclasses.fake_impls.op_implementations_dict",
+    "torch._subclasses.fake_tensor.DataDependentOutputException",
+    "torch._subclasses.fake_tensor.FakeTensorMode",
+    *(f"{_FUNCTIONAL}Tensor.{method}" for method in ("commit_update", "is_base_tensor", "replace_", "sync")),
+    f"{_FUNCTIONAL}TensorMode",
+    "torch._from_functional_tensor",
+    "torch.autograd.forward_ad._current_level",
+    "torch.autograd.profiler._is_profiler_enabled",
+    "torch.utils._pytree.SequenceKey",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+    "torch.utils._python_dispatch._disable_current_modes",
+    "torch.utils._pytree.TreeSpec",
+    "torch.utils._pytree.keystr",
+    "torch.utils._pytree.tree_flatten",
+    "torch.utils._pytree.tree_flatten_with_path",
+    "torch.utils._pytree.tree_leaves",
+    "torch.utils._pytree.tree_map",
+    "torch.utils._pytree.tree_unflatten",
+    "torch.Tensor._version",
+    "torch.UntypedStorage._cdata",
+    *(f"{_EXAMPLE}.{attribute}" for attribute in ("_dispatch_cache", "_op", "_schema.arguments", "py_kernels")),
+)
+"""Every private name that the adapter uses."""
+
+
+class TorchVersionError(AdapterError):
+    """The installed PyTorch lacks something the adapter needs."""
+
+
+def check() -> None:
+    """Raise TorchVersionError for a release that is too old, or for the first private name that is missing."""
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
+        raise TorchVersionError(f"torch {torch.__version__} is too old", remedy=_REMEDY)
+    for name in NEEDED:
+        if not _exists(name):
+            raise _lacking(name)
+    joint = import_module("torch._functorch.aot_autograd").aot_export_joint_with_descriptors
+    if list(inspect.signature(joint).parameters)[:4] != ["stack", "mod", "args", "kwargs"]:
+        raise _lacking(f"{joint.__module__}.{joint.__name__}(stack, mod, args, kwargs)")
+
+
+_REMEDY = f"install torch {'.'.join(map(str, OLDEST))} or newer; for one newer than this release, update ogc-plan"
+
+
+def _lacking(name: str) -> TorchVersionError:
+    return TorchVersionError(f"torch {torch.__version__} lacks {name}, which planned training needs", remedy=_REMEDY)
+
+
+def _exists(name: str) -> bool:
+    parts = name.split(".")
+    found: Any = torch
+    for place in range(1, len(parts)):
+        if not hasattr(found, parts[place]):
+            try:
+                import_module(".".join(parts[: place + 1]))
+            except ImportError:
+                return False
+        if not hasattr(found, parts[place]):
+            return False
+        found = getattr(found, parts[place])
+    return True
+
+
+check()
+
+from torch._C import _DisableAutocast as WithoutAutocast  # noqa: E402
+from torch._functorch import config as functorch_config  # noqa: E402
+from torch._functorch._aot_autograd import collect_metadata_analysis as _metadata  # noqa: E402
+from torch._functorch._aot_autograd.descriptors import (  # noqa: E402
+    BufferAOTInput,
+    GradAOTOutput,
+    InputMutationAOTOutput,
+    ParamAOTInput,
+    PlainAOTInput,
+    PlainAOTOutput,
+    TangentAOTInput,
+)
+from torch._functorch._aot_autograd.schemas import OutputType  # noqa: E402
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors  # noqa: E402
+from torch._ops import OpOverload  # noqa: E402
+from torch._subclasses.fake_impls import op_implementations_dict  # noqa: E402
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode  # noqa: E402
+from torch.utils import _pytree as pytree  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # noqa: E402
+from torch.utils.weak import WeakTensorKeyDictionary  # noqa: E402
+
+__all__ = [
+    "BufferAOTInput",
+    "DataDependentOutputException",
+    "FakeTensorMode",
+    "FunctionalTensor",
+    "FunctionalTensorMode",
+    "GradAOTOutput",
+    "InputMutationAOTOutput",
+    "OpOverload",
+    "ParamAOTInput",
+    "PlainAOTInput",
+    "PlainAOTOutput",
+    "TangentAOTInput",
+    "TorchDispatchMode",
+    "TorchVersionError",
+    "Traced",
+    "WithoutAutocast",
+    "backward_without_autocast",
+    "by_tensor",
+    "called_on_entering_autocast",
+    "check",
+    "differentiates_forward",
+    "direct",
+    "inside_functorch",
+    "is_plain",
+    "is_wanted",
+    "joint_graph",
+    "keeps_graph",
+    "outside_of_modes",
+    "profiler_runs",
+    "pytree",
+    "schema_of",
+    "storage_key",
+    "version_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A joint graph, and per output whether it shares memory and takes a gradient."""
+
+    graph: fx.Graph
+    shares_memory: tuple[bool, ...]
+
+
+def joint_graph(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, eager_dropout: bool
+) -> Traced:
+    """The forward and backward of ``module`` as one aten graph of the calls that eager training makes.
+
+    ``eager_dropout``: dropout as eager composes it, not the fused call of tracing, which rounds 16-bit
+    gradients otherwise and holds less.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_without_python_kernels((*_REWRITTEN, "dropout") if eager_dropout else _REWRITTEN))
+        stack.enter_context(_described_as_run())
+        stack.enter_context(_checked_classes())
+        stack.enter_context(_tangents_of_their_own())
+        captured = aot_export_joint_with_descriptors(stack, module, args, kwargs)
+        graph: fx.Graph = captured.graph_module.graph
+        graph.owning_module = captured.graph_module
+        try:
+            infos = captured._aot_state.fw_metadata.output_info
+        except AttributeError as error:
+            raise _lacking(f"{type(captured).__name__}._aot_state.fw_metadata.output_info") from error
+        alone = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
+        shares = tuple(info.output_type not in alone and info.requires_grad for info in infos)
+        return Traced(graph, shares)
+
+
+_REWRITTEN = (
+    *(f"upsample_{kind}" for kind in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")),
+    *(f"_upsample_{kind}2d_aa" for kind in ("bilinear", "bicubic", "lanczos")),
+    *(f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)),
+    "rnn_tanh", "rnn_relu", "lstm", "gru",
+    "hardshrink", "softshrink", "multi_margin_loss", "multilabel_margin_loss_forward",
+)  # fmt: skip
+"""Operators that tracing composes in Python of other calls than the kernels eager runs, so that bits differ."""
+
+
+@contextlib.contextmanager
+def _without_python_kernels(names: tuple[str, ...]) -> Iterator[None]:
+    keys = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
+    packets = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
+    overloads = [getattr(packet, overload) for packet in packets for overload in packet.overloads()]
+    taken = [(op, key, op.py_kernels.pop(key)) for op in overloads for key in keys if key in op.py_kernels]
+    try:
+        for op in overloads:
+            op._dispatch_cache.clear()
+        yield
+    finally:
+        for op, key, kernel in taken:
+            op.py_kernels[key] = kernel
+        for op in overloads:
+            op._dispatch_cache.clear()
+
+
+@contextlib.contextmanager
+def _checked_classes() -> Iterator[None]:
+    """Traces ``one_hot`` with the assertions on classes that eager training makes: torch 2.11 traces it without."""
+    op = torch.ops.aten.one_hot.default
+    if op.py_kernels:
+        yield
+        return
+    op.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd] = _one_hot
+    op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        op.py_kernels.clear()
+        op._dispatch_cache.clear()
+
+
+def _one_hot(classes: torch.Tensor, count: int = -1) -> torch.Tensor:
+    torch._assert_async((classes >= 0).all(), "one_hot: Class values must be non-negative.")
+    if count == -1:
+        count = int(classes.max()) + 1
+    torch._assert_async((classes < count).all(), "one_hot: Class values must be smaller than num_classes.")
+    return (classes.unsqueeze(-1) == torch.arange(count, device=classes.device)).to(torch.int64)
+
+
+def backward_without_autocast() -> contextlib.AbstractContextManager[None]:
+    """Traces backwards as they run after the caller has left autocast."""
+    patched: contextlib.AbstractContextManager[None] = functorch_config.patch(backward_pass_autocast="off")
+    return patched
+
+
+@contextlib.contextmanager
+def called_on_entering_autocast(entered: Callable[[], None]) -> Iterator[None]:
+    """Calls ``entered`` whenever an autocast context is entered."""
+    increment = torch.autocast_increment_nesting
+
+    def noted() -> int:
+        entered()
+        return int(increment())
+
+    torch.autocast_increment_nesting = noted
+    try:
+        yield
+    finally:
+        torch.autocast_increment_nesting = increment
+
+
+@contextlib.contextmanager
+def _tangents_of_their_own() -> Iterator[None]:
+    """Gradients of outputs come in dense, each in memory of its own: torch takes them for views where outputs are."""
+    known = _metadata.coerce_tangent_and_suggest_memory_format
+
+    def own(output: Any) -> tuple[Any, Any, bool]:
+        tangent, layout, updated = known(output)
+        dense = isinstance(tangent, torch.Tensor) and tangent.layout is torch.strided
+        return torch.empty_like(tangent) if dense else tangent, layout, updated
+
+    _metadata.coerce_tangent_and_suggest_memory_format = own
+    try:
+        yield
+    finally:
+        _metadata.coerce_tangent_and_suggest_memory_format = known
+
+
+@contextlib.contextmanager
+def _described_as_run() -> Iterator[None]:
+    """Calls that torch describes to tracing otherwise than they run.
+
+    Products of groups of matrices, as mixtures of experts make them, in every type that the CPU computes (torch:
+    for bfloat16 alone), and an LSTM layer of oneDNN with its workspace (torch: without) and a gradient
+    for each bias (torch: one for both).
+    """
+    known = {call: op_implementations_dict.get(call) for call in _DESCRIBED}
+    op_implementations_dict.update(_DESCRIBED)
+    try:
+        yield
+    finally:
+        for call, described in known.items():
+            del op_implementations_dict[call]
+            if described is not None:
+                op_implementations_dict[call] = described
+
+
+_GROUPED = torch.ops.aten._grouped_mm.default
+
+
+def _grouped_product(
+    mode: Any, _: Any, one: torch.Tensor, other: torch.Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None
+) -> Any:
+    if one.device.type != "cpu" or one.dtype is torch.bfloat16 or (one.dim() == other.dim() == 3):
+        return NotImplemented
+    if one.dim() == other.dim() == 2:
+        shape: tuple[int, ...] = (offs.shape[0], one.shape[0], other.shape[1])
+    else:
+        shape = (one.shape[-2], other.shape[-1])
+    with mode:
+        return torch.empty(shape, dtype=out_dtype or one.dtype, device=one.device)
+
+
+def _rnn_layer(mode: Any, call: Any, *args: Any) -> tuple[torch.Tensor, ...]:
+    """What the layer, or its backward, returns on tensors of zeros."""
+
+    def zeros(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
+
+    with outside_of_modes():
+        made = direct(call)(*pytree.tree_map_only(torch.Tensor, zeros, args))
+    with mode:
+        return tuple(torch.empty_strided(given.shape, given.stride(), dtype=given.dtype) for given in made)
+
+
+_DESCRIBED = {
+    _GROUPED: _grouped_product,
+    torch.ops.aten.mkldnn_rnn_layer.default: _rnn_layer,
+    torch.ops.aten.mkldnn_rnn_layer_backward.default: _rnn_layer,
+}
+
+
+def inside_functorch() -> bool:
+    """Whether a transform of torch.func is at work: vmap, grad, jvp, functionalize."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def differentiates_forward() -> bool:
+    """Whether a level of forward-mode differentiation is open."""
+    return int(torch.autograd.forward_ad._current_level) >= 0
+
+
+def profiler_runs() -> bool:
+    """Whether a profiler of the caller's is recording."""
+    return bool(torch.autograd.profiler._is_profiler_enabled)
+
+
+def direct(target: Any) -> Any:
+    """The operator behind an overload, called without its Python wrapper, as training calls it."""
+    return _AS_TRAINED.get(target) or getattr(target, "_op", target)
+
+
+_RNN_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
+
+
+def _rnn_layer_in_training(*args: Any, **kwargs: Any) -> Any:
+    """An LSTM layer of oneDNN, which makes the workspace for its backward only where gradients are on."""
+    with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+        return _RNN_LAYER(*args, **kwargs)
+
+
+def _bernoulli_in_layout(tensor: torch.Tensor, p: float, *, generator: torch.Generator | None = None) -> torch.Tensor:
+    """``bernoulli_`` over a tensor laid out alike: some CPUs draw in the order of the memory."""
+    return torch.empty_like(tensor).bernoulli_(p, generator=generator)
+
+
+def _normal_in_layout(
+    tensor: torch.Tensor, mean: float = 0.0, std: float = 1.0, *, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """``normal_`` over a tensor laid out alike, gaps included: a packed one takes other draws from the generator."""
+    alike = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return alike.normal_(mean, std, generator=generator)
+
+
+_AS_TRAINED = {
+    _RNN_LAYER: _rnn_layer_in_training,
+    torch.ops.aten.bernoulli.p: _bernoulli_in_layout,
+    torch.ops.aten.normal_functional.default: _normal_in_layout,
+}
+
+
+def exchange(written: FunctionalTensor, value: FunctionalTensor) -> None:
+    """Let a traced tensor, and what it looks at, have the value of another one of its shape."""
+    written.replace_(torch._from_functional_tensor(value.elem))
+    written.commit_update()
+    written.sync()
+
+
+def keeps_graph() -> bool:
+    """Whether the backward now running was asked to keep the graph (``retain_graph=True``)."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+def is_wanted(node: Any) -> bool:
+    """Whether the backward now running will run a node of the graph, too."""
+    return bool(torch._C._will_engine_execute_node(node))
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """What two tensors have in common exactly when they share memory, fake tensors included."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def schema_of(overload: OpOverload) -> Any:
+    """The schema of an operator: its name and its arguments."""
+    return overload._schema
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How many times a tensor was written in place; 0 for those of inference mode, which do not count."""
+    return 0 if tensor.is_inference() else int(tensor._version)
+
+
+@contextlib.contextmanager
+def without_trace_logs() -> Iterator[None]:
+    """Keep torch from logging a traceback for a call that cannot be traced: the error says it in one line."""
+    logger = logging.getLogger(FakeTensorMode.__module__)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def hooks_of(leaf: torch.Tensor) -> tuple[dict[int, Any], dict[int, Any]]:
+    """The user's hooks on a leaf, before and after a gradient is accumulated: the dictionaries that autograd reads."""
+    return leaf._backward_hooks or {}, leaf._post_accumulate_grad_hooks or {}
+
+
+def by_tensor() -> Any:
+    """An empty dictionary by tensor, which keeps none of them alive."""
+    return WeakTensorKeyDictionary()
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has values of its own: no stand-in of tracing, whose class is another."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
+@contextlib.contextmanager
+def outside_of_modes() -> Iterator[None]:
+    """Calls inside run as if nothing were being traced."""
+    with _disable_current_modes():
+        yield

@@ -1,0 +1,1 @@
+"""Networks of `transformers` and `diffusers`: planned, trained, or refused by name."""

@@ -1,0 +1,234 @@
+"""Exports of random-weight `transformers` and `diffusers` models: planned, and held against real training steps.
+
+    python -m models.architectures -o models/results/architectures.json
+
+For each network: run one eager training step that recomputes nothing under the storage meter, export the same
+module as a bare file, read it, compare the store-all activation peaks, and plan 60% and 40%. Full-size networks
+are built on the meta device and only exported, read and planned. Needs the ``models`` extra. An export that
+torch or transformers refuses is named with the reason; so is a file that the planner refuses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import onnx
+import torch
+from ogc_plan.planner.errors import InfeasibleBudgetError
+from ogc_plan.planner.model import Model, load_model
+from ogc_plan.planner.pipeline import plan
+
+from models.architectures.full_size import FULL_SIZE
+from models.architectures.half import HALF, SUFFIX
+from models.architectures.notes import NOTES
+from models.architectures.zoo import ARCHITECTURES, Architecture
+from models.export import OPSET, export_module
+from models.fidelity.step import Pair, simulated_peaks
+from models.meters.storage_meter import measure_step
+from models.reporting import result_record, result_table
+
+BUDGETS = ("60%", "40%")
+OTHER_OPSETS = (18, 25)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one budget: a plan with its recomputation and gap in shares of a step, or why there is none."""
+
+    budget: str
+    status: str
+    overhead: float | None
+    gap: float | None
+    seconds: float
+    smallest_nbytes: int | None = None
+    floor_nbytes: int | None = None
+
+
+@dataclass(slots=True)
+class Row:
+    """One network. ``storages`` are store-all activation peaks without workspace; ``seconds`` say where time went."""
+
+    name: str
+    library: str
+    size: str
+    opset: int = 0
+    nodes: int = 0
+    ops: int = 0
+    storages: Pair | None = None
+    difference_percent: float | None = None
+    with_workspace_nbytes: int = 0
+    measured_at: str = ""
+    parameter_nbytes: int = 0
+    assumed: tuple[str, ...] = ()
+    outcomes: list[Outcome] = field(default_factory=list)
+    other_opsets: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    failed: str = ""
+    note: str = ""
+
+
+def one_line(error: BaseException) -> str:
+    """The kind of an error and the innermost reason it gives, shortened to one line."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    text = " ".join(str(cause).split())
+    return f"{type(cause).__name__}: {text[:240]}"
+
+
+def planned(model: Model, budget: str) -> Outcome:
+    """Plan one budget with the default effort."""
+    started = time.perf_counter()
+    try:
+        made = plan(model, budget)
+    except InfeasibleBudgetError as error:
+        status = "proven infeasible" if error.proven else "no plan found"
+        spent = round(time.perf_counter() - started, 2)
+        return Outcome(budget, status, None, None, spent, error.smallest_known_nbytes, error.lower_bound_nbytes)
+    spent = round(time.perf_counter() - started, 2)
+    return Outcome(budget, made.certificate.status, made.time.overhead, made.gap, spent)
+
+
+def read(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], opset: int, row: Row, folder: Path) -> Model:
+    """Export and read one module; enters nodes and seconds into ``row``."""
+    started = time.perf_counter()
+    proto = export_module(module, inputs, opset=opset)
+    row.seconds["export"] = round(time.perf_counter() - started, 2)
+    written = next(entry.version for entry in proto.opset_import if not entry.domain)
+    if written != opset:
+        raise ValueError(f"the exporter wrote opset {written}")
+    path = folder / f"{row.name}.onnx"
+    path.write_bytes(proto.SerializeToString())
+    started = time.perf_counter()
+    model = load_model(path, device="cpu")
+    row.seconds["read and derive"] = round(time.perf_counter() - started, 2)
+    row.opset, row.nodes, row.ops = opset, len(proto.graph.node), len(model.training.ops)
+    row.parameter_nbytes = model.training.stationary.parameter_nbytes
+    row.assumed = model.training.assumed
+    return model
+
+
+def examine(entry: Architecture, *, full_size: bool, opsets: Sequence[int] = OTHER_OPSETS) -> Row:
+    """Everything about one network; a failure is entered into its row with the reason."""
+    same_in_float32 = NOTES.get(entry.name.removesuffix(SUFFIX), "")
+    row = Row(entry.name, entry.library, entry.size, note=NOTES.get(entry.name, same_in_float32))
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            _examine(entry, row, Path(folder), full_size=full_size, opsets=opsets)
+    except Exception as error:
+        row.failed = one_line(error)
+    gc.collect()
+    return row
+
+
+def _examine(entry: Architecture, row: Row, folder: Path, *, full_size: bool, opsets: Sequence[int]) -> None:
+    torch.manual_seed(0)
+    with torch.device("meta" if full_size else "cpu"):
+        module, inputs = entry.make()
+    if not full_size:
+        started = time.perf_counter()
+        measured = measure_step(module, inputs).activations
+        row.seconds["training step"] = round(time.perf_counter() - started, 2)
+        module.zero_grad(set_to_none=True)
+        row.measured_at = measured.operator
+    model = read(module, inputs, OPSET, row, folder)
+    simulated, row.with_workspace_nbytes = simulated_peaks(model)
+    if not full_size:
+        row.storages = Pair(measured.nbytes, simulated)
+        row.difference_percent = round(row.storages.difference_percent, 4)
+    row.outcomes = [planned(model, budget) for budget in BUDGETS]
+    for opset in opsets:
+        other = Row(entry.name, entry.library, entry.size)
+        try:
+            again, _ = simulated_peaks(read(module, inputs, opset, other, folder))
+            row.other_opsets[str(opset)] = f"{100 * (again / simulated - 1):+.2f}% of the peak at {row.opset}"
+        except Exception as error:
+            row.other_opsets[str(opset)] = one_line(error)
+
+
+def _cell(outcome: Outcome, whole_nbytes: int) -> str:
+    if outcome.overhead is not None and outcome.gap is not None:
+        return f"{100 * outcome.overhead:.2f} ({100 * outcome.gap:.2f})"
+    floor = f"{100 * (outcome.floor_nbytes or 0) / whole_nbytes:.0f}%"
+    return f"{outcome.status}, floor {floor}"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown: peaks in MB, recomputation in % of a step with the gap to the proven bound in brackets."""
+    header = ["network", "input", "opset", "nodes", "ops", "measured MB", "simulated MB", "difference", *BUDGETS, "s"]
+    lines, notes = [], []
+    for row in rows:
+        if row.failed:
+            lines.append([row.name, row.size, "", "", "", "failed", "", "", "", "", ""])
+            notes.append(f"- {row.name}: {row.failed}")
+            continue
+        pair = row.storages
+        peaks = ["", result_table.megabytes(row.with_workspace_nbytes), ""]
+        if pair is not None:
+            peaks = [f"{pair.measured_nbytes / 1e6:.2f}", f"{pair.simulated_nbytes / 1e6:.2f}"]
+            peaks.append(f"{pair.difference_percent:+.2f}%")
+        cells = [_cell(outcome, row.with_workspace_nbytes) for outcome in row.outcomes]
+        slowest = max(outcome.seconds for outcome in row.outcomes)
+        lines.append(
+            [row.name, row.size, str(row.opset), str(row.nodes), str(row.ops), *peaks, *cells, f"{slowest:.1f}"]
+        )
+        if row.note:
+            notes.append(f"- {row.name}: {row.note}")
+        for opset, what in row.other_opsets.items():
+            if "% of the peak" not in what:
+                notes.append(f"- {row.name} at opset {opset}: {what}")
+    return "\n".join([result_table.table(header, lines), "", *notes])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Examine the networks asked for (all by default), print the table and write the results."""
+    known = {**ARCHITECTURES, **HALF, **FULL_SIZE}
+    parser = argparse.ArgumentParser(prog="python -m models.architectures", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"networks (default: all): {', '.join(known)}")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write; the table goes beside it")
+    parser.add_argument("--one-opset", action="store_true", help="leave out the other opsets")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in known]
+    if unknown:
+        parser.error(f"no network is called {unknown[0]!r}; choose from {', '.join(known)}")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    rows = []
+    for name in options.names or known:
+        started = time.perf_counter()
+        full_size = name in FULL_SIZE
+        rows.append(
+            examine(known[name], full_size=full_size, opsets=() if options.one_opset or full_size else OTHER_OPSETS)
+        )
+        print(f"{name}: {rows[-1].failed or 'done'}, {time.perf_counter() - started:.0f} s", file=sys.stderr)
+    report = table(rows)
+    print(report)
+    if options.output:
+        result_record.write(
+            options.output,
+            report,
+            script="models.architectures",
+            arguments=arguments,
+            device="cpu",
+            quantity="store-all activation peak of one eager training step, bytes; the simulation without workspace",
+            libraries={name: version(name) for name in ("transformers", "diffusers", "onnx", "onnxscript")},
+            newest_opset_known=onnx.defs.onnx_opset_version(),
+            rows=[asdict(row) for row in rows],
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

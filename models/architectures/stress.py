@@ -1,0 +1,151 @@
+"""Does every architecture train by its plan, bit by bit and inside its bytes, or is it refused by name?
+
+    python -m models.architectures.stress -o models/results/stress_architectures.json
+
+Networks of `transformers`, `diffusers` and torch with random weights, few layers and small widths, in training mode
+with dropout, each bound within 60% of what storing everything takes and stepped beside plain eager training (see
+outcome.py for what is compared). Results are written after every network; ``--resume`` keeps those that
+the file has already, ``--again refused`` runs the refused ones anew. The networks run in a process of their
+own, which is started anew should one of them end it. The exit code is 1 where any outcome is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from models.architectures.listing import CASES
+from models.reporting.result_record import write
+from models.reporting.result_table import table
+
+TIME_LIMIT_S = 900
+RESULTS = ("bound", "refused", "wrong", "unbuilt")
+
+
+def outcomes(
+    names: Sequence[str], *, limit_s: float = TIME_LIMIT_S, module: str = "models.architectures.outcome"
+) -> Iterator[dict[str, Any]]:
+    """The outcome of each network in order; one that ends its process or takes too long is wrong, and so named."""
+    waiting = list(names)
+    while waiting:
+        worker = subprocess.Popen([sys.executable, "-m", module, *waiting], stdout=subprocess.PIPE, text=True)
+        lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=_read, args=(worker, lines), daemon=True).start()
+        while waiting:
+            try:
+                line = lines.get(timeout=limit_s)
+            except queue.Empty:
+                worker.kill()
+                yield _failed(waiting.pop(0), f"no outcome within {limit_s:.0f} s")
+                break
+            if line is None:
+                yield _failed(waiting.pop(0), f"the process ended with code {worker.wait()}")
+                break
+            if line.startswith("{"):
+                waiting.pop(0)
+                yield json.loads(line)
+        worker.stdout.close() if worker.stdout else None
+        worker.wait()
+
+
+def _read(worker: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+    assert worker.stdout is not None
+    try:
+        for line in worker.stdout:
+            lines.put(line)
+    except ValueError:  # closed on a worker that took too long
+        return
+    lines.put(None)
+
+
+def _failed(name: str, why: str) -> dict[str, Any]:
+    case = CASES[name]
+    return {"name": name, "kind": case.kind, "library": case.library, "result": "wrong", "why": why}
+
+
+def report(rows: Sequence[dict[str, Any]]) -> str:
+    """Counts by kind, then every network with its peak or the reason it is refused, as Markdown."""
+    names = {row["name"] for row in rows}
+    kinds = sorted({row["kind"] for row in rows}, key=[case.kind for case in CASES.values()].index)
+    count = Counter((row["kind"], row["result"]) for row in rows)
+    total = Counter(row["result"] for row in rows)
+    counts = [[kind, *(str(count[kind, result]) for result in RESULTS)] for kind in kinds]
+    counts.append(["all", *(str(total[result]) for result in RESULTS)])
+    lines = [[row["name"], row["kind"], row.get("network", ""), row["result"], *_figures(row)] for row in rows]
+    reasons = [f"- {row['name']} ({row['result']}): {row['why']}" for row in rows if row.get("why")]
+    header = ["network", "kind", "class", "result", "ops", "recomputed", "peak kB", "measured - predicted B"]
+    return "\n\n".join((
+        "Bound: two steps of AdamW leave behind losses, gradients, buffers, parameters and generator states equal in\n"
+        "every bit to eager training, and the measured peak is that predicted, inside the budget.",
+        table(["kind", *RESULTS], counts),
+        table(header, lines),
+        "\n".join(reasons),
+        f"Of the list, {len(CASES.keys() - names)} are not examined yet (the command goes on with `--resume`): "
+        f"{', '.join(name for name in CASES if name not in names) or 'none'}.",
+    ))  # fmt: skip
+
+
+def _figures(row: dict[str, Any]) -> list[str]:
+    if "peaks" not in row:
+        return ["", "", "", ""]
+    pairs = row["peaks"].values()
+    differences = [pair["measured_nbytes"] - pair["predicted_nbytes"] for pair in pairs]
+    worst = max(differences, key=abs, default=0)
+    return [str(row["ops"]), str(row["recomputed"]), f"{row['planned_nbytes'] / 1e3:.1f}", f"{worst:+,}"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Examine the networks asked for (all by default), write the results after each, and print the report."""
+    parser = argparse.ArgumentParser(
+        prog="python -m models.architectures.stress",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"networks (default: all): {', '.join(CASES)}")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write, with a .md beside it")
+    parser.add_argument("--resume", action="store_true", help="keep the outcomes that the file has already")
+    parser.add_argument("--again", action="append", choices=RESULTS, default=[], help="with --resume: run these anew")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in CASES]
+    if unknown:
+        parser.error(f"no network is called {unknown[0]!r}")
+    wanted = options.names or list(CASES)
+    found: dict[str, dict[str, Any]] = {}
+    if options.resume and options.output and options.output.exists():
+        kept = json.loads(options.output.read_text())["rows"]
+        found = {row["name"]: row for row in kept if row["name"] in CASES and row["result"] not in options.again}
+        found = {name: row for name, row in found.items() if name not in options.names}
+    for row in outcomes([name for name in wanted if name not in found]):
+        found[row["name"]] = row
+        print(f"{row['name']}: {row['result']} {row.get('why', '')}", file=sys.stderr, flush=True)
+        if options.output:
+            _write(options.output, [found[name] for name in CASES if name in found])
+    rows = [found[name] for name in CASES if name in found]
+    print(report(rows))
+    return int(any(row["result"] == "wrong" for row in rows))
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    write(
+        path,
+        report(rows),
+        script="models.architectures.stress",
+        arguments=["-o", "models/results/stress_architectures.json"],
+        device="cpu",
+        quantity="activation peaks of one training step in bytes",
+        libraries={name: version(name) for name in ("transformers", "diffusers")},
+        rows=rows,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The networks that OGC was published with: planned, run and compared."""

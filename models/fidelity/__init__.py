@@ -1,0 +1,1 @@
+"""Predicted against measured: peaks, bits and times of real training steps."""

@@ -1,0 +1,491 @@
+"""Does the executor hold what its plan predicts, and train as eager PyTorch does, bit by bit?
+
+    python -m models.fidelity.executor -o models/results/executor_fidelity.json
+
+For each case and budget: the peaks predicted for the bound module and those measured of a real step, first
+without and then with gradients to accumulate into; and everything that training leaves behind, compared with
+plain eager training after one step, after several steps of AdamW, and after accumulating over two. Each
+budget is planned in memory, and where it is a size that has a plan also through a file (export, the command
+line, bind). The exit code is 1 where anything is unequal, above its budget, or further from its prediction
+than the tolerance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # this and the following are read once, when torch loads
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # idle threads give their core back, where others want it
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs to repeat itself
+
+import torch
+from ogc_plan.adapters.pytorch import bind, export, plan_of, predict, within_budget
+from ogc_plan.planner.errors import InfeasibleBudgetError, OgcPlanError
+from torch import Tensor, nn
+
+from models.meters.step_meters import (
+    CudaPeak,
+    StepPeak,
+    by_allocator,
+    by_cuda,
+    by_storages,
+    clear_gradients,
+    parameter_gradients,
+)
+from models.meters.step_times import Step, time_ratios
+from models.reporting.result_record import write
+from models.reporting.result_table import megabytes, table
+from models.training.cases import CASES, Case, Supervised
+from models.training.outcome import Equality, Outcome, compare, train
+
+BUDGETS = ("store-all", "60%", "40%", "30%", "min")
+STEPS = 20
+ROUNDS = 5
+STORAGE_TOLERANCE_NBYTES = 64 * 1024
+ALLOCATOR_TOLERANCE_NBYTES = 2**20
+ALLOCATOR_TOLERANCE = 0.001
+INFEASIBLE_EXIT_CODE = 5
+WEIGHT_SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A peak predicted for the bound module and measured of its step, in bytes."""
+
+    predicted_nbytes: int
+    measured_nbytes: int
+
+    @property
+    def difference_nbytes(self) -> int:
+        """How much the measurement is above (positive) or below the prediction."""
+        return self.measured_nbytes - self.predicted_nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """The peaks of one step under one meter; the CUDA allocator cannot tell activations from the rest."""
+
+    total: Pair
+    activations: Pair | None = None
+
+    @property
+    def pairs(self) -> tuple[tuple[str, Pair], ...]:
+        """What was compared, by name."""
+        return (("total", self.total), *((("activations", self.activations),) if self.activations else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The peaks of a first step and of one with ``.grad`` present, under both meters.
+
+    ``cuda`` has what else the CUDA allocator's statistics say, None on the CPU.
+    """
+
+    storages: Peaks
+    storages_accumulating: Peaks
+    allocator: Peaks
+    allocator_accumulating: Peaks
+    cuda: CudaPeak | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """A budget for which there is no plan: the proven floor and the smallest peak found, in bytes."""
+
+    proven: bool
+    floor_nbytes: int
+    smallest_nbytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case at one budget planned one way.
+
+    ``budget_nbytes`` bounds the activation peak, None where no number of bytes was asked for. ``equal`` says
+    after which training what was equal to eager. ``failures`` says what is not as it should be.
+    """
+
+    case: str
+    budget: str
+    via: str
+    plan_s: float
+    infeasible: Infeasible | None = None
+    budget_nbytes: int | None = None
+    overhead: float = 0.0
+    recomputed_ops: int = 0
+    measured: Measured | None = None
+    equal: dict[str, Equality] = field(default_factory=dict)
+    eager_ms: float | None = None
+    time_ratio: float | None = None
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """A case trained as it is: what every row is held against, and its peaks.
+
+    ``repeats`` says whether eager training equals itself, without which nothing else can.
+    """
+
+    outcomes: dict[str, Outcome]
+    repeats: bool
+    storages: StepPeak
+    allocator: StepPeak | CudaPeak
+
+
+def fresh(case: Case, device: str) -> Supervised:
+    """The case's module with the same weights each time."""
+    torch.manual_seed(WEIGHT_SEED)
+    return case.build().to(device)
+
+
+def outcomes(case: Case, module: nn.Module, original: dict[str, Tensor], steps: int, device: str) -> dict[str, Outcome]:
+    """Train from the ``original`` state for ``steps`` with AdamW, then from it again, accumulating over two."""
+    module.load_state_dict(original)
+    first, last = train(case, module, module, steps, device=device)
+    module.load_state_dict(original)
+    _, accumulated = train(case, module, module, 2, device=device, accumulate=True)
+    module.load_state_dict(original)
+    return {"step 1": first, f"step {steps}": last, "2 accumulated": accumulated}
+
+
+def state_of(module: nn.Module) -> dict[str, Tensor]:
+    """A copy of the module's state."""
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def run_eager(case: Case, steps: int, device: str) -> Eager:
+    """Train the case as it is, and meter one step."""
+    module = fresh(case, device)
+    original = state_of(module)
+    found = outcomes(case, module, original, steps, device)
+    again, _ = train(case, module, module, 1, device=device)
+    storages, allocator = _meter(case, module, device)
+    return Eager(found, compare(again, found["step 1"]).everything, storages, allocator)
+
+
+def _meter(case: Case, module: nn.Module, device: str, *, accumulate: bool = False) -> tuple[StepPeak, Any]:
+    """A step under the storage meter and one under the allocator's; ``.grad`` is there before each or neither."""
+    arguments = case.arguments(0, device)
+
+    def step() -> Tensor:
+        loss: Tensor = module(*arguments)
+        loss.backward()
+        return loss
+
+    found: list[Any] = []
+    for meter in (by_storages, by_allocator if device == "cpu" else by_cuda):
+        if not accumulate:
+            clear_gradients(module, arguments)
+        elif not parameter_gradients(module):
+            step()
+        found.append(meter(step, module, arguments))
+    clear_gradients(module, arguments)
+    return found[0], found[1]
+
+
+def _peaks(module: nn.Module, found: StepPeak | CudaPeak, *, workspace: bool, accumulate: bool) -> Peaks:
+    expected = predict(module, kernel_workspace=workspace, gradients_present=accumulate)
+    if isinstance(found, CudaPeak):
+        return Peaks(Pair(expected.total_nbytes, found.requested_nbytes))
+    return Peaks(
+        Pair(expected.total_nbytes, found.total_nbytes), Pair(expected.activation_nbytes, found.activation_nbytes)
+    )
+
+
+def measure(case: Case, module: nn.Module, device: str) -> Measured:
+    """Predict and measure every peak of a bound module."""
+    storages, allocator = _meter(case, module, device)
+    storages_accumulating, allocator_accumulating = _meter(case, module, device, accumulate=True)
+    return Measured(
+        _peaks(module, storages, workspace=False, accumulate=False),
+        _peaks(module, storages_accumulating, workspace=False, accumulate=True),
+        _peaks(module, allocator, workspace=True, accumulate=False),
+        _peaks(module, allocator_accumulating, workspace=True, accumulate=True),
+        allocator if isinstance(allocator, CudaPeak) else None,
+    )
+
+
+def _options(budget: str) -> tuple[str, str]:
+    """The planner's budget and strategy."""
+    return ("100%", "keep-all") if budget == "store-all" else (budget, "optimal")
+
+
+def bound_in_memory(case: Case, module: Supervised, budget: str, device: str) -> nn.Module:
+    """The module planned in memory. Raises InfeasibleBudgetError."""
+    text, strategy = _options(budget)
+    return within_budget(module, case.arguments(0, device), budget=text, strategy=strategy)
+
+
+class PlanCommandError(Exception):
+    """The command line made no plan, for another reason than the budget."""
+
+
+class PlanFiles:
+    """The way through files: each case is exported once, planned by the command line, and bound."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def bound(self, case: Case, module: Supervised, budget: str, device: str) -> nn.Module:
+        """The module bound to the command line's plan.
+
+        Raises InfeasibleBudgetError where the command line says so (its floor is in its message only) and
+        PlanCommandError where it fails otherwise.
+        """
+        model, plan = self.folder / f"{case.name}.onnx", self.folder / f"{case.name}.plan.json"
+        arguments = case.arguments(0, device)
+        if not model.exists():
+            export(module, arguments, model)
+        text, strategy = _options(budget)
+        command = [str(Path(sys.executable).parent / "ogc-plan"), str(model), "--budget", text, "-q"]
+        command += ["--strategy", strategy, "-o", str(plan)]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode == INFEASIBLE_EXIT_CODE:
+            raise InfeasibleBudgetError(done.stderr.strip(), proven="proven infeasible" in done.stderr)
+        if done.returncode:
+            raise PlanCommandError(f"ogc-plan ended with {done.returncode}: {' '.join(done.stderr.split())}")
+        return bind(module, plan, arguments)
+
+
+def failures_of(row: Row) -> Iterator[str]:
+    """What is not as it should be in a row that has a plan."""
+    measured = row.measured
+    assert measured is not None
+    for when, found in row.equal.items():
+        if found.unequal:
+            yield f"{', '.join(found.unequal)} unequal after {when}"
+    for meter, peaks in (("storage meter", measured.storages), ("allocator", measured.allocator)):
+        if peaks.activations and row.budget_nbytes is not None:
+            excess = peaks.activations.measured_nbytes - row.budget_nbytes
+            if excess > 0:
+                yield f"activations {excess} B above the budget by the {meter}"
+    for name, peaks, share, slack_nbytes in (
+        ("storage meter", measured.storages, 0.0, STORAGE_TOLERANCE_NBYTES),
+        ("storage meter, accumulating", measured.storages_accumulating, 0.0, STORAGE_TOLERANCE_NBYTES),
+        ("allocator", measured.allocator, ALLOCATOR_TOLERANCE, ALLOCATOR_TOLERANCE_NBYTES),
+        ("allocator, accumulating", measured.allocator_accumulating, ALLOCATOR_TOLERANCE, ALLOCATOR_TOLERANCE_NBYTES),
+    ):
+        for what, pair in peaks.pairs:
+            if abs(pair.difference_nbytes) > share * pair.predicted_nbytes + slack_nbytes:
+                yield f"{what} {pair.difference_nbytes:+d} B off by the {name}"
+
+
+def examine(
+    case: Case, budget: str, via: str, eager: Eager, files: PlanFiles, *, steps: int, rounds: int, device: str
+) -> Row:
+    """Plan, bind, measure and train one case at one budget."""
+    module = fresh(case, device)
+    original = state_of(module)
+    started = time.perf_counter()
+    try:
+        if via == "memory":
+            bound = bound_in_memory(case, module, budget, device)
+        else:
+            bound = files.bound(case, module, budget, device)
+    except InfeasibleBudgetError as error:
+        found = Infeasible(error.proven, error.lower_bound_nbytes, error.smallest_known_nbytes)
+        return Row(case.name, budget, via, time.perf_counter() - started, found)
+    except (OgcPlanError, PlanCommandError) as error:
+        return Row(case.name, budget, via, time.perf_counter() - started, failures=(str(error),))
+    plan_s = time.perf_counter() - started
+    plan = plan_of(bound)
+    measured = measure(case, bound, device)
+    trained = outcomes(case, bound, original, steps, device)
+    equal = {when: compare(found, eager.outcomes[when]) for when, found in trained.items() if when in eager.outcomes}
+    eager_ms = ratio = None
+    if rounds:
+        reference = fresh(case, device)
+        steps_of = Step(reference, reference), [Step(bound, bound)]
+        eager_ms, (ratio,) = time_ratios(*steps_of, case.arguments(0, device), rounds)
+    row = Row(
+        case.name,
+        budget,
+        via,
+        plan_s,
+        None,
+        plan.budget.nbytes if budget.endswith(("%", "B")) else None,
+        plan.time.overhead,
+        len(plan.recomputed),
+        measured,
+        equal,
+        eager_ms,
+        ratio,
+    )
+    return replace(row, failures=tuple(failures_of(row)))
+
+
+def examine_both(
+    case: Case, budget: str, eager: Eager, files: PlanFiles, *, via: str, steps: int, rounds: int, device: str
+) -> list[Row]:
+    """The rows of one budget: planned in memory, through files, or both ways.
+
+    With both, the way through files is taken where there is a plan; it trains for one step only and is not
+    timed.
+    """
+    if via == "file":
+        return [examine(case, budget, "file", eager, files, steps=steps, rounds=rounds, device=device)]
+    rows = [examine(case, budget, "memory", eager, files, steps=steps, rounds=rounds, device=device)]
+    if via == "both" and rows[0].infeasible is None:
+        rows.append(examine(case, budget, "file", eager, files, steps=1, rounds=0, device=device))
+        if rows[1].infeasible is not None:
+            rows[1] = replace(rows[1], failures=("infeasible through files only",))
+    return rows
+
+
+def _differences(first: Peaks, accumulating: Peaks) -> str:
+    pairs = (first.activations, first.total, accumulating.total)
+    return " / ".join("-" if pair is None else f"{pair.difference_nbytes:+,}" for pair in pairs)
+
+
+def memory_table(rows: Sequence[Row], eager: dict[str, Eager], device: str) -> str:
+    """Predicted and measured peaks of the rows that have a plan."""
+    header = ["case", "budget", "via", "budget MB", "predicted MB", "measured MB", "eager MB"]
+    header += ["allocator, B", "storage meter, B"]
+    if device == "cuda":
+        header += ["allocated MB", "reserved MB"]
+    lines = []
+    for row in rows:
+        found = row.measured
+        if found is None:
+            continue
+        reference = eager[row.case].allocator
+        shown, of_eager = found.allocator.activations, reference
+        if shown is None or not isinstance(of_eager, StepPeak):  # the CUDA allocator cannot tell them
+            shown, of_eager = found.storages.activations, eager[row.case].storages
+        assert shown is not None
+        cells = [row.case, row.budget, row.via]
+        cells += ["-" if row.budget_nbytes is None else megabytes(row.budget_nbytes)]
+        sizes = (shown.predicted_nbytes, shown.measured_nbytes, of_eager.activation_nbytes)
+        cells += [megabytes(nbytes) for nbytes in sizes]
+        cells += [_differences(found.allocator, found.allocator_accumulating)]
+        cells += [_differences(found.storages, found.storages_accumulating)]
+        if found.cuda is not None:
+            cells += [megabytes(found.cuda.allocated_nbytes), megabytes(found.cuda.reserved_nbytes)]
+        lines.append(cells)
+    return table(header, lines)
+
+
+def _verdict(row: Row) -> str:
+    if row.failures:
+        return "; ".join(row.failures)
+    if row.infeasible is None:
+        return "ok"
+    said = "proven infeasible" if row.infeasible.proven else "no plan found"
+    if row.infeasible.smallest_nbytes is None:
+        return said
+    floor, smallest = megabytes(row.infeasible.floor_nbytes), megabytes(row.infeasible.smallest_nbytes)
+    return f"{said}: floor {floor} MB, smallest found {smallest} MB"
+
+
+def training_table(rows: Sequence[Row]) -> str:
+    """Equality with eager training, times, and the verdict on each row."""
+    header = [
+        "case",
+        "budget",
+        "via",
+        "equal to eager after",
+        "re-run ops",
+        "predicted",
+        "step time",
+        "planned",
+        "verdict",
+    ]
+    lines = []
+    for row in rows:
+        cells = [row.case, row.budget, row.via]
+        if row.measured is None:
+            cells += ["-"] * 4
+        else:
+            cells.append(", ".join(when for when, found in row.equal.items() if found.everything) or "nothing")
+            cells += [str(row.recomputed_ops), f"+{100 * row.overhead:.1f}%"]
+            cells.append("-" if row.time_ratio is None else f"{row.time_ratio:.2f}")
+        lines.append([*cells, f"{row.plan_s:.0f} s", _verdict(row)])
+    return table(header, lines)
+
+
+def report(rows: Sequence[Row], eager: dict[str, Eager], device: str) -> str:
+    """Both tables, with what they show, as Markdown."""
+    sizes = "\n".join(f"- {name}: {CASES[name].sizes}" for name in eager)
+    memory = (
+        "Memory of one step. MB (10^6 bytes) are activation peaks; B is measured minus predicted, in bytes, of\n"
+        "activations / total / total with `.grad` present."
+    )
+    training = (
+        "Training. Equal in every bit: losses, gradients of inputs and parameters, buffers, parameters, generator\n"
+        "states. Step time is that of eager = 1, beside the recomputation predicted."
+    )
+    return "\n\n".join((sizes, memory, memory_table(rows, eager, device), training, training_table(rows)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Examine what the command line asks for, print the tables and write the results."""
+    parser = argparse.ArgumentParser(
+        prog="python -m models.fidelity.executor",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--case", action="append", choices=CASES, help="a case (default: all; may be given again)")
+    parser.add_argument("--budgets", default=",".join(BUDGETS), help="separated by commas (default %(default)s)")
+    parser.add_argument(
+        "--via", choices=("memory", "file", "both"), default="both", help="how to plan (default both: all but min)"
+    )
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of AdamW (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed rounds, 0 for none (default %(default)s)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write, with a .md beside it")
+    options = parser.parse_args(arguments)
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    repeatable(device)
+    rows: list[Row] = []
+    eager: dict[str, Eager] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        files = PlanFiles(Path(folder))
+        for name in options.case or CASES:
+            case = CASES[name]
+            eager[name] = run_eager(case, options.steps, device)
+            if not eager[name].repeats:
+                print(f"{name}: eager training does not repeat itself on this device", file=sys.stderr)
+            for budget in options.budgets.split(","):
+                settings = {"steps": options.steps, "rounds": options.rounds}
+                rows += examine_both(case, budget, eager[name], files, via=options.via, device=device, **settings)
+                print(f"{name} {budget}: {', '.join(_verdict(row) for row in rows[-1:])}", file=sys.stderr, flush=True)
+    text = report(rows, eager, device)
+    print(text)
+    if options.output:
+        measured = {
+            name: {"sizes": CASES[name].sizes, "repeats": found.repeats}
+            | {"storages": asdict(found.storages), "allocator": asdict(found.allocator)}
+            for name, found in eager.items()
+        }
+        write(
+            options.output,
+            text,
+            script="models.fidelity.executor",
+            arguments=arguments,
+            device=device,
+            quantity="peaks of one training step in bytes",
+            eager=measured,
+            rows=[asdict(row) for row in rows],
+        )
+    return int(any(row.failures for row in rows))
+
+
+def repeatable(device: str) -> None:
+    """Ask torch for the algorithms that repeat themselves; on the CPU all do."""
+    if device == "cuda":
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

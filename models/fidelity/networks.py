@@ -1,0 +1,179 @@
+"""Ten networks and an LSTM within five budgets each, bit for bit, and within ten falling ones.
+
+    python -m models.fidelity.networks -o models/results/network_fidelity.json
+
+For each network and budget: what `models.fidelity.executor` examines of a plan made in memory, without times.
+Then ten budgets from the peak that stores everything down to the smallest found, evenly spaced, all planned on one
+graph with one measurement of times, and after each a step: its peak may not rise as the budget falls, and its gradients
+are eager's. ``--only`` takes some of the networks; what the output file has already, made with the same sizes,
+settings and versions, is kept and not made again. The exit code is 1 where anything is not as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from models.fidelity import executor as fidelity  # first: it sets what torch reads when it loads
+
+# isort: split
+import torch
+from ogc_plan.adapters.pytorch import bind, export
+from ogc_plan.planner import Scope, load_model, plan
+from torch import nn
+
+from models.fidelity.network_cases import NETWORKS
+from models.fidelity.network_tables import report
+from models.reporting.result_record import versions, write
+from models.training.cases import Case
+from models.training.outcome import compare, train
+
+FALLING = 10
+
+
+def kernels(case: Case) -> AbstractContextManager[Any]:
+    """oneDNN off where the case has it so."""
+    return nullcontext() if case.onednn else torch.backends.mkldnn.flags(enabled=False)
+
+
+def falling_budgets(store_all_nbytes: int, smallest_nbytes: int, count: int) -> list[int]:
+    """``count`` budgets from the one peak down to the other, evenly spaced, in bytes."""
+    width = store_all_nbytes - smallest_nbytes
+    return [store_all_nbytes - width * step // (count - 1) for step in range(count)]
+
+
+def falling(case: Case, eager: fidelity.Eager, folder: Path, count: int) -> list[fidelity.Row]:
+    """One row for each of ``count`` falling budgets, all planned on one export; only the first step is compared."""
+    path = folder / f"{case.name}.onnx"
+    export(fidelity.fresh(case, "cpu"), case.arguments(0), path)
+    model = load_model(path)
+    smallest = plan(model, "min", scope=Scope.ACTIVATIONS).peak.activation_nbytes
+    rows = []
+    for nbytes in falling_budgets(model.store_all().peak_activation_nbytes, smallest, count):
+        started = time.perf_counter()
+        made = plan(model, f"{nbytes}B", scope=Scope.ACTIVATIONS)
+        planned_s = time.perf_counter() - started
+        module = fidelity.fresh(case, "cpu")
+        bound = bind(module, made, case.arguments(0))
+        measured = fidelity.measure(case, bound, "cpu")
+        equal = {"step 1": compare(_first_step(case, bound), eager.outcomes["step 1"])}
+        row = fidelity.Row(
+            case.name, f"{nbytes}B", "export", planned_s, None, nbytes, made.time.overhead, len(made.recomputed)
+        )
+        row = replace(row, measured=measured, equal=equal)
+        rows.append(replace(row, failures=tuple(fidelity.failures_of(row))))
+    return rows
+
+
+def _first_step(case: Case, bound: nn.Module) -> Any:
+    """The outcome of one step from the case's own weights."""
+    bound.load_state_dict(fidelity.fresh(case, "cpu").state_dict())
+    first, _ = train(case, bound, bound, 1)
+    return first
+
+
+def peaks_rise(rows: Sequence[fidelity.Row]) -> tuple[str, ...]:
+    """Where a measured activation peak is above that of the budget before, which was larger."""
+    peaks = []
+    for row in rows:
+        assert row.measured is not None
+        assert row.measured.allocator.activations is not None
+        peaks.append((row.budget, row.measured.allocator.activations.measured_nbytes))
+    return tuple(
+        f"at {budget} the peak is {peak} B, above {before} B at {larger}"
+        for (larger, before), (budget, peak) in pairwise(peaks)
+        if peak > before
+    )
+
+
+def examined(
+    case: Case, steps: int, *, budgets: Sequence[str] = fidelity.BUDGETS, count: int = FALLING
+) -> dict[str, Any]:
+    """Everything about one network, as the results file has it; ``count`` budgets fall."""
+    started = time.perf_counter()
+    with kernels(case), tempfile.TemporaryDirectory() as folder:
+        eager = fidelity.run_eager(case, steps, "cpu")
+        files = fidelity.PlanFiles(Path(folder))
+        rows = [
+            fidelity.examine(case, budget, "memory", eager, files, steps=steps, rounds=0, device="cpu")
+            for budget in budgets
+        ]
+        sweep = falling(case, eager, Path(folder), count)
+    found = {
+        "sizes": case.sizes,
+        "steps": steps,
+        "versions": versions(),
+        "repeats": eager.repeats,
+        "storages": asdict(eager.storages),
+        "allocator": asdict(eager.allocator),
+        "rows": [asdict(row) for row in rows],
+        "falling": [asdict(row) for row in sweep],
+        "rises": peaks_rise(sweep),
+        "took_s": round(time.perf_counter() - started, 1),
+    }
+    kept: dict[str, Any] = json.loads(json.dumps(found))  # what is read back equals what was made
+    return kept
+
+
+def failed(found: dict[str, Any]) -> bool:
+    """Whether anything about a network is not as it should be."""
+    return bool(found["rises"]) or any(row["failures"] for row in (*found["rows"], *found["falling"]))
+
+
+def already_made(path: Path | None, steps: int) -> dict[str, Any]:
+    """What the output file has of today's cases, with these settings and versions."""
+    if path is None or not path.exists():
+        return {}
+    made: dict[str, Any] = json.loads(path.read_text())["networks"]
+    wanted = {name: (case.sizes, steps, versions()) for name, case in NETWORKS.items()}
+    return {
+        name: found
+        for name, found in made.items()
+        if name in wanted and (found["sizes"], found["steps"], found["versions"]) == wanted[name]
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Examine what the command line asks for, write the results after each network, print the tables."""
+    parser = argparse.ArgumentParser(
+        prog="python -m models.fidelity.networks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", action="append", choices=NETWORKS, help="a network (may be given again)")
+    parser.add_argument("--steps", type=int, default=fidelity.STEPS, help="steps of AdamW (default %(default)s)")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write and to go on with, with a .md beside it")
+    options = parser.parse_args(arguments)
+    made = already_made(options.output, options.steps)
+    for name in options.only or NETWORKS:
+        if name in made:
+            print(f"{name}: in the file already", file=sys.stderr)
+            continue
+        made[name] = examined(NETWORKS[name], options.steps)
+        print(f"{name}: {'FAILED' if failed(made[name]) else 'ok'}", file=sys.stderr, flush=True)
+        if options.output:
+            made = {known: made[known] for known in NETWORKS if known in made}
+            write(
+                options.output,
+                report(made),
+                script="models.fidelity.networks",
+                arguments=["-o", str(options.output)],
+                device="cpu",
+                quantity="activation and total peaks of one training step in bytes",
+                networks=made,
+            )
+    print(report(made))
+    return int(any(map(failed, made.values())))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

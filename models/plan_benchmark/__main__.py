@@ -1,0 +1,133 @@
+"""Plan every graph at seven budgets with `optimal`, and with every other strategy beside it on one simulator.
+
+    python -m models.plan_benchmark -o models/results/plans.json --jobs 2
+
+Each graph is planned in a process of its own, ``--jobs`` at a time. Then, with nothing else running, each is
+timed in a process of its own: solves side by side would take each other's time. What is done is kept in a folder
+that belongs to the present state of the code, so a run that was ended goes on where it stopped. Needs torch with
+onnxscript for the four PyTorch exports. The tables go to standard output and, as Markdown, beside the JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ogc_plan.planner.costs.devices import DEVICES
+from ogc_plan.planner.strategies.optimal.effort import EFFORTS
+
+from models.plan_benchmark.extent import BASE, EXTENT
+from models.plan_benchmark.measure import SOLVED
+from models.plan_benchmark.page import page
+from models.plan_benchmark.sources import SOURCES, Source
+from models.plan_benchmark.times import TIMED, warm
+from models.reporting.option_values import count, folder, output_file
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = ("planner/**/*.py", "models/graphs/*.py")
+MODULES = ("plan_measure", "plan_times", "plan_extent", "plan_targets", "plan_graphs")
+
+
+def state(device: str, effort: str) -> str:
+    """A digest of everything that results depend on: options and code."""
+    digest = hashlib.sha256(f"{device} {effort}".encode())
+    patterns = (*CODE, *(f"models/{module}.py" for module in MODULES))
+    for path in sorted({path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file()}):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _kept(source: Source, parts: Path, suffix: str, module: str, device: str, effort: str) -> dict[str, Any]:
+    """What ``module`` prints about one graph: from ``parts`` where it is, else from a process now, and put there."""
+    part = parts / f"{source.name}{suffix}"
+    if not part.exists():
+        started = time.perf_counter()
+        command = [sys.executable, "-m", module, str(source.file(parts)), "--device", device, "--effort", effort]
+        command += ["--batch", str(source.batch)] if source.batch is not None else []
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        spent = round(time.perf_counter() - started, 1)
+        unfinished = part.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps({"benchmark_s": spent, **json.loads(done.stdout)}))
+        unfinished.replace(part)
+        print(f"{module} {source.name}: {spent:.0f} s", file=sys.stderr, flush=True)
+    found: dict[str, Any] = json.loads(part.read_text())
+    return found
+
+
+def planned(source: Source, parts: Path, device: str, effort: str) -> dict[str, Any]:
+    """The plans of one graph."""
+    return {"origin": source.origin, **_kept(source, parts, ".json", "models.plan_benchmark.measure", device, effort)}
+
+
+def timed(source: Source, parts: Path, device: str, effort: str) -> dict[str, Any]:
+    """The times of one graph, which nothing else may run beside."""
+    return _kept(source, parts, ".times.json", "models.plan_benchmark.times", device, effort)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
+    parser.add_argument(
+        "--device", choices=DEVICES, default="h200", metavar="DEVICE", help="whose roofline gives times"
+    )
+    parser.add_argument("--effort", choices=EFFORTS, default=BASE, help="of the planner (default %(default)s)")
+    parser.add_argument("--only", nargs="*", choices=[*SOURCES], metavar="NAME", help="graphs, e.g. light-vgg19 gpt96")
+    parser.add_argument("--jobs", type=count, default=1, help="graphs planned at a time; they are timed one by one")
+    parser.add_argument("--times", action=argparse.BooleanOptionalAction, default=True, help="time plans, too")
+    parser.add_argument("--parts", type=folder, help="folder of what is done (default: one for this code, in /tmp)")
+    parser.add_argument("--list", action="store_true", help="list the graphs")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the whole benchmark, or a part of it."""
+    options = _parser().parse_args(arguments)
+    if options.list:
+        for source in SOURCES.values():
+            print(f"{source.name:22} {source.origin}")
+        return
+    how = (options.device, options.effort)
+    parts = options.parts or Path(tempfile.gettempdir()) / f"ogc-plan-benchmark-{state(*how)}"
+    parts.mkdir(parents=True, exist_ok=True)
+    chosen = [source for name, source in SOURCES.items() if not options.only or name in options.only]
+    warm()  # kernels are compiled here, once, and not by every job
+    with ThreadPoolExecutor(options.jobs) as pool:
+        largest_first = reversed(chosen)  # as the graphs are listed: no long one is left for the end
+        jobs = {source.name: pool.submit(planned, source, parts, *how) for source in largest_first}
+        results = {source.name: jobs[source.name].result() for source in chosen}
+    if options.times:
+        results = {source.name: results[source.name] | {"times": timed(source, parts, *how)} for source in chosen}
+    only = f" --only {' '.join(options.only)}" if options.only else ""
+    times = "" if options.times else " --no-times"
+    command = f"python -m models.plan_benchmark --device {options.device} --effort {options.effort}"
+    record = {
+        "command": f"{command} --jobs {options.jobs}{times}{only}",
+        "versions": {name: version(name) for name in ("ogc-plan", "ortools", "numba", "onnx")},
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "jobs": options.jobs,
+        "extent": EXTENT,
+        "measured": {"rows": SOLVED} | ({"times": TIMED} if options.times else {}),
+        "networks": results,
+    }
+    text = page(record)
+    print(text, end="")
+    if options.output:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(record, indent=1) + "\n")
+        options.output.with_suffix(".md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

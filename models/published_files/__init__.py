@@ -1,0 +1,1 @@
+"""ONNX files that other people published, planned."""

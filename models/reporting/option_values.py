@@ -1,0 +1,125 @@
+"""The values of the command lines' options: text to value, or one line on what is wrong with it and what to write.
+
+Each function is a ``type`` of argparse and raises its ArgumentTypeError.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+from pathlib import Path
+
+import torch
+
+from models.benchmark.network import FAKE
+
+WRITTEN_BESIDE = (".csv", ".md", ".svg")
+"""What is written beside a JSON file of results, under its name."""
+SEEDS = 2**32
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
+def count_or_none(text: str) -> int:
+    """A whole number from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return int(text)
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Whole numbers from 1 on, between commas; ``1..200`` stands for 1, its doubles below 200, and 200."""
+    return tuple(number for part in text.split(",") for number in _doubled(part.strip()))
+
+
+def _doubled(text: str) -> tuple[int, ...]:
+    first, dots, last = text.partition("..")
+    if not dots:
+        return (count(text),)
+    low, high = count(first), count(last)
+    if high < low:
+        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins; write for example 1..200")
+    return (*itertools.takewhile(lambda number: number < high, (low << shift for shift in itertools.count())), high)
+
+
+def seed(text: str) -> int:
+    """A number that torch's generators start from, with those of the epochs and images made of it."""
+    if not text.isdecimal() or int(text) >= SEEDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {SEEDS - 1}")
+    return int(text)
+
+
+def rate(text: str) -> float:
+    """A number above 0."""
+    value = _number(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0; write for example 0.01")
+    return value
+
+
+def added(text: str) -> float:
+    """A share of a step that may be added, 0 or more."""
+    value = _number(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share of a step's time; write for example 0.34")
+    return value
+
+
+def fractions(text: str) -> tuple[float, ...]:
+    """Numbers from 0 to 1 between commas; none where the text is empty."""
+    values = tuple(_number(part) for part in text.split(",") if part)
+    if not all(0 <= value <= 1 for value in values):
+        raise argparse.ArgumentTypeError(f"{text!r} holds other than numbers from 0 to 1; write for example 0.5,0.3")
+    return values
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def device(text: str) -> str:
+    """``fake``, or a CPU or GPU that torch finds here."""
+    remedy = f"write {FAKE}, cpu" + (" or cuda:0" if torch.cuda.is_available() else "")
+    try:
+        named = torch.device("cpu" if text == FAKE else text)
+    except RuntimeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no device; {remedy}") from None
+    if named.type not in ("cpu", "cuda"):
+        raise argparse.ArgumentTypeError(f"{text!r}: nothing is measured on {named.type}; {remedy}")
+    if named.type == "cuda" and not torch.cuda.is_available():
+        raise argparse.ArgumentTypeError(f"{text!r}: torch finds no GPU; {remedy}")
+    if named.type == "cuda" and (named.index or 0) >= torch.cuda.device_count():
+        raise argparse.ArgumentTypeError(f"{text!r}: torch finds {torch.cuda.device_count()} GPUs; {remedy}")
+    return text
+
+
+def output_file(text: str) -> Path:
+    """A JSON file that can be written, with its neighbours."""
+    path = Path(text)
+    if not path.name or path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file in it, for example results.json")
+    if path.suffix in WRITTEN_BESIDE:
+        raise argparse.ArgumentTypeError(f"{text!r}: a {path.suffix} is written beside the file; name it .json")
+    folder(str(path.parent))
+    return path
+
+
+def folder(text: str) -> Path:
+    """A folder that is there and can be written to, or that can be made."""
+    path = Path(text)
+    present = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
+    if not present.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}: {present} is a file, not a folder; name another place")
+    if not os.access(present, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"{text!r}: {present} cannot be written to; name another place")
+    return path

@@ -1,0 +1,1 @@
+"""Whole training runs, plain and within a budget."""

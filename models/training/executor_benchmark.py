@@ -1,0 +1,247 @@
+"""What PyTorch users pick today to train in less memory, and a plan at the same measured peak.
+
+    python -m models.training.executor_benchmark -o models/results/executor_benchmark.json
+
+For each case: eager; checkpointing by block, in sequential segments and selectively; `torch.compile` with
+memory budgets. Each method's activation peak is measured, and the same module is then planned within
+exactly those bytes, workspace that kernels take and give back included. Per row the measured peak, the step
+time against eager (interleaved, medians), and what equals eager training after one step in every bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # this and the following are read once, when torch loads
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # idle threads give their core back, where others want it
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs to repeat itself
+
+import torch
+from ogc_plan.adapters.pytorch import plan_of, within_budget
+from ogc_plan.planner.errors import InfeasibleBudgetError
+from ogc_plan.planner.problem import Scope
+from torch import Tensor, nn
+
+from models.fidelity.executor import fresh, repeatable, state_of
+from models.meters.step_meters import by_allocator, by_storages, clear_gradients
+from models.meters.step_times import Step, time_ratios
+from models.reporting.option_values import count, counts, fractions, output_file
+from models.reporting.result_record import write
+from models.reporting.result_table import megabytes, table
+from models.training.alternatives import Method, eager, methods
+from models.training.cases import CASES, GPT, Case, gpt_case, resnet_case, unet_case
+from models.training.outcome import Equality, Forward, compare, train
+
+ROUNDS = 5
+BACKEND = "aot_eager"
+COMPILE_BUDGETS = "0.8,0.5,0.3,0.1,0"
+SEGMENTS = "2,4"
+SMALL = {
+    case.name: case for case in (resnet_case(4, 96), gpt_case(1, replace(GPT, width=256, heads=8)), unet_case(1, 128))
+}
+"""The same networks at smaller sizes, where memory that does not grow with the input weighs more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One way to train a case: measured activation peak in bytes, step time as a multiple of eager, equality.
+
+    ``overhead`` is the recomputation that a plan predicts, None for what is no plan.
+    """
+
+    peak_nbytes: int
+    equal: Equality
+    time_ratio: float = 0.0
+    overhead: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no result: a budget without a plan, or a method that failed."""
+
+    reason: str
+    floor_nbytes: int | None = None
+    smallest_nbytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A method on a case, and a plan within the method's measured peak (None where no peak was measured).
+
+    ``eager_ms`` is the eager step that both were timed against.
+    """
+
+    case: str
+    method: str
+    result: Result | Refusal
+    planned: Result | Refusal | None
+    eager_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A way to train that ran once: what is known of it but its time, and the step to time."""
+
+    result: Result
+    step: Step
+
+
+class Bench:
+    """Measures one case on one device, against what one eager step leaves behind."""
+
+    def __init__(self, case: Case, rounds: int, device: str) -> None:
+        self.case, self.rounds, self.device = case, rounds, device
+        self.reference = fresh(case, device)
+        original = state_of(self.reference)
+        self.expected, _ = train(case, self.reference, self.reference, 1, device=device)
+        self.reference.load_state_dict(original)
+
+    def method(self, method: Method) -> Ready | Refusal:
+        """Run a method; whatever it raises is a finding of the benchmark, not its end."""
+        module = fresh(self.case, self.device)
+        try:
+            return self._ready(method(self.case, module), module)
+        except Exception as error:
+            return Refusal(f"fails: {type(error).__name__}: {str(error).splitlines()[0][:80]}")
+
+    def plan(self, budget: str, strategy: str = "optimal") -> Ready | Refusal:
+        """Plan the case within a budget on its activations, and run it."""
+        arguments = self.case.arguments(0, self.device)
+        module = fresh(self.case, self.device)
+        try:
+            bound = within_budget(module, arguments, budget=budget, scope=Scope.ACTIVATIONS, strategy=strategy)
+        except InfeasibleBudgetError as error:
+            reason = "proven infeasible" if error.proven else "no plan found"
+            return Refusal(reason, error.lower_bound_nbytes, error.smallest_known_nbytes)
+        ready = self._ready(bound, bound)
+        return replace(ready, result=replace(ready.result, overhead=plan_of(bound).time.overhead))
+
+    def _ready(self, forward: Forward, module: nn.Module) -> Ready:
+        original = state_of(module)
+        found, _ = train(self.case, module, forward, 1, device=self.device)
+        module.load_state_dict(original)
+        arguments = self.case.arguments(0, self.device)
+
+        def step() -> Tensor:
+            loss = forward(*arguments)
+            loss.backward()
+            return loss
+
+        clear_gradients(module, arguments)
+        meter = by_allocator if self.device == "cpu" else by_storages
+        peak = meter(step, module, arguments).activation_nbytes
+        return Ready(Result(peak, compare(found, self.expected)), Step(forward, module))
+
+    def row(self, name: str, method: Ready | Refusal, plan: Ready | Refusal | None) -> Row:
+        """A row of two ways to train, timed side by side."""
+        ready = [way for way in (method, plan) if isinstance(way, Ready)]
+        arguments = self.case.arguments(0, self.device)
+        reference = Step(self.reference, self.reference)
+        eager_ms, ratios = time_ratios(reference, [way.step for way in ready], arguments, self.rounds)
+        of = {id(way): ratio for way, ratio in zip(ready, ratios, strict=True)}
+
+        def timed(way: Ready | Refusal | None) -> Result | Refusal | None:
+            return replace(way.result, time_ratio=of[id(way)]) if isinstance(way, Ready) else way
+
+        result = timed(method)
+        assert result is not None
+        return Row(self.case.name, name, result, timed(plan), eager_ms)
+
+
+def benchmark(case: Case, found: dict[str, Method], rounds: int, device: str) -> list[Row]:
+    """Every row of one case: eager beside a plan that stores all, then each method and the plan at its peak."""
+    bench = Bench(case, rounds, device)
+    rows = [bench.row("eager", bench.method(eager), bench.plan("100%", "keep-all"))]
+    for name, method in found.items():
+        ready = bench.method(method)
+        plan = bench.plan(f"{ready.result.peak_nbytes}B") if isinstance(ready, Ready) else None
+        rows.append(bench.row(name, ready, plan))
+        print(f"{case.name}, {name}: done", file=sys.stderr, flush=True)
+    return rows
+
+
+def _same(equal: Equality) -> str:
+    if equal.everything:
+        return "all"
+    parts = [part.replace("_", " ") for part in equal.unequal if part not in ("parameters",)]
+    text = f"not {', '.join(parts)}"
+    return f"{text} (by {equal.gradient_difference:.1g})" if not equal.gradients else text
+
+
+def _cells(result: Result | Refusal | None) -> list[str]:
+    if result is None:
+        return ["-", "-", "-"]
+    if isinstance(result, Refusal):
+        if result.smallest_nbytes is None:
+            return [result.reason, "-", "-"]
+        return [f"{result.reason}, smallest {megabytes(result.smallest_nbytes)}", "-", "-"]
+    return [megabytes(result.peak_nbytes), f"{result.time_ratio:.2f}", _same(result.equal)]
+
+
+def report(rows: Sequence[Row], cases: Mapping[str, Case] = CASES) -> str:
+    """One table for each case, as Markdown."""
+    header = ["method", "peak MB", "time", "equal to eager", "plan at that peak: MB", "time", "equal to eager"]
+    parts = []
+    for name in dict.fromkeys(row.case for row in rows):
+        sizes = cases[name].sizes if name in cases else ""
+        lines = [[row.method, *_cells(row.result), *_cells(row.planned)] for row in rows if row.case == name]
+        parts += [f"{name}: {sizes}", table(header, lines)]
+    return "\n\n".join(parts)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m models.training.executor_benchmark",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--case", action="append", choices=CASES, help="a case (default: all; may be given again)")
+    parser.add_argument(
+        "--backend",
+        default=BACKEND,
+        help="of torch.compile: aot_eager (default) runs PyTorch's own kernels as eager does, "
+        "aot_eager_decomp_partition decomposed ones; neither needs a C++ compiler, inductor does",
+    )
+    parser.add_argument(
+        "--compile-budgets", type=fractions, default=COMPILE_BUDGETS, help="fractions (default %(default)s)"
+    )
+    parser.add_argument(
+        "--segments", type=counts, default=SEGMENTS, help="of checkpoint_sequential (default %(default)s)"
+    )
+    parser.add_argument("--small", action="store_true", help="smaller inputs, a wider GPT")
+    parser.add_argument("--rounds", type=count, default=ROUNDS, help="timed rounds (default %(default)s)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
+    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Benchmark what the command line asks for, print the tables and write the results."""
+    options = _parser().parse_args(arguments)
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    repeatable(device)
+    cases, rows = SMALL if options.small else CASES, list[Row]()
+    for name in options.case or cases:
+        found = methods(cases[name], backend=options.backend, budgets=options.compile_budgets, counts=options.segments)
+        rows += benchmark(cases[name], found, options.rounds, device)
+    text = report(rows, cases)
+    print(text)
+    if options.output:
+        write(
+            options.output,
+            text,
+            script="models.training.executor_benchmark",
+            arguments=arguments,
+            device=device,
+            quantity="activation peak of one training step in bytes; time of a step, eager = 1",
+            rows=[asdict(row) for row in rows],
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""Epochs of training: losses, accuracy on held-out images, the memory of a step, a checkpoint after each.
+
+The order of images is a function of seed and epoch, and dropout draws from torch's generator, which a checkpoint
+keeps, so a run that was stopped goes on to the numbers that it would have had.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from ogc_plan.planner.errors import UsageError
+from torch import Tensor, nn
+
+from models.meters.step_meters import CudaPeak, by_cuda, by_storages
+from models.training.images import Images, ImageSet
+from models.training.recipe import Trainable
+from models.training.state import Settings, digests, load, save
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One epoch: the loss of every step, the share of held-out images classified correctly, bytes, seconds.
+
+    The bytes are those of the epoch's first step, everything it holds at its peak, and without parameters, momentum,
+    buffers, images and finished gradients; the latter is None on CUDA, whose allocator cannot tell them apart, and
+    ``reserved_nbytes`` is what that allocator took from the device. The seconds are those of training alone.
+    """
+
+    losses: tuple[float, ...]
+    accuracy: float
+    total_nbytes: int
+    activation_nbytes: int | None
+    reserved_nbytes: int | None
+    seconds: float
+
+    @property
+    def loss(self) -> float:
+        """The mean over the steps."""
+        return sum(self.losses) / len(self.losses)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one way of training left behind; ``digests`` are of the state after the last epoch."""
+
+    epochs: tuple[Epoch, ...]
+    digests: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How long and how to train: ``epochs`` of at most ``images_per_epoch`` images in whole batches."""
+
+    epochs: int
+    batch: int
+    images_per_epoch: int
+    seed: int
+    device: str
+
+    def steps(self, images: ImageSet) -> int:
+        """Steps an epoch; images that fill no batch are left out."""
+        return min(self.images_per_epoch, len(images)) // self.batch
+
+    def order(self, images: ImageSet, epoch: int) -> Iterator[list[int]]:
+        """The positions of each batch of an epoch, other ones in every epoch."""
+        drawn = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        shuffled = torch.randperm(len(images), generator=drawn).tolist()
+        for step in range(self.steps(images)):
+            yield shuffled[step * self.batch : (step + 1) * self.batch]
+
+
+Tell = Callable[[int, str], None]
+"""Is told how many steps are done, and how it stands in words."""
+
+
+def train(
+    made: Trainable,
+    optimizer: torch.optim.Optimizer,
+    images: Images,
+    course: Course,
+    checkpoint: Path | None,
+    settings: Settings,
+    *,
+    resume: bool,
+    tell: Tell,
+) -> Run:
+    """Train to the end of ``course``, from ``checkpoint`` where it is there and ``resume`` says so.
+
+    Raises UsageError where the checkpoint is of another run.
+    """
+    torch.manual_seed(course.seed + 1)  # what planning drew does not matter
+    epochs: list[Epoch] = []
+    if resume and checkpoint is not None and checkpoint.exists():
+        earlier = load(checkpoint, made.module, optimizer, settings, course.device)
+        epochs = [Epoch(**{**epoch, "losses": tuple(epoch["losses"])}) for epoch in earlier]
+        if len(epochs) > course.epochs:
+            raise UsageError(
+                f"{checkpoint} has {len(epochs)} epochs already, more than --epochs {course.epochs}",
+                remedy=f"ask for --epochs {len(epochs)} or more, or train without --resume",
+            )
+    steps = course.steps(images.train)
+    for number in range(len(epochs), course.epochs):
+        epochs.append(_epoch(made, optimizer, images, course, number, tell))
+        if checkpoint is not None:
+            save(checkpoint, made.module, optimizer, [asdict(epoch) for epoch in epochs], settings)
+    if epochs:
+        tell(len(epochs) * steps, f"loss {epochs[-1].loss:.3f}, accuracy {epochs[-1].accuracy:.1%}")
+    return Run(tuple(epochs), digests(made.module, optimizer))
+
+
+def _epoch(
+    made: Trainable, optimizer: torch.optim.Optimizer, images: Images, course: Course, number: int, tell: Tell
+) -> Epoch:
+    made.module.train()
+    steps = course.steps(images.train)
+    losses: list[float] = []
+    peak: tuple[int, int | None, int | None] | None = None
+    started = time.perf_counter()
+    for at, positions in enumerate(course.order(images.train, number)):
+        batch = images.train.batch(positions, course.device)
+        optimizer.zero_grad(set_to_none=True)
+        if peak is None:
+            peak = _metered(made, batch, losses)
+        else:
+            _step(made, batch, losses)
+        optimizer.step()
+        tell(number * steps + at + 1, f"epoch {number + 1} of {course.epochs}, loss {losses[-1]:.3f}")
+    seconds = time.perf_counter() - started
+    assert peak is not None
+    total, activations, reserved = peak
+    right = accuracy(made.module, images.held_out, course)
+    return Epoch(tuple(losses), right, total + momentum_nbytes(optimizer), activations, reserved, seconds)
+
+
+def _step(made: Trainable, batch: tuple[Tensor, Tensor], losses: list[float]) -> Tensor:
+    loss = made.forward(*batch)
+    loss.backward()
+    losses.append(loss.item())
+    return loss
+
+
+def _metered(made: Trainable, batch: tuple[Tensor, Tensor], losses: list[float]) -> tuple[int, int | None, int | None]:
+    """A step under the meter of its device: total, activation and reserved bytes, momentum left out."""
+    meter = by_cuda if batch[0].is_cuda else by_storages
+    found = meter(lambda: _step(made, batch, losses), made.module, batch)
+    if isinstance(found, CudaPeak):
+        return found.allocated_nbytes, None, found.reserved_nbytes
+    return found.total_nbytes, found.activation_nbytes, None
+
+
+def momentum_nbytes(optimizer: torch.optim.Optimizer) -> int:
+    """Bytes of what the optimizer keeps for each parameter."""
+    kept = (value for state in optimizer.state.values() for value in state.values())
+    return sum(value.untyped_storage().nbytes() for value in kept if isinstance(value, Tensor))
+
+
+@torch.no_grad()
+def accuracy(module: nn.Module, images: ImageSet, course: Course) -> float:
+    """The share of images whose greatest score is that of their label, dropout off."""
+    module.eval()
+    right = 0
+    for first in range(0, len(images), course.batch):
+        positions = range(first, min(first + course.batch, len(images)))
+        inputs, labels = images.batch(positions, course.device)
+        right += int((module.network(inputs).argmax(1) == labels).sum())
+    module.train()
+    return right / len(images)

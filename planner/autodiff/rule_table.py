@@ -1,0 +1,144 @@
+"""What the backward of each op type reads and saves: the table behind `derive_backward`.
+
+Semantics are PyTorch's (derivatives.yaml of torch 2.13), checked op by op against
+torch.autograd.graph.saved_tensors_hooks in test_saved_tensors.py. Where torch has no op of the same
+meaning, the rule is that of a composition of torch ops, and says which. An op that is not listed is
+charged conservatively: it reads all of its inputs and outputs, and the plan names it as assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..graph import ATEN_DOMAIN, Graph, Op, View
+from .rules import aten_calls as recorded
+from .rules import attention, elementwise, normalisation, recurrent, reductions, shaping, spectral
+from .rules import matmul_conv as products
+from .rules.op_call import Rule, RuleCall, Saved
+
+__all__ = [
+    "ESTIMATED", "NON_DIFFERENTIABLE", "RULES", "RULES_VERSION", "Saved", "is_differentiable", "is_known",
+    "is_read_densely", "makers_of", "saved_for_backward", "shares_gradient",
+]  # fmt: skip
+
+RULES_VERSION = 2
+
+RULES: dict[str, Rule] = {
+    op_type: rule
+    for family in (attention, elementwise, normalisation, products, recurrent, reductions, shaping, spectral)
+    for op_type, rule in family.RULES.items()
+}
+
+ESTIMATED = {
+    "LSTM": "its reserve is that of torch on the CPU",
+    "GRU": "its reserve is that of torch on the CPU",
+    "RNN": "its reserve is that of torch on the CPU",
+    "LinearAttention": "charged as the recurrence that defines it, with a state for every token",
+}
+"""Ops whose hidden buffers depend on a library's choice, and what is charged; a plan names them."""
+
+_NON_DIFFERENTIABLE = """
+Shape Size ArgMax ArgMin Hardmax Equal Greater GreaterOrEqual Less LessOrEqual Not And Or Xor IsNaN IsInf NonZero
+OneHot Range EyeLike RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial
+ConstantOfShape Constant BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitCast Unique NonMaxSuppression
+QuantizeLinear DynamicQuantizeLinear ConvInteger MatMulInteger QLinearConv QLinearMatMul HannWindow HammingWindow
+BlackmanWindow MelWeightMatrix ImageDecoder StringConcat StringNormalizer StringSplit RegexFullMatch
+TfIdfVectorizer
+"""
+NON_DIFFERENTIABLE = frozenset(_NON_DIFFERENTIABLE.split())
+"""Ops through which no gradient flows: integers, comparisons, texts, choices of an index, random numbers.
+
+Quantisation rounds, so its gradient is zero; a step of quantisation-aware training, which passes the
+gradient straight through, is not what is planned; assumptions.py reports where gradients stop.
+"""
+
+
+def is_known(op: Op) -> bool:
+    """Whether the op's training semantics are in the table."""
+    if op.domain == ATEN_DOMAIN:
+        return op.op_type in recorded.RULES
+    return op.domain in ("", "ai.onnx") and (op.op_type in RULES or op.op_type in NON_DIFFERENTIABLE)
+
+
+def is_differentiable(op: Op) -> bool:
+    """Whether gradients flow through the op at all."""
+    return not (op.domain in ("", "ai.onnx") and op.op_type in NON_DIFFERENTIABLE)
+
+
+def saved_for_backward(op: Op, graph: Graph, needs: frozenset[int]) -> Saved:
+    """What the backward of ``op`` reads when the input positions in ``needs`` need a gradient.
+
+    An op outside the table reads every input and output. Of an input that the op copies first, the copy is kept.
+    """
+    call = call_of(op, graph, needs)
+    rules = recorded.RULES if op.domain == ATEN_DOMAIN else RULES
+    if op.op_type not in rules or not is_known(op):
+        return Saved(call.present(range(len(call.inputs))), tuple(range(len(call.outputs))))
+    saved = rules[op.op_type](call)
+    copies = dict(op.copied)  # the dense copy is kept, not what it was made of
+    return Saved(
+        tuple(position for position in saved.inputs if position not in copies),
+        saved.outputs,
+        saved.hidden_nbytes + tuple(copies[position] for position in saved.inputs if position in copies),
+    )
+
+
+def call_of(op: Op, graph: Graph, needs: frozenset[int]) -> RuleCall:
+    """The op with its tensors at hand."""
+    inputs = tuple(None if i is None else graph.tensors[i] for i in op.inputs)
+    return RuleCall(op, inputs, tuple(graph.tensors[i] for i in op.outputs), needs)
+
+
+def shares_gradient(op: Op, graph: Graph, position: int) -> bool:
+    """Whether the gradient of one input is a view of the output's gradient, so it takes no memory.
+
+    True for an addend of full shape, a Concat operand (a narrow view), a ReduceSum (an expanded view), the
+    dividend of a Mod, what a scatter adds to, and an Einsum of one operand that takes no diagonal.
+    """
+    index = op.inputs[position]
+    if index is None or op.domain not in ("", "ai.onnx"):
+        return False
+    tensor, output = graph.tensors[index], graph.tensors[op.outputs[0]]
+    same = tensor.shape == output.shape and tensor.dtype == output.dtype
+    if op.op_type in ("Add", "Sum"):
+        return same
+    if op.op_type in ("Sub", "Mod"):
+        return same and position == 0
+    if op.op_type in ("ScatterElements", "ScatterND"):
+        return position == 0 and op.attribute("reduction", "none") == "add"
+    if op.op_type == "Einsum" and len(op.inputs) == 1:
+        labels = str(op.attribute("equation", "")).partition("->")[0].replace(" ", "").replace(".", "")
+        return len(set(labels)) == len(labels)
+    return (op.op_type in ("Concat", "ReduceSum") and tensor.dtype == output.dtype) or (op.op_type == "Expand" and same)
+
+
+def makers_of(graph: Graph) -> dict[int, Op]:
+    """The op that makes each tensor of the graph that is no leaf."""
+    return {output: op for op in graph.ops for output in op.outputs}
+
+
+def is_read_densely(graph: Graph, tensor: int, makers: Mapping[int, Op], ends_at: Callable[[int], bool]) -> bool:
+    """Whether a backward copies the gradient of ``tensor`` into a dense layout where that is an expanded view.
+
+    So products, convolutions and norms read it, behind views and sums that pass the gradient on; elementwise
+    ops read it as it lies. An op that is not known to do that is taken to copy. ``ends_at`` tells of a tensor
+    whether its gradient is a sum, which is dense anyway.
+    """
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        current = waiting.pop()
+        op = makers.get(current)
+        if op is None or ends_at(current):
+            continue
+        if op.view is View.NONE and op.op_type in elementwise.RULES and not op.domain:
+            passed = [p for p in range(len(op.inputs)) if shares_gradient(op, graph, p)]
+        elif op.view is View.WHOLE:
+            passed = [0]
+        elif op.op_type in ("ReduceSum", "Concat"):
+            passed = list(range(len(op.inputs)))
+        else:
+            return True
+        fresh = [i for p in passed if (i := op.inputs[p]) is not None and i not in seen]
+        seen.update(fresh)
+        waiting.extend(fresh)
+    return False

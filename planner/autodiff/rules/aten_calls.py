@@ -1,0 +1,39 @@
+"""Calls of aten that ONNX has no op for; the reader makes them of nodes that torch's exporter recorded."""
+
+from __future__ import annotations
+
+from .op_call import RuleCall, Saved, first_input, first_output, nothing, table
+
+
+def _log_sigmoid(call: RuleCall) -> Saved:
+    """The input; the buffer for exp(-|x|) is kept by torch on the CPU, and empty on a GPU."""
+    return Saved((0,), (), (call.first.nbytes,))
+
+
+def _arc_tangent(call: RuleCall) -> Saved:
+    return Saved(inputs=(0, 1))
+
+
+def _scaled_product_sum(call: RuleCall) -> Saved:
+    """torch.addcmul: each factor for the gradient of the other."""
+    return Saved(inputs=tuple(mine for mine, other in ((1, 2), (2, 1)) if call.needed(other)))
+
+
+RULES = table(
+    {
+        nothing: "roll",
+        first_output: "rsqrt",
+        first_input: "glu",
+        _log_sigmoid: "log_sigmoid",
+        _arc_tangent: "atan2",
+        _scaled_product_sum: "addcmul",
+    }
+)
+_BACKWARD_MULTIPLES = {"rsqrt": 2, "atan2": 5, "addcmul": 1}
+
+
+def temporaries_nbytes(call: RuleCall) -> tuple[int, int]:
+    """(forward, backward) bytes between the kernels of a call, as in temporaries.py."""
+    size = call.output.nbytes
+    smaller = [p for p in call.needs if call.op.op_type in ("atan2", "addcmul") and call.required(p).nbytes < size]
+    return 0, (_BACKWARD_MULTIPLES.get(call.op.op_type, 0) + len(smaller)) * size

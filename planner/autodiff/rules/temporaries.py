@@ -1,0 +1,279 @@
+"""What an op that torch composes of several kernels holds for a moment, between one kernel and the next.
+
+Forward: beyond outputs and hidden buffers. Backward: beyond what is saved and the gradients that are given. The figures
+are measured by a meter of storages and held by test_temporaries.py; scratch inside a kernel is not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from ...graph import Role
+from .attention import extent, is_fused, key_and_value_nbytes
+from .einsum import contractions
+from .matmul_conv import repeated_operands
+from .op_call import INDEX_NBYTES, RuleCall, item_nbytes, statistic_nbytes
+
+BACKWARD_MULTIPLES = {
+    "Abs": 1, "Sin": 1, "Sinh": 1, "Cosh": 1, "Sqrt": 1, "Cos": 2, "Tan": 2, "Reciprocal": 2, "Atan": 2, "Asinh": 3,
+    "Acosh": 3, "Atanh": 3, "Softsign": 3, "Erf": 4, "Asin": 4, "Acos": 5, "HardSigmoid": 1,
+    "LpNormalization": 3, "LpPool": 3, "GlobalLpPool": 2, "SwiGLU": 3, "RotaryEmbedding": 2,
+    "MeanVarianceNormalization": 4, "CumProd": 10, "CumSum": 2, "LRN": 4, "DFT": 3, "STFT": 5, "Det": 3, "TopK": 1,
+    "ReduceL1": 1, "ReduceL2": 1, "ReduceLogSumExp": 2, "ReduceMax": 1, "ReduceMin": 1, "ReduceProd": 6,
+    "ReduceSumSquare": 2, "SoftmaxCrossEntropyLoss": 1, "GatherElements": 1, "GatherND": 1, "Compress": 1,
+    "CenterCropPad": 1, "AffineGrid": 2, "ReverseSequence": 1, "TensorScatter": 1,
+}  # fmt: skip
+"""Temporaries of a backward in multiples of the input's size, or the output's where that is larger."""
+
+_FORWARD_MULTIPLES = {
+    "HardSigmoid": 1, "ReduceSumSquare": 1, "GlobalLpPool": 1, "RotaryEmbedding": 2, "Col2Im": 1, "CenterCropPad": 1,
+    "TensorScatter": 1, "CumProd": 1,
+}  # fmt: skip
+"""Temporaries of a forward, likewise."""
+
+_SCATTER_MULTIPLES = {"none": 0, "add": 0, "mul": 10, "min": 6, "max": 6}
+
+
+def _size(call: RuleCall) -> int:
+    first = call.inputs[0] if call.inputs else None
+    return max(first.nbytes if first is not None else 0, call.output.nbytes)
+
+
+def _broadcast(call: RuleCall, positions: tuple[int, ...]) -> int:
+    """Gradients of the output's shape that are then summed down to an operand that was broadcast."""
+    smaller = [p for p in positions if p in call.needs and call.required(p).shape != call.output.shape]
+    return len(smaller) * call.output.nbytes
+
+
+def _product(call: RuleCall) -> tuple[int, int]:
+    return 0, _broadcast(call, (0, 1))
+
+
+def _difference(call: RuleCall) -> tuple[int, int]:
+    return 0, _broadcast(call, (1,))
+
+
+def _quotient(call: RuleCall) -> tuple[int, int]:
+    """-grad * (a / b) / b, term by term."""
+    terms = (2 + (0 not in call.needs)) * call.output.nbytes if call.needed(1) else 0
+    return 0, terms + _broadcast(call, (0, 1))
+
+
+def _power(call: RuleCall) -> tuple[int, int]:
+    exponent = call.required(1)
+    if exponent.numel == 1 and exponent.role is Role.BUFFER:
+        return 0, 2 * _size(call)
+    return 0, 5 * _size(call) + _broadcast(call, (0, 1))
+
+
+def _modulo(call: RuleCall) -> tuple[int, int]:
+    return 0, (2 * call.output.nbytes if call.needed(1) else 0) + _broadcast(call, (0, 1))
+
+
+def _where(call: RuleCall) -> tuple[int, int]:
+    return 0, _broadcast(call, (1, 2)) + item_nbytes(call.output)
+
+
+def _extremum(call: RuleCall) -> tuple[int, int]:
+    """Two masks of bytes, and the gradient before one of them fills it; a chain passes another one on.
+
+    With a constant scalar it is a clamp, which needs masks alone.
+    """
+    chained = len(call.inputs) > 2
+    other = call.inputs[-1]
+    if not chained and other is not None and other.numel == 1 and other.role is Role.BUFFER:
+        return 0, 2 * call.output.numel + INDEX_NBYTES
+    given = (2 if chained else 1) * call.output.nbytes + 2 * call.output.numel + INDEX_NBYTES
+    return chained * call.output.nbytes, given + _broadcast(call, tuple(range(len(call.inputs))))
+
+
+def _clip(call: RuleCall) -> tuple[int, int]:
+    """Masks of bytes: below, above, and both."""
+    return 0, 3 * call.output.numel + INDEX_NBYTES
+
+
+def _several(call: RuleCall) -> tuple[int, int]:
+    """Sum and Mean add from left to right; a mean divides at last."""
+    return (len(call.inputs) > 2 or call.op.op_type == "Mean") * call.output.nbytes, 0
+
+
+def _slopes(call: RuleCall) -> tuple[int, int]:
+    """F.prelu makes the gradients of input and slopes together, both of the input's size."""
+    return 0, (1 if call.needed(0) else 2) * call.first.nbytes
+
+
+def _gather(call: RuleCall) -> tuple[int, int]:
+    """An embedding adds into zeros; index_select into a copy of them."""
+    table = call.integer("axis", 0) == 0 and len(call.first.shape) == 2
+    return 0, 0 if table and call.first.role is Role.PARAMETER else call.first.nbytes
+
+
+def _scatter(call: RuleCall) -> tuple[int, int]:
+    updates = call.required(2).nbytes if not call.needed(2) else 0
+    return 0, _SCATTER_MULTIPLES[call.text("reduction", "none")] * _size(call) + updates
+
+
+def _shrink(call: RuleCall) -> tuple[int, int]:
+    composed = call.number("bias", 0.0) not in (0, call.number("lambd", 0.5))
+    return (3 * call.first.nbytes, 3 * call.first.nbytes) if composed else (0, 0)
+
+
+def _swish(call: RuleCall) -> tuple[int, int]:
+    composed = call.number("alpha", 1.0) != 1
+    return 0, 3 * call.first.nbytes if composed else 0
+
+
+def _swiglu(call: RuleCall) -> tuple[int, int]:
+    return call.first.nbytes, 3 * call.first.nbytes if call.needed(0) else 0
+
+
+def _fourier(call: RuleCall) -> tuple[int, int]:
+    """A real input's spectrum is filled up again, as complex numbers."""
+    return 0, (3 if call.integer("onesided", 0) else 1) * _size(call)
+
+
+def _group_norm(call: RuleCall) -> tuple[int, int]:
+    """Scale and bias for each group (opset 18) come behind the norm."""
+    if call.required(1).shape == call.first.shape[1:2]:
+        return 0, 0
+    return 2 * call.first.nbytes, 2 * call.first.nbytes
+
+
+def _instance_norm(call: RuleCall) -> tuple[int, int]:
+    """Weight, bias and statistics repeated over the batch."""
+    rows = prod(call.first.shape[:2]) * statistic_nbytes(call.first)
+    return rows, 2 * rows
+
+
+def _pad(call: RuleCall) -> tuple[int, int]:
+    """A circular padding is copied side by side, and its gradient cut out again."""
+    return 0, 3 * _size(call) if call.text("mode", "constant") == "wrap" else 0
+
+
+def _resize(call: RuleCall) -> tuple[int, int]:
+    cropped = call.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    return 0, _size(call) if cropped else 0
+
+
+def _grid_sample(call: RuleCall) -> tuple[int, int]:
+    """Both gradients are made, wanted or not."""
+    return 0, sum(call.required(p).nbytes for p in (0, 1) if p not in call.needs)
+
+
+def _reverse_sequence(call: RuleCall) -> tuple[int, int]:
+    """The indices are composed of several tensors of their size."""
+    return 3 * prod(call.first.shape[:2]) * INDEX_NBYTES, _size(call)
+
+
+def _causal_convolution(call: RuleCall) -> tuple[int, int]:
+    joined = call.first.nbytes + prod(call.first.shape[:2]) * call.required(1).shape[-1] * item_nbytes(call.first)
+    activated = call.output.nbytes if call.text("activation", "none") != "none" else 0
+    return activated, activated + (joined if call.needed(0, 3) else 0)
+
+
+def _softmax(call: RuleCall) -> tuple[int, int]:
+    """The input cast to a wider type, and its gradient in that type, which is gone before the next is made."""
+    wider = call.output.nbytes if call.output.nbytes > call.first.nbytes else 0
+    return wider, max(wider - call.first.nbytes, 0)
+
+
+def _widening_mean(call: RuleCall) -> tuple[int, int]:
+    """A mean in a wider type than the input's: its gradient in that type."""
+    item = item_nbytes(call.output)
+    return 0, call.first.numel * item if item > item_nbytes(call.first) else 0
+
+
+def _dequantize(call: RuleCall) -> tuple[int, int]:
+    return call.output.nbytes, call.output.nbytes if call.needed(1) else 0
+
+
+def _gemm(call: RuleCall) -> tuple[int, int]:
+    """alpha scales a copy of each gradient, beta one of the output's."""
+    scaled = [call.required(p).nbytes for p in (0, 1) if p in call.needs and call.number("alpha", 1.0) != 1]
+    added = [call.output.nbytes + call.required(2).nbytes] if call.needed(2) and call.number("beta", 1.0) != 1 else []
+    return 0, max(scaled + added, default=0)
+
+
+def _matrix_product(call: RuleCall) -> tuple[int, int]:
+    """Operands that are repeated over the batch: a copy forward where none is kept, a gradient before its sum.
+
+    A product that is scaled, as torch.baddbmm with alpha, scales each gradient into another one.
+    """
+    first, second = call.first, call.required(1)
+    if len(first.shape) < 3 <= len(second.shape):
+        return second.nbytes + call.output.nbytes, call.output.nbytes
+    copies = {**dict(repeated_operands(call)), **dict(call.op.copied)}
+    forward = sum(nbytes for position, nbytes in copies.items() if 1 - position not in call.needs)
+    batch, backward = call.output.shape[:-2], 0
+    for position, tensor in enumerate((first, second)):
+        full = prod(batch) * prod(tensor.shape[-2:]) * item_nbytes(tensor)
+        if position in call.needs and len(second.shape) >= 3 and full > tensor.nbytes:
+            backward += full
+    scaled = call.number("alpha", 1.0) != 1
+    return forward, backward + scaled * max((call.required(p).nbytes for p in call.needs), default=0)
+
+
+def _einsum(call: RuleCall) -> tuple[int, int]:
+    """Operands laid out anew for a batched product, and the gradients of the results, likewise.
+
+    A product that sums over nothing is elementwise: the gradients of both sides have its size.
+    """
+    shapes = [call.required(position).shape for position in range(len(call.inputs))]
+    pairs = contractions(call.text("equation", ""), shapes)
+    elementwise = any(flops == elements for _, flops, elements in pairs)
+    largest = max([call.output.numel, *(elements for _, _, elements in pairs)]) * item_nbytes(call.output)
+    operands = sum(tensor.nbytes for tensor in call.inputs if tensor is not None)
+    return operands, (len(pairs) + elementwise) * largest
+
+
+def _attention(call: RuleCall) -> tuple[int, int]:
+    """One kernel makes the gradients of q, k and v, wanted or not; a composition its scores in between."""
+    size, item = extent(call), item_nbytes(call.first)
+    query, key, value = call.first.nbytes, *key_and_value_nbytes(call, size)
+    if is_fused(call, size):
+        together = ((query, (0,)), (key, (1, 4)), (value, (2, 5)))
+        unwanted = sum(
+            nbytes - sum(call.required(p).nbytes for p in positions if p in call.needs)
+            for nbytes, positions in together
+        )
+        return 0, max(unwanted, key + value if len(call.outputs) > 1 else 0)
+    forward = size.scores * item + (0 if call.needed(0) else key) + (0 if call.needed(1) else query)
+    backward = 2 * size.scores * item
+    if size.heads != size.key_heads:  # keys and values of fewer heads are repeated, their gradients summed
+        repeated = size.batch * size.heads * size.key_length * item
+        forward += repeated * (size.width + size.value_width)
+        backward += repeated * (size.width * call.needed(1, 4) + size.value_width * call.needed(2, 5))
+    return forward, backward
+
+
+def _linear_attention(call: RuleCall) -> tuple[int, int]:
+    """States of one token in several stages."""
+    widths = [call.required(p).shape[-1] // max(call.integer("kv_num_heads", 1), 1) for p in (1, 2)]
+    state = call.first.shape[0] * call.integer("kv_num_heads", 1) * prod(widths) * statistic_nbytes(call.first)
+    return 3 * state + call.output.nbytes, 4 * state + _size(call)
+
+
+_COMPOSED: dict[str, Callable[[RuleCall], tuple[int, int]]] = {
+    "Mul": _product, "Sub": _difference, "Div": _quotient, "Pow": _power, "Mod": _modulo, "Where": _where,
+    "Max": _extremum, "Min": _extremum, "Clip": _clip, "Sum": _several, "Mean": _several, "PRelu": _slopes,
+    "Softmax": _softmax, "LogSoftmax": _softmax, "ReduceMean": _widening_mean, "ReduceSum": _widening_mean,
+    "Gather": _gather, "SwiGLU": _swiglu, "DFT": _fourier,
+    "ScatterElements": _scatter, "ScatterND": _scatter, "Scatter": _scatter, "Shrink": _shrink, "Swish": _swish,
+    "GroupNormalization": _group_norm, "InstanceNormalization": _instance_norm, "Pad": _pad, "Resize": _resize,
+    "GridSample": _grid_sample, "ReverseSequence": _reverse_sequence, "CausalConvWithState": _causal_convolution,
+    "DequantizeLinear": _dequantize, "Gemm": _gemm, "MatMul": _matrix_product, "Einsum": _einsum,
+    "Attention": _attention, "LinearAttention": _linear_attention,
+}  # fmt: skip
+
+
+def temporaries_nbytes(call: RuleCall) -> tuple[int, int]:
+    """(forward, backward) bytes between the kernels of an op of the default domain."""
+    kind = call.op.op_type
+    if kind in _COMPOSED:
+        return _COMPOSED[kind](call)
+    size = _size(call)
+    turned = kind == "CumSum" and (call.integer("reverse", 0) or call.integer("exclusive", 0))
+    forward, backward = _FORWARD_MULTIPLES.get(kind, 0), BACKWARD_MULTIPLES.get(kind, 0)
+    rows = 2 * call.output.nbytes if kind in ("ReduceL1", "ReduceL2", "ReduceLogSumExp") else 0
+    return (forward + bool(turned)) * size, (backward + bool(turned)) * size + rows

@@ -1,0 +1,1 @@
+"""The file as a document: its bytes, functions, subgraphs, node order and inputs."""

@@ -1,0 +1,110 @@
+"""What torch's exporter records on a node: the call of aten that it was written for."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .protobuf import NodeProto
+
+_RECORD = "pkg.torch.onnx.fx_node"
+_CLASSES = "pkg.torch.onnx.class_hierarchy"
+_TRACE = "pkg.torch.onnx.stack_trace"
+_MAX_LENGTH = 20_000
+_CALL = re.compile(
+    r"%\w+ : .*?= call_function\[target=torch\.ops\.aten\.(?P<name>\w+)\.(?P<overload>\w+)\]"
+    r"\(args = \((?P<arguments>.*)\), kwargs = \{(?P<keywords>.*)\}\)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """One call of aten: its record, its name, its arguments as written, and whether it is a no-op dropout."""
+
+    text: str
+    name: str
+    arguments: tuple[str, ...]
+    keywords: tuple[tuple[str, str], ...]
+    in_dropout: bool
+
+    @property
+    def copies(self) -> bool:
+        """Whether a recorded clone allocates; a dropout of nothing is recorded as one that does not."""
+        return self.contiguous or not self.in_dropout
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether a recorded clone asks for a layout, as ``contiguous()`` does."""
+        return any(key == "memory_format" for key, _ in self.keywords)
+
+    def integer(self, position: int) -> int | None:
+        """A positional argument that is an integer."""
+        text = self.arguments[position] if position < len(self.arguments) else ""
+        return int(text) if text.isdecimal() and len(text) < 10 else None
+
+    def tensors(self, count: int) -> tuple[str, ...]:
+        """Names of the first ``count`` positional arguments or of ``attn_mask``, "" for what is not a tensor."""
+        texts = (*self.arguments[:count], *("None",) * (count - len(self.arguments)))
+        if texts[-1] == "None":
+            texts = (*texts[:-1], dict(self.keywords).get("attn_mask", "None"))
+        return tuple(text[1:] if text.startswith("%") else "" for text in texts)
+
+    def drops(self, position: int, keyword: str) -> bool:
+        """Whether the rate of a dropout, by position or by keyword, is anything but zero."""
+        text = self.arguments[position] if position < len(self.arguments) else dict(self.keywords).get(keyword, "0.0")
+        return text not in ("0.0", "0")
+
+    def truth(self, position: int, keyword: str) -> bool:
+        """An argument that is True, by position or by keyword."""
+        text = self.arguments[position] if position < len(self.arguments) else dict(self.keywords).get(keyword, "")
+        return text == "True"
+
+
+def recorded_call(node: NodeProto) -> RecordedCall | None:
+    """The call of aten that a node was written for, None where nothing is recorded or it cannot be read."""
+    entries = {entry.key: entry.value for entry in node.metadata_props}
+    text = entries.get(_RECORD, "")
+    matched = _CALL.fullmatch(text.strip()) if 0 < len(text) < _MAX_LENGTH else None
+    if matched is None:
+        return None
+    keywords = tuple(
+        (key.strip(), value.strip())
+        for key, colon, value in (entry.partition(":") for entry in _parts(matched["keywords"]))
+        if colon
+    )
+    return RecordedCall(text, matched["name"], tuple(_parts(matched["arguments"])), keywords, _is_dropout(entries))
+
+
+def _parts(text: str) -> list[str]:
+    """Split at the commas outside of brackets."""
+    parts: list[str] = []
+    depth, begin = 0, 0
+    for position, letter in enumerate(text):
+        if letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            parts.append(text[begin:position].strip())
+            begin = position + 1
+    parts.append(text[begin:].strip())
+    return [part for part in parts if part]
+
+
+def _is_dropout(entries: dict[str, str]) -> bool:
+    """Whether the call came from a dropout: its innermost module is one, or the last traced line calls one."""
+    lines = entries.get(_TRACE, "")[-_MAX_LENGTH:].strip().splitlines()
+    if lines and "dropout(" in lines[-1]:
+        return True
+    text = entries.get(_CLASSES, "")
+    if not 0 < len(text) < _MAX_LENGTH:
+        return False
+    try:
+        classes = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return False
+    names = [str(name) for name in classes] if isinstance(classes, list) else []
+    return len(names) > 1 and "dropout" in names[-2].lower()

@@ -1,0 +1,105 @@
+"""The bytes of a file, and the model they hold: what a damaged or foreign file is refused for."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable
+from json import dumps as quoted
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import InvalidModelError, StorageError, UnsupportedOpError
+from .subgraphs import all_nodes, subgraphs
+
+if TYPE_CHECKING:
+    from .protobuf import GraphProto, ModelProto
+
+REMEDY = "export the model again"
+MAX_NODES = 2**20
+MAX_FILE_NBYTES = 2**31 - 1  # the limit of protobuf
+_KEPT_TENSOR_NBYTES = 2**20  # longer tensors are let go as soon as the file is parsed
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a regular file; StorageError when there is none to be read, and no other file is opened."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            raise StorageError(f"{quoted(str(path))} is {what}", remedy="pass the path of an .onnx file")
+        if status.st_size > MAX_FILE_NBYTES:
+            raise InvalidModelError(
+                f"{quoted(str(path))} has {status.st_size} bytes, more than an ONNX file can have",
+                remedy="save the weights as external data",
+            )
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise StorageError(
+            f"{quoted(str(path))} cannot be read: {reason}", remedy="check the path and its permissions"
+        ) from None
+
+
+def parse_model(data: bytes, path: str = "the file") -> ModelProto:
+    """Parse a serialized model and let its large tensors go; ``path`` names it. Raises InvalidModelError."""
+    from .protobuf import ModelProto
+
+    if not data:
+        raise InvalidModelError(f"{path} is empty", remedy=REMEDY)
+    if data.startswith(b"version https://git-lfs"):
+        raise InvalidModelError(f"{path} is a git-lfs pointer, not the model", remedy="run: git lfs pull")
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:
+        reason = str(error).split("\n")[0][:200]
+        raise InvalidModelError(f"{path} is not an ONNX model, or is cut short: {reason}", remedy=REMEDY) from None
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise InvalidModelError(f"{path} holds no graph: it is not an ONNX model", remedy=REMEDY)
+    if len(model.graph.node) > MAX_NODES:
+        raise UnsupportedOpError(
+            f"{path} has {len(model.graph.node)} nodes; at most {MAX_NODES} can be planned",
+            remedy="export a smaller model",
+        )
+    if any(isinstance(text, bytes) for text in _texts(model)):
+        raise InvalidModelError(f"{path} holds names that are not UTF-8 text: it is damaged", remedy=REMEDY)
+    for inner in _graphs(model):
+        tensors = list(inner.initializer)
+        tensors += [field.t for node in inner.node if node.op_type == "Constant" for field in node.attribute]
+        for tensor in tensors:
+            if len(tensor.raw_data) > _KEPT_TENSOR_NBYTES:
+                tensor.ClearField("raw_data")
+    return model
+
+
+def _graphs(model: ModelProto) -> Iterable[GraphProto]:
+    """The main graph and every graph inside a node."""
+    yield model.graph
+    for node in all_nodes((*model.graph.node, *(node for function in model.functions for node in function.node))):
+        yield from subgraphs(node)
+
+
+def _texts(model: ModelProto) -> Iterable[object]:
+    """Every name in the file; the parser hands out bytes for one that is not UTF-8."""
+    yield from (model.producer_name, model.producer_version)
+    yield from (entry.domain for entry in model.opset_import)
+    yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))
+    nodes = [node for function in model.functions for node in function.node]
+    for function in model.functions:
+        yield from (function.domain, function.name, function.overload, *function.input, *function.output)
+        yield from (entry.domain for entry in function.opset_import)
+        yield from function.attribute
+    for graph in _graphs(model):
+        nodes.extend(graph.node)
+        yield graph.name
+        yield from (tensor.name for tensor in graph.initializer)
+        yield from (sparse.values.name for sparse in graph.sparse_initializer)
+        for entry in (*graph.input, *graph.output, *graph.value_info):
+            yield entry.name
+            yield from (dim.dim_param for dim in entry.type.tensor_type.shape.dim)
+        for entry in (*graph.value_info, *graph.initializer):
+            yield from (text for pair in entry.metadata_props for text in (pair.key, pair.value))
+    for node in nodes:
+        yield from (text for pair in node.metadata_props for text in (pair.key, pair.value))
+        yield from (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output)
+        yield from (text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name))

@@ -1,0 +1,1 @@
+"""What nodes stand for: fused calls, parameters and roles."""

@@ -1,0 +1,125 @@
+"""What each value is to a training step, and which calls remain: the last stage of reading a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...graph import Op, Role, Storage, Tensor, View
+from ..values.values import Call, Value
+from .parameter_detection import find_parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The tuples of a Graph; ``dropped`` counts calls that reach no output."""
+
+    storages: tuple[Storage, ...]
+    tensors: tuple[Tensor, ...]
+    ops: tuple[Op, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    dropped: int
+
+
+def assemble(
+    leaves: Sequence[Value],
+    calls: Sequence[Call],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    producer: str = "",
+) -> Assembly:
+    """Settle the roles, drop calls on constants and bijective views of leaves, and number what is left.
+
+    ``producer`` is the name of the program that wrote the file.
+    """
+    parameters = find_parameters(leaves, calls, producer)
+    for value in leaves:
+        value.constant = id(value) not in parameters
+    remaining = _remaining(calls)
+    live = _live(remaining, outputs)
+    numbering = _Numbering(parameters)
+    numbered_inputs = tuple(numbering.tensor(value) for value in inputs)
+    ops = tuple(numbering.op(call) for call in live)
+    numbered_outputs = tuple(numbering.tensor(value) for value in outputs)
+    return Assembly(
+        tuple(numbering.storages),
+        tuple(numbering.tensors),
+        ops,
+        numbered_inputs,
+        numbered_outputs,
+        len(remaining) - len(live),
+    )
+
+
+def _remaining(calls: Sequence[Call]) -> list[Call]:
+    """The calls that do something in a training step; the outputs of those on constants become constants."""
+    remaining: list[Call] = []
+    for call in calls:
+        constant = call.deterministic and all(value.constant for value in call.data_inputs)
+        source = call.inputs[0] if call.inputs else None
+        for output in call.outputs:
+            output.constant = constant
+        if constant:
+            continue
+        if call.view is View.WHOLE and source is not None and source.producer is None and not source.is_input:
+            for output in call.outputs:
+                output.producer = None  # a leaf seen through a bijective view is as good as the leaf
+            continue
+        remaining.append(call)
+    return remaining
+
+
+def _live(calls: Sequence[Call], outputs: Sequence[Value]) -> list[Call]:
+    """The calls that reach an output, in their order."""
+    wanted = {id(value) for value in outputs}
+    live: list[Call] = []
+    for call in reversed(calls):
+        if any(id(output) in wanted for output in call.outputs):
+            live.append(call)
+            wanted.update(id(value) for value in call.inputs if value is not None)
+    return live[::-1]
+
+
+class _Numbering:
+    """Indices of tensors and storages, given at first sight."""
+
+    def __init__(self, parameters: frozenset[int]) -> None:
+        self.storages: list[Storage] = []
+        self.tensors: list[Tensor] = []
+        self._parameters = parameters
+        self._tensor: dict[int, int] = {}
+        self._storage: dict[int, int] = {}
+
+    def tensor(self, value: Value) -> int:
+        if id(value) not in self._tensor:
+            owner = value.owner
+            if id(owner) not in self._storage:
+                self._storage[id(owner)] = len(self.storages)
+                self.storages.append(Storage(owner.name, owner.nbytes))
+            self._tensor[id(value)] = len(self.tensors)
+            self.tensors.append(
+                Tensor(value.name, value.shape, value.dtype, self._storage[id(owner)], self._role(owner))
+            )
+        return self._tensor[id(value)]
+
+    def op(self, call: Call) -> Op:
+        return Op(
+            call.name,
+            call.op_type,
+            call.domain,
+            tuple(None if value is None else self.tensor(value) for value in call.inputs),
+            tuple(self.tensor(value) for value in call.outputs),
+            tuple(sorted(call.attributes.items())),
+            call.view,
+            call.deterministic,
+            call.scope,
+            call.copied,
+        )
+
+    def _role(self, owner: Value) -> Role:
+        if owner.is_input:
+            return Role.INPUT
+        if id(owner) in self._parameters:
+            return Role.PARAMETER
+        return Role.BUFFER if owner.constant else Role.ACTIVATION

@@ -1,0 +1,189 @@
+"""Groups of nodes that torch's exporter wrote for one call of aten are read as that call again.
+
+Eager torch keeps for a fused call what the call itself saves, not what its decomposition would: silu keeps
+its input, Sigmoid and Mul keep three tensors. Only the exporter's own record tells the two apart, so a group
+is folded where the record names the call, the nodes are the ones the exporter writes for it, and nothing
+else reads what lies between them. Without a record everything stays as the file writes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...graph import View
+from ..document.exporter_records import RecordedCall, recorded_call
+from ..values.layout_copies import copied_inputs, is_dense
+from ..values.values import Call, Value, row_major
+from ..values.view_ops import mark_view
+from .fusion_patterns import SOFTMAX, drops, fold, safe_softmax, scaled_product
+
+if TYPE_CHECKING:
+    from ..document.protobuf import NodeProto
+
+
+@dataclass(slots=True)
+class _Group:
+    """The nodes of one recorded call, by index."""
+
+    recorded: RecordedCall
+    nodes: list[int] = field(default_factory=list)
+    start: int = -1  # how many calls there were before its first node
+    whole: bool = True  # nothing else has come between its nodes
+
+
+class Composites:
+    """Watches a walk over nodes and folds each recorded group once its last node has been read."""
+
+    def __init__(self, nodes: Sequence[NodeProto], live: Iterable[int], outputs: Iterable[str]) -> None:
+        """``live`` are the indices of the nodes in the order of the walk, ``outputs`` the names a caller gets."""
+        self._folded: Counter[tuple[str, str]] = Counter()  # (call, op it is read as) -> how many
+        self._no_copies = 0
+        self._lost_dropouts = 0
+        self._widened = 0
+        self._nodes = nodes
+        self._groups: dict[int, _Group] = {}
+        self._readers: dict[str, set[int]] = {name: {-1} for name in outputs}
+        self._open: _Group | None = None
+        self._calls_before = 0
+        group: _Group | None = None  # nodes of one call stand together; the same record elsewhere is another call
+        for index in live:
+            for name in nodes[index].input:
+                self._readers.setdefault(name, set()).add(index)
+            recorded = recorded_call(nodes[index])
+            if recorded is None:
+                group = group if nodes[index].op_type == "Constant" else None
+                continue
+            if group is None or group.recorded.text != recorded.text:
+                group = _Group(recorded)
+            group.nodes.append(index)
+            self._groups[index] = group
+
+    def visited(self, index: int, calls: list[Call]) -> None:
+        """Note that one node has been read; ``calls`` are all calls so far, the group's are replaced by one."""
+        group = self._groups.get(index)
+        if group is None and self._nodes[index].op_type == "Cast" and len(calls) > self._calls_before:
+            self._widen(calls)
+        if group is not self._open and self._open is not None and len(calls) > self._calls_before:
+            self._open.whole = False
+        if group is not None:
+            if group.start < 0:
+                group.start = self._calls_before
+                self._open = group
+            if index == group.nodes[-1]:
+                self._close(group, calls)
+                self._open = None
+        self._calls_before = len(calls)
+
+    def notes(self) -> Iterable[str]:
+        """What was read otherwise than it is written, in sentences."""
+        if self._folded:
+            listed = ", ".join(
+                f"{count} {name}" if name.lower() == op_type.lower() else f"{count} {name} as {op_type}"
+                for (name, op_type), count in sorted(self._folded.items())
+            )
+            yield f"calls that the exporter recorded and wrote as several nodes are read as one op each: {listed}"
+        if self._widened:
+            yield (
+                f"{self._widened} softmaxes of a half type with a cast behind are charged as torch computes them "
+                "where it writes that: cast first, with the wide result kept"
+            )
+        if self._lost_dropouts:
+            yield (
+                f"{self._lost_dropouts} attentions were traced with a dropout that the file has lost, and are charged "
+                "without it: export with optimize=False"
+            )
+        if self._no_copies:
+            yield f"{self._no_copies} copies of a softmax are taken for dropouts of nothing and charged as no copies"
+
+    def _close(self, group: _Group, calls: list[Call]) -> None:
+        made = calls[group.start :]
+        name = group.recorded.name
+        if name == "clone":
+            if len(made) == 1 and made[0].op_type == "Identity":
+                self._clone(made[0], group.recorded)
+            return
+        if not group.whole or len(made) < 2:
+            return
+        produced = {id(value) for call in made for value in call.outputs}
+        results = [value for call in made for value in call.outputs if self._leaves(value, group)]
+        if len(results) != 1 or results[0] not in made[-1].outputs[:1]:
+            return
+        operands = [
+            value
+            for value in {id(v): v for call in made for v in call.inputs if v is not None}.values()
+            if id(value) not in produced
+        ]
+        types = {call.op_type for call in made if any(value.from_input for value in call.outputs)}
+        folded = fold(group.recorded, types, operands, made)
+        if folded is None:
+            if name == "baddbmm" and types == {"MatMul", "Mul", "Add"}:
+                calls[group.start :] = scaled_product(made)
+            if name == "scaled_dot_product_attention":
+                calls[group.start :] = safe_softmax(made)
+                self._lost_dropouts += drops(group.recorded) and all(call.op_type != "Dropout" for call in made)
+            return
+        folded.outputs = (results[0],)
+        results[0].producer, results[0].view_of, results[0].strides = folded, None, row_major(results[0].shape)
+        mark_view(folded)
+        folded.copied = copied_inputs(folded)
+        calls[group.start :] = [folded]
+        self._folded[name, folded.op_type] += 1
+
+    def _clone(self, call: Call, recorded: RecordedCall) -> None:
+        """A recorded clone copies, unless it stands for a dropout of nothing, which eager torch leaves out.
+
+        That is known by its module or its line of source; after a softmax it is taken to be one, for nobody
+        copies a softmax, and a helper function's lines are not recorded. A trace on the meta device knows no
+        fused attention, whose joined heads are dense: what it copies after attention is looked at here.
+        """
+        source = call.inputs[0]
+        maker = source.owner.producer if source is not None else None
+        made_by = maker.op_type if maker is not None else ""
+        if source is None or not recorded.copies or (made_by == "Attention" and is_dense(source)):
+            return
+        if made_by == "Softmax" and not recorded.contiguous:
+            self._no_copies += 1
+            return
+        _copy(call)
+
+    def _widen(self, calls: list[Call]) -> None:
+        """Without a record, a softmax and the cast of its result are one softmax that makes the wide result.
+
+        Torch's exporters write them so for a softmax that was given a type, which casts first. Where not only
+        casts read the result, the narrow one is charged beside it: then the file may mean what it says.
+        """
+        cast = calls[-1]
+        narrow = cast.inputs[0] if cast.op_type == "Cast" and not cast.domain else None
+        softmax = None if narrow is None else narrow.producer
+        if narrow is None or softmax is None or softmax.domain or softmax.op_type not in SOFTMAX.values():
+            return
+        result = cast.outputs[0]
+        if not result.is_float or result.nbytes <= narrow.nbytes or len(self._readers.get(narrow.name, ())) != 1:
+            return
+        position = next((i for i in range(len(calls) - 2, -1, -1) if calls[i] is softmax), None)
+        if position is None:
+            return
+        readers = self._readers.get(result.name, set())
+        attributes = dict(softmax.attributes)
+        if any(reader < 0 or self._nodes[reader].op_type != "Cast" for reader in readers):
+            attributes["narrow_nbytes"] = narrow.nbytes
+        calls[position] = Call(
+            cast.name, softmax.op_type, "", softmax.inputs[:1], (result,), attributes, scope=softmax.scope
+        )
+        result.producer = calls[position]
+        calls.pop()
+        self._widened += 1
+
+    def _leaves(self, value: Value, group: _Group) -> bool:
+        """Whether something outside the group reads a value."""
+        return not self._readers.get(value.name, set()) <= set(group.nodes)
+
+
+def _copy(call: Call) -> None:
+    """What the exporter writes as Identity is a copy in memory of its own, dense in the order of its dimensions."""
+    call.view = View.NONE
+    for output in call.outputs:
+        output.view_of, output.strides = None, row_major(output.shape)

@@ -1,0 +1,149 @@
+"""The one call that torch's exporter wrote a group of nodes for, where they are of the types it writes for it."""
+
+from __future__ import annotations
+
+from ...graph import ATEN_DOMAIN, ITEM_BITS
+from ..document.exporter_records import RecordedCall
+from ..values.values import Call, Value
+
+_ONE_OPERAND = {
+    "silu": ("Swish", "Sigmoid Mul"),
+    "gelu": ("Gelu", "Mul Add Div Erf Tanh Pow Sqrt"),
+    "softplus": ("Softplus", "Softplus Mul Div Greater Where"),
+    "mish": ("Mish", "Tanh Softplus Mul"),
+    "hardswish": ("HardSwish", "Mul Add Clip Div HardSigmoid"),
+    "hardsigmoid": ("HardSigmoid", "Clip Add Div Mul HardSigmoid"),
+    "rsqrt": ("rsqrt", "Sqrt Reciprocal"),
+    "glu": ("glu", "Sigmoid Split Mul"),
+    "log_sigmoid_forward": ("log_sigmoid", "Log Sigmoid"),
+    "log_sigmoid": ("log_sigmoid", "Log Sigmoid"),
+    "roll": ("roll", "Concat Slice Reshape"),
+}
+"""Name of a call of one operand -> (op it is read as, nodes that may stand for it, of which the first has to)."""
+
+_GROUP_NORM = "InstanceNormalization Reshape Mul Add"
+_ATTENTION = "Softmax Transpose Reshape Mul MatMul Add Where Unsqueeze Expand IsNaN"
+_ATEN_ONLY = frozenset({"rsqrt", "glu", "log_sigmoid", "roll"})
+_REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum"}
+SOFTMAX = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}
+
+
+def fold(recorded: RecordedCall, types: set[str], operands: list[Value], made: list[Call]) -> Call | None:
+    """The one call that a group stands for, without its outputs; None where the nodes are not the expected ones."""
+    last = made[-1]
+    moving = [value for value in operands if value.from_input]
+    if recorded.name in _ONE_OPERAND and len(moving) == 1:
+        op_type, expected = _ONE_OPERAND[recorded.name]
+        if _is(types, expected) and _is_once(made, expected) and (op_type != "Swish" or _gates(moving[0], made)):
+            domain = ATEN_DOMAIN if op_type in _ATEN_ONLY else ""
+            return Call(last.name, op_type, domain, (moving[0],), scope=last.scope)
+    op_type = SOFTMAX.get(recorded.name) or _REDUCTIONS.get(recorded.name, "")
+    if op_type and [call.op_type for call in made if call.outputs[0].from_input] == [op_type, "Cast"]:
+        return _in_wider_type(op_type, made)
+    if recorded.name == "atan2" and types >= {"Div", "Atan"} and len(moving) == 2:
+        return Call(last.name, "atan2", ATEN_DOMAIN, (moving[0], moving[1]), scope=last.scope)
+    if recorded.name == "addcmul" and types == {"Mul", "Add"}:
+        return _scaled_product_sum(operands, made)
+    if recorded.name in ("group_norm", "native_group_norm") and len(moving) == 1 and _is(types, _GROUP_NORM):
+        groups = recorded.integer(1 if recorded.name == "group_norm" else 5)
+        weights = [value for value in operands if value.is_leaf and value.is_float and value.declared == "PARAMETER"]
+        if groups is not None and len(weights) == 2:
+            inputs = (moving[0], *weights)
+            return Call(last.name, "GroupNormalization", "", inputs, (), {"num_groups": groups}, scope=last.scope)
+    if recorded.name == "scaled_dot_product_attention" and _is(types, _ATTENTION):
+        return _attention(recorded, operands, last)
+    return None
+
+
+def _in_wider_type(op_type: str, made: list[Call]) -> Call | None:
+    """A softmax or a mean that was given a wider type: the exporter casts its result, torch what it is given."""
+    narrow = next(call for call in made if call.op_type == op_type)
+    source, result = narrow.inputs[0], made[-1].outputs[0]
+    if source is None or not result.is_float or ITEM_BITS[result.dtype] <= ITEM_BITS[source.dtype]:
+        return None
+    return Call(made[-1].name, op_type, "", narrow.inputs, (), dict(narrow.attributes), scope=narrow.scope)
+
+
+def _scaled_product_sum(operands: list[Value], made: list[Call]) -> Call | None:
+    """addcmul: what is added, and the two factors."""
+    outside = {id(value) for value in operands}
+    addends, factors = (
+        [value for call in made if call.op_type == kind for value in call.inputs if id(value) in outside]
+        for kind in ("Add", "Mul")
+    )
+    if len(addends) != 1 or len(factors) != 2:
+        return None
+    inputs = (addends[0], *factors)
+    return Call(made[-1].name, "addcmul", ATEN_DOMAIN, inputs, scope=made[-1].scope)
+
+
+def scaled_product(made: list[Call]) -> list[Call]:
+    """baddbmm with alpha: the product is scaled by its kernel, and the gradient beside the one that is given."""
+    for product in made:
+        scaled = [call for call in made if call.op_type == "Mul" and product.outputs[0] in call.inputs]
+        if product.op_type != "MatMul" or len(scaled) != 1:
+            continue
+        result = scaled[0].outputs[0]
+        product.attributes["alpha"] = 0.0
+        product.outputs, result.producer = (result,), product
+        return [call for call in made if call is not scaled[0]]
+    return made
+
+
+def _is_once(made: list[Call], expected: str) -> bool:
+    """Whether the first of the expected nodes is there once, so that this is one call and not several.
+
+    A gelu multiplies several times, and a roll moves along several axes.
+    """
+    return expected.startswith(("Mul ", "Concat ")) or sum(call.op_type == expected.split()[0] for call in made) == 1
+
+
+def _gates(value: Value, made: list[Call]) -> bool:
+    """Whether the last call multiplies a value by its own sigmoid."""
+    gate = next(call for call in made if call.op_type == "Sigmoid")
+    return gate.inputs == (value,) and set(map(id, made[-1].inputs)) == {id(value), id(gate.outputs[0])}
+
+
+def _is(types: set[str], expected: str) -> bool:
+    """Whether the nodes are of the expected types, the first of which has to be there."""
+    return types <= set(expected.split()) and expected.split()[0] in types
+
+
+def drops(recorded: RecordedCall) -> bool:
+    """Whether a recorded scaled_dot_product_attention drops some of its weights."""
+    return recorded.drops(4, "dropout_p")
+
+
+def _attention(recorded: RecordedCall, operands: list[Value], last: Call) -> Call | None:
+    """Attention without dropout; with it torch composes the call of others on the CPU, as the file does."""
+    named = {value.name: value for value in operands}
+    positions = [named.get(name) for name in recorded.tensors(4)]
+    query, key, value, mask = positions
+    if drops(recorded):
+        return None
+    if query is None or key is None or value is None or any(len(v.shape) != 4 for v in (query, key, value)):
+        return None
+    if (recorded.tensors(4)[3] and mask is None) or (mask is not None and len(mask.shape) not in (2, 4)):
+        return None
+    grouped = recorded.truth(7, "enable_gqa") and query.shape[1] % max(key.shape[1], 1) == 0
+    same_heads = query.shape[1] == key.shape[1] or grouped
+    if query.shape[0] != key.shape[0] or key.shape[:3] != value.shape[:3] or not same_heads:
+        return None  # torch repeats keys and values and composes the call of others
+    if query.shape[3] != value.shape[3]:
+        return None
+    attributes: dict[str, object] = {"is_causal": 1} if recorded.truth(5, "is_causal") else {}
+    inputs = (query, key, value) if mask is None else (query, key, value, mask)
+    return Call(last.name, "Attention", "", inputs, (), attributes, scope=last.scope)
+
+
+def safe_softmax(made: list[Call]) -> list[Call]:
+    """Where(IsNaN(p), 0, p) of probabilities p, which torch computes in place of them, is the softmax itself."""
+    for softmax, is_nan, where in zip(made, made[1:], made[2:], strict=False):
+        if (softmax.op_type, is_nan.op_type, where.op_type) != ("Softmax", "IsNaN", "Where"):
+            continue
+        probabilities = softmax.outputs[0]
+        readers = [call for call in made if probabilities in call.inputs]
+        if readers == [is_nan, where] and is_nan.outputs[0] is where.inputs[0]:
+            where.outputs[0].producer, softmax.outputs = softmax, where.outputs
+            return [call for call in made if call is not is_nan and call is not where]
+    return made

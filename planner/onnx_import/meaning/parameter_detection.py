@@ -1,0 +1,167 @@
+"""Which leaves of a file are trained, where the program that wrote it did not record that.
+
+Where only shapes and names can tell, a constant counts as a parameter when in doubt: a missed one would leave out
+its gradient, and what the other operand of its op keeps for that gradient.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from ..values.values import Call, Value
+
+LAYER_SLOTS: dict[str, tuple[int, ...]] = {
+    "Conv": (1, 2), "ConvTranspose": (1, 2), "DeformConv": (1, 3), "Gemm": (0, 1, 2), "MatMul": (0, 1),
+    "BatchNormalization": (1, 2), "LayerNormalization": (1, 2), "GroupNormalization": (1, 2),
+    "InstanceNormalization": (1, 2), "RMSNormalization": (1,), "PRelu": (1,), "GridSample": (0,),
+    "LSTM": (1, 2, 3, 7), "GRU": (1, 2, 3), "RNN": (1, 2, 3), "Einsum": (0, 1, 2, 3), "CausalConvWithState": (1, 2),
+}  # fmt: skip
+"""Where the layers take weights: every leaf that a value there is computed from is trained."""
+
+_ALL = tuple(range(64))
+ARITHMETIC_SLOTS: dict[str, tuple[int, ...]] = {
+    "Add": (0, 1), "Mul": (0, 1), "Sub": (0, 1), "Div": (0, 1), "Pow": (0, 1), "Where": (1, 2), "Gather": (0,),
+    "GatherElements": (0,), "GatherND": (0,), "Max": _ALL, "Min": _ALL, "Sum": _ALL, "Mean": _ALL, "Concat": _ALL,
+}  # fmt: skip
+"""Where a constant may be a weight, a mask, a table of positions or a number."""
+
+INPUT_SCALING = frozenset({"Sub", "Div"})
+"""Ops that take mean and deviation of the data off an input."""
+
+_EVEN_CONSTANTS = frozenset({"Add", "Mul", "Gather"})  # a Constant node or [1] there is trained too
+_MOVES = frozenset({
+    "Cast", "Concat", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+})  # fmt: skip
+_FIRST_ONLY = frozenset({
+    "Resize", "Upsample", "Clip", "Pad", "Dropout", "Expand", "Gather", "GatherND", "GatherElements", "Tile",
+})  # fmt: skip
+_STOPS = frozenset({"DequantizeLinear", "OneHot", "Range", "ConstantOfShape", "Sin", "Cos"})
+_MODULE_PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
+_VARIABLE = "ReadVariableOp"
+
+
+def find_parameters(values: Sequence[Value], calls: Sequence[Call], producer: str = "") -> frozenset[int]:
+    """Identities of the leaves that are trained: those recorded as such, and of those without a record
+
+    - a floating leaf of rank one or more in a weight slot of a layer, and an initializer from which a value in
+      such a slot is computed (weight norms, exponentials of parameters), but for tables of sines;
+    - an initializer of two elements or more that arithmetic, a Concat, a Where or a Gather applies to what is
+      computed from an input, itself or computed likewise; not what a Sub or Div takes off the input before any
+      weight, which is the mean and the deviation of the data;
+    - an initializer of one element in the same places whose name says so: a module path in a file of PyTorch
+      (which writes the numbers of its formulas as Constant nodes), a variable in one of TensorFlow.
+      In Add and Mul one of shape [1] counts whatever its name.
+
+    A file that records anything about its leaves records all parameters, so that there only weight slots
+    of layers, Add, Mul and Gather are looked at. ``producer`` is the name that the file gives.
+    """
+    recorded = any(value.declared for value in values)
+    initializers = {id(v) for v in values if v.is_initializer and v.is_float}
+    taken = _Leaves(initializers or {id(v) for v in values if v.is_float}, recorded, producer == "pytorch")
+    found = {id(value) for value in values if value.declared == "PARAMETER" and value.is_float}
+    learned: set[int] = set()
+    for call in calls:
+        found.update(id(leaf) for leaf in taken.of(call, learned) if not leaf.declared)
+        if any(id(value) in learned or id(value.owner) in found for value in call.data_inputs):
+            learned.update(id(output) for output in call.outputs)
+    return frozenset(found)
+
+
+def weight_slots(op_type: str) -> tuple[int, ...]:
+    """The inputs at which an op of the default domain may take a weight."""
+    return LAYER_SLOTS.get(op_type, ()) or ARITHMETIC_SLOTS.get(op_type, ())
+
+
+class _Leaves:
+    """Tells, call by call, which leaves it trains."""
+
+    def __init__(self, initializers: set[int], recorded: bool, by_module: bool) -> None:
+        self._initializers = initializers
+        self._recorded = recorded
+        self._by_module = by_module
+
+    def of(self, call: Call, learned: set[int]) -> Iterator[Value]:
+        """The leaves that ``call`` trains; ``learned`` are the values that depend on a parameter already."""
+        if call.charged:
+            for value in call.inputs:
+                yield from self._in_layer(call, value)
+        if call.domain:
+            return
+        for slot in LAYER_SLOTS.get(call.op_type, ()):
+            yield from self._in_layer(call, call.inputs[slot] if slot < len(call.inputs) else None)
+        for slot in ARITHMETIC_SLOTS.get(call.op_type, ())[: len(call.inputs)]:
+            value = call.inputs[slot] if slot < len(call.inputs) else None
+            if value is not None:
+                yield from self._in_arithmetic(call, value, learned)
+
+    def _in_layer(self, call: Call, value: Value | None) -> Iterator[Value]:
+        if value is None or not value.is_float:
+            return
+        yield from (leaf for leaf in _moved_leaves(value) if leaf.is_float and leaf.shape)
+        if not self._recorded and value.from_file and _reads_data(call):
+            yield from (leaf for leaf in computed_from(value) if self._may_be_weight(leaf))
+
+    def _in_arithmetic(self, call: Call, value: Value, learned: set[int]) -> Iterator[Value]:
+        owner = value.owner
+        if call.op_type in _EVEN_CONSTANTS and owner.is_leaf and owner.is_float and owner.shape:
+            yield owner
+        if self._recorded or not value.is_float or not value.from_file or not _reads_data(call):
+            return
+        others = (other for other in call.data_inputs if other is not value)
+        if call.op_type in INPUT_SCALING and not any(id(other) in learned for other in others):
+            return
+        yield from (leaf for leaf in computed_from(value) if self._may_be_weight(leaf))
+
+    def _may_be_weight(self, leaf: Value) -> bool:
+        if id(leaf) not in self._initializers:
+            return False
+        if leaf.numel > 1:
+            return True
+        return _VARIABLE in leaf.name or (self._by_module and _MODULE_PATH.fullmatch(leaf.name) is not None)
+
+
+def _reads_data(call: Call) -> bool:
+    """Whether a call is about anything but constants of the file."""
+    return any(not value.from_file for value in call.data_inputs)
+
+
+def _moved_leaves(value: Value) -> list[Value]:
+    """The leaves whose numbers a value of the file consists of; nothing where any of it is computed."""
+
+    def sources(call: Call) -> Sequence[Value] | None:
+        if call.domain or call.op_type not in _MOVES:
+            return None
+        return call.data_inputs if call.op_type == "Concat" else call.data_inputs[:1]
+
+    found = list(_origins(value, sources))
+    return [leaf for leaf in found if leaf is not None] if None not in found else []
+
+
+def computed_from(value: Value) -> list[Value]:
+    """The floating leaves to which a gradient of a value of the file goes back. Sines are taken to be fixed."""
+
+    def sources(call: Call) -> Sequence[Value] | None:
+        if call.op_type in _STOPS:
+            return None
+        read = call.data_inputs[:1] if call.op_type in _FIRST_ONLY else call.data_inputs
+        return [source for source in read if source.is_float]
+
+    return [leaf for leaf in _origins(value, sources) if leaf is not None]
+
+
+def _origins(value: Value, sources: Callable[[Call], Sequence[Value] | None]) -> Iterator[Value | None]:
+    """The leaves that a value goes back to by the ``sources`` of each call; None for a call without any."""
+    waiting, seen = [value.owner], {id(value.owner)}
+    while waiting:
+        owner = waiting.pop()
+        if owner.is_leaf:
+            yield owner
+            continue
+        found = sources(owner.producer) if owner.producer is not None and owner.from_file else None
+        if found is None:
+            yield None
+            continue
+        fresh = {id(source.owner): source.owner for source in found if id(source.owner) not in seen}
+        seen.update(fresh)
+        waiting.extend(fresh.values())

@@ -1,0 +1,1 @@
+"""Shapes: inferred, declared, bound by the user, and re-batched."""

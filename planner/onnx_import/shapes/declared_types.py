@@ -1,0 +1,77 @@
+"""What a file declares about its own values; the only source for ops that the onnx library does not know."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from json import dumps as quoted
+from typing import TYPE_CHECKING
+
+from ...errors import UnsupportedOpError
+from ...graph import ITEM_BITS
+from ..values.data_dependent_shapes import Partial
+from ..values.values import Call
+
+if TYPE_CHECKING:
+    from ..document.protobuf import GraphProto, ValueInfoProto
+
+
+class DeclaredTypes:
+    """Element types and shapes by name, with the symbolic dimensions that were bound put in.
+
+    ``rebatch`` is (old, new) where a static batch was changed.
+    """
+
+    def __init__(self, dims: Mapping[str, int], rebatch: tuple[int, int] | None) -> None:
+        self._dims = dict(dims)
+        self._rebatch = rebatch
+        self._types: dict[str, ValueInfoProto] = {}
+        self._guessed: Counter[tuple[str, str]] = Counter()
+
+    def add(self, graph: GraphProto, names: Mapping[str, str]) -> None:
+        """Enter the declarations of a graph, whose values may have been renamed by ``names``."""
+        entries: Iterable[ValueInfoProto] = (*graph.value_info, *graph.output)
+        for entry in entries:
+            if entry.type.HasField("tensor_type"):
+                self._types.setdefault(names.get(entry.name, entry.name), entry)
+
+    def element_type(self, name: str) -> int:
+        """The ONNX element type of a value, 0 where the file does not declare it."""
+        entry = self._types.get(name)
+        return 0 if entry is None else int(entry.type.tensor_type.elem_type)
+
+    def dims(self, name: str, *, batched: bool) -> Partial:
+        """The declared shape; ``batched`` lets a leading old batch become the new one."""
+        entry = self._types.get(name)
+        if entry is None or not entry.type.tensor_type.HasField("shape"):
+            return None
+        sizes: list[int | None] = []
+        for dim in entry.type.tensor_type.shape.dim:
+            if dim.WhichOneof("value") == "dim_value":
+                sizes.append(dim.dim_value if dim.dim_value > 0 else None)
+            else:
+                sizes.append(self._dims.get(dim.dim_param))
+        if batched and self._rebatch is not None and sizes and sizes[0] == self._rebatch[0]:
+            sizes[0] = self._rebatch[1]
+        return tuple(sizes)
+
+    def guess(self, name: str, call: Call, where: str) -> str:
+        """The widest floating type among the inputs of an unknown op, for an output that the file does not declare.
+
+        Raises UnsupportedOpError where the op takes none.
+        """
+        floats = [value.dtype for value in call.inputs if value is not None and value.is_float]
+        if not floats:
+            raise UnsupportedOpError(
+                f"{where} cannot be charged: the file does not declare the element type of its output "
+                f"{quoted(name)}, and none of its inputs is floating-point",
+                remedy="save the model with the types of its values (value_info), as a tool that knows the op does",
+            )
+        dtype = max(floats, key=lambda each: ITEM_BITS[each])
+        self._guessed[call.op_type, dtype] += 1
+        return dtype
+
+    def assumed(self) -> Iterable[str]:
+        """A sentence for the outputs whose element type was taken from an input."""
+        for (op_type, dtype), count in sorted(self._guessed.items()):
+            yield f"{count} outputs of {op_type} that the file does not declare are taken as {dtype}, as its inputs are"

@@ -1,0 +1,180 @@
+"""The shapes of a model's inputs: symbolic dimensions bound, shapes replaced, the batch changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from json import dumps as quoted
+from shlex import quote
+
+from ...errors import UnboundDimensionError, UsageError
+
+Dimension = int | str | None  # a number, a symbol, or nothing at all
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredInput:
+    """An input as the file declares it; ``dims`` is None when the file gives no shape."""
+
+    name: str
+    dtype: str
+    dims: tuple[Dimension, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundInputs:
+    """Static input shapes; ``rebatch`` is (old, new) when a static batch was changed."""
+
+    shapes: dict[str, tuple[int, ...]]
+    dims: tuple[tuple[str, int], ...]
+    rebatch: tuple[int, int] | None
+
+
+def bind_inputs(
+    declared: Sequence[DeclaredInput],
+    dims: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]],
+    batch: int | None,
+) -> BoundInputs:
+    """Give every input a static shape.
+
+    ``dims`` binds symbols, ``shapes`` replaces whole shapes (and binds the symbols it covers), and
+    ``batch`` replaces the leading dimension of every input that leads with the old batch.
+    Raises UsageError for names that do not exist and values that contradict one another, and
+    UnboundDimensionError for a dimension without a value.
+    """
+    symbols = dict.fromkeys(dim for entry in declared for dim in entry.dims or () if isinstance(dim, str))
+    bound = dict(dims)
+    for name, value in bound.items():
+        if name not in symbols:
+            raise UsageError(
+                f"the model has no dimension {quoted(name)}", remedy=_choices("symbolic dimensions", symbols)
+            )
+        _positive(value, f"dimension {quoted(name)}")
+    current = {entry.name: entry.dims for entry in declared}
+    for name, shape in shapes.items():
+        current[name] = _replace(name, shape, current, bound)
+    main = _main_input(declared)
+    if batch is not None:
+        _positive(batch, "the batch")
+        if main is None:
+            raise UsageError("the model has no input whose batch could be changed", remedy="leave --batch out")
+        _rebatch(main, batch, current, bound, shapes)
+    _check_bound(current, bound, main)
+    resolved = {name: _resolve(name, entry, bound) for name, entry in current.items()}
+    used = tuple((symbol, bound[symbol]) for symbol in symbols if symbol in bound)
+    rebatch = None
+    if main is not None and main.dims:
+        old, new = main.dims[0], resolved[main.name][0]
+        rebatch = (old, new) if isinstance(old, int) and old != new else None
+    return BoundInputs(resolved, used, rebatch)
+
+
+def _main_input(declared: Sequence[DeclaredInput]) -> DeclaredInput | None:
+    """The input that carries the batch: the first float input of rank two or more, else the first of all."""
+    ranked = [entry for entry in declared if entry.dims]
+    floats = [
+        entry
+        for entry in ranked
+        if entry.dtype.startswith(("float", "bfloat")) and entry.dims is not None and len(entry.dims) >= 2
+    ]
+    return next(iter(floats or ranked), None)
+
+
+def _replace(
+    name: str, shape: tuple[int, ...], current: Mapping[str, tuple[Dimension, ...] | None], bound: dict[str, int]
+) -> tuple[Dimension, ...]:
+    if name not in current:
+        raise UsageError(f"the model has no input {quoted(name)}", remedy=_choices("inputs", current))
+    declared = current[name]
+    for size in shape:
+        if size != 0:  # an empty tensor is a strange wish, but a clear one
+            _positive(size, f"a dimension of input {quoted(name)}")
+    if declared is None:
+        return tuple(shape)
+    if len(declared) != len(shape):
+        shown = "x".join("?" if dim is None else str(dim) for dim in declared) or "a scalar"
+        raise UsageError(
+            f"input {quoted(name)} has {len(declared)} dimensions ({shown}), not {len(shape)}",
+            remedy="give one size per dimension",
+        )
+    for dim, size in zip(declared, shape, strict=True):
+        if isinstance(dim, str):
+            _bind(dim, size, bound, f"input {quoted(name)}")
+    return tuple(shape)
+
+
+def _rebatch(
+    main: DeclaredInput,
+    batch: int,
+    current: dict[str, tuple[Dimension, ...] | None],
+    bound: dict[str, int],
+    replaced: Mapping[str, tuple[int, ...]],
+) -> None:
+    """Put ``batch`` where the old batch stands; a shape given by hand must agree with it."""
+    assert main.dims
+    old = main.dims[0]
+    if main.name in replaced and replaced[main.name][0] != batch:
+        raise UsageError(
+            f"the batch {batch} contradicts the shape given for input {quoted(main.name)}",
+            remedy="give the batch once, with --batch or with --shape",
+        )
+    if isinstance(old, str):
+        _bind(old, batch, bound, "the batch")
+        return
+    for name, dims in current.items():
+        if dims and name not in replaced and type(dims[0]) is type(old) and dims[0] == old:
+            current[name] = (batch, *dims[1:])
+
+
+def _bind(symbol: str, size: int, bound: dict[str, int], by: str) -> None:
+    if bound.setdefault(symbol, size) != size:
+        raise UsageError(
+            f"{by} makes dimension {quoted(symbol)} {size}, but it is bound to {bound[symbol]}",
+            remedy="give each dimension one value",
+        )
+
+
+def _check_bound(
+    current: Mapping[str, tuple[Dimension, ...] | None], bound: Mapping[str, int], main: DeclaredInput | None
+) -> None:
+    """Raise UnboundDimensionError for the first symbol without a value; the remedy gives an option for each."""
+    batch = main.dims[0] if main is not None and main.dims else None
+    owner: dict[str, str] = {}
+    for name, dims in current.items():
+        for dim in dims or ():
+            if isinstance(dim, str) and dim not in bound and None not in (dims or ()):
+                owner.setdefault(dim, name)
+    for dim, name in owner.items():
+        options = (f"--dim {quote(f'{other}={8 if other == batch else 512}')}" for other in owner)
+        raise UnboundDimensionError(
+            f"dimension {quoted(dim)} of input {quoted(name)} is not bound", remedy=f"pass {' '.join(options)}"
+        )
+
+
+def _resolve(name: str, dims: tuple[Dimension, ...] | None, bound: Mapping[str, int]) -> tuple[int, ...]:
+    if dims is None:
+        raise UnboundDimensionError(
+            f"input {quoted(name)} has no shape", remedy=f"pass --shape {quote(name)}=8x64 with as many sizes as it has"
+        )
+    if None in dims:
+        sizes = "x".join("?" if other is None else str(other) for other in dims)
+        raise UnboundDimensionError(
+            f"dimension {dims.index(None)} of input {quoted(name)} ({sizes}) has neither a size nor a name",
+            remedy=f"pass --shape {quote(name)}={'x'.join(_example(other, bound) for other in dims)} with your sizes",
+        )
+    return tuple(bound[dim] if isinstance(dim, str) else dim for dim in dims if dim is not None)
+
+
+def _example(dim: Dimension, bound: Mapping[str, int]) -> str:
+    return str(bound.get(dim, 64) if isinstance(dim, str) else dim or 64)
+
+
+def _positive(size: int, what: str) -> None:
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**40:
+        raise UsageError(f"{what} is {size!r}", remedy=f"give a whole number from 1 to {2**40 - 1}")
+
+
+def _choices(what: str, names: Iterable[str]) -> str:
+    listed = ", ".join(quoted(name) for name in names)
+    return f"its {what} are {listed}" if listed else f"it has no {what}"

@@ -1,0 +1,267 @@
+"""Element types and shapes, one node at a time, through the onnx library.
+
+Every input of a node has a static shape by the time the node is reached, so one pass suffices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from json import dumps as quoted
+from math import prod
+
+import onnx
+from onnx import AttributeProto, TypeProto, defs, numpy_helper, shape_inference
+
+from ...errors import InvalidModelError, UnsupportedOpError
+from ..document.protobuf import DTYPES, NodeProto, TensorProto, dtype_name
+from ..document.unsupported_ops import CHARGE
+from ..values.consistency import REMEDY, shape_text
+from ..values.constant_folding import Array, first_line
+from ..values.data_dependent_shapes import Inferred, Partial
+from ..values.element_types import Formals, StandIns, attribute_of_type, formals, not_taken, stand_ins
+from ..values.values import Call
+from .extra_shape_inference import missed_shape
+
+_NUMBERS = {name: number for number, name in DTYPES.items()}
+
+_VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
+_SINGLE = defs.OpSchema.FormalParameterOption.Single
+_SAME_AS_FIRST = frozenset(
+    "Abs Add BatchNormalization Ceil Clip Div Dropout Elu Exp Floor GroupNormalization HardSigmoid"
+    " InstanceNormalization LeakyRelu Log MeanVarianceNormalization Mul Neg PRelu Reciprocal Relu Selu Sigmoid Sqrt"
+    " Sub Tanh".split()
+)  # ops that some opset gives no shape inference, legacy broadcasting included
+_LIKE_NEXT_OPSET = frozenset({"Concat", "Gemm", "GRU", "LpPool", "Max", "Mean", "Min", "Split", "Sum"})
+
+
+def _lenient_schema(op_type: str, opset: int, domain: str) -> defs.OpSchema:
+    """The definition at an opset, or the one beside it that files really follow.
+
+    Exporters leave out the roi of a Resize two opsets before they may, and write Upsample and Scatter in
+    opsets that have dropped them.
+    """
+    if (op_type, domain) == ("Resize", "") and opset in (11, 12):
+        opset = 13
+    schema = defs.get_schema(op_type, opset, domain)
+    if schema.deprecated:
+        with suppress(defs.SchemaError):
+            return defs.get_schema(op_type, schema.since_version - 1, domain)
+    return schema
+
+
+def _formals(schema: defs.OpSchema) -> Formals:
+    last = schema.inputs[-1] if schema.inputs else None
+    return formals(
+        [entry.type_str for entry in schema.inputs],
+        [entry.type_str for entry in schema.outputs],
+        {entry.type_param_str: entry.allowed_type_strs for entry in schema.type_constraints},
+        repeated=last is not None and last.option == _VARIADIC and last.is_homogeneous,
+    )
+
+
+class ShapeRules:
+    """Shape inference of single nodes under the opsets of one model.
+
+    ``off_schema`` lists the calls whose element type, given beside them, their definition does not allow.
+    """
+
+    def __init__(self, opsets: Mapping[str, int]) -> None:
+        self.opsets = dict(opsets)
+        self._imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+        self._schemas: dict[tuple[str, str], defs.OpSchema | None] = {}
+        self._attributes: dict[tuple[str, str], dict[str, int]] = {}
+        self._types: dict[tuple[str, tuple[int, ...]], TypeProto] = {}
+        self._formals: dict[tuple[str, str], Formals] = {}
+        self.off_schema: list[tuple[Call, str]] = []
+
+    def find_schema(self, node: NodeProto) -> defs.OpSchema | None:
+        """The definition of a node's op, None where the library has none at the file's opset."""
+        key = node.domain, node.op_type
+        if key not in self._schemas:
+            self._schemas[key] = None
+            if node.domain in self.opsets:
+                with suppress(defs.SchemaError):
+                    self._schemas[key] = _lenient_schema(node.op_type, self.opsets[node.domain], node.domain)
+        return self._schemas[key]
+
+    def schema(self, node: NodeProto, where: str) -> defs.OpSchema:
+        """The definition of a node's op. Raises UnsupportedOpError where there is none."""
+        found = self.find_schema(node)
+        if found is not None:
+            return found
+        if node.domain not in self.opsets:
+            reason = f"is of the unknown domain {quoted(node.domain)}"
+        else:
+            domain = f" of domain {quoted(node.domain)}" if node.domain else ""
+            reason = f"is not an op{domain} of opset {self.opsets[node.domain]}"
+        raise UnsupportedOpError(f"{where} {reason}", remedy=f"export the model with standard ONNX ops, or {CHARGE}")
+
+    def optional_outputs(self, node: NodeProto, where: str) -> tuple[bool, ...]:
+        """For each formal output whether it may be left out."""
+        optional = defs.OpSchema.FormalParameterOption.Optional
+        return tuple(output.option == optional for output in self.schema(node, where).outputs)
+
+    def integer_attribute(self, name: str, value: int) -> AttributeProto:
+        """An attribute for a node that the reader rewrites."""
+        return onnx.helper.make_attribute(name, value)
+
+    def number(self, dtype: str) -> int:
+        """The ONNX element type of a dtype."""
+        return int(_NUMBERS[dtype])
+
+    def check_node(self, node: NodeProto, where: str) -> None:
+        """Refuse a node that does not fit its op's definition before the library looks at it, which trusts it."""
+        schema = self.schema(node, where)
+        for what, count, low, high in (
+            ("inputs", len(node.input), schema.min_input, schema.max_input),
+            ("outputs", len(node.output), schema.min_output, schema.max_output),
+        ):
+            if not low <= count <= high:
+                allowed = f"at least {low}" if high > 2**20 else f"{low} to {high}"
+                raise InvalidModelError(f"{where} has {count} {what}; {allowed} are allowed", remedy=REMEDY)
+        if node.input and not node.input[0] and schema.inputs[0].option == _SINGLE:
+            raise InvalidModelError(f"{where} leaves out its input {quoted(schema.inputs[0].name)}", remedy=REMEDY)
+        key = node.domain, node.op_type
+        if key not in self._attributes:
+            self._attributes[key] = {name: int(entry.type.value) for name, entry in schema.attributes.items()}
+        for attribute in node.attribute:
+            kind = self._attributes[key].get(attribute.name)
+            if kind is not None and kind != attribute.type:
+                name, wanted = quoted(attribute.name), AttributeProto.AttributeType.Name(kind)
+                raise InvalidModelError(f"{where} has an attribute {name} that is not {wanted}", remedy=REMEDY)
+            if node.op_type == "Split" and attribute.name == "num_outputs" and attribute.i != len(node.output):
+                raise InvalidModelError(
+                    f"{where} has {len(node.output)} outputs and num_outputs {attribute.i}", remedy=REMEDY
+                )
+
+    def infer(self, node: NodeProto, call: Call, known: Mapping[int, Array], where: str) -> dict[str, Inferred]:
+        """Element type and shape of each named output; a shape is None where it depends on data.
+
+        ``known`` overrides the contents of inputs by position. A Range of one-element vectors, which the
+        library itself writes for AffineGrid, is one of scalars.
+        """
+        schema = self.schema(node, where)
+        if not schema.has_type_and_shape_inference_function:
+            return self._without_rule(node, call, where)
+        op = self._formals_of(node, schema)
+        stand_in = stand_ins(op, call, DTYPES.get(attribute_of_type(call), ""))
+        if stand_in is not None:
+            self.off_schema.append((call, stand_in.dtype))
+            node = self._with_attribute(node, stand_in)
+        other = {} if stand_in is None else stand_in.inputs
+        types: dict[str, TypeProto] = {}
+        data: dict[str, TensorProto] = {}
+        for position, (name, value) in enumerate(zip(node.input, call.inputs, strict=True)):
+            if value is None:
+                continue
+            array = known.get(position, value.known)
+            scalar = node.op_type == "Range" and value.shape == (1,)
+            types[name] = self._type(other.get(position, value.dtype), () if scalar else value.shape)
+            if scalar and array is not None:
+                array = array.reshape(())
+            if array is not None and position not in other and (not value.is_float or array.size <= 64):
+                data[name] = numpy_helper.from_array(array)
+        try:
+            inferred = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=self._imports)
+        except Exception as error:
+            raise self._not_inferred(node, call, op, error, where) from None
+        result: dict[str, Inferred] = {}
+        real = {} if stand_in is None else stand_in.outputs
+        for position, name in enumerate(node.output):
+            if name not in inferred or not inferred[name].HasField("tensor_type"):
+                raise UnsupportedOpError(
+                    f"{where} makes {quoted(name)}, which is not a tensor of known type",
+                    remedy="export the model without sequences and optional values",
+                )
+            tensor = inferred[name].tensor_type
+            dtype = dtype_name(tensor.elem_type, f"{where}, output {quoted(name)},")
+            result[name] = Inferred(real.get(position, dtype), _partial_shape(tensor))
+        if any(output.shape is None for output in result.values()) and not node.domain:
+            dims = missed_shape(call)
+            if dims is not None:
+                result[node.output[0]] = Inferred(result[node.output[0]].dtype, dims)
+        return result
+
+    def _formals_of(self, node: NodeProto, schema: defs.OpSchema) -> Formals:
+        key = node.domain, node.op_type
+        if key not in self._formals:
+            self._formals[key] = _formals(schema)
+        return self._formals[key]
+
+    def _with_attribute(self, node: NodeProto, stand_in: StandIns) -> NodeProto:
+        """The node, or a copy that asks for the type that stands in."""
+        if stand_in.attribute is None:
+            return node
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        for attribute in copy.attribute:
+            if attribute.name == stand_in.attribute[0]:
+                attribute.i = _NUMBERS[stand_in.attribute[1]]
+        return copy
+
+    def _not_inferred(
+        self, node: NodeProto, call: Call, op: Formals, error: Exception, where: str
+    ) -> InvalidModelError:
+        """What the library refused, with the element type at fault where it is one."""
+        text = first_line(error).replace("[ShapeInferenceError] ", "").replace("[TypeInferenceError] ", "")
+        position = not_taken(op, call)
+        if position is not None:
+            value, opset = call.inputs[position], self.opsets[node.domain]
+            assert value is not None
+            return InvalidModelError(
+                f"{where} takes the {value.dtype} {quoted(value.name)} as input {position}, which opset {opset} does "
+                "not allow",
+                remedy=self._remedy_of_type(node, position, value.dtype),
+            )
+        if "inconsistent type" in text:
+            shown = ", ".join(value.dtype for value in call.inputs if value is not None)
+            return InvalidModelError(
+                f"{where} takes inputs of different element types: {shown}",
+                remedy="export the model with a Cast in front of it",
+            )
+        shown = ", ".join(shape_text(value.shape) for value in call.inputs if value is not None)
+        return InvalidModelError(f"{where} with inputs {shown}: {text}", remedy=REMEDY)
+
+    def _remedy_of_type(self, node: NodeProto, position: int, dtype: str) -> str:
+        """The first opset that allows the type, where a newer one does."""
+        for version in range(self.opsets[node.domain] + 1, defs.onnx_opset_version() + 1 if not node.domain else 0):
+            op = _formals(_lenient_schema(node.op_type, version, node.domain))
+            if op.takes(op.input(position), dtype):
+                return f"export the model at opset {version}, which allows it"
+        return "export the model with a Cast in front of it"
+
+    def _without_rule(self, node: NodeProto, call: Call, where: str) -> dict[str, Inferred]:
+        """Ops to which their opset gives no inference; most are of opset 1, and most keep their shape."""
+        first = next((value for value in call.inputs if value is not None), None)
+        if first is not None and node.op_type in _SAME_AS_FIRST:
+            return dict.fromkeys(node.output, Inferred(first.dtype, first.shape))
+        target = call.attributes.get("shape")
+        if first is not None and node.op_type == "Reshape" and isinstance(target, tuple):
+            sizes = [size or first.shape[axis] for axis, size in enumerate(target)]
+            rest = first.numel // max(prod(size for size in sizes if size != -1), 1)
+            shape = tuple(rest if size == -1 else size for size in sizes)
+            return {node.output[0]: Inferred(first.dtype, shape)}
+        for version in range(self.opsets[node.domain] + 1, defs.onnx_opset_version() + 1):
+            schema = defs.get_schema(node.op_type, version, node.domain)
+            if schema.has_type_and_shape_inference_function and node.op_type in _LIKE_NEXT_OPSET:
+                if node.op_type == "Concat" and "axis" not in call.attributes:
+                    node.attribute.append(self.integer_attribute("axis", 1))
+                newer = ShapeRules({**self.opsets, node.domain: version})
+                newer.off_schema = self.off_schema
+                return newer.infer(node, call, {}, where)
+        raise UnsupportedOpError(
+            f"{where} has no shape inference at opset {self.opsets[node.domain]}",
+            remedy="convert the model to a newer opset",
+        )
+
+    def _type(self, dtype: str, shape: tuple[int, ...]) -> TypeProto:
+        if (dtype, shape) not in self._types:
+            self._types[dtype, shape] = onnx.helper.make_tensor_type_proto(_NUMBERS[dtype], shape)
+        return self._types[dtype, shape]
+
+
+def _partial_shape(tensor: TypeProto.Tensor) -> Partial:
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(dim.dim_value if dim.WhichOneof("value") == "dim_value" else None for dim in tensor.shape.dim)

@@ -1,0 +1,1 @@
+"""What is known of each value: type, storage, constants and views."""

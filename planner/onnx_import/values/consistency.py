@@ -1,0 +1,137 @@
+"""What shape inference lets pass: reshapes that lose elements, weights and states of another size than their data.
+
+A batch changed on the command line but written into the file shows here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from ...errors import InvalidModelError
+from .values import Call, Value
+
+REMEDY = "check the file, and that --batch and --shape fit the shapes that it fixes"
+
+Shape = tuple[int, ...]
+
+
+def shape_text(shape: Shape | list[int]) -> str:
+    """A shape for people: ``[64, 2048]``."""
+    return "[" + ", ".join(str(size) for size in shape) + "]"
+
+
+def check_call(call: Call, where: str) -> None:
+    """Raise InvalidModelError, naming the node and both shapes, where a call contradicts itself."""
+    rule = _RULES.get(call.op_type)
+    if rule is None or call.domain:
+        return
+    reason = rule(call)
+    if reason:
+        raise InvalidModelError(f"{where} {reason}", remedy=REMEDY)
+
+
+def _shape(call: Call, position: int) -> Shape | None:
+    value: Value | None = call.inputs[position] if position < len(call.inputs) else None
+    return None if value is None else value.shape
+
+
+def _same_elements(call: Call) -> str:
+    before, after = _shape(call, 0), call.outputs[0].shape
+    if before is None or prod(before) == prod(after):
+        return ""
+    return f"turns {shape_text(before)} ({prod(before)} elements) into {shape_text(after)} ({prod(after)} elements)"
+
+
+def _channels(call: Call) -> str:
+    data, weight = _shape(call, 0), _shape(call, 1)
+    groups = call.attributes.get("group", 1)
+    assert isinstance(groups, int)
+    if not data or not weight or len(data) < 2:
+        return ""
+    if call.op_type == "Conv":
+        wanted = weight[1] * groups if len(weight) > 1 else -1
+    else:
+        wanted = weight[0]
+    if data[1] == wanted:
+        return ""
+    return f"takes {shape_text(data)}, whose {data[1]} channels do not fit weights of shape {shape_text(weight)}"
+
+
+def _layer_scale(call: Call) -> str:
+    data, scale = _shape(call, 0), _shape(call, 1)
+    axis = call.attributes.get("axis", -1)
+    assert isinstance(axis, int)
+    if not data or scale is None:
+        return ""
+    normalised = data[axis % len(data) :]
+    padded = (1,) * (len(normalised) - len(scale)) + scale
+    if len(padded) == len(normalised) and all(b in (1, a) for a, b in zip(normalised, padded, strict=True)):
+        return ""
+    return f"normalises {shape_text(normalised)} of {shape_text(data)} with a scale of shape {shape_text(scale)}"
+
+
+def _initial_state(call: Call) -> str:
+    data = _shape(call, 0)
+    if not data:
+        return ""
+    batch = data[0] if call.attributes.get("layout", 0) else data[1]
+    for position in (5, 6):
+        state = _shape(call, position)
+        if state and len(state) == 3 and state[0 if call.attributes.get("layout", 0) else 1] != batch:
+            return f"takes {shape_text(data)} with an initial state of shape {shape_text(state)}"
+    return ""
+
+
+def _attention(call: Call) -> str:
+    shapes = [shape for shape in (_shape(call, position) for position in range(3)) if shape is not None]
+    if {len(shape) for shape in shapes} not in ({3}, {4}):
+        shown = ", ".join(shape_text(shape) for shape in shapes)
+        return f"takes query, key and value of shapes {shown}; all need three dimensions or all four"
+    if len({shape[0] for shape in shapes}) > 1:
+        return "takes query, key and value of different batches: " + ", ".join(shape_text(shape) for shape in shapes)
+    for position in (4, 5):
+        past = _shape(call, position)
+        if past is not None and len(past) != 4:
+            return f"takes past keys or values of shape {shape_text(past)}, which need four dimensions"
+    for heads in ("q_num_heads", "kv_num_heads"):
+        count = call.attributes.get(heads, 1)
+        if not isinstance(count, int) or count < 1:
+            return f"has {heads} = {count!r}"
+    return ""
+
+
+def _reverse_sequence(call: Call) -> str:
+    data = _shape(call, 0)
+    axes = [call.attributes.get(name, default) for name, default in (("batch_axis", 1), ("time_axis", 0))]
+    if data is None or (len(data) >= 2 and sorted(axes, key=str) == [0, 1]):
+        return ""
+    return f"takes {shape_text(data)} with batch axis {axes[0]} and time axis {axes[1]}, which have to be 0 and 1"
+
+
+def _einsum(call: Call) -> str:
+    equation = call.attributes.get("equation", "")
+    assert isinstance(equation, str)
+    terms = equation.replace(" ", "").split("->")[0].split(",")
+    if "." in equation:
+        return ""
+    sizes: dict[str, int] = {}
+    for position, term in enumerate(terms):
+        for letter, size in zip(term, _shape(call, position) or (), strict=False):
+            known = sizes.setdefault(letter, size)
+            if known == 1:
+                sizes[letter] = size
+            elif size not in (1, known):
+                return f"has index {letter} of both {known} and {size} in {equation}"
+    return ""
+
+
+_RULES: dict[str, Callable[[Call], str]] = {
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "DepthToSpace", "SpaceToDepth"), _same_elements),
+    **dict.fromkeys(("Conv", "ConvTranspose", "InstanceNormalization", "BatchNormalization"), _channels),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _layer_scale),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _initial_state),
+    "Attention": _attention,
+    "ReverseSequence": _reverse_sequence,
+    "Einsum": _einsum,
+}

@@ -1,0 +1,149 @@
+"""Small constants of a file: decoding them, and computing what follows from them, one node at a time.
+
+Nothing is computed before its size is known, so a Range to 2^40 costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from json import dumps as quoted
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+
+from ...errors import InvalidModelError, UnsupportedOpError
+from .consistency import REMEDY
+from .data_dependent_shapes import Inferred
+from .values import Call
+
+KNOWN_LIMIT = 2**16  # elements; longer constants stay unknown
+KNOWN_FLOAT_LIMIT = 2**10  # weights are never decoded, scales and shape arithmetic in floats are
+
+Array = np.ndarray[Any, Any]
+
+_COMPUTED = frozenset(
+    "Abs Add And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast Ceil Clip Compress Concat ConstantOfShape CumSum Div"
+    " Equal Erf Exp Expand Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity Less"
+    " LessOrEqual Log Max Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range Reciprocal ReduceMax ReduceMean"
+    " ReduceMin ReduceProd ReduceSum Relu Reshape Round ScatterElements ScatterND Sign Slice Split Sqrt Squeeze Sub"
+    " Tile TopK Transpose Trilu Unsqueeze Where Xor".split()
+)
+_BOUNDED_BY_INPUT = frozenset({"Compress", "NonZero"})
+
+
+def keeps_contents(dtype: str, numel: int) -> bool:
+    """Whether a constant of this size is worth knowing."""
+    return numel <= (KNOWN_FLOAT_LIMIT if dtype.startswith(("float", "bfloat", "complex")) else KNOWN_LIMIT)
+
+
+def contents(tensor: TensorProto, where: str) -> Array:
+    """The elements of a small tensor of the file."""
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except Exception as error:
+        raise InvalidModelError(
+            f"{where} cannot be decoded: {first_line(error)}", remedy="export the model again"
+        ) from None
+
+
+def first_line(error: BaseException) -> str:
+    """What the library said, in one line of bounded length."""
+    text = str(error).strip().split("\n")[0] or type(error).__name__
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def attributes_of(node: NodeProto) -> dict[str, object]:
+    """The attributes as plain numbers, strings and tuples; a tensor only where it is small."""
+    result: dict[str, object] = {}
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.TENSOR:
+            numel = prod(attribute.t.dims)
+            if (
+                numel <= 64
+                and attribute.t.data_type in TensorProto.DataType.values()
+                and attribute.t.data_location == TensorProto.DEFAULT
+            ):
+                array = contents(attribute.t, f"attribute {quoted(attribute.name)}")
+                result[attribute.name] = tuple(array.ravel().tolist())
+        elif attribute.type in (
+            AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.STRING,
+            AttributeProto.INTS, AttributeProto.FLOATS, AttributeProto.STRINGS,
+        ):  # fmt: skip
+            result[attribute.name] = _plain(onnx.helper.get_attribute_value(attribute))
+    return result
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, int | float | str):
+        return value
+    assert isinstance(value, Sequence)
+    return tuple(_plain(entry) for entry in value)
+
+
+def constant_tensor(node: NodeProto, where: str) -> TensorProto:
+    """The tensor that a Constant node holds, whichever attribute it uses."""
+    found: list[AttributeProto] = [attribute for attribute in node.attribute if attribute.name.startswith("value")]
+    if len(found) != 1:
+        raise InvalidModelError(f"{where} has {len(found)} values; one is needed", remedy="export the model again")
+    attribute = found[0]
+    kinds = {
+        "value_int": (TensorProto.INT64, [attribute.i], ()),
+        "value_ints": (TensorProto.INT64, list(attribute.ints), (len(attribute.ints),)),
+        "value_float": (TensorProto.FLOAT, [attribute.f], ()),
+        "value_floats": (TensorProto.FLOAT, list(attribute.floats), (len(attribute.floats),)),
+    }
+    if attribute.name == "value" and attribute.type == AttributeProto.TENSOR:
+        return attribute.t
+    if attribute.name not in kinds:
+        raise UnsupportedOpError(f"{where} holds {attribute.name}", remedy="only numeric tensors can be planned")
+    number, entries, shape = kinds[attribute.name]
+    return onnx.helper.make_tensor("value", number, shape, entries)
+
+
+def measured(call: Call) -> Array:
+    """What Shape or Size returns, from the shape of its input alone."""
+    value = call.inputs[0]
+    assert value is not None
+    if call.op_type == "Size":
+        return np.asarray(value.numel, np.int64)
+    start, end = call.attributes.get("start", 0), call.attributes.get("end")
+    assert isinstance(start, int)
+    assert end is None or isinstance(end, int)
+    return np.asarray(value.shape[start:end], np.int64)
+
+
+def compute(
+    node: NodeProto, call: Call, inferred: Mapping[str, Inferred], opsets: Mapping[str, int], where: str
+) -> list[Array] | None:
+    """The contents of all outputs, or None where an input is unknown or an output is large."""
+    if node.op_type not in _COMPUTED or node.domain:
+        return None
+    if any(value is not None and value.known is None for value in call.inputs):
+        return None
+    for output in inferred.values():
+        shape = output.shape
+        if shape is None and node.op_type not in _BOUNDED_BY_INPUT:
+            return None
+        if shape is not None and not keeps_contents(output.dtype, prod(shape)):
+            return None
+    from onnx.reference import ReferenceEvaluator
+
+    graph = GraphProto(name="one")
+    graph.node.append(node)
+    graph.input.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(node.input) if name)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output)
+    feeds = {name: value.known for name, value in zip(node.input, call.inputs, strict=True) if value is not None}
+    if node.op_type == "Range":
+        feeds = {name: np.reshape(array, ()) for name, array in feeds.items() if array is not None}
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(graph, opsets=dict(opsets)).run(None, feeds)
+    except Exception as error:
+        raise InvalidModelError(f"{where} cannot be computed: {first_line(error)}", remedy=REMEDY) from None
+    return [np.asarray(result) for result in results]

@@ -1,0 +1,105 @@
+"""Tensors inside a graph whose shape depends on data: bound by the user, or refused by name."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from json import dumps as quoted
+
+from ...errors import UnsupportedOpError, UsageError
+from .consistency import shape_text
+from .values import Value
+
+Partial = tuple[int | None, ...] | None  # None for an unknown size, or for an unknown number of dimensions
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """Element type of an output, and its sizes as far as they are known."""
+
+    dtype: str
+    dims: Partial
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The static shape, None where it depends on data."""
+        if self.dims is None:
+            return None
+        sizes = tuple(size for size in self.dims if size is not None)
+        return sizes if len(sizes) == len(self.dims) else None
+
+
+class DataShapes:
+    """The shapes that the user gave to tensors inside the graph; each is for one whose shape depends on data."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._shapes = dict(shapes)
+        self._bound: dict[str, tuple[tuple[int, ...], str]] = {}
+
+    def given(self, name: str) -> bool:
+        """Whether the user gave that tensor a shape."""
+        return name in self._shapes
+
+    def bind(self, name: str, dims: Partial, where: str, reason: str) -> tuple[int, ...]:
+        """The shape of a tensor of which only ``dims`` are known; ``reason`` says why.
+
+        Raises UnsupportedOpError where the user gave none, and UsageError where it does not fit.
+        """
+        if name not in self._shapes:
+            raise UnsupportedOpError(
+                f"{where}: the shape of its output {quoted(name)} {reason}",
+                remedy=f"pass --shape {shlex.quote(name)}={_example(dims)} with its sizes, to plan for one shape",
+            )
+        shape = self._shapes[name]
+        if dims is not None and (
+            len(dims) != len(shape) or any(dim not in (None, size) for dim, size in zip(dims, shape, strict=True))
+        ):
+            raise UsageError(
+                f"--shape gives {quoted(name)} the shape {shape_text(shape)}, but {where} makes it {_shown(dims)}",
+                remedy=f"pass --shape {shlex.quote(name)}={_example(dims)} with its sizes",
+            )
+        self._bound[name] = shape, reason
+        return shape
+
+    def check(self, values: Mapping[str, Value], inputs: Iterable[str]) -> None:
+        """Raise UsageError for a given shape that no tensor took, unless it is the shape the tensor has."""
+        for name, shape in self._shapes.items():
+            if name in self._bound or (name in values and values[name].shape == shape):
+                continue
+            if name in values:
+                reason = f"but it always has shape {shape_text(values[name].shape)}"
+            else:
+                reason = "but it is no tensor that an output depends on"
+            raise UsageError(
+                f"--shape gives {quoted(name)} the shape {shape_text(shape)}, {reason}",
+                remedy=bindable((*inputs, *self._bound)),
+            )
+
+    def assumed(self) -> Iterable[str]:
+        """A sentence for every shape that was taken from the user."""
+        for name, (shape, reason) in self._bound.items():
+            yield f"the shape of {quoted(name)}, which {reason}, is bound to {shape_text(shape)}"
+
+
+def check_names(names: Iterable[str], tensors: Collection[str], inputs: Collection[str]) -> None:
+    """Raise UsageError for a name that no tensor of the file has."""
+    for name in names:
+        if name not in tensors:
+            raise UsageError(f"the model has no input {quoted(name)}, and no tensor either", remedy=bindable(inputs))
+
+
+def bindable(names: Iterable[str]) -> str:
+    """What a shape can be given to, for an error."""
+    listed = ", ".join(quoted(name) for name in names)
+    inputs = f"shapes can be given to {listed}" if listed else "it has no inputs"
+    return f"{inputs}, and to a tensor inside whose shape depends on data"
+
+
+def _example(dims: Partial) -> str:
+    """A shape that can be typed as it stands: 64 for every size that is not known."""
+    return "64x64" if dims is None else "x".join("64" if dim is None else str(dim) for dim in dims)
+
+
+def _shown(dims: tuple[int | None, ...]) -> str:
+    return "[" + ", ".join("?" if dim is None else str(dim) for dim in dims) + "]"

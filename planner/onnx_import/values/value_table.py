@@ -1,0 +1,101 @@
+"""The values and calls that have been read so far; every kind of node enters its own through this table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from json import dumps as quoted
+
+from ...errors import InvalidModelError, OgcPlanError, UnsupportedOpError
+from ..document.protobuf import MAX_NBYTES
+from .consistency import REMEDY, check_call, shape_text
+from .layout_copies import copied_inputs
+from .values import Call, Value
+from .view_ops import mark_view
+
+
+class ValueTable:
+    """Values by name, calls in order. ``used`` are the names that nodes read, ``taken`` those that exist anywhere.
+
+    ``sequences`` are the tensors of each sequence of known length. ``refused`` are values that cannot be
+    planned, with the error that whoever reads one gets: nothing is refused for the sake of a value that
+    nobody reads.
+    """
+
+    def __init__(self, used: Iterable[str], taken: Iterable[str]) -> None:
+        self.values: dict[str, Value] = {}
+        self.sequences: dict[str, list[Value]] = {}
+        self.refused: dict[str, OgcPlanError] = {}
+        self.calls: list[Call] = []
+        self.used = set(used)
+        self._taken = set(taken) | self.used
+        self._call_names: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.values or name in self.sequences or name in self.refused
+
+    def get(self, name: str, where: str) -> Value:
+        """The tensor of that name. Raises what refused it, and UnsupportedOpError for a sequence."""
+        found = self.values.get(name)
+        if found is not None:
+            return found
+        self.raise_refusal(name)
+        raise UnsupportedOpError(
+            f"{where} takes {quoted(name)}, a sequence of tensors",
+            remedy="only ops on sequences can read a sequence; export the model with tensors instead",
+        )
+
+    def tensors(self, name: str, where: str) -> list[Value]:
+        """The tensor of that name, or all tensors of the sequence of that name."""
+        return self.sequences[name] if name in self.sequences else [self.get(name, where)]
+
+    def raise_refusal(self, name: str) -> None:
+        """Raise the error of a value that cannot be planned."""
+        if name in self.refused:
+            raise self.refused[name]
+
+    def inputs(self, names: Iterable[str], where: str) -> tuple[Value | None, ...]:
+        """The tensors of those names; an empty name is an absent input."""
+        return tuple(self.get(name, where) if name else None for name in names)
+
+    def fresh(self, name: str) -> str:
+        """A name that no value of the file has, taken from now on."""
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def call_name(self, name: str, prefix: str = "") -> str:
+        """A name that no call has, taken from now on; ``prefix`` tells two of one name apart."""
+        if name in self._call_names and prefix:
+            name = f"{prefix}.{name}"
+        while name in self._call_names:
+            name += "_"
+        self._call_names.add(name)
+        return name
+
+    def make(self, name: str, dtype: str, shape: tuple[int, ...], where: str) -> Value:
+        """Enter a new value. Raises InvalidModelError for an impossible size."""
+        if any(size < 0 for size in shape):
+            raise InvalidModelError(f"{where} makes {quoted(name)} of shape {shape_text(shape)}", remedy=REMEDY)
+        value = Value(name, dtype, shape)
+        if value.nbytes >= MAX_NBYTES:
+            raise InvalidModelError(f"{where} makes {quoted(name)} of {value.nbytes} bytes", remedy=REMEDY)
+        self.values[name] = value
+        return value
+
+    def add(self, call: Call, where: str) -> None:
+        """Enter a call whose outputs are made: where they come from, how they lie in memory, the checks."""
+        from_input = any(value.from_input for value in call.data_inputs) or not call.deterministic
+        from_file = call.deterministic and all(value.from_file for value in call.inputs if value is not None)
+        for output in call.outputs:
+            output.producer, output.from_input, output.from_file = call, from_input, from_file
+        mark_view(call)
+        call.copied = copied_inputs(call)
+        check_call(call, where)
+        self.calls.append(call)
+
+    def derive(self, op_type: str, inputs: Sequence[Value], output: Value, where: str, **attributes: object) -> Value:
+        """Enter a call of the reader's own making with one output, and return the output."""
+        call = Call(self.call_name(f"{op_type}_{output.name}"), op_type, "", tuple(inputs), (output,), dict(attributes))
+        self.add(call, where)
+        return output

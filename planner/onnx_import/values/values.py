@@ -1,0 +1,101 @@
+"""What the ONNX reader builds while it walks a file: values with their layout, and the calls that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...graph import Sized, View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def row_major(shape: Iterable[int]) -> tuple[int, ...]:
+    """Strides, in elements, of a dense tensor whose last dimension is contiguous."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(tuple(shape)):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+@dataclass(slots=True, eq=False)
+class Value(Sized):
+    """One value of the file. ``strides`` are in elements; ``view_of`` is the value that owns the memory."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] = ()
+    view_of: Value | None = None
+    known: np.ndarray[Any, Any] | None = None  # its contents, where they are small and computable
+    from_input: bool = False  # its contents depend on a graph input
+    from_file: bool = False  # its contents depend on nothing but constants of the file
+    is_input: bool = False
+    is_leaf: bool = False  # an initializer, a Constant or a constant ConstantOfShape
+    is_initializer: bool = False
+    declared: str = ""  # "PARAMETER" or "BUFFER" where the producer recorded which
+    producer: Call | None = None
+    constant: bool = False  # held all step and never trained; settled by roles.settle
+
+    def __post_init__(self) -> None:
+        if not self.strides:
+            self.strides = row_major(self.shape)
+
+    @property
+    def owner(self) -> Value:
+        """The value in whose memory this one lives."""
+        return self if self.view_of is None else self.view_of
+
+
+def inputs_behind(value: Value) -> list[str]:
+    """Names of the graph inputs that the contents of a value depend on, nearest first."""
+    seen, found, queue = {id(value)}, list[str](), [value]
+    for current in queue:
+        if current.is_input:
+            found.append(current.name)
+        for source in () if current.producer is None else current.producer.data_inputs:
+            if id(source) not in seen:
+                seen.add(id(source))
+                queue.append(source)
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One node with its values at hand; an absent optional input is None."""
+
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...] = ()
+    attributes: dict[str, object] = field(default_factory=dict)
+    view: View = View.NONE
+    deterministic: bool = True
+    scope: str = ""
+    charged: bool = False  # of an op that is not known; charged with all of its inputs and outputs
+    copied: tuple[tuple[int, int], ...] = ()  # (input, bytes) of those that the op copies into a dense layout first
+
+    @property
+    def data_inputs(self) -> tuple[Value, ...]:
+        """The inputs whose contents matter; Shape, Size and EyeLike look at the type alone."""
+        if self.domain == "" and self.op_type in ("Shape", "Size", "EyeLike"):
+            return ()
+        return tuple(value for value in self.inputs if value is not None)
+
+    def known(self, position: int) -> np.ndarray[Any, Any] | None:
+        """The contents of one input, where they are known."""
+        value = self.inputs[position] if position < len(self.inputs) else None
+        return None if value is None else value.known
+
+    def integers(self, name: str, position: int) -> tuple[int, ...] | None:
+        """A list of integers that is an attribute in old opsets and an input in new ones; None when absent."""
+        listed = self.attributes.get(name)
+        if isinstance(listed, tuple):
+            return tuple(int(entry) for entry in listed)
+        known = self.known(position)
+        return None if known is None else tuple(int(entry) for entry in known.ravel())

@@ -1,0 +1,1 @@
+"""Proven floors of the peak."""

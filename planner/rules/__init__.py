@@ -1,1 +1,0 @@
-"""Training semantics by family of ops; backward_rules.py puts the tables together."""

@@ -1,0 +1,1 @@
+"""Ancestors and competitors: one strategy, one file, one signature."""

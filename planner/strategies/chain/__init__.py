@@ -1,0 +1,1 @@
+"""Chain of blocks, options, dynamic programme."""

@@ -1,0 +1,1 @@
+"""Labels -> sequence -> peak and time, exactly."""

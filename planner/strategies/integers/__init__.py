@@ -1,0 +1,1 @@
+"""The same programs solved in integers, stages generated (Benders)."""

@@ -1,0 +1,1 @@
+"""Backward orders: proposals, search, an order for a plan."""

@@ -1,0 +1,1 @@
+"""Lower bounds: stage LP, parametric min cut, certificates, order-free bound."""

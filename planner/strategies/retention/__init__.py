@@ -1,0 +1,1 @@
+"""Checkmate's retention matrix as bit rows; incremental simulated annealing on it."""

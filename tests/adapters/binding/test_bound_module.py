@@ -1,0 +1,309 @@
+"""A bound module is the original in every respect but how its training step runs."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError, original, plan_of
+from ogc_plan.planner.errors import AdapterError
+from torch import Tensor, nn
+
+from models.meters.storage_meter import StorageMeter
+from tests.modules.torch_modules import WithLoss, convolutional
+from tests.modules.torch_training import bits, planned
+
+
+class Net(nn.Module):
+    """Two layers and a dropout; the loss is outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 32)
+        self.norm = nn.BatchNorm1d(32)
+        self.second = nn.Linear(32, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.second(torch.relu(self.norm(self.first(x)))))
+
+
+@pytest.fixture
+def plain() -> Net:
+    torch.manual_seed(0)
+    return Net()
+
+
+@pytest.fixture
+def args() -> tuple[Tensor, ...]:
+    return (torch.randn(4, 6),)
+
+
+@pytest.fixture
+def trained(plain: Net, args: tuple[Tensor, ...]) -> nn.Module:
+    return planned(plain, args, "min")
+
+
+def gradients(module: nn.Module) -> list[bytes]:
+    return [bits(p.grad) for p in module.parameters() if p.grad is not None]
+
+
+class TestLooksLikeTheOriginal:
+    def test_it_is_an_instance_of_the_same_class(self, trained: nn.Module) -> None:
+        assert isinstance(trained, Net)
+
+    def test_it_shares_the_parameters(self, plain: Net, trained: nn.Module) -> None:
+        assert all(a is b for a, b in zip(plain.parameters(), trained.parameters(), strict=True))
+
+    def test_it_has_the_same_state_dict_keys(self, plain: Net, trained: nn.Module) -> None:
+        assert list(trained.state_dict()) == list(plain.state_dict())
+
+    def test_it_prints_like_the_original(self, plain: Net, trained: nn.Module) -> None:
+        assert repr(trained) == repr(plain)
+
+    def test_evaluation_runs_the_original_forward(self, plain: Net, trained: nn.Module, args: Any) -> None:
+        trained.eval()
+        plain.eval()
+        assert torch.equal(trained(*args), plain(*args))
+
+    def test_evaluation_takes_any_shape(self, trained: nn.Module) -> None:
+        assert trained.eval()(torch.randn(9, 6)).shape == (9, 6)
+
+    def test_without_gradients_the_output_has_no_history(self, trained: nn.Module, args: Any) -> None:
+        with torch.no_grad():
+            assert trained(*args).grad_fn is None
+
+    def test_forward_hooks_run_once(self, plain: Net, args: Any) -> None:
+        calls: list[int] = []
+        plain.register_forward_hook(lambda *_: calls.append(1))
+        planned(plain, args)(*args)
+        assert calls == [1]
+
+    def test_a_hook_that_changes_the_output_changes_it_once(self, plain: Net, args: Any) -> None:
+        plain.register_forward_hook(lambda module, inputs, output: output * 2)
+        assert torch.equal(planned(plain, args)(*args), copy.deepcopy(plain)(*args))
+
+    def test_a_deep_copy_trains_its_own_parameters(self, trained: nn.Module, args: Any) -> None:
+        other = copy.deepcopy(trained)
+        other(*args).sum().backward()
+        assert (gradients(trained), len(gradients(other))) == ([], 6)
+
+    def test_the_original_can_be_had_back(self, trained: nn.Module) -> None:
+        assert type(original(trained)) is Net
+
+    def test_the_plan_can_be_looked_at(self, trained: nn.Module) -> None:
+        assert plan_of(trained).budget.text == "min"
+
+    def test_a_plain_module_has_no_plan(self, plain: Net) -> None:
+        with pytest.raises(AdapterError, match="Net is not bound to a plan"):
+            plan_of(plain)
+
+
+class TestTraining:
+    def test_two_forwards_before_two_backwards(self, plain: Net, trained: nn.Module, args: Any) -> None:
+        reference = copy.deepcopy(plain)
+        for module in (reference, trained):
+            one, two = module(*args), module(args[0] * 2)
+            one.sum().backward()
+            two.square().sum().backward()
+        assert gradients(trained) == gradients(reference)
+
+    def test_gradients_accumulate(self, plain: Net, trained: nn.Module, args: Any) -> None:
+        reference = copy.deepcopy(plain)
+        for module in (reference, trained):
+            for _ in range(3):
+                module(*args).sum().backward()
+        assert gradients(trained) == gradients(reference)
+
+    def test_a_kept_graph_can_run_backward_twice(self, plain: Net, trained: nn.Module, args: Any) -> None:
+        reference = copy.deepcopy(plain)
+        for module in (reference, trained):
+            loss = module(*args).sum()
+            loss.backward(retain_graph=True)
+            loss.backward()
+        assert gradients(trained) == gradients(reference)
+
+    def test_a_freed_graph_says_so(self, trained: nn.Module, args: Any) -> None:
+        output = trained(*args)
+        output.sum().backward()
+        with pytest.raises(RuntimeError, match="retain_graph=True"):
+            output.sum().backward()
+
+    def test_a_second_derivative_is_refused(self, trained: nn.Module, args: Any) -> None:
+        weight = next(trained.parameters())
+        with pytest.raises(RuntimeError, match="has no second derivative"):
+            torch.autograd.grad(trained(*args).sum(), [weight], create_graph=True)
+
+    def test_gradients_of_chosen_inputs(self, plain: Net, trained: nn.Module, args: Any) -> None:
+        found = [torch.autograd.grad(m(*args).sum(), [m.first.weight])[0] for m in (copy.deepcopy(plain), trained)]
+        assert torch.equal(*found)
+
+    def test_a_loss_may_be_scaled_in_place(self, plain: Net, trained: nn.Module, args: Any) -> None:
+        reference = copy.deepcopy(plain)
+        for module in (reference, trained):
+            loss = module(*args).sum()
+            loss /= 4
+            loss.backward()
+        assert gradients(trained) == gradients(reference)
+
+    def test_a_parameter_changed_before_the_backward_is_named(self, trained: nn.Module, args: Any) -> None:
+        output = trained(*args)
+        with torch.no_grad():
+            trained.second.weight.add_(1)
+        with pytest.raises(RuntimeError, match=r"second\.weight was modified in place"):
+            output.sum().backward()
+
+    def test_an_output_changed_before_the_backward_is_named(self, trained: nn.Module, args: Any) -> None:
+        output = trained(*args)
+        with torch.no_grad():
+            output.add_(1)
+        with pytest.raises(RuntimeError, match="an output was modified in place"):
+            output.sum().backward()
+
+    def test_a_forward_without_backward_leaves_nothing_behind(self, trained: nn.Module, args: Any) -> None:
+        output = trained(*args)
+        alive = weakref.ref(output.untyped_storage())
+        del output
+        assert alive() is None
+
+    def test_output_gradients_die_with_their_last_use(self, plain: Net) -> None:
+        args = (torch.randn(512, 6),)
+        trained = planned(plain, args, "100%", "keep-all")
+        with StorageMeter([*trained.parameters(), *trained.buffers(), *args]) as meter:
+            output = trained(*args)
+            Ones.apply(output).backward()
+        made = [p.grad for p in trained.parameters() if p.grad is not None]
+        the_loss_and_its_gradient = 8
+        assert meter.activation_peak(made).nbytes == plan_of(trained).peak.activation_nbytes + the_loss_and_its_gradient
+
+    def test_an_exception_after_the_forward_leaves_the_module_usable(self, trained: nn.Module, args: Any) -> None:
+        trained(*args)
+        gc.collect()
+        trained(*args).sum().backward()
+        assert len(gradients(trained)) == 6
+
+
+class Ones(torch.autograd.Function):
+    """A loss of its own that hands a dense gradient of ones to nobody but the backward."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor) -> Tensor:
+        ctx.shape = output.shape
+        return output.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Tensor:
+        return torch.ones(ctx.shape)
+
+
+class TestRefusals:
+    def test_another_shape(self, trained: nn.Module) -> None:
+        with pytest.raises(InputMismatchError, match=r"argument 0 is float32\[5, 6\].*bound for float32\[4, 6\]"):
+            trained(torch.randn(5, 6))
+
+    def test_another_structure_of_arguments(self, trained: nn.Module, args: Any) -> None:
+        with pytest.raises(InputMismatchError, match="was bound for other arguments"):
+            trained(list(args))
+
+    def test_keyword_arguments_of_other_names(self, trained: nn.Module, args: Any) -> None:
+        with pytest.raises(InputMismatchError, match="the keyword arguments are x; the plan was bound for none"):
+            trained(x=args[0])
+
+    def test_another_number_where_a_tensor_would_do(self) -> None:
+        class Divided(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.linear = nn.Linear(6, 6)
+
+            def forward(self, x: Tensor, options: dict[str, Any]) -> Tensor:
+                return self.linear(x).sum() / options["count"]
+
+        trained = planned(Divided(), (torch.randn(4, 6),), kwargs={"options": {"count": 8}})
+        with pytest.raises(
+            InputMismatchError, match=r"argument options\['count'\] is int64.*bound for int 8"
+        ) as caught:
+            trained(torch.randn(4, 6), options={"count": torch.tensor(9)})
+        assert "pass a tensor" in str(caught.value.remedy)
+
+    def test_a_submodule_that_changed_mode(self, trained: nn.Module, args: Any) -> None:
+        trained.norm.eval()
+        with pytest.raises(InputMismatchError, match="'norm' changed since the plan was bound: training is now False"):
+            trained(*args)
+
+    def test_a_submodule_that_was_replaced(self, trained: nn.Module, args: Any) -> None:
+        trained.second = nn.Linear(32, 6)
+        with pytest.raises(InputMismatchError, match="added, removed or replaced"):
+            trained(*args)
+
+    def test_a_parameter_that_was_frozen_later(self, trained: nn.Module, args: Any) -> None:
+        trained.first.weight.requires_grad_(False)
+        with pytest.raises(InputMismatchError, match=r"parameter 'first\.weight'"):
+            trained(*args)
+
+    def test_autocast(self, trained: nn.Module, args: Any) -> None:
+        with (
+            torch.autocast("cpu"),
+            pytest.raises(InputMismatchError, match=r"autocast on cpu .* with no autocast"),
+        ):
+            trained(*args)
+
+    def test_a_module_in_evaluation_mode(self, plain: Net, args: Any) -> None:
+        with pytest.raises(AdapterError, match="Net is in evaluation mode"):
+            planned(plain.eval(), args)
+
+    def test_a_module_without_gradients(self, plain: Net, args: Any) -> None:
+        with pytest.raises(UnsupportedModuleError, match="no output of Net needs a gradient"):
+            planned(plain.requires_grad_(False), args)
+
+    def test_a_hook_on_a_submodule(self, plain: Net, args: Any) -> None:
+        plain.norm.register_forward_hook(lambda *_: None)
+        with pytest.raises(UnsupportedModuleError, match="'norm' has a hook"):
+            planned(plain, args)
+
+    def test_control_flow_on_values(self, args: Any) -> None:
+        class Branch(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.linear = nn.Linear(6, 6)
+
+            def forward(self, x: Tensor) -> Tensor:
+                y = self.linear(x)
+                return y * 2 if y.sum() > 0 else y
+
+        with pytest.raises(UnsupportedModuleError, match="Branch cannot be traced"):
+            planned(Branch(), args)
+
+    def test_a_call_that_cannot_be_traced_is_told_by_the_error_alone(self, caplog: pytest.LogCaptureFixture) -> None:
+        with pytest.raises(UnsupportedModuleError, match="Linear cannot be traced"):
+            planned(nn.Linear(8, 8), (torch.randn(4, 9),))
+        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+    def test_an_argument_changed_in_place(self) -> None:
+        class Changes(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.linear = nn.Linear(6, 6)
+
+            def forward(self, x: Tensor) -> Tensor:
+                x.add_(1)
+                return self.linear(x)
+
+        with pytest.raises(UnsupportedModuleError, match="changes input 'argument 0' in place"):
+            planned(Changes(), (torch.randn(4, 6),))
+
+
+class TestCapture:
+    def test_nothing_of_the_module_changes(self) -> None:
+        module, args = WithLoss(convolutional()), (torch.randn(2, 3, 8, 8),)
+        before = {name: bits(value) for name, value in module.state_dict().items()}
+        planned(module, args)
+        assert {name: bits(value) for name, value in module.state_dict().items()} == before
+
+    def test_the_generator_is_not_touched(self, plain: Net, args: Any) -> None:
+        before = bits(torch.get_rng_state())
+        planned(plain, args)
+        assert bits(torch.get_rng_state()) == before

@@ -1,0 +1,256 @@
+"""A bound module goes through a pickle with its plans, and trains on by them to the same bits."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+from collections.abc import Callable
+from functools import cache
+from multiprocessing import get_context
+from multiprocessing.queues import Queue
+from typing import Any
+
+import pytest
+import torch
+from ogc_plan.adapters.pytorch import plan_of, plans_of, predict, within_budget
+from ogc_plan.adapters.pytorch.binding.pickled_plan import plan_from, text_of
+from ogc_plan.planner.errors import AdapterError, PlanMismatchError, PlanVersionError
+from torch import Tensor, nn
+
+from tests.modules.torch_modules import WithLoss
+from tests.modules.torch_training import alternating, measured, planned, predicted
+
+X = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
+LARGE = torch.randn(96, 6, generator=torch.Generator().manual_seed(1))
+
+
+class Block(nn.Module):
+    """Norm, dropout and enough layers to recompute; its first and last weight are one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 6)
+        self.last.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.dropout(torch.relu(self.norm(self.first(x))), 0.2, True)
+        return torch.tanh(self.last(torch.sin(torch.exp(-h))))
+
+
+class Named(Block):
+    """Pickles its name only, and finds the rest again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name, self.lines = "named", [1, 2]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "lines"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = {**state, "lines": [1, 2]}  # replaces what is there, as some classes do
+
+
+class Around(nn.Module):
+    """A bound block inside an unbound whole, which also has a list of it."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.before, self.inner = nn.Linear(6, 6), inner
+        self.again = [inner]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(self.before(x))
+
+
+class ByName(Block):
+    """Pickles as the name of a global, as singletons do."""
+
+    def __reduce_ex__(self, protocol: Any) -> str:
+        return "SINGLETON"
+
+
+class Shared(Block):
+    """Made by a factory that returns one and the same."""
+
+    def __reduce__(self) -> Any:
+        return shared, ()
+
+
+@cache
+def shared() -> Shared:
+    return Shared()
+
+
+@pytest.fixture
+def plain() -> Block:
+    torch.manual_seed(0)
+    return Block()
+
+
+@pytest.fixture
+def trained(plain: Block) -> nn.Module:
+    return planned(plain, (X,), "min", "greedy")
+
+
+@pytest.fixture
+def both(plain: Block) -> nn.Module:
+    """A module with plans for two sizes."""
+    made = within_budget(plain, (X,), budget="1GB", device="cpu", strategy="greedy", signatures="plan")
+    with pytest.warns(UserWarning, match="planned Block for another signature"):
+        made(LARGE).sum()
+    return made
+
+
+def again(module: nn.Module, protocol: int | None = None) -> Any:
+    return pickle.loads(pickle.dumps(module, protocol))
+
+
+def steps(module: nn.Module, batches: tuple[Tensor, ...] = (X, X, X)) -> list[bytes]:
+    return alternating(module, batches)
+
+
+def steps_into(results: Queue[list[bytes]], module: nn.Module) -> None:
+    results.put(steps(module))
+
+
+class TestTrainsOn:
+    @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+    def test_to_the_bits_of_a_plain_module(self, plain: Block, trained: nn.Module, protocol: int) -> None:
+        assert steps(again(trained, protocol)) == steps(copy.deepcopy(plain))
+
+    def test_inside_the_predicted_peak(self, plain: Block) -> None:
+        trained = planned(WithLoss(plain), (X,), "min", "greedy")
+        loaded = again(trained)
+        loaded(X)
+        assert measured(loaded, (X,)) == predicted(trained)
+
+    def test_by_the_same_plan(self, trained: nn.Module) -> None:
+        loaded = again(trained)
+        loaded(X)
+        assert plan_of(loaded) == plan_of(trained)
+
+    def test_where_it_was_saved_in_the_midst_of_training(self, plain: Block, trained: nn.Module) -> None:
+        reference = copy.deepcopy(plain)
+        steps(reference), steps(trained)
+        assert steps(again(trained)) == steps(reference)
+
+    def test_in_a_process_that_it_was_sent_to(self, plain: Block, trained: nn.Module) -> None:
+        context = get_context("spawn")
+        results: Queue[list[bytes]] = context.Queue()
+        process = context.Process(target=steps_into, args=(results, copy.deepcopy(trained)))
+        process.start()
+        found = results.get(timeout=120)
+        process.join()
+        assert found == steps(copy.deepcopy(plain))
+
+    def test_as_a_block_of_a_saved_whole(self, plain: Block) -> None:
+        whole = Around(plain)
+        expected = steps(copy.deepcopy(whole))
+        whole.inner = planned(whole.inner, (X.clone().requires_grad_(),), "min", "greedy")
+        file = io.BytesIO()
+        torch.save(whole, file)
+        file.seek(0)
+        assert steps(torch.load(file, weights_only=False)) == expected
+
+    def test_with_the_optimizer_that_was_pickled_beside_it(self, trained: nn.Module) -> None:
+        module, optimizer = again((trained, torch.optim.SGD(trained.parameters())))  # type: ignore[arg-type]
+        assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in module.parameters()]
+
+    def test_after_a_class_has_restored_its_state_in_its_own_way(self) -> None:
+        torch.manual_seed(0)
+        plain = Named()
+        assert steps(again(planned(plain, (X,), "min", "greedy"))) == steps(copy.deepcopy(plain))
+
+
+class TestKeeps:
+    def test_the_plan_before_the_first_call(self, trained: nn.Module) -> None:
+        assert plan_of(again(trained)) == plan_of(trained)
+
+    def test_the_plan_where_it_was_never_called_between_two_pickles(self, trained: nn.Module) -> None:
+        assert plan_of(again(again(trained))) == plan_of(trained)
+
+    def test_the_class(self, trained: nn.Module) -> None:
+        assert isinstance(again(trained), Block)
+
+    def test_tied_parameters_tied(self, trained: nn.Module) -> None:
+        loaded = again(trained)
+        assert loaded.first.weight is loaded.last.weight
+
+    def test_one_module_one_where_it_is_held_twice(self, trained: nn.Module) -> None:
+        loaded = again(Around(trained))
+        assert loaded.inner is loaded.again[0]
+
+    def test_the_mode(self, trained: nn.Module) -> None:
+        assert not again(trained.eval()).training
+
+    def test_what_a_class_restores_itself(self) -> None:
+        assert again(planned(Named(), (X,), "min", "greedy")).lines == [1, 2]
+
+    def test_the_plans_of_all_signatures(self, both: nn.Module) -> None:
+        assert set(map(text_of, plans_of(again(both)))) == set(map(text_of, plans_of(both)))
+
+    def test_which_plan_was_made_first(self, both: nn.Module) -> None:
+        assert plan_of(again(both)) == plan_of(both)
+
+    def test_a_signature_met_before_is_not_planned_again(self, both: nn.Module) -> None:
+        loaded = again(both)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loaded(LARGE), loaded(X)
+        assert set(map(text_of, plans_of(loaded))) == set(map(text_of, plans_of(both)))
+
+    def test_plans_for_signatures_not_met_before(self, both: nn.Module) -> None:
+        with pytest.warns(UserWarning, match="planned Block for another signature"):
+            again(both)(torch.randn(80, 6))
+
+    def test_all_signatures_train_to_the_same_bits(self, plain: Block, both: nn.Module) -> None:
+        reference, batches = copy.deepcopy(plain), (LARGE, X, LARGE)
+        reference.load_state_dict(both.state_dict())
+        assert steps(again(both), batches) == steps(reference, batches)
+
+
+class TestCopies:
+    def test_a_deep_copy_of_a_loaded_module_trains_to_the_same_bits(self, plain: Block, trained: nn.Module) -> None:
+        assert steps(copy.deepcopy(again(trained))) == steps(copy.deepcopy(plain))
+
+    def test_a_shallow_copy_shares_the_parameters(self, trained: nn.Module) -> None:
+        assert [id(p) for p in copy.copy(trained).parameters()] == [id(p) for p in trained.parameters()]
+
+    def test_a_shallow_copy_trains_to_the_same_bits(self, plain: Block, trained: nn.Module) -> None:
+        reference = copy.deepcopy(plain)
+        assert steps(copy.copy(trained)) == steps(reference)
+
+    @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, again])
+    def test_a_slice_of_a_bound_sequence_is_copied_as_a_plain_one(self, copied: Callable[[Any], Any]) -> None:
+        trained: Any = planned(nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)), (X,), "min", "greedy")
+        assert type(copied(trained[:2])) is nn.Sequential
+
+    def test_a_module_that_a_factory_returns_again_and_again_stays_what_it_is(self) -> None:
+        trained = planned(Shared(), (X,), "min", "greedy")
+        again(trained), again(trained)
+        assert type(shared()) is Shared
+
+
+class TestRefuses:
+    def test_another_call_than_planned_for(self, trained: nn.Module) -> None:
+        with pytest.raises(PlanMismatchError, match="pickled with the module does not fit its first call"):
+            again(trained)(LARGE)
+
+    def test_a_prediction_before_the_plan_is_bound(self, trained: nn.Module) -> None:
+        with pytest.raises(AdapterError, match=r"has not been called since.*call it once in training mode"):
+            predict(again(trained))
+
+    def test_a_prediction_before_any_of_several_plans_is_bound(self, both: nn.Module) -> None:
+        with pytest.raises(AdapterError, match=r"has not been called since.*call it once in training mode"):
+            predict(again(both))
+
+    def test_a_class_that_pickles_as_a_name(self) -> None:
+        with pytest.raises(AdapterError, match="a planned ByName cannot be pickled: its class has a way of its own"):
+            pickle.dumps(planned(ByName(), (X,), "min", "greedy"))
+
+    def test_the_plan_of_another_version(self, trained: nn.Module) -> None:
+        with pytest.raises(PlanVersionError, match="plan version 9 is unknown"):
+            plan_from(text_of(plan_of(trained)).replace(b'"version": 1', b'"version": 9'))

@@ -1,0 +1,449 @@
+"""Under autocast a planned module leaves the bits of plain training under the same autocast, in the bytes predicted."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from ogc_plan.adapters.pytorch import InputMismatchError, bind, export, plan_of, plans_of, within_budget
+from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
+from ogc_plan.adapters.pytorch.capture.autocast import AutocastState
+from ogc_plan.adapters.pytorch.capture.joint_graph import UnsupportedModuleError, capture
+from ogc_plan.planner.errors import PlanMismatchError
+from torch import Tensor, fx, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.modules.torch_modules import Attention, convolutional
+from tests.modules.torch_training import bits, measured, planned, predicted
+
+
+def cast(dtype: torch.dtype = torch.bfloat16, **options: Any) -> torch.autocast:
+    return torch.autocast("cpu", dtype, **options)
+
+
+class Shared(nn.Module):
+    """One linear layer three times in one forward: eager casts its weight once, and sums its gradients in 16 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm, self.dropout = nn.Linear(16, 16), nn.LayerNorm(16), nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = x + self.dropout(F.gelu(self.linear(self.norm(x))))
+        return x
+
+
+class Language(nn.Module):
+    """Attention between an embedding and a head that share their weight; the head's is cast, the embedding's is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.attention, self.head = nn.Embedding(11, 16), Attention(), nn.Linear(16, 11, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        scores = self.head(self.attention(self.embedding(ids)))
+        return F.cross_entropy(scores[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+
+class Twins(nn.Module):
+    """Two linear layers that share their weight, each applied twice, in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.other.weight = self.one.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = x + torch.tanh(self.other(torch.tanh(self.one(x))))
+        return x
+
+
+class Excepted(nn.Module):
+    """A region of full precision between two linear layers, and a product that is cast again inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.one(x)
+        with torch.autocast("cpu", enabled=False):
+            y = self.other(y.float()).sigmoid()
+            with torch.autocast("cpu"):
+                y = self.one(y)
+        return self.other(y)
+
+
+class Own(nn.Module):
+    """Enters autocast in its own forward, twice: between two regions of no outer one eager forgets its casts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(16, 16), nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(2):
+            with torch.autocast("cpu"):
+                x = self.dropout(torch.tanh(self.linear(torch.tanh(self.linear(x)))))
+        return x.float()
+
+
+class Doubled(torch.autograd.Function):
+    """A product whose backward enters autocast as its forward had it."""
+
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu")
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight * 2
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        return gradient @ weight.t() * 2, x.t() @ gradient * 2
+
+
+class InFull(Doubled):
+    """The same with its inputs cast to float32 and autocast off inside."""
+
+    forward = staticmethod(
+        torch.amp.custom_fwd(Doubled.forward.__wrapped__, device_type="cpu", cast_inputs=torch.float32)
+    )
+
+
+class Custom(nn.Module):
+    def __init__(self, function: type[torch.autograd.Function]) -> None:
+        super().__init__()
+        self.linear, self.weight, self.function = nn.Linear(16, 16), nn.Parameter(torch.randn(16, 16)), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.function.apply(self.linear(x), self.weight)
+        return result
+
+
+class WarmedUp(nn.Module):
+    """Runs its layer without gradients first, inside the same autocast context."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            start = self.linear(x)
+        return self.linear(x + start)
+
+
+class SumOfSquares(nn.Module):
+    """The loss inside the module, in float32."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.module(x)
+        return output.float().square().sum()
+
+
+def rows() -> Tensor:
+    return torch.randn(8, 16)
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+    "shared layer": (Shared, rows),
+    "loss inside": (lambda: SumOfSquares(Shared()), rows),
+    "tied embedding": (Language, lambda: torch.randint(0, 11, (3, 9))),
+    "twins": (Twins, rows),
+    "convolutional": (convolutional, lambda: torch.randn(4, 3, 8, 8)),
+    "excepted region": (Excepted, rows),
+    "own region": (Own, rows),
+    "custom function": (lambda: Custom(Doubled), rows),
+    "custom function in full precision": (lambda: Custom(InFull), rows),
+    "warmed up": (WarmedUp, rows),
+}
+
+
+@pytest.fixture(params=sorted(CASES))
+def case(request: pytest.FixtureRequest) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    build, batch = CASES[request.param]
+    return build(), batch()
+
+
+@pytest.fixture
+def shared() -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    return Shared(), rows()
+
+
+def under(
+    module: nn.Module, x: Tensor, dtype: torch.dtype, budget: str = "min", strategy: str = "optimal"
+) -> nn.Module:
+    """The module planned as it trains under autocast."""
+    with cast(dtype):
+        return planned(module, (x,), budget, strategy)
+
+
+def scalar(output: Tensor) -> Tensor:
+    return output if output.dim() == 0 else output.square().mean()
+
+
+def fitted(
+    module: nn.Module,
+    x: Tensor,
+    dtype: torch.dtype,
+    *,
+    steps: int = 2,
+    scaler: torch.amp.GradScaler | None = None,
+    parts: int = 1,
+    warm_up: bool = False,
+    loss_outside: bool = False,
+) -> tuple[list[bytes], list[bytes], list[float], bytes]:
+    """Losses, parameters and buffers, loss scales and the random state of a usual loop, with clipped gradients."""
+    module = copy.deepcopy(module)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
+    scaler = scaler or torch.amp.GradScaler("cpu", enabled=False)
+    torch.manual_seed(3)
+    losses, scales = [], []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for part in range(parts):
+            with cast(dtype):
+                if warm_up:
+                    with torch.no_grad():
+                        module(x)
+                output = module(x * (1 + part) if x.is_floating_point() else x)
+                loss = scalar(output) if not loss_outside else torch.zeros(())
+            if loss_outside:
+                loss = scalar(output)
+            scaler.scale(loss / parts).backward()
+            losses.append(bits(loss))
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return losses, [bits(value) for value in module.state_dict().values()], scales, bits(torch.get_rng_state())
+
+
+class TestBits:
+    @pytest.mark.parametrize(("dtype", "budget"), [(torch.bfloat16, "min"), (torch.float16, "100%")], ids=str)
+    def test_two_steps_are_bitwise_equal(self, case: tuple[nn.Module, Tensor], dtype: torch.dtype, budget: str) -> None:
+        module, x = case
+        assert fitted(under(module, x, dtype, budget), x, dtype) == fitted(module, x, dtype)
+
+    def test_a_strategy_that_re_runs_casts_is_bitwise_equal(self, shared: tuple[nn.Module, Tensor]) -> None:
+        module, x = shared
+        trained = under(module, x, torch.bfloat16, "1GB", "segments:2")
+        assert "_to_copy" in runner_of(trained).executor.program.backward_source
+        assert fitted(trained, x, torch.bfloat16) == fitted(module, x, torch.bfloat16)
+
+    def test_tied_weights_are_cast_once(self) -> None:
+        torch.manual_seed(0)
+        with cast():
+            joint = capture(Twins(), (rows(),))
+        casts = [n for n in joint.graph.nodes if "_to_copy" in n.name and n.args[0] is joint.primals[0].node]
+        assert len(casts) == 1
+
+    def test_five_steps_with_a_scaler_that_skips_one_are_bitwise_equal(self, shared: tuple[nn.Module, Tensor]) -> None:
+        module, x = shared
+        found = [
+            fitted(
+                made, x, torch.float16, steps=5, scaler=torch.amp.GradScaler("cpu", 2.0**40, backoff_factor=2.0**-30)
+            )
+            for made in (under(module, x, torch.float16), module)
+        ]
+        assert found[0] == found[1]
+        assert found[0][2] == [2.0**10] * 5  # the first step overflowed and lowered the scale
+
+    @pytest.mark.parametrize("options", [{"parts": 3}, {"loss_outside": True}, {"warm_up": True}], ids=str)
+    def test_other_loops_are_bitwise_equal(self, shared: tuple[nn.Module, Tensor], options: dict[str, Any]) -> None:
+        module, x = shared
+        trained = under(module, x, torch.bfloat16)
+        assert fitted(trained, x, torch.bfloat16, **options) == fitted(module, x, torch.bfloat16, **options)
+
+    def test_without_the_cache_of_casts_they_are_bitwise_equal(self, shared: tuple[nn.Module, Tensor]) -> None:
+        module, x = shared
+        gradients = []
+        with cast(cache_enabled=False):
+            for made in (planned(module, (x,), "min"), copy.deepcopy(module)):
+                torch.manual_seed(3)
+                scalar(made(x)).backward()
+                gradients.append([bits(p.grad) for p in made.parameters() if p.grad is not None])
+                made.zero_grad()
+        assert gradients[0] == gradients[1]
+
+    def test_a_backward_inside_autocast_is_the_one_outside(self, shared: tuple[nn.Module, Tensor]) -> None:
+        module, x = shared
+        trained, found = under(module, x, torch.bfloat16), []
+        for inside in (True, False):
+            trained.zero_grad()
+            torch.manual_seed(3)
+            with cast():
+                loss = scalar(trained(x))
+            with cast(enabled=inside):
+                loss.backward()
+            found.append([bits(p.grad) for p in trained.parameters() if p.grad is not None])
+        assert found[0] == found[1]
+
+    def test_two_forwards_in_one_region_sum_their_gradients_in_full_precision(self) -> None:
+        """Eager keeps one cast for both and sums in 16 bits: equal up to the rounding of that sum."""
+        torch.manual_seed(0)
+        module, inputs = nn.Linear(16, 16), [rows(), rows()]
+        trained = under(copy.deepcopy(module), inputs[0], torch.bfloat16)
+        for made in (trained, module):
+            with cast():
+                loss = sum(scalar(made(x)) for x in inputs)
+            loss.backward()
+        ours, plain = trained.weight.grad, module.weight.grad
+        assert bool(((ours - plain).abs() <= 2.0**-8 * plain.abs()).all())
+
+
+class TestBytes:
+    @pytest.mark.parametrize(
+        ("name", "budget"),
+        [(name, budget) for name in ("shared layer", "tied embedding") for budget in ("100%", "75%", "min")]
+        + [("excepted region", "100%"), ("excepted region", "min"), ("convolutional", "min")],
+    )
+    def test_the_measured_peaks_are_the_predicted_ones(self, name: str, budget: str) -> None:
+        torch.manual_seed(0)
+        build, batch = CASES[name]
+        module, x = build(), batch()
+        module = module if name == "tied embedding" else SumOfSquares(module)
+        with cast():
+            trained = planned(module, (x,), budget)
+            assert measured(trained, (x,)) == predicted(trained)
+
+    def test_a_plan_has_a_smaller_peak_than_eager_autocast(self, shared: tuple[nn.Module, Tensor]) -> None:
+        module, x = SumOfSquares(shared[0]), shared[1]
+        with cast():
+            trained = planned(module, (x,), "min")
+            smallest = measured(trained, (x,))[1]
+            assert smallest < 0.8 * measured(planned(module, (x,), "100%"), (x,))[1]
+
+
+class Casts(TorchDispatchMode):
+    """Counts the casts of one tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__()
+        self.tensor, self.count = tensor, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._to_copy.default and args[0] is self.tensor
+        return func(*args, **(kwargs or {}))
+
+
+class TestState:
+    def test_planning_leaves_the_state_as_it_was(self, shared: tuple[nn.Module, Tensor]) -> None:
+        with cast(torch.float16, cache_enabled=False):
+            before = AutocastState.now()
+            planned(shared[0], (shared[1],))
+            assert AutocastState.now() == before
+
+    def test_a_module_that_cannot_be_traced_leaves_the_state_as_it_was(self) -> None:
+        class Branch(nn.Linear):
+            def forward(self, x: Tensor) -> Tensor:
+                return x * 2 if self.weight.sum() > 0 else x
+
+        with cast(cache_enabled=False):
+            before = AutocastState.now()
+            with pytest.raises(UnsupportedModuleError, match="cannot be traced"):
+                capture(Branch(4, 4), (rows().requires_grad_(),))
+            assert AutocastState.now() == before
+
+    def test_a_planned_step_leaves_no_cast_behind(self, shared: tuple[nn.Module, Tensor]) -> None:
+        module, x = shared
+        trained = under(module, x, torch.bfloat16)
+        with cast():
+            scalar(trained(x)).backward()
+            with Casts(module.linear.weight) as casts:
+                module.linear(x)
+        assert casts.count == 1
+
+    def test_names_of_tied_weights_are_there_after_planning(self) -> None:
+        module = Twins()
+        under(module, rows(), torch.bfloat16)
+        assert module.other.weight is module.one.weight
+
+
+class TestRefusals:
+    def test_a_forward_under_autocast_that_was_not_planned_so(self, shared: tuple[nn.Module, Tensor]) -> None:
+        trained = planned(*shared[:1], (shared[1],))
+        with cast(), pytest.raises(InputMismatchError, match=r"autocast on cpu to bfloat16; .* with no autocast"):
+            trained(shared[1])
+
+    def test_a_forward_outside_autocast_that_was_planned_inside(self, shared: tuple[nn.Module, Tensor]) -> None:
+        with pytest.raises(InputMismatchError, match="no autocast; the plan was bound with autocast on cpu to float16"):
+            under(*shared, torch.float16)(shared[1])
+
+    def test_another_type(self, shared: tuple[nn.Module, Tensor]) -> None:
+        trained = under(*shared, torch.float16)
+        with cast(), pytest.raises(InputMismatchError, match=r"cpu to bfloat16; .* cpu to float16"):
+            trained(shared[1])
+
+    def test_another_setting_of_the_cache(self, shared: tuple[nn.Module, Tensor]) -> None:
+        trained = under(*shared, torch.bfloat16)
+        with cast(cache_enabled=False), pytest.raises(InputMismatchError, match="without its cache"):
+            trained(shared[1])
+
+    def test_a_disabled_region_is_no_other_state(self, shared: tuple[nn.Module, Tensor]) -> None:
+        trained = planned(shared[0], (shared[1],))
+        with cast(enabled=False):
+            trained(shared[1])
+
+    def test_a_disabled_region_around_a_module_that_enters_autocast_itself(self) -> None:
+        trained = planned(Own(), (rows(),))
+        with cast(enabled=False), pytest.raises(InputMismatchError, match="a disabled autocast context is open"):
+            trained(rows())
+
+    def test_a_plan_made_outside_is_not_bound_inside(self, shared: tuple[nn.Module, Tensor]) -> None:
+        made = plan_of(planned(shared[0], (shared[1],)))
+        with cast(), pytest.raises(PlanMismatchError, match="was made for graph"):
+            bind(shared[0], made, (shared[1],))
+
+    def test_a_traced_graph(self) -> None:
+        with cast(), pytest.raises(UnsupportedModuleError, match="is a traced graph"):
+            capture(fx.symbolic_trace(nn.Sequential(nn.Linear(16, 16))), (rows(),))
+
+    def test_export_inside_autocast(self, tmp_path: Any) -> None:
+        with cast(), pytest.raises(UnsupportedModuleError, match="autocast on cpu to bfloat16"):
+            export(nn.Linear(16, 16), (rows(),), tmp_path / "m.onnx")
+
+
+class TestSignatures:
+    @pytest.fixture
+    def trained(self, shared: tuple[nn.Module, Tensor]) -> nn.Module:
+        options: dict[str, Any] = {"budget": "80%", "device": "cpu", "strategy": "greedy", "signatures": "plan"}
+        return within_budget(shared[0], (shared[1],), **options)
+
+    def test_another_state_is_planned_once(self, trained: nn.Module, shared: tuple[nn.Module, Tensor]) -> None:
+        with cast():
+            with pytest.warns(UserWarning, match="another signature, .*, autocast on cpu to bfloat16"):
+                trained(shared[1])
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                trained(shared[1])
+        assert len(plans_of(trained)) == 2
+
+    def test_a_disabled_region_is_not_planned_anew(self, trained: nn.Module, shared: tuple[nn.Module, Tensor]) -> None:
+        with cast(enabled=False):
+            trained(shared[1])
+        assert len(plans_of(trained)) == 1
+
+    def test_a_plan_made_inside_is_bound_inside(self, shared: tuple[nn.Module, Tensor]) -> None:
+        module, x = shared
+        trained = under(module, x, torch.bfloat16)
+        with cast():
+            again = bind(module, plan_of(trained), (x,))
+        assert fitted(again, x, torch.bfloat16) == fitted(module, x, torch.bfloat16)

@@ -1,0 +1,492 @@
+"""What a planned module returns is what the module returns: one tensor several times, views, changed in place."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from ogc_plan.adapters.pytorch.capture.joint_graph import Joint, UnsupportedModuleError, capture
+from ogc_plan.adapters.pytorch.execution import executor
+from ogc_plan.adapters.pytorch.step import gradient_release as gradient_groups
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from tests.modules.failure_modules import all_again
+from tests.modules.torch_training import bits, measured, planned, predicted, train
+
+IMAGES = (torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)),)
+Returned = Callable[["Convolved", Tensor], Any]
+
+
+class Convolved(nn.Module):
+    """A convolution, and what ``of`` returns of its result."""
+
+    def __init__(self, of: Returned) -> None:
+        super().__init__()
+        self.of = of
+        self.first, self.second = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.of(self, self.first(x))
+
+
+def changed_in_place(net: Convolved, h: Tensor) -> Any:
+    before = h
+    return before, F.mish(h, inplace=True), net.second(h), h
+
+
+AGAIN: dict[str, Returned] = {
+    "changed in place": changed_in_place,
+    "three times": lambda net, h: {"one": h, "other": [net.second(h.sin()), h], "last": h},
+    "two tensors twice": lambda net, h: (h, net.second(h), h.tanh(), h, h.tanh()),
+    "used in between": lambda net, h: (h, h * h.sin() + net.second(h), h),
+}
+
+
+def used_often(output: Any) -> Tensor:
+    """Every output used twice, each with a weight of its own."""
+    total = torch.zeros(())
+    for place, leaf in enumerate(pytree.tree_leaves(output)):
+        weights = torch.linspace(-1, 1, leaf.numel()).view(leaf.shape)
+        total = total + (leaf * weights).sum() * (place + 1) + leaf.sin().sum()
+    return total
+
+
+def summed(output: Any) -> Tensor:
+    """A loss of few bytes: every distinct output summed."""
+    distinct = {id(leaf): leaf for leaf in pytree.tree_leaves(output)}
+    return torch.stack([leaf.sum() for leaf in distinct.values()]).sum()
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_tensor_returned_again_comes_back_as_the_same_object(name: str) -> None:
+    module = Convolved(AGAIN[name])
+    found, expected = (pytree.tree_leaves(net(*IMAGES)) for net in (planned(module, IMAGES), module))
+    assert [id(leaf) == id(found[0]) for leaf in found] == [id(leaf) == id(expected[0]) for leaf in expected]
+
+
+def test_a_tensor_returned_twice_takes_one_gradient() -> None:
+    joint = capture(Convolved(lambda _, h: (h, h.sin(), h)), IMAGES)
+    assert len([tangent for tangent in joint.tangents if tangent is not None]) == 2
+
+
+class Sharing(nn.Module):
+    """What ``of`` returns of an argument that takes a gradient and of its convolution."""
+
+    def __init__(self, of: Callable[[Sharing, Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.of = of
+        self.first, self.second = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.norm, self.frozen = nn.BatchNorm2d(3), nn.Parameter(torch.ones(3), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.of(self, x, self.first(x))
+
+
+SHARING: dict[str, Callable[[Sharing, Tensor, Tensor], Any]] = {
+    "transposed": lambda net, _, h: (h.transpose(2, 3), net.second(h) * h.transpose(2, 3).tanh(), h),
+    "halves": lambda net, _, h: (*h.chunk(2, 2), net.second(h) * h),
+    "flat and parts": lambda net, _, h: (h.view(-1), h[:, 0], h[:, 1:], net.second(h) * h.sin()),
+    "an argument": lambda net, x, h: (x, net.second(x) * h * x),
+    "views of an argument": lambda net, x, h: (x.flatten(), net.second(x) * h * x, x[0]),
+    "a parameter": lambda net, x, h: (net.first.weight, h, net.second(x) * net.first.weight.exp().sum()),
+    "a view of a parameter": lambda net, x, h: (net.first.weight[1], h, net.second(x) * net.first.weight.sum()),
+}
+GRADED = (IMAGES[0].clone().requires_grad_(),)
+
+
+RETURNED: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
+    **{f"again, {name}": (partial(Convolved, of), IMAGES) for name, of in AGAIN.items()},
+    **{f"sharing, {name}": (partial(Sharing, of), GRADED) for name, of in SHARING.items()},
+}
+"""Every module above, and its arguments."""
+
+
+@pytest.mark.parametrize("name", RETURNED)
+class TestReturned:
+    """Tensors returned several times, and outputs that look at one memory."""
+
+    def test_training_is_bitwise_equal(self, name: str) -> None:
+        torch.manual_seed(0)
+        build, args = RETURNED[name]
+        module = build()
+        trained = planned(module, args, "1GB", "segments:2")
+        assert train(trained, args, loss=used_often) == train(module, args, loss=used_often)
+
+    def test_the_measured_peaks_are_the_predicted_ones(self, name: str) -> None:
+        build, args = RETURNED[name]
+        trained = planned(build(), args, "1GB", "segments:2")
+        assert measured(trained, args, loss=summed)[1] - predicted(trained)[1] in range(0, 64)
+
+
+@pytest.mark.parametrize("name", SHARING)
+class TestSharing:
+    """Outputs that look at the memory of one another, of an argument or of a parameter."""
+
+    def test_it_is_where_the_loss_leaves_one_out(self, name: str) -> None:
+        torch.manual_seed(0)
+        module = Sharing(SHARING[name])
+        trained = planned(module, GRADED)
+        assert [train(trained, GRADED, loss=using(places)) for places in ((0,), (1,))] == [
+            train(module, GRADED, loss=using(places)) for places in ((0,), (1,))
+        ]
+
+    def test_they_share_it_as_in_eager_training(self, name: str) -> None:
+        module = Sharing(SHARING[name])
+        trained = planned(module, GRADED)
+        assert _who_shares(trained, *GRADED) == _who_shares(module, *GRADED)
+
+
+def _who_shares(net: nn.Module, x: Tensor) -> list[list[bool]]:
+    given = [*pytree.tree_leaves(net(x)), x, *net.parameters()]
+    keys = [tensor.untyped_storage().data_ptr() for tensor in given]
+    return [[one == other for other in keys] for one in keys]
+
+
+class TestWrittenLater:
+    """A write that eager training gives a history is refused where outputs share memory."""
+
+    def test_into_one_of_two_views(self) -> None:
+        outputs = planned(Sharing(lambda _, __, h: (h, h.transpose(2, 3))), IMAGES)(*IMAGES)
+        with pytest.raises(RuntimeError, match="modified inplace"):
+            outputs[0].mul_(2)
+
+    def test_into_one_without_gradients_before_the_other_is_used(self) -> None:
+        outputs = planned(Sharing(lambda _, __, h: (h, h.transpose(2, 3))), IMAGES)(*IMAGES)
+        with torch.no_grad():
+            outputs[0].mul_(2)
+        with pytest.raises(RuntimeError, match="modified inplace"):
+            outputs[1].sum().backward()
+
+    def test_into_an_argument_that_was_returned(self) -> None:
+        given = GRADED[0] * 1
+        outputs = planned(Sharing(lambda _, x, h: (h, x)), GRADED)(given)
+        given.mul_(2)
+        with pytest.raises(RuntimeError, match="modified inplace"):
+            outputs[1].sum().backward()
+
+
+class TestGivenBack:
+    """What takes no gradient and belongs to the caller or the module comes back as itself."""
+
+    @pytest.mark.parametrize("of", [
+        lambda net, x, h: (h, x), lambda net, x, h: (net.norm(h), net.norm.running_mean),
+        lambda net, x, h: (h, net.frozen),
+    ], ids=["an argument", "a buffer that the step moves", "a frozen parameter"])  # fmt: skip
+    def test_as_that_very_object(self, of: Callable[[Sharing, Tensor, Tensor], Any]) -> None:
+        trained = planned(Sharing(of), IMAGES)
+        own = [*IMAGES, *trained.buffers(), *trained.parameters()]
+        assert any(trained(*IMAGES)[1] is tensor for tensor in own)
+
+    def test_a_view_of_a_buffer_that_moves_is_refused(self) -> None:
+        module = Sharing(lambda net, _, h: (net.norm(h), net.norm.running_mean[1:]))
+        with pytest.raises(UnsupportedModuleError, match=r"view of buffer 'norm\.running_mean'"):
+            planned(module, IMAGES)
+
+
+class WithSum(nn.Module):
+    """Its argument, and the sum of that."""
+
+    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        return h, h.sum()
+
+
+def last(output: Any) -> Tensor:
+    """The last output as the loss."""
+    found: Tensor = output[-1]
+    return found
+
+
+class Shifted(nn.Module):
+    """A layer and an argument added to it, and the sum of that: [N, 3, H, W], [W] -> [N, 3, H, W], []."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.layer(x) + shift
+        return h, h.exp().sum()
+
+
+class Branching(nn.Module):
+    """A network drawn by lot, with several outputs that build upon each other: [4, 3, 4, 6] -> outputs of any shape."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.drawn = random.Random(seed).choices(sorted(LAYERS), k=9)
+        self.returned = random.Random(seed).sample(range(1, 9), 3)
+        self.enter = nn.Linear(6, 6)
+        self.layers = nn.ModuleList(LAYERS[name]() for name in self.drawn)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        made = [self.enter(x)]
+        for place, layer in enumerate(self.layers):
+            other = made[(place * 7) % len(made)]
+            made.append(layer(made[-1] + other if other.shape == made[-1].shape else made[-1]))
+        return (made[-1].square().mean(), *(made[place] for place in self.returned), made[3].log().sum())
+
+
+class Applied(nn.Module):
+    """One function."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "batch norm": lambda: nn.BatchNorm2d(3),
+    "convolution": lambda: nn.Conv2d(3, 3, 3, padding=1),
+    "dropout": lambda: nn.Dropout(0.3),
+    "gelu": nn.GELU,
+    "halves": lambda: Applied(lambda x: torch.cat([part.tanh() for part in x.chunk(2, 2)][::-1], 2)),
+    "layer norm": lambda: nn.LayerNorm(6),
+    "linear": lambda: nn.Linear(6, 6),
+    "relu": lambda: nn.ReLU(inplace=True),
+    "softmax": lambda: nn.Softmax(1),
+    "transposed": lambda: Applied(lambda x: x.transpose(0, 2).softmax(-1).transpose(0, 2)),
+    "unbound": lambda: Applied(lambda x: torch.stack([part * number for number, part in enumerate(x.unbind(0))])),
+}
+ROWS = (torch.randn(4, 3, 4, 6, generator=torch.Generator().manual_seed(1)),)
+
+
+def using(places: tuple[int, ...]) -> Callable[[Any], Tensor]:
+    """A loss of the outputs at some places."""
+    return lambda outputs: torch.stack([outputs[place].sin().sum() for place in places]).sum()
+
+
+USED = [(0,), (4,), (1, 2, 3)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+class TestAnyUnused:
+    """Outputs left out by the loss, in networks drawn by lot."""
+
+    def test_training_is_bitwise_equal(self, seed: int) -> None:
+        module = Branching(seed)
+        trained = planned(module, ROWS, "1GB", "segments:3")
+        assert [train(trained, ROWS, steps=2, loss=using(places)) for places in USED] == [
+            train(module, ROWS, steps=2, loss=using(places)) for places in USED
+        ]
+
+    def test_it_is_when_the_backward_runs_in_parts(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gradient_groups, "LEAST_NBYTES", 0)
+        module = Branching(seed)
+        trained = planned(module, ROWS)
+        assert [train(trained, ROWS, loss=using(places)) for places in USED] == [
+            train(module, ROWS, loss=using(places)) for places in USED
+        ]
+
+    def test_the_measured_peak_is_at_most_the_predicted_one(self, seed: int) -> None:
+        trained = planned(Branching(seed), ROWS, "1GB", "segments:3")
+        peaks = [measured(trained, ROWS, loss=using(places))[1] for places in USED]
+        assert max(peaks) <= predicted(trained)[1] + 64
+
+
+class TestUnused:
+    def test_an_output_without_a_use_adds_nothing(self) -> None:
+        module = Convolved(lambda net, h: (net.second(h.sin()).square().sum(), h, h.exp()))
+        trained = planned(module, IMAGES, "1GB", "segments:2")
+        assert train(trained, IMAGES) == train(module, IMAGES)
+
+    def test_nor_does_one_whose_gradient_would_be_infinite(self) -> None:
+        module = Convolved(lambda _, h: (h.square().sum(), (h - h.detach()).sqrt()))
+        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
+
+    def test_nor_one_that_decides_how_a_sum_of_gradients_lies(self) -> None:
+        module = Convolved(lambda _, h: (h.transpose(2, 3).softmax(-1).square().sum(), h))
+        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
+
+    def test_nor_a_hidden_state_beside_its_sum(self) -> None:
+        module = Convolved(lambda _, h: (h.sum(), h))
+        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
+
+    def test_nor_under_autocast(self) -> None:
+        module = Convolved(lambda net, h: (net.second(h).square().sum(), h, h.exp()))
+        with torch.autocast("cpu", torch.bfloat16):
+            trained = planned(module, IMAGES)
+
+        def run(net: nn.Module) -> list[bytes]:
+            with torch.autocast("cpu", torch.bfloat16):
+                outputs = net(*IMAGES)
+            net.zero_grad(set_to_none=True)
+            outputs[0].backward()
+            return [b"" if p.grad is None else bits(p.grad) for p in net.parameters()]
+
+        assert run(trained) == run(module)
+
+    def test_what_no_output_with_a_gradient_depends_on_gets_none(self) -> None:
+        module = Convolved(lambda net, h: (h.sum(), net.second(h).exp()))
+        trained = planned(module, IMAGES)
+        trained(*IMAGES)[0].backward()
+        assert [p.grad is None for p in trained.parameters()] == [False, False, True, True]
+
+    def test_the_graph_can_be_kept_for_another_set_of_outputs(self) -> None:
+        module = Convolved(lambda net, h: (h.square().sum(), net.second(h).exp().sum(), h))
+
+        def run(net: nn.Module) -> list[bytes]:
+            net.zero_grad(set_to_none=True)
+            outputs = net(*IMAGES)
+            outputs[0].backward(retain_graph=True)
+            (outputs[1] + outputs[2].sin().sum()).backward()
+            return [bits(p.grad) for p in net.parameters() if p.grad is not None]
+
+        assert run(planned(module, IMAGES)) == run(module)
+
+    def test_the_step_is_traced_once_for_each_set_of_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        trained = planned(Convolved(lambda _, h: (h.square().sum(), h, h.exp())), IMAGES)
+        traced: list[frozenset[int]] = []
+
+        def noted(*args: Any, detached: frozenset[int]) -> Joint:
+            traced.append(detached)
+            return capture(*args, detached=detached)
+
+        monkeypatch.setattr(executor, "capture", noted)
+        for place in (0, 1, 0, 1):
+            trained(*IMAGES)[place].sum().backward()
+        assert traced == [{1, 2}, {0, 2}]
+
+    @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+    def test_the_hooks_are_called_that_eager_training_calls(self, register: str) -> None:
+        module = Convolved(lambda net, h: (h.square().sum(), net.second(h).exp().sum()))
+
+        def called(net: nn.Module) -> list[str]:
+            names: list[str] = []
+            for name, p in net.named_parameters():
+                getattr(p, register)(lambda _, name=name: names.append(name))
+            for place in (0, 1, 0):
+                net(*IMAGES)[place].backward()
+                names.append("then")
+            return sorted(names[: names.index("then")]) + sorted(names[names.index("then") :])
+
+        assert called(planned(copy.deepcopy(module), IMAGES)) == called(module)
+
+    @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+    def test_a_hook_is_called_where_another_call_brings_the_gradient(self, register: str) -> None:
+        trained = planned(Convolved(lambda net, h: (h.sum(), net.second(h).exp())), IMAGES)
+        called: list[Tensor] = []
+        getattr(trained.second.weight, register)(lambda given: called.append(given))
+        (trained(*IMAGES)[0] + trained.second.weight.sum()).backward()
+        assert len(called) == 1
+
+    def test_a_hook_of_a_parameter_that_no_output_reaches_is_not_called(self) -> None:
+        trained = planned(Convolved(lambda _, h: h), IMAGES)
+        called: list[Tensor] = []
+        trained.second.weight.register_post_accumulate_grad_hook(called.append)
+        trained(*IMAGES).sum().backward()
+        assert called == []
+
+    def test_a_hook_may_be_taken_off_afterwards(self) -> None:
+        trained = planned(Convolved(lambda net, h: (h.sum(), net.second(h).exp().sum())), IMAGES)
+        called: list[Tensor] = []
+        handle = trained.second.weight.register_hook(called.append)
+        trained(*IMAGES)[0].backward()
+        handle.remove()
+        trained(*IMAGES)[1].backward()
+        assert called == []
+
+    def test_an_optimizer_in_hooks_steps_as_in_eager_training(self) -> None:
+        module = Convolved(lambda net, h: (h.square().sum(), net.second(h).exp().sum()))
+
+        def run(net: nn.Module) -> list[bytes]:
+            for p in net.parameters():
+                optimizer = torch.optim.SGD([p], lr=0.01, momentum=0.9)
+                p.register_post_accumulate_grad_hook(lambda _, optimizer=optimizer: optimizer.step())
+            for place in (1, 0, 0, 1):
+                net(*IMAGES)[place].backward()
+            return [bits(p.detach()) for p in net.parameters()]
+
+        assert run(planned(copy.deepcopy(module), IMAGES)) == run(module)
+
+    def test_what_only_an_unused_output_needs_may_change_before_the_backward(self) -> None:
+        module = Convolved(lambda net, h: (h.square().sum(), net.second(h).exp().sum()))
+
+        def run(net: nn.Module) -> list[bytes]:
+            one, other = net(*IMAGES)
+            other.backward(retain_graph=True)
+            with torch.no_grad():
+                net.second.weight.mul_(0.5)
+            one.backward()
+            return [bits(p.grad) for p in net.parameters()]
+
+        assert run(planned(copy.deepcopy(module), IMAGES)) == run(module)
+
+    def test_an_argument_may_have_been_made_in_inference_mode(self) -> None:
+        with torch.inference_mode():
+            shift = torch.ones(6)
+        module = Shifted()
+        trained = planned(copy.deepcopy(module), (IMAGES[0], shift))
+        for net in (trained, module):
+            last(net(IMAGES[0], shift)).backward()
+        assert bits(trained.layer.weight.grad) == bits(module.layer.weight.grad)
+
+    def test_an_unused_output_may_be_overwritten_before_the_backward(self) -> None:
+        trained = planned(Convolved(lambda _, h: (h.exp(), h.sum())), IMAGES)
+        one, other = trained(*IMAGES)
+        with torch.no_grad():
+            one.zero_()
+        other.backward()
+        assert trained.first.weight.grad is not None
+
+    @pytest.mark.parametrize("view", [lambda h: h[:, 1:], lambda h: h.view(-1, 6), lambda h: h.transpose(1, 3)])
+    @pytest.mark.parametrize("act", [F.silu, F.hardswish, F.mish])
+    def test_an_unused_view_of_what_was_changed_in_place_adds_nothing(
+        self, act: Callable[..., Tensor], view: Callable[[Tensor], Tensor]
+    ) -> None:
+        def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor]:
+            changed = act(h + net.second(h), inplace=True)
+            return view(changed), changed.sum()
+
+        module = Convolved(of)
+        assert train(planned(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
+
+    @pytest.mark.parametrize("act", [F.silu, F.hardswish, F.mish])
+    def test_an_output_may_be_left_out_before_calls_in_place_that_run_again(self, act: Callable[..., Tensor]) -> None:
+        def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            left = h - h.mean(0, keepdim=True)
+            activated = act(act(net.second(left) * 1.1, inplace=True) * 1.1, inplace=True)
+            return left.detach(), left.view(-1), activated.sum()
+
+        module = Convolved(of)
+        assert train(all_again(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
+
+    def test_outputs_that_share_a_sum_in_place_may_be_left_out_beside_others_that_share(self) -> None:
+        def of(net: Convolved, h: Tensor) -> tuple[Tensor, ...]:
+            scaled = h.sin() * 2 + net.first.bias.view(3, 1, 1)
+            return scaled.square().sum(), scaled.transpose(2, 3), scaled, h, h.view(-1)
+
+        module = Convolved(of)
+        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
+
+    def test_an_output_may_be_left_out_beside_one_that_gets_two_gradients(self) -> None:
+        def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            made = net.second(h)
+            return made, made.sum(), h
+
+        module, loss = Convolved(of), using((0, 1))
+        assert train(planned(module, IMAGES), IMAGES, loss=loss) == train(module, IMAGES, loss=loss)
+
+    @pytest.mark.parametrize("budget", ["100%", "min"])
+    def test_the_gradient_of_a_sum_is_not_charged_as_if_it_were_copied(self, budget: str) -> None:
+        module = nn.Sequential(*(nn.Sequential(nn.Linear(32, 32), nn.SiLU()) for _ in range(4)), WithSum())
+        trained = planned(module, (torch.randn(64, 32),), budget)
+        trained(torch.randn(64, 32))[1].backward()
+        assert all(p.grad is not None for p in trained.parameters())
+
+    def test_a_module_in_another_mode_by_then_is_refused(self) -> None:
+        trained = planned(Convolved(lambda _, h: (h.square().sum(), h)), IMAGES)
+        outputs = trained(*IMAGES)
+        trained.eval()
+        with pytest.raises(UnsupportedModuleError, match="leaves out output 1, and the backward without it"):
+            outputs[0].backward()

@@ -1,0 +1,479 @@
+"""The backward in parts: gradients are accumulated, and hooks called, while the rest of it is still to come."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ogc_plan.adapters.pytorch import bind, export, plan_of, predict
+from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
+from ogc_plan.adapters.pytorch.capture.joint_graph import capture
+from ogc_plan.adapters.pytorch.step import backward_parts as gradient_parts
+from ogc_plan.adapters.pytorch.step import gradient_release as gradient_groups
+from ogc_plan.adapters.pytorch.step.annotate import annotate
+from ogc_plan.adapters.pytorch.step.backward_parts import Part, accumulating_nbytes
+from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
+from ogc_plan.planner import pipeline
+from ogc_plan.planner.errors import PlanMismatchError
+from ogc_plan.planner.model import from_annotation, load_model
+from ogc_plan.planner.problem import Scope, build_problem
+from ogc_plan.planner.schedule import StepKind, lower
+from ogc_plan.planner.simulate import simulate
+from ogc_plan.planner.solution import Decisions
+from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
+from ogc_plan.planner.strategies.evaluation.labels import Label
+from ogc_plan.planner.strategies.orders.reordered_problem import Orders, ordered, restored
+from ogc_plan.planner.training_graph import OpCost, TrainingGraph
+from torch import Tensor, nn
+
+from models.meters.step_meters import by_storages
+from models.meters.storage_meter import StorageMeter
+from tests.graphs.legal_orders import random_orders
+from tests.modules.torch_training import bits, planned
+
+WIDTH, DEPTH = 48, 8
+X = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(3))
+
+
+class Chain(nn.Module):
+    """Linear layers with dropout; the first weight is used at the end again, the third layer has no gradient."""
+
+    def __init__(self, *, tied: bool = False, frozen: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(DEPTH))
+        if tied:
+            self.layers[-1].weight = self.layers[0].weight
+        if frozen:
+            self.layers[2].requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.dropout(torch.tanh(layer(x)), 0.2, True)
+        return x.square().sum()
+
+
+class ReadBefore(nn.Module):
+    """The last layer's weight has no gradient where it is used first, but is read there in the backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.first = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x)) @ self.last.weight.detach()
+        return self.last(x).square().sum()
+
+
+class Branches(nn.Module):
+    """Branches of unequal depth whose backwards may run in several orders; one of them has two gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.leave = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)
+        self.branches = nn.ModuleList(
+            nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(depth)))
+            for depth in (1, 3, 2)
+        )
+        self.scale = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.enter(x))
+        found = [branch(x * self.scale) for branch in self.branches]
+        weights = torch.softmax(torch.cat([self.leave(y) for y in found], dim=1), dim=1)
+        joined = torch.stack(found, dim=2) * weights[:, None]
+        return joined.sum(2).square().sum() + (x.detach() * self.leave.weight).sum()
+
+
+class Apart(nn.Module):
+    """What a layer makes is read by one that gives it no gradient; its backward may come after that one's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.first, self.apart, self.last = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(torch.tanh(self.enter(x)))
+        return self.apart(torch.tanh(x.detach())).square().sum() + self.last(torch.tanh(x)).square().sum()
+
+
+KINDS: dict[str, dict[str, bool]] = {"plain": {}, "tied": {"tied": True}, "frozen": {"frozen": True}}
+OF_EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts in a network as small as these."""
+    monkeypatch.setattr(gradient_groups, "LEAST_NBYTES", 0)
+
+
+def pair(kind: str = "plain", budget: str = "min", x: Tensor = X) -> tuple[nn.Module, nn.Module]:
+    """A plain network and one that trains by a plan, with weights of their own."""
+    torch.manual_seed(0)
+    plain = Chain(**KINDS[kind])
+    return plain, planned(copy.deepcopy(plain), (x,), budget, "greedy" if budget == "min" else "keep-all")
+
+
+def in_one_part(monkeypatch: pytest.MonkeyPatch, kind: str = "plain", budget: str = "min") -> nn.Module:
+    with monkeypatch.context() as patch:
+        patch.setattr(gradient_groups, "LEAST_NBYTES", 2**40)
+        return pair(kind, budget)[1]
+
+
+def parts_of(module: nn.Module) -> tuple[Part, ...]:
+    parts: tuple[Part, ...] = runner_of(module).executor.program.parts
+    return parts
+
+
+def accumulated(module: nn.Module) -> list[bytes | None]:
+    """The gradients after three micro-batches."""
+    torch.manual_seed(1)
+    for scale in (1.0, 2.0, 3.0):
+        module(X * scale).backward()
+    return [None if p.grad is None else bits(p.grad) for p in module.parameters()]
+
+
+def peak(module: nn.Module) -> int:
+    """Of everything, in one more step."""
+    return by_storages(lambda: stepped(module), module, (X,)).total_nbytes
+
+
+def stepped(module: nn.Module) -> Tensor:
+    loss: Tensor = module(X)
+    loss.backward()
+    return loss
+
+
+def set_nbytes(module: nn.Module) -> int:
+    return sum(p.nbytes for p in module.parameters() if p.requires_grad)
+
+
+class TestParts:
+    @OF_EVERY_KIND
+    def test_every_gradient_is_in_one_of_them(self, kind: str) -> None:
+        trained = pair(kind)[1]
+        given = sorted(gradient for part in parts_of(trained) for gradient in part.gradients)
+        assert given == list(range(sum(p.requires_grad for p in trained.parameters())))
+
+    def test_each_holds_an_eighth_of_all_gradients_or_little_more(self) -> None:
+        trained = pair()[1]
+        layer = set_nbytes(trained) // DEPTH
+        assert all(part.nbytes <= 2 * layer for part in parts_of(trained))
+
+    def test_a_network_with_little_to_win_has_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.undo()
+        assert len(parts_of(pair()[1])) == 1
+
+    def test_a_weight_with_two_names_goes_when_nothing_reads_it_any_more(self) -> None:
+        trained = pair("tied")[1]
+        assert 0 in parts_of(trained)[-1].primals
+
+    def test_one_that_is_read_again_goes_after_its_bias(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gradient_groups, "PARTS", 2**20)
+        weight, bias = 0, 1
+        parts = parts_of(planned(ReadBefore(), (X,)))
+        (late,), (early,) = ([n for n, part in enumerate(parts) if one in part.primals] for one in (weight, bias))
+        assert early < late
+
+    @OF_EVERY_KIND
+    def test_nothing_reads_a_tensor_whose_gradient_has_gone(self, kind: str) -> None:
+        gone: set[int] = set()
+        for part in parts_of(pair(kind)[1]):
+            assert not gone.intersection(part.reads)
+            gone.update(part.primals)
+
+
+class TestAccumulating:
+    @OF_EVERY_KIND
+    @pytest.mark.parametrize("budget", ["min", "100%"])
+    def test_three_batches_add_up_to_the_bits_of_eager(self, kind: str, budget: str) -> None:
+        plain, trained = pair(kind, budget)
+        assert accumulated(trained) == accumulated(plain)
+
+    def test_no_second_set_of_gradients_lives(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        peaks = []
+        for trained in (in_one_part(monkeypatch), pair()[1]):
+            stepped(trained)
+            peaks.append(peak(trained))
+        assert peaks[0] - peaks[1] >= 0.7 * set_nbytes(trained)
+
+    @OF_EVERY_KIND
+    @pytest.mark.parametrize("budget", ["min", "100%"])
+    def test_the_peak_is_the_predicted_one(self, kind: str, budget: str) -> None:
+        trained = pair(kind, budget)[1]
+        stepped(trained)
+        expected = predict(trained, kernel_workspace=False, gradients_present=True)
+        assert peak(trained) == expected.total_nbytes
+
+    @OF_EVERY_KIND
+    def test_so_is_that_of_a_step_without_gradients_present(self, kind: str) -> None:
+        trained = pair(kind)[1]
+        assert peak(trained) == predict(trained, kernel_workspace=False).total_nbytes
+
+    def test_the_gradient_of_what_came_before_is_that_of_eager(self) -> None:
+        found = []
+        for module in pair(x=X.clone().requires_grad_()):
+            torch.manual_seed(2)
+            before = nn.Linear(WIDTH, WIDTH)
+            module(before(X)).backward()
+            found.append([bits(p.grad) for p in (*before.parameters(), *module.parameters()) if p.grad is not None])
+        assert found[0] == found[1]
+
+
+class TestHooks:
+    def test_those_of_the_last_layer_run_before_the_first_one_has_a_gradient(self) -> None:
+        trained = pair()[1]
+        first, last = trained.layers[0].weight, trained.layers[-1].weight
+        seen: list[bool] = []
+        last.register_post_accumulate_grad_hook(lambda _: seen.append(first.grad is None))
+        stepped(trained)
+        assert seen == [True]
+
+    @staticmethod
+    def updating(module: nn.Module, steps: int = 3) -> list[bytes]:
+        """Train with an optimizer inside the backward, which leaves no gradient behind."""
+
+        def update(parameter: Tensor) -> None:
+            assert parameter.grad is not None
+            parameter.data.add_(parameter.grad, alpha=-0.1)
+            parameter.grad = None
+
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(update)
+        torch.manual_seed(1)
+        for _ in range(steps):
+            stepped(module)
+        return [bits(parameter) for parameter in module.parameters()]
+
+    @OF_EVERY_KIND
+    def test_an_optimizer_in_them_trains_to_the_bits_of_eager(self, kind: str) -> None:
+        plain, trained = pair(kind)
+        assert self.updating(trained) == self.updating(plain)
+
+    def test_an_optimizer_in_them_needs_no_full_set_of_gradients(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        peaks = []
+        for trained in (in_one_part(monkeypatch), pair()[1]):
+            self.updating(trained, steps=1)
+            peaks.append(peak(trained))
+        assert peaks[0] - peaks[1] >= 0.7 * set_nbytes(trained)
+
+    def test_one_that_overwrites_what_is_still_needed_is_refused(self) -> None:
+        trained = pair()[1]
+        first, last = trained.layers[0].weight, trained.layers[-1].weight
+
+        def overwrite(_: Tensor) -> None:
+            first.detach().zero_()
+
+        last.register_post_accumulate_grad_hook(overwrite)
+        with pytest.raises(RuntimeError, match=r"layers\.0\.weight was modified in place after the forward"):
+            stepped(trained)
+
+    def test_after_one_that_raises_the_next_step_is_that_of_eager(self) -> None:
+        plain, trained = pair()
+
+        def fail(_: Tensor) -> None:
+            raise ValueError("no")
+
+        hook = trained.layers[4].weight.register_post_accumulate_grad_hook(fail)
+        with pytest.raises(ValueError, match="no"):
+            stepped(trained)
+        hook.remove()
+        trained.zero_grad()
+        assert accumulated(trained) == accumulated(plain)
+
+
+class TestAskingForSome:
+    @OF_EVERY_KIND
+    def test_each_gradient_alone_is_that_of_eager(self, kind: str) -> None:
+        found = []
+        for module in pair(kind):
+            alone = []
+            for parameter in module.parameters():
+                if parameter.requires_grad:
+                    torch.manual_seed(1)
+                    alone += [bits(g) for g in torch.autograd.grad(module(X), [parameter])]
+            found.append(alone)
+        assert found[0] == found[1]
+
+    def test_a_backward_into_some_leaves_the_others_alone(self) -> None:
+        trained = pair()[1]
+        trained(X).backward(inputs=[trained.layers[5].weight])
+        assert [n for n, p in trained.named_parameters() if p.grad is not None] == ["layers.5.weight"]
+
+    def test_parts_that_are_not_asked_for_do_not_run(self) -> None:
+        trained = pair(budget="100%")[1]
+        calls: list[Any] = []
+
+        class Counting(torch.utils._python_dispatch.TorchDispatchMode):
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                calls.append(func)
+                return func(*args, **(kwargs or {}))
+
+        def count(asked: Callable[[Tensor], object]) -> int:
+            loss = trained(X)
+            calls.clear()
+            with Counting():
+                asked(loss)
+            return len(calls)
+
+        last = trained.layers[-1].bias
+        assert count(lambda loss: torch.autograd.grad(loss, [last])) < count(lambda loss: loss.backward()) / 3
+
+    def test_what_they_would_have_read_is_freed(self) -> None:
+        trained = pair(budget="100%")[1]
+        gc.collect()
+        with StorageMeter([*trained.parameters(), X]) as meter:
+            loss = trained(X)
+            torch.autograd.grad(loss, [trained.layers[-1].bias])
+            assert meter.live_nbytes == loss.nbytes
+
+
+class TestKeepingTheGraph:
+    @OF_EVERY_KIND
+    def test_two_backwards_add_up_to_the_bits_of_eager(self, kind: str) -> None:
+        found = []
+        for module in pair(kind):
+            torch.manual_seed(1)
+            loss = module(X)
+            loss.backward(retain_graph=True)
+            loss.backward()
+            found.append([bits(p.grad) for p in module.parameters() if p.grad is not None])
+        assert found[0] == found[1]
+
+    def test_without_it_a_second_backward_is_refused(self) -> None:
+        loss = stepped(pair()[1])
+        with pytest.raises(RuntimeError, match="this step has run backward already"):
+            loss.backward()
+
+    def test_it_is_refused_after_a_backward_for_some(self) -> None:
+        trained = pair()[1]
+        loss = trained(X)
+        torch.autograd.grad(loss, [trained.layers[-1].bias])
+        with pytest.raises(RuntimeError, match="this step has run backward already"):
+            loss.backward()
+
+
+def made_to_accumulate(module: nn.Module, budget: str = "min", strategy: str = "greedy") -> nn.Module:
+    """Planned for a step that finds gradients, everything counted."""
+    return planned(module, (X,), budget, strategy, scope=Scope.TOTAL, grad_accumulation=True)
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    **{kind: partial(Chain, **options) for kind, options in KINDS.items()},
+    "read before": ReadBefore,
+    "branches": Branches,
+    "apart": Apart,
+}
+
+
+def all_again(graph: TrainingGraph, orders: Orders) -> Decisions:
+    """Before each backward everything runs again that what it reads is computed from."""
+    sequence = list(orders.forward)
+    for index in orders.backward:
+        backward = graph.ops[index].backward
+        assert backward is not None
+        needed, waiting = set[int](), list(backward.reads)
+        while waiting:
+            op = graph.producer[waiting.pop()]
+            if op not in needed and not graph.ops[op].once:
+                needed.add(op)
+                waiting += graph.ops[op].reads
+        sequence += [*(op for op in orders.forward if op in needed), ~index]
+    return Decisions(tuple(sequence))
+
+
+class TestPlannedToAccumulate:
+    @pytest.mark.parametrize(
+        ("name", "budget", "strategy"),
+        [
+            *((name, "min", "greedy") for name in NETWORKS),
+            *((name, "100%", "keep-all") for name in NETWORKS),
+            ("branches", "min", "optimal"),
+        ],
+    )
+    def test_the_plan_says_what_is_predicted_and_measured(self, name: str, budget: str, strategy: str) -> None:
+        trained = made_to_accumulate(NETWORKS[name](), budget, strategy)
+        stepped(trained)
+        expected = plan_of(trained).peak.total_nbytes
+        predicted = predict(trained, gradients_present=True)
+        assert (predicted.total_nbytes, peak(trained)) == (expected, expected)
+
+    def test_a_budget_that_two_full_sets_would_break_is_kept(self) -> None:
+        module = Chain()
+        two_sets = plan_of(made_to_accumulate(module)).graph.without_ends()
+        floor = build_problem(two_sets, (OpCost(1, 1),) * len(two_sets.ops), Scope.TOTAL).floor_nbytes
+        trained = made_to_accumulate(module, f"{floor - 1}B", "optimal")
+        stepped(trained)
+        assert peak(trained) < floor
+
+    @pytest.mark.parametrize("name", NETWORKS)
+    def test_in_any_backward_order_gradients_go_where_the_plan_says(self, name: str) -> None:
+        module = NETWORKS[name]()
+        step = TracedStep(capture(module, (X,)))
+        graph = annotate(step, measure=False).annotation.graph
+        fixed = replace(graph.stationary, accumulated_gradient_nbytes=graph.parameter_gradient_nbytes)
+        problem = build_problem(replace(graph, stationary=fixed), (OpCost(1, 1),) * len(graph.ops), Scope.TOTAL)
+        for seed in range(20):
+            rng = Random(seed)
+            orders = random_orders(rng, graph)
+            evaluator = Evaluator(ordered(problem, orders))
+            labels = np.array([rng.choice(list(Label)) for _ in graph.storages], dtype=np.int8)
+            labels[list(problem.keep)] = Label.KEEP
+            schedule = lower(graph, restored(evaluator.decisions(labels), orders))
+            expected = simulate(problem.graph, problem.costs, schedule).peak_total_nbytes
+            parts = gradient_parts.parts_of(step, schedule)
+            assert accumulating_nbytes(graph, problem.costs, schedule, parts) == expected, seed
+
+    @pytest.mark.parametrize("name", NETWORKS)
+    def test_no_plan_holds_back_what_the_planner_lets_go(self, name: str) -> None:
+        step = TracedStep(capture(NETWORKS[name](), (X,)))
+        graph = annotate(step, measure=False).annotation.graph
+        for seed in range(20):
+            schedule = lower(graph, all_again(graph, random_orders(Random(seed), graph)))
+            runs = {each.index: at for at, each in enumerate(schedule) if each.kind is StepKind.BACKWARD}
+            ends = [max(runs[op] for op in group.ops) for group in gradient_groups.groups_of(step)[:-1]]
+            parts = gradient_parts.parts_of(step, schedule)
+            assert [part.end for part in parts[:-1]] == sorted(set(ends)), seed
+
+    def test_a_re_run_that_nothing_needs_holds_gradients_back(self) -> None:
+        step = TracedStep(capture(Chain(), (X,)))
+        count, order = len(step.graph.ops), step.graph.backward_order
+        again = max(index for index, op in enumerate(step.graph.ops) if "addmm" in op.name)
+        late = Decisions((*range(count), *(~op for op in order[:-1]), again, ~order[-1]))
+        parts = gradient_parts.parts_of(step, lower(step.graph, late))
+        gone = {primal for part in parts[:-1] for primal in part.primals}
+        assert not gone.intersection(parts[-1].reads)
+
+    def test_a_plan_that_lets_them_go_earlier_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        module = Chain()
+        made = plan_of(made_to_accumulate(module))
+        monkeypatch.setattr(gradient_groups, "LEAST_NBYTES", 2**40)
+        with pytest.raises(PlanMismatchError, match="lets gradients go earlier than this program does"):
+            bind(module, made, (X,))
+
+    def test_one_of_two_full_sets_is_taken_as_an_upper_bound(self) -> None:
+        module = Chain()
+        step = TracedStep(capture(module, (X,)))
+        annotation = annotate(step, measure=False).annotation
+        older = replace(annotation, graph=annotation.graph.without_ends())
+        made = pipeline.plan(from_annotation(older, name="older", grad_accumulation=True), "min", scope=Scope.TOTAL)
+        trained = bind(module, made, (X,))
+        stepped(trained)
+        assert peak(trained) < made.peak.total_nbytes
+
+    def test_a_plan_made_from_the_exported_file_is_exact_too(self, tmp_path: Path) -> None:
+        module = Chain()
+        export(module, (X,), tmp_path / "chain.onnx")
+        model = load_model(tmp_path / "chain.onnx", grad_accumulation=True)
+        trained = bind(module, pipeline.plan(model, "min", scope=Scope.TOTAL, strategy="greedy"), (X,))
+        expected = predict(trained, gradients_present=True).total_nbytes
+        assert plan_of(trained).peak.total_nbytes == expected

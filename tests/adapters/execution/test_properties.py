@@ -1,0 +1,313 @@
+"""Memory, peaks, routing, hooks, modes and threads of planned modules: what black-box users try first.
+
+shared/reference/failures.md: memory -> TestMemory; peak above the plan, not monotone, or unmoved -> TestPeaks; hooks
+on shared parameters -> TestHooks; eval() before the backward, flips -> TestModes; routers -> TestRouters; a saved
+view, a block twice -> TestPeaks; nested use, threads, exceptions, state_dict -> TestUse; spawned processes ->
+test_pickled.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import threading
+import weakref
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from ogc_plan.adapters.pytorch import plan_of
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from models.meters.storage_meter import StorageMeter
+from tests.modules.failure_modules import Between, all_again, backward_source
+from tests.modules.torch_training import bits, measured, planned, predicted, train
+
+X = (torch.randn(8, 6, generator=torch.Generator().manual_seed(0)),)
+
+
+class Deep(nn.Module):
+    """One block applied twice in one forward, between layers of many rows: [64, 6] -> []."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.leave = nn.Linear(6, 16), nn.Linear(16, 6)
+        self.block = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.2), nn.Linear(16, 16), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x)
+        for _ in range(2):
+            h = h + self.block(h)
+        return self.leave(h).square().mean()
+
+
+class Routed(nn.Module):
+    """Two experts, a router that takes the better one, and a counter of their loads: [8, 6] -> []."""
+
+    loads: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.router = nn.Linear(6, 6), nn.Linear(6, 2)
+        self.experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+        self.register_buffer("loads", torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x).tanh()
+        weight, chosen = self.router(h).softmax(-1).topk(1, dim=-1)
+        hot = F.one_hot(chosen[:, 0], 2)
+        self.loads += hot.sum(0)
+        made = torch.stack([expert(h) for expert in self.experts], dim=1)
+        return (made * hot[:, :, None]).sum(1).mul(weight).square().mean()
+
+
+@torch.library.custom_op("ogc_properties::refuses_nan", mutates_args=())
+def refuses_nan(x: Tensor) -> Tensor:
+    """Twice its input."""
+    if x.isnan().any():
+        raise RuntimeError("not a number")
+    return x * 2
+
+
+refuses_nan.register_fake(torch.empty_like)
+refuses_nan.register_autograd(lambda ctx, gradient: gradient * 2)
+ROWS = (torch.randn(64, 6, generator=torch.Generator().manual_seed(1)),)
+
+
+def live_at_gradients(module: nn.Module, args: tuple[Any, ...]) -> list[int]:
+    """Bytes beside parameter gradients after the forward, and whenever a parameter has its gradient."""
+    own = [*module.parameters(), *module.buffers(), *args]
+    found: list[int] = []
+    with StorageMeter(own) as meter:
+
+        def note(_: Tensor) -> None:
+            made = sum(p.grad.untyped_storage().nbytes() for p in module.parameters() if p.grad is not None)
+            found.append(meter.live_nbytes - made)
+
+        hooks = [parameter.register_post_accumulate_grad_hook(note) for parameter in module.parameters()]
+        output = module(*args)
+        found.append(meter.live_nbytes)
+        output.backward()
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+class TestMemory:
+    def test_saved_bytes_fall_with_the_budget(self) -> None:
+        kept = [live_at_gradients(planned(Deep(), ROWS, budget), ROWS)[0] for budget in ("100%", "75%", "min")]
+        assert (kept, len(set(kept))) == (sorted(kept, reverse=True), 3)
+
+    def test_nothing_but_the_output_outlives_the_backward(self) -> None:
+        trained = all_again(Deep(), ROWS)
+        own = [*trained.parameters(), *ROWS]
+        with StorageMeter(own) as meter:
+            output = trained(*ROWS)
+            output.backward()
+            gradients = sum(p.grad.untyped_storage().nbytes() for p in trained.parameters() if p.grad is not None)
+            assert meter.live_nbytes - gradients == output.untyped_storage().nbytes()
+
+    def test_a_kept_graph_is_freed_with_its_output(self) -> None:
+        trained = planned(Between(torch.sin), X, "100%", "keep-all")
+        output = trained(*X)
+        output.backward(retain_graph=True)
+        node = weakref.ref(output.grad_fn)
+        gc.disable()
+        try:
+            del output
+            assert node() is None
+        finally:
+            gc.enable()
+
+    def test_a_hundred_steps_without_a_collector_hold_no_more_than_ten(self) -> None:
+        trained, floors = all_again(Between(lambda x: F.dropout(x, 0.2)), X), []
+        gc.collect()
+        gc.disable()
+        try:
+            with StorageMeter([*trained.parameters(), *X]) as meter:
+                for _ in range(100):
+                    trained.zero_grad(set_to_none=True)
+                    trained(*X).backward()
+                    floors.append(meter.live_nbytes)
+        finally:
+            gc.enable()
+        assert len(set(floors[10:])) == 1
+
+
+class TestPeaks:
+    def test_measured_peaks_are_the_planned_ones_over_ten_budgets_and_monotone(self) -> None:
+        module, found = Deep(), []
+        most = plan_of(planned(module, ROWS, "100%", "keep-all")).peak.activation_nbytes
+        least = plan_of(planned(module, ROWS, "min")).peak.activation_nbytes
+        for share in range(10):
+            budget = least + (most - least) * share // 9
+            trained = planned(module, ROWS, f"{min(100, 100 * budget / most + 0.01):.2f}%")
+            peak = measured(trained, ROWS)
+            assert peak == predicted(trained)
+            assert peak[1] <= plan_of(trained).budget.nbytes
+            found.append(plan_of(trained).budget.nbytes)
+        assert found == sorted(found)
+
+    def test_running_everything_again_peaks_where_the_plan_says(self) -> None:
+        trained = all_again(Deep(), ROWS)
+        assert measured(trained, ROWS) == predicted(trained)
+
+    @pytest.mark.parametrize("budget", ["100%", "min"])
+    def test_a_block_used_twice_in_one_forward_trains_to_the_same_bits(self, budget: str) -> None:
+        module = Deep()
+        assert train(planned(module, ROWS, budget), ROWS, steps=3) == train(module, ROWS, steps=3)
+
+    def test_a_saved_view_whose_base_nothing_else_saves(self) -> None:
+        module = Between(lambda x: (x.exp().view(6, 8).t()[:, 1:] @ x.sin().view(6, 8)[1:]).narrow(1, 1, 6))
+        trained = [all_again(module, X), *(planned(module, X, budget) for budget in ("100%", "min"))]
+        assert [train(made, X) == train(module, X) for made in trained] == [True] * 3
+        assert [measured(made, X) for made in trained] == [predicted(made) for made in trained]
+
+
+class TestRouters:
+    def test_a_choice_is_never_made_again(self) -> None:
+        assert "topk" not in backward_source(all_again(Routed(), X))
+
+    def test_everything_around_it_is(self) -> None:
+        assert "softmax_default(" in backward_source(all_again(Routed(), X))
+
+    def test_routing_and_loads_are_those_of_the_plain_module(self) -> None:
+        module = Routed()
+        assert train(all_again(module, X), X, steps=5) == train(module, X, steps=5)
+
+    @pytest.mark.parametrize("call", [lambda x: x.argmax(1), lambda x: x.max(1).indices, lambda x: x.sort(1).indices])
+    def test_other_choices_are_made_once(self, call: Any) -> None:
+        def chosen(x: Tensor) -> Tensor:
+            return x * (call(x.exp()).view(8, -1) + 1)
+
+        trained = all_again(Between(chosen), X)
+        graph = plan_of(trained).graph
+        assert [op.once for op in graph.ops if op.op_type in ("argmax", "max", "sort")] == [True]
+
+
+class TestHooks:
+    def test_a_hook_on_a_shared_parameter_runs_once_per_backward(self) -> None:
+        module = Between(torch.sin)
+        module.second.weight = module.first.weight
+        calls: list[str] = []
+        module.first.weight.register_hook(lambda _: calls.append("gradient"))
+        module.first.weight.register_post_accumulate_grad_hook(lambda _: calls.append("accumulated"))
+        planned(module, X)(*X).backward()
+        assert calls == ["gradient", "accumulated"]
+
+    def test_backward_hooks_of_the_module_see_what_they_see_plainly(self) -> None:
+        found = []
+        for make in (lambda module: module, lambda module: planned(module, X)):
+            torch.manual_seed(0)
+            module, seen = Between(torch.sin), []
+            module.register_full_backward_hook(lambda m, i, o, seen=seen: seen.append([bits(g) for g in (*i, *o)]))
+            x = X[0].clone().requires_grad_()
+            made = make(module) if not found else planned(module, (x,))
+            made(x).backward()
+            found.append(seen)
+        assert found[0] == found[1]
+
+    def test_hooks_and_kept_gradients_of_outputs(self) -> None:
+        trained, seen = planned(Between(torch.sin), X), []
+        output = trained(*X)
+        output.register_hook(lambda gradient: seen.append(float(gradient)))
+        output.retain_grad()
+        (output * 3).backward()
+        assert (seen, float(output.grad)) == ([3.0], 3.0)
+
+
+class TestModes:
+    def test_evaluation_mode_before_the_backward_changes_nothing(self) -> None:
+        module, found = Deep(), []
+        for made in (copy.deepcopy(module), copy.deepcopy(all_again(module, ROWS))):
+            torch.manual_seed(3)
+            loss = made(*ROWS)
+            made.eval()
+            loss.backward()
+            found.append([bits(p.grad) for p in made.parameters()])
+        assert found[0] == found[1]
+
+    def test_turns_of_training_and_evaluation(self) -> None:
+        module, found = Deep(), []
+        for made in (copy.deepcopy(module), copy.deepcopy(planned(module, ROWS, "min"))):
+            torch.manual_seed(3)
+            for _ in range(3):
+                made.train()(*ROWS).backward()
+                with torch.no_grad():
+                    found.append(bits(made.eval()(*ROWS)))
+        assert found[:3] == found[3:]
+
+
+class TestUse:
+    def test_inside_another_module_and_inside_a_checkpoint(self) -> None:
+        class Outer(nn.Module):
+            def __init__(self, inner: nn.Module) -> None:
+                super().__init__()
+                self.enter, self.inner = nn.Linear(6, 6), inner
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.inner(self.enter(x)) + checkpoint(self.inner, x.sin(), use_reentrant=False)
+
+        inner = Between(lambda x: F.dropout(x, 0.3))
+        example = (X[0].clone().requires_grad_(),)
+        outer = [Outer(inner), Outer(planned(inner, example, "min"))]
+        outer[1].enter = outer[0].enter
+        x = X[0].clone().requires_grad_()
+        assert train(outer[1], (x,), steps=2) == train(outer[0], (x,), steps=2)
+
+    def test_an_integer_and_a_detached_output_take_no_gradient(self) -> None:
+        class Many(Between):
+            def forward(self, x: Tensor) -> Any:
+                y = self.first(x)
+                return y.sum(), y.argmax(1), y.detach() * 2, (y > 0)
+
+        assert [made.requires_grad for made in planned(Many(torch.sin), X)(*X)] == [True, False, False, False]
+
+    def test_a_forward_that_fails_leaves_no_memory_and_no_changed_stream(self) -> None:
+        trained = all_again(Between(torch.ops.ogc_properties.refuses_nan), X)
+        before = bits(torch.get_rng_state())
+        with StorageMeter([*trained.parameters(), *X]) as meter:
+            with pytest.raises(RuntimeError, match="not a number"):
+                trained(torch.full_like(X[0], torch.nan))
+            gc.collect()
+            assert (meter.live_nbytes, bits(torch.get_rng_state())) == (0, before)
+
+    def test_after_a_forward_that_fails_training_goes_on_as_if_nothing_had_been(self) -> None:
+        module = Between(torch.ops.ogc_properties.refuses_nan)
+        trained = all_again(module, X)
+        with pytest.raises(RuntimeError, match="not a number"):
+            trained(torch.full_like(X[0], torch.nan))
+        assert train(trained, X) == train(module, X)
+
+    def test_two_threads_train_two_copies_as_one_after_the_other(self) -> None:
+        trained = all_again(Between(torch.sin), X)
+        alone = train(trained, X, steps=5).parameters
+        found: list[Any] = [None, None]
+
+        def work(place: int) -> None:
+            made = copy.deepcopy(trained)
+            optimizer = torch.optim.AdamW(made.parameters(), lr=0.01)
+            for step in range(5):
+                if step:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                made(*X).backward()
+            found[place] = tuple(bits(p) for p in made.parameters())
+
+        threads = [threading.Thread(target=work, args=(place,)) for place in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [alone, alone]
+
+    def test_a_state_dict_goes_through_a_file_into_a_plain_module(self) -> None:
+        trained, file = planned(Between(torch.sin), X), io.BytesIO()
+        torch.save(trained.state_dict(), file)
+        file.seek(0)
+        plain = Between(torch.sin)
+        plain.load_state_dict(torch.load(file, weights_only=True))
+        assert torch.equal(plain(*X), trained(*X))

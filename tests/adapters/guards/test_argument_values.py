@@ -1,0 +1,229 @@
+"""A module that goes by values of its arguments trains by one plan per way, to the bits of eager training."""
+
+from __future__ import annotations
+
+import copy
+import random
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from ogc_plan.adapters.pytorch import InputMismatchError, plans_of, within_budget
+from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
+from ogc_plan.adapters.pytorch.capture.joint_graph import UnsupportedModuleError, capture
+from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
+from torch import Tensor, nn
+
+from tests.modules.torch_training import bits, planned
+
+WHOLE = torch.ones(8, 16, dtype=torch.bool)
+PADDED = WHOLE.clone()
+PADDED[-1, 10:] = False
+X = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
+
+
+class Masked(nn.Module):
+    """Takes another way where nothing is masked, as attention does; the mask is edited in place before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 32), nn.Linear(32, 4)
+        self.register_buffer("limit", torch.tensor(16 * 8))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        counted = mask.long()
+        counted[:, 0] = 1
+        if counted.sum() < self.limit:
+            x = x.masked_fill(~mask, 0.0)
+        return self.last(nn.functional.dropout(self.first(x).relu(), 0.1)).square().mean()
+
+
+class Asking(nn.Module):
+    """Goes by a value of its own computation."""
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self.layer, self.question = nn.Linear(16, 16), question
+
+    def forward(self, x: Tensor) -> Tensor:
+        asked = {"parameter": self.layer(x), "random": torch.rand(3), "written": torch.zeros(3)}[self.question]
+        if self.question == "written":
+            asked[0] = self.layer.weight.detach()[0, 0]
+        return (self.layer(x) if asked.sum() > 0.5 else x * self.layer.weight.sum()).mean()
+
+
+def masked() -> Masked:
+    torch.manual_seed(0)
+    return Masked()
+
+
+def trained(module: nn.Module, masks: tuple[Tensor, ...]) -> list[bytes]:
+    torch.manual_seed(1)
+    optimizer = torch.optim.AdamW(module.parameters())
+    for mask in masks:
+        optimizer.zero_grad()
+        module(X, mask).backward()
+        optimizer.step()
+    return [bits(tensor) for p in module.parameters() for tensor in (p, p.grad)]
+
+
+@pytest.mark.parametrize("mask", [WHOLE, PADDED], ids=["whole", "padded"])
+def test_each_way_trains_as_eager_does(mask: Tensor) -> None:
+    module = masked()
+    expected = trained(copy.deepcopy(module), (mask,) * 2)
+    assert trained(planned(module, (X, mask), strategy="greedy"), (mask,) * 2) == expected
+
+
+def test_arguments_that_lead_another_way_are_refused() -> None:
+    module = planned(masked(), (X, WHOLE), strategy="greedy")
+    with pytest.raises(InputMismatchError, match=r"args\[1\].*was False .*is not for these"):
+        module(X, PADDED)
+
+
+def test_other_values_that_lead_the_same_way_are_taken() -> None:
+    module = masked()
+    other = PADDED.clone()
+    other[0, 3:] = False
+    bound = planned(module, (X, PADDED), strategy="greedy")
+    assert trained(bound, (other,)) == trained(masked(), (other,))
+
+
+def test_both_ways_are_planned_where_signatures_are() -> None:
+    masks = (WHOLE, PADDED, WHOLE, PADDED)
+    module = within_budget(masked(), (X, WHOLE), budget="100%", strategy="greedy", device="cpu", signatures="plan")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = trained(module, masks)
+    assert (found, len(plans_of(module))) == (trained(masked(), masks), 2)
+
+
+@pytest.mark.parametrize("question", ["parameter", "random", "written"])
+def test_a_value_that_arguments_do_not_decide_is_refused(question: str) -> None:
+    with pytest.raises(UnsupportedModuleError, match="cannot be traced"):
+        planned(Asking(question), (X,))
+
+
+class Shared(nn.Module):
+    """One weight under three names, used by turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16, bias=False) for _ in range(3))
+        for layer in self.layers[1:]:
+            layer.weight = self.layers[0].weight
+
+    def forward(self, x: Tensor, order: Tensor) -> Tensor:
+        for place in (1, 0, 2, 0, 1, 2):
+            x = self.layers[place](x).tanh() * 1.7
+        return x.square().mean()
+
+
+def test_gradients_of_a_weight_under_three_names_are_summed_as_eager_sums_them() -> None:
+    torch.manual_seed(0)
+    module = Shared()
+    expected = trained(copy.deepcopy(module), (WHOLE,))
+    assert trained(planned(module, (X, WHOLE), strategy="greedy"), (WHOLE,)) == expected
+
+
+class Sliced(nn.Module):
+    """Two weights cut out of one flat tensor, as flattened optimizers and sharding make them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        flat = torch.randn(1024)
+        self.first, self.last = nn.Parameter(flat[:256].view(16, 16)), nn.Parameter(flat[256:512].view(16, 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x @ self.first).tanh() @ self.last).square().mean()
+
+
+def test_parameters_that_are_slices_count_with_the_whole_tensor_once() -> None:
+    step = TracedStep(capture(Sliced(), (X,)))
+    assert step.graph.stationary.parameter_nbytes == 4 * 1024
+
+
+@pytest.mark.parametrize("source", [random.random, lambda: float(np.random.rand())], ids=["random", "numpy"])
+def test_a_draw_that_tracing_would_fix_is_refused(source: Callable[[], float]) -> None:
+    class Drawing(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * source()
+
+    with pytest.raises(UnsupportedModuleError, match=r"draws from (numpy\.)?random"):
+        planned(Drawing(16, 16), (X,))
+
+
+class DroppedLayer(nn.Module):
+    """A layer drop as speech models write it: a random number is drawn and compared even where the rate is 0."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.layer, self.rate = nn.Linear(16, 16), rate
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        if not (torch.rand([]) < self.rate):
+            x = self.layer(x)
+        return nn.functional.dropout(self.layer(x), 0.1).square().mean()
+
+
+def test_a_layer_drop_of_zero_trains_as_eager_does() -> None:
+    module = DroppedLayer(0.0)
+    expected = trained(copy.deepcopy(module), (WHOLE,))
+    assert trained(planned(module, (X, WHOLE)), (WHOLE,)) == expected
+
+
+def test_a_layer_drop_that_drops_is_refused() -> None:
+    with pytest.raises(UnsupportedModuleError, match="goes by a value that is not its arguments'"):
+        planned(DroppedLayer(0.5), (X, WHOLE))
+
+
+class Cache:
+    """What a language model returns beside its logits: no tensor, no tuple."""
+
+
+class Caching(nn.Linear):
+    def forward(self, x: Tensor) -> tuple[Tensor, Cache]:
+        return super().forward(x), Cache()
+
+
+def test_a_cache_in_the_outputs_is_refused_with_the_remedy() -> None:
+    with pytest.raises(UnsupportedModuleError, match="returns a Cache") as refused:
+        planned(Caching(16, 16), (X,))
+    assert refused.value.remedy == "pass use_cache=False"
+
+
+class Classes(nn.Module):
+    """Rows of a table by one-hot classes; positive sums are asserted: [3] -> []."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.rand(4, 6))
+
+    def forward(self, classes: Tensor) -> Tensor:
+        rows = F.one_hot(classes, 4).float() @ self.table
+        total = rows.sum()
+        torch._assert_async(total > 0, "a sum is not positive")
+        return total.sqrt()
+
+
+class TestAssertions:
+    @pytest.mark.parametrize("classes", [(0, 1, 7), (0, -1, 2)], ids=["too large", "negative"])
+    def test_a_class_that_eager_training_refuses_is_refused(self, classes: tuple[int, ...]) -> None:
+        with pytest.raises(RuntimeError, match="one_hot: Class values must be"):
+            planned(Classes(), (torch.tensor([0, 1, 3]),))(torch.tensor(classes))
+
+    def test_what_a_module_asserts_is_checked(self) -> None:
+        trained = planned(Classes(), (torch.tensor([0, 1, 3]),))
+        with torch.no_grad():
+            trained.table.neg_()
+        with pytest.raises(RuntimeError, match="a sum is not positive"):
+            trained(torch.tensor([0, 1, 3]))
+
+    @pytest.mark.parametrize("strategy", ["keep-all", "segments:2"])
+    def test_it_does_not_run_again(self, strategy: str) -> None:
+        trained = planned(Classes(), (torch.tensor([0, 1, 3]),), "1GB", strategy)
+        program = runner_of(trained).executor.program
+        counts = [source.count("_assert_async") for source in (program.forward_source, program.backward_source)]
+        assert counts == [3, 0]

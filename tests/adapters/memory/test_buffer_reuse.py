@@ -1,0 +1,314 @@
+"""Ops write over arguments that die in them: the same bits, in fewer bytes, and charged so."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from ogc_plan.adapters.pytorch import api as planning
+from ogc_plan.adapters.pytorch.capture.joint_graph import capture
+from ogc_plan.adapters.pytorch.memory.inplace_kernels import ROWS, InPlace
+from ogc_plan.adapters.pytorch.memory.workspace_meter import WorkspaceMeter
+from ogc_plan.adapters.pytorch.step import buffer_reuse as storage_reuse
+from ogc_plan.adapters.pytorch.step import step_graph as traced_step
+from ogc_plan.adapters.pytorch.step.annotate import annotate
+from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
+from ogc_plan.adapters.torch_checkpoint.eager_storage import out_of_place
+from ogc_plan.planner.errors import PlanMismatchError
+from ogc_plan.planner.model import from_annotation
+from ogc_plan.planner.problem import Scope, build_problem
+from ogc_plan.planner.training_graph import TrainingGraph
+from torch import Tensor, nn
+
+from models.meters.storage_meter import StorageMeter
+from models.networks.gpt2 import GPT2, GPT2Config
+from models.networks.resnet import ResNet
+from models.networks.unet import UNet
+from tests.graphs.aten_calls import call
+from tests.modules.checkpoint_modules import CASES
+from tests.modules.torch_modules import ODD, WithLoss
+from tests.modules.torch_training import bits, measured, planned, predicted, train
+
+aten = torch.ops.aten
+CPU = torch.device("cpu")
+
+LAYOUTS = (torch.contiguous_format, torch.channels_last)
+TYPES = (torch.float32, torch.float64, torch.bfloat16)
+EVERY = [(overload, place) for overload, row in ROWS.items() for place in row.places]
+DROPOUTS = (aten.native_dropout.default, aten.native_dropout_backward.default)
+CONTIGUOUS = (aten.masked_fill.Scalar, aten.native_dropout.default)
+"""Calls that lay out their results so, whatever their arguments are."""
+
+SCALARS = {
+    aten.clamp.default: (-0.3, 0.4),
+    aten.native_dropout.default: (0.3, True),
+    aten.native_dropout_backward.default: (1 / 0.7,),
+    aten.pow.Tensor_Scalar: (2,),
+}
+"""What a call takes besides tensors, where not any numbers will do."""
+
+
+def arguments(overload: Any, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Any, ...]:
+    """Random arguments of a call: tensors of 2 x 3 x 4 x 5, masks where it takes one, numbers."""
+    generator, found = torch.Generator().manual_seed(3), []
+    numbers = iter(SCALARS.get(overload, (0.25, 0.75, 1.25, 0.5)))
+    for argument in overload._schema.arguments:
+        if str(argument.type) == "Tensor":
+            tensor = torch.randn(2, 3, 4, 5, generator=generator).to(dtype).contiguous(memory_format=layout)
+            found.append(tensor > 0 if argument.name == "mask" else tensor)
+        elif not argument.has_default_value() or overload in SCALARS:
+            found.append(True if str(argument.type) == "bool" else next(numbers))
+    return tuple(found)
+
+
+def first(result: Any) -> Tensor:
+    tensor: Tensor = result[0] if isinstance(result, tuple) else result
+    return tensor
+
+
+@pytest.fixture(scope="module")
+def peaks() -> tuple[list[int], list[int]]:
+    """Bytes inside every call, in place, and out of place without its result."""
+    nodes = [call(overload, *arguments(overload, torch.float32, torch.contiguous_format)) for overload, _ in EVERY]
+    own = {node: InPlace(ROWS[overload], place) for node, (overload, place) in zip(nodes, EVERY, strict=True)}
+    meter, plain = WorkspaceMeter(CPU, own), WorkspaceMeter(CPU)
+    for one in (meter, plain):
+        one.measure(nodes)
+        assert not one.unmeasured
+    return [meter.peak_without(node) for node in nodes], [plain.peak_without(node, frozenset({0})) for node in nodes]
+
+
+class TestRows:
+    @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+    @pytest.mark.parametrize("dtype", TYPES, ids=str)
+    @pytest.mark.parametrize(("overload", "place"), EVERY, ids=str)
+    def test_a_call_in_place_gives_the_bits_of_the_one_out_of_place(
+        self, overload: Any, place: int, dtype: torch.dtype, layout: torch.memory_format
+    ) -> None:
+        never = overload in DROPOUTS and dtype == torch.bfloat16
+        if never or (overload in CONTIGUOUS and layout == torch.channels_last):
+            pytest.skip("never runs in place")
+        args = arguments(overload, dtype, layout)
+        torch.manual_seed(1)
+        expected, drawn = overload(*args), torch.get_rng_state()
+        torch.manual_seed(1)
+        row = ROWS[overload]
+        own, named = InPlace(row, place).bound(args, {})
+        result = row.call(*own, **named)
+        assert first(result) is args[place]
+        assert first(result).stride() == first(expected).stride()
+        leaves = zip(result, expected, strict=True) if isinstance(result, tuple) else [(result, expected)]
+        assert all(bits(one) == bits(other) for one, other in leaves)
+        assert torch.equal(drawn, torch.get_rng_state())
+
+    @pytest.mark.parametrize("place", range(len(EVERY)), ids=[f"{overload}-{place}" for overload, place in EVERY])
+    def test_a_call_in_place_takes_what_the_one_out_of_place_takes_beside_its_result(
+        self, peaks: tuple[list[int], list[int]], place: int
+    ) -> None:
+        in_place, beside_the_result = peaks
+        assert in_place[place] <= beside_the_result[place]
+
+
+def eager_peaks(module: nn.Module, args: tuple[Any, ...]) -> tuple[int, int]:
+    """Total and activation peak of one plain step, stationary memory in the total."""
+    module.zero_grad(set_to_none=True)
+    gc.collect()
+    stationary = [*module.parameters(), *module.buffers(), *args]
+    with StorageMeter(stationary) as meter:
+        module(*args).backward()
+    gradients = [p.grad for p in module.parameters() if p.grad is not None]
+    held = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in stationary}
+    return meter.peak().nbytes + sum(held.values()), meter.activation_peak(gradients).nbytes
+
+
+def small_gpt() -> nn.Module:
+    return GPT2(GPT2Config(vocabulary=50, context=16, layers=1, heads=2, width=16, dropout=0.1))
+
+
+def floor_nbytes(module: nn.Module, args: tuple[Any, ...]) -> int:
+    """The least activation peak that any plan can have, as proven before any search."""
+    annotated = annotate(TracedStep(capture(module, args)), measure=False)
+    model = from_annotation(annotated.annotation, name="module", device="cpu")
+    return build_problem(model.training, model.costs, Scope.ACTIVATIONS).floor_nbytes
+
+
+NETWORKS: dict[str, Any] = {
+    "resnet": lambda: (WithLoss(ResNet((1, 2, 1, 1), 10)), (torch.randn(2, 3, 16, 16),)),
+    "unet": lambda: (WithLoss(UNet(widths=(4, 8))), (torch.randn(2, 3, 16, 16),)),
+    "gpt2": lambda: (WithLoss(small_gpt()), (torch.zeros(2, 16, dtype=torch.int64),)),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(NETWORKS))
+def network(request: pytest.FixtureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
+    torch.manual_seed(0)
+    module, args = NETWORKS[request.param]()
+    return module.train(), args
+
+
+@pytest.fixture(scope="module")
+def stored(network: tuple[nn.Module, tuple[Any, ...]]) -> nn.Module:
+    """A network trained by the plan that stores all."""
+    return planned(*network, "1GB", "keep-all")
+
+
+class TestNetworks:
+    def test_storing_all_takes_no_more_than_eager_with_modules_in_place(
+        self, network: tuple[nn.Module, tuple[Any, ...]], stored: nn.Module
+    ) -> None:
+        own, eager = measured(stored, network[1]), eager_peaks(*network)
+        assert all(one <= other for one, other in zip(own, eager, strict=True))
+
+    def test_storing_all_peaks_where_predicted(
+        self, network: tuple[nn.Module, tuple[Any, ...]], stored: nn.Module
+    ) -> None:
+        assert measured(stored, network[1]) == predicted(stored)
+
+    def test_the_floor_falls(self, network: tuple[nn.Module, tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+        reusing = floor_nbytes(*network)
+        monkeypatch.setattr(traced_step, "find", lambda *_: storage_reuse.Reuse())
+        assert reusing < floor_nbytes(*network)
+
+
+class InPlaceNet(nn.Module):
+    """Random layers, norms and calls in place, on 8 rows of 6 numbers, to a scalar loss."""
+
+    def __init__(self, seed: int, depth: int) -> None:
+        super().__init__()
+        self.kinds = torch.randint(8, (depth,), generator=torch.Generator().manual_seed(seed)).tolist()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in self.kinds)
+        self.norm = nn.ModuleList(nn.BatchNorm1d(6) for _ in self.kinds)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for kind, layer, norm in zip(self.kinds, self.layers, self.norm, strict=True):
+            if kind == 0:
+                x = layer(x).relu_()
+            elif kind == 1:
+                x = F.relu(norm(layer(x)), inplace=True)
+            elif kind == 2:
+                x = F.dropout(layer(x), 0.4, inplace=True)
+            elif kind == 3:
+                x = layer(x).add_(x)
+            elif kind == 4:
+                x = F.leaky_relu(norm(x), inplace=True)
+            elif kind == 5:
+                x = layer(norm(x)).tanh_().mul(0.5)
+            elif kind == 6:
+                x = norm(layer(x)).add_(layer(x)).relu_()
+            else:
+                x = layer(x)
+        return x.exp().mean()
+
+
+class TestRandomNets:
+    SETTINGS = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+    @SETTINGS
+    @given(st.integers(0, 10**6), st.integers(1, 8))
+    def test_storing_all_takes_no_more_than_eager(self, seed: int, depth: int) -> None:
+        module, args = InPlaceNet(seed, depth).train(), (torch.randn(8, 6),)
+        peaks = eager_peaks(module, args)
+        trained = planned(module, args, "1GB", "keep-all")
+        assert all(own <= eager for own, eager in zip(measured(trained, args), peaks, strict=True))
+
+    @SETTINGS
+    @given(st.integers(0, 10**6), st.integers(1, 8), st.sampled_from(("keep-all", "sqrt", "segments:2", "greedy")))
+    def test_training_gives_the_same_bits_in_the_bytes_predicted(self, seed: int, depth: int, strategy: str) -> None:
+        module, args = InPlaceNet(seed, depth).train(), (torch.randn(8, 6),)
+        trained = planned(module, args, "1GB", strategy)
+        assert train(trained, args, steps=2) == train(module, args, steps=2)
+        assert measured(trained, args) == predicted(trained)
+
+
+def shape_of(graph: TrainingGraph) -> list[Any]:
+    """What a graph holds, by bytes: the names of what lives in a storage may differ."""
+
+    def sizes(which: Any, entries: Any) -> list[int]:
+        return sorted(entries[one].nbytes for one in which)
+
+    found: list[Any] = [sizes(graph.outputs, graph.storages)]
+    for op in graph.ops:
+        held = graph.storages
+        found.append((op.name, op.op_type, sizes(op.reads, held), sizes(op.writes, held), op.random_state_nbytes))
+        if op.backward is not None:
+            gradients = graph.gradients
+            gives = [
+                (gradients[e.gradient].nbytes, gradients[e.gradient].parameter, e.alias_of) for e in op.backward.gives
+            ]
+            sums = [(gradients[t.result].nbytes, sizes(t.operands, gradients)) for t in op.backward.sums]
+            taken = sizes((g for g in op.backward.takes), gradients)
+            found.append((sizes(op.backward.reads, held), taken, sorted(gives, key=str), sums))
+    return found
+
+
+class TestOtherSteps:
+    @pytest.mark.parametrize("name", [*ODD, *CASES])
+    def test_the_graph_tells_what_a_step_without_reuse_holds(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        torch.manual_seed(0)
+        build, arguments = (ODD | CASES)[name]
+        module, args = build(), arguments()
+        fused = TracedStep(capture(module, args))
+        assume(fused.reuse.calls)
+        monkeypatch.setattr(traced_step, "find", lambda *_: storage_reuse.Reuse())
+        assert shape_of(out_of_place(fused.graph)) == shape_of(TracedStep(capture(module, args)).graph)
+
+    def test_a_plan_made_without_reuse_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        module, args = WithLoss(nn.Sequential(nn.Linear(4, 4), nn.ReLU())), (torch.randn(2, 4),)
+        with monkeypatch.context() as patched:
+            patched.setattr(traced_step, "find", lambda *_: storage_reuse.Reuse())
+            plan = planning.plan_of(planned(module, args))
+        with pytest.raises(PlanMismatchError, match="made for graph"):
+            planning.bind(module, plan, args)
+
+    def test_a_second_backward_over_a_kept_graph_gives_the_same_gradients(self) -> None:
+        torch.manual_seed(0)
+        module, args = WithLoss(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))), (torch.randn(2, 4),)
+        loss = planned(module, args, "1GB", "keep-all")(*args)
+        once = torch.autograd.grad(loss, list(module.parameters()), retain_graph=True)
+        again = torch.autograd.grad(loss, list(module.parameters()))
+        assert all(torch.equal(one, other) for one, other in zip(once, again, strict=True))
+
+
+class TestCopiesThatAutogradKeeps:
+    """An in-place activation that copies its argument for the backward."""
+
+    ACTIVATIONS = (nn.Hardswish(inplace=True), nn.SiLU(inplace=True), nn.Mish(inplace=True))
+    ALL = (*ACTIVATIONS, nn.ReLU6(inplace=True), nn.Hardsigmoid(inplace=True), nn.Threshold(0.1, 0.0, inplace=True))
+
+    @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda layer: type(layer).__name__)
+    def test_a_step_that_stores_everything_holds_no_more_than_eager(self, activation: nn.Module) -> None:
+        module = Summed(activation)
+        trained = planned(module, module.rows, "100%", "keep-all")
+        with StorageMeter([*module.parameters(), *module.rows]) as meter:
+            module(*module.rows).backward()
+        gradients = [p.grad for p in module.parameters() if p.grad is not None]
+        assert predicted(trained)[1] <= meter.activation_peak(gradients).nbytes
+
+    @pytest.mark.parametrize("activation", ALL, ids=lambda layer: type(layer).__name__)
+    def test_its_backward_is_planned_apart_from_that_of_the_next_call(self, activation: nn.Module) -> None:
+        module = Summed(activation)
+        ops = TracedStep(capture(module, module.rows)).ops
+        assert [op.has_backward for op in ops] == [True, True, True, True, False]
+
+    @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda layer: type(layer).__name__)
+    def test_training_is_bitwise_equal(self, activation: nn.Module) -> None:
+        module = Summed(activation)
+        trained = planned(module, module.rows, "1GB", "segments:2")
+        assert train(trained, module.rows, steps=2) == train(module, module.rows, steps=2)
+
+
+class Summed(nn.Module):
+    """Two layers, each activated: [64, 8] -> []."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second, self.activation = nn.Linear(8, 8), nn.Linear(8, 64), activation
+        self.rows = (torch.randn(64, 8, generator=torch.Generator().manual_seed(0)),)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(self.second(self.activation(self.first(x)))).sum()

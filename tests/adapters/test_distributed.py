@@ -1,0 +1,219 @@
+"""Bound modules inside DistributedDataParallel and fully_shard, on two processes, against the plain ones."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import datetime
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from ogc_plan.adapters.pytorch import bind, plan_of, within_budget
+from ogc_plan.adapters.pytorch.step import gradient_release as gradient_groups
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.modules.torch_training import bits, planned
+
+RANKS, BATCH = 2, 4
+State = list[bytes | None]
+
+
+class Shared(nn.Module):
+    """A layer applied twice, a weight with two names, a norm, dropout, and a second output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(6, 32), nn.BatchNorm1d(32)
+        self.twice, self.last, self.aside = nn.Linear(32, 32), nn.Linear(32, 6), nn.Linear(32, 3)
+        self.alias = self.twice.weight
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = torch.dropout(self.twice(torch.relu(self.norm(self.first(x)))), 0.3, True)
+        h = torch.relu(self.twice(h))
+        return torch.tanh(self.last(h)), self.aside(h)
+
+
+class Blocks(nn.Module):
+    """Equal blocks in a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Linear(6, 16)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16), nn.Tanh()) for _ in range(3)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.enter(x)
+        for block in self.blocks:
+            h = h + block(h)
+        return h
+
+
+def batch_of(rank: int, rows: int = BATCH) -> Tensor:
+    return torch.randn(rows, 6, generator=torch.Generator().manual_seed(rank))
+
+
+def steps(module: nn.Module, rank: int, accumulated: int, unused: bool, rows: tuple[int, ...] = (BATCH,)) -> State:
+    """Three steps of AdamW; all bits they leave. The first step never accumulates: static graphs need that."""
+    optimizer = torch.optim.AdamW(module.parameters())
+    torch.manual_seed(7 + rank)
+    for step in range(3):
+        optimizer.zero_grad()
+        for part in range(count := accumulated if step else 1):
+            with module.no_sync() if part < count - 1 else contextlib.nullcontext():
+                one, other = module(batch_of(rank + part, rows[step % len(rows)]))
+                loss = one.square().sum() + (0 if unused else other.sum())
+                loss.backward()
+        optimizer.step()
+    own = [*module.parameters(), *module.buffers(), *(p.grad for p in module.parameters())]
+    return [None if value is None else bits(value) for value in own] + [bits(torch.get_rng_state())]
+
+
+def data_parallel(rank: int, *, accumulated: int = 1, unused: bool = False, **options: Any) -> bool:
+    """Whether a planned module trains as the plain one, both wrapped the same way."""
+    torch.manual_seed(0)
+    plain = Shared()
+    trained = planned(copy.deepcopy(plain), (batch_of(rank),), "min", "greedy")
+    found = [steps(DistributedDataParallel(m, **options), rank, accumulated, unused) for m in (plain, trained)]
+    return found[0] == found[1]
+
+
+def new_batch_sizes(rank: int) -> bool:
+    """Whether a module that plans another batch size while wrapped trains as the plain one."""
+    torch.manual_seed(0)
+    plain = Shared()
+    trained = within_budget(
+        copy.deepcopy(plain), (batch_of(rank),), budget="1GB", strategy="greedy", device="cpu", signatures="plan"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [steps(DistributedDataParallel(m), rank, 1, False, (BATCH, 2 * BATCH)) for m in (plain, trained)]
+    return found[0] == found[1]
+
+
+def sharded(rank: int, *, reshard: bool) -> bool:
+    """Whether blocks that are bound to one plan train as the plain ones, each sharded, and the whole."""
+    torch.manual_seed(0)
+    plain = Blocks()
+    trained = copy.deepcopy(plain)
+    example = (torch.randn(BATCH, 16, requires_grad=True),)
+    plan = plan_of(planned(trained.blocks[0], example, "min", "greedy"))
+    for place, block in enumerate(trained.blocks):
+        trained.blocks[place] = bind(block, plan, example)
+    found = []
+    for module in (plain, trained):
+        for block in module.blocks:
+            fully_shard(block, reshard_after_forward=reshard)
+        fully_shard(module, reshard_after_forward=reshard)
+        optimizer = torch.optim.AdamW(module.parameters())
+        for _ in range(3):
+            optimizer.zero_grad()
+            module(batch_of(rank)).square().sum().backward()
+            optimizer.step()
+        found.append([bits(value.to_local()) for p in module.parameters() for value in (p, p.grad)])
+    return found[0] == found[1]
+
+
+def in_parts(case: Callable[[int], bool]) -> Callable[[int], bool]:
+    """The case with backwards in as many parts as can be."""
+
+    def cut(rank: int) -> bool:
+        with mock.patch.multiple(gradient_groups, LEAST_NBYTES=0, PARTS=2**20):
+            return case(rank)
+
+    return cut
+
+
+class Noting(TorchDispatchMode):
+    """Writes down the calls that run inside."""
+
+    def __init__(self, calls: list[str]) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def reducing_early(rank: int) -> bool:
+    """Whether the first bucket is reduced while the backward still multiplies matrices."""
+    wrapped = DistributedDataParallel(planned(Blocks(), (batch_of(rank),)), bucket_cap_mb=0.001)
+    calls: list[str] = []
+
+    def reduce(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        calls.append("bucket")
+        done: torch.futures.Future[Tensor] = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    wrapped.register_comm_hook(None, lambda _, bucket: reduce(bucket))
+    for _ in range(2):  # all is one bucket in the first step
+        loss = wrapped(batch_of(rank)).sum()
+        calls.clear()
+        with Noting(calls):
+            loss.backward()
+    return "aten.mm.default" in calls[calls.index("bucket") :]
+
+
+CASES: dict[str, Callable[[int], bool]] = {
+    "data parallel": data_parallel,
+    "data parallel, accumulating": lambda rank: data_parallel(rank, accumulated=3),
+    "static graph": lambda rank: data_parallel(rank, static_graph=True),
+    "static graph, accumulating": lambda rank: data_parallel(rank, static_graph=True, accumulated=3),
+    "finding unused parameters": lambda rank: data_parallel(rank, find_unused_parameters=True),
+    "an output unused": lambda rank: data_parallel(rank, find_unused_parameters=True, unused=True),
+    "gradients as views of buckets": lambda rank: data_parallel(rank, gradient_as_bucket_view=True),
+    "small buckets": lambda rank: data_parallel(rank, bucket_cap_mb=0.001),
+    "two batch sizes in turn": new_batch_sizes,
+    "in parts": in_parts(data_parallel),
+    "in parts, accumulating": in_parts(lambda rank: data_parallel(rank, accumulated=3)),
+    "in parts, an output unused": in_parts(lambda rank: data_parallel(rank, find_unused_parameters=True, unused=True)),
+    "in parts, static graph": in_parts(lambda rank: data_parallel(rank, static_graph=True, accumulated=3)),
+    "in parts, reduced as they come": in_parts(reducing_early),
+    "in parts, sharded blocks": in_parts(lambda rank: sharded(rank, reshard=True)),
+    "sharded blocks of one plan": lambda rank: sharded(rank, reshard=True),
+    "sharded blocks, kept whole after the forward": lambda rank: sharded(rank, reshard=False),
+}
+
+
+def work(rank: int, folder: str) -> None:
+    """One process: every case, each noted as it ends."""
+    torch.set_num_threads(1)
+    torch.set_default_device("cpu")
+    limit = datetime.timedelta(seconds=60)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS, timeout=limit)
+    for name, case in CASES.items():
+        try:
+            told = str(case(rank))
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+        Path(folder, f"{name} {rank}").write_text(told)
+        if told != "True":
+            break  # the other rank may be waiting in another call
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    with contextlib.suppress(mp.ProcessRaisedException, mp.ProcessExitedException):
+        mp.spawn(work, (str(folder),), nprocs=RANKS)
+    files = {name: [folder / f"{name} {rank}" for rank in range(RANKS)] for name in CASES}
+    return {name: [f.read_text() if f.exists() else "not reached" for f in found] for name, found in files.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_rank_trains_to_the_bits_of_the_plain_module(results: dict[str, list[str]], name: str) -> None:
+    assert results[name] == ["True"] * RANKS

@@ -1,0 +1,123 @@
+"""A planned module computes the bits of the plain one, in exactly the bytes predicted."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
+from ogc_plan.adapters.pytorch.capture.joint_graph import UnsupportedModuleError, capture
+from torch import nn
+
+from tests.modules.torch_modules import ODD, Attention, Outputs, RandomNet, WithLoss, convolutional
+from tests.modules.torch_training import measured, planned, predicted, train
+
+STRATEGIES = ("keep-all", "sqrt", "speed", "segments:2", "greedy", "optimal")
+
+
+@pytest.fixture(params=sorted(ODD))
+def case(request: pytest.FixtureRequest) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    torch.manual_seed(0)
+    build, arguments = ODD[request.param]
+    return build(), arguments()
+
+
+class TestOddModules:
+    @pytest.mark.parametrize("strategy", STRATEGIES)
+    def test_one_step_is_bitwise_equal(self, case: tuple[nn.Module, tuple[torch.Tensor, ...]], strategy: str) -> None:
+        module, args = case
+        budget = "min" if strategy == "optimal" else "1GB"
+        assert train(planned(module, args, budget, strategy), args) == train(module, args)
+
+    @pytest.mark.parametrize("strategy", STRATEGIES)
+    def test_the_measured_peaks_are_the_predicted_ones(
+        self, case: tuple[nn.Module, tuple[torch.Tensor, ...]], strategy: str
+    ) -> None:
+        module, args = case
+        budget = "min" if strategy == "optimal" else "1GB"
+        trained = planned(module, args, budget, strategy)
+        assert measured(trained, args) == predicted(trained)
+
+    def test_twenty_steps_of_adamw_are_bitwise_equal(self, case: tuple[nn.Module, tuple[torch.Tensor, ...]]) -> None:
+        module, args = case
+        assert train(planned(module, args, "min"), args, steps=20) == train(module, args, steps=20)
+
+    def test_the_second_step_peaks_where_the_first_did(self, case: tuple[nn.Module, tuple[torch.Tensor, ...]]) -> None:
+        module, args = case
+        trained = planned(module, args, "min")
+        assert measured(trained, args) == measured(trained, args)
+
+
+def random_net(seed: int, depth: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]] | None:
+    torch.manual_seed(seed)
+    module, args = RandomNet(seed, depth), (torch.randn(4, 6),)
+    try:
+        capture(module, args)
+    except UnsupportedModuleError:  # everything the loss sees was detached
+        return None
+    return module, args
+
+
+class TestRandomNets:
+    """Random graphs of layers, norms, dropout, joins, views, in-place calls, frozen and tied weights."""
+
+    SETTINGS = settings(max_examples=13, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+    @SETTINGS
+    @given(st.integers(0, 10**6), st.integers(2, 16), st.sampled_from(STRATEGIES))
+    def test_training_is_bitwise_equal(self, seed: int, depth: int, strategy: str) -> None:
+        found = random_net(seed, depth)
+        if found is not None:
+            module, args = found
+            budget = "min" if strategy == "optimal" else "1GB"
+            trained = planned(module, args, budget, strategy, effort="default")  # in orders of its own, too
+            assert train(trained, args, steps=2) == train(module, args, steps=2)
+
+    @SETTINGS
+    @given(st.integers(0, 10**6), st.integers(2, 16), st.sampled_from(STRATEGIES))
+    @example(214, 15, "keep-all")  # a norm whose statistics nobody reads, and a dropout that could run over its result
+    def test_the_measured_peaks_are_the_predicted_ones(self, seed: int, depth: int, strategy: str) -> None:
+        found = random_net(seed, depth)
+        if found is not None:
+            module, args = found
+            trained = planned(module, args, "min" if strategy == "optimal" else "1GB", strategy)
+            assert measured(trained, args) == predicted(trained)
+
+
+class TestRecomputation:
+    def test_the_segments_strategy_re_runs_random_ops(self) -> None:
+        module = WithLoss(nn.Sequential(Attention(), Attention()))
+        trained = planned(module, (torch.randn(2, 5, 16),), "1GB", "segments:2")
+        source = runner_of(trained).executor.program.backward_source
+        assert source.count("__f_native_dropout_default(") > 0
+
+    def test_running_statistics_move_once_however_often_the_norm_is_re_run(self) -> None:
+        module, args = WithLoss(convolutional()), (torch.randn(2, 3, 8, 8),)
+        trained = planned(copy.deepcopy(module), args, "1GB", "sqrt")
+        trained(*args).backward()
+        assert int(trained.module[1].num_batches_tracked) == 1
+
+    def test_what_reads_a_moving_buffer_is_never_re_run(self) -> None:
+        build, arguments = ODD["moving buffer"]
+        source = runner_of(planned(build(), arguments(), "min")).executor.program.backward_source
+        assert "__f_sub_Tensor(" not in source
+
+    def test_nested_outputs_come_back_in_their_structure(self) -> None:
+        module, args, kwargs = Outputs(), (torch.randn(2, 4),), {"pair": (torch.randn(4), 3)}
+        output = planned(module, args, kwargs=kwargs)(*args, **kwargs)
+        assert (sorted(output), output["rest"][1:3]) == (["hidden", "rest"], [None, 3])
+
+    def test_nested_outputs_and_keyword_arguments_train_to_the_same_bits(self) -> None:
+        module, args, kwargs = Outputs(), (torch.randn(2, 4, requires_grad=True),), {"pair": (torch.randn(4), 3)}
+        trained = planned(module, args, kwargs=kwargs)
+        loss = lambda output: output["hidden"].square().sum() + output["rest"][0]  # noqa: E731
+        assert train(trained, args, loss=loss, kwargs=kwargs) == train(module, args, loss=loss, kwargs=kwargs)
+
+    def test_an_unused_output_adds_nothing(self) -> None:
+        module, args, kwargs = Outputs(), (torch.randn(2, 4, requires_grad=True),), {"pair": (torch.randn(4), 3)}
+        loss = lambda output: output["hidden"].square().sum()  # noqa: E731
+        trained = planned(module, args, kwargs=kwargs)
+        assert train(trained, args, loss=loss, kwargs=kwargs) == train(module, args, loss=loss, kwargs=kwargs)

@@ -1,0 +1,289 @@
+"""Odd modules: trained to the bits of eager, or refused by name; never quietly different."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError, bind, plan_of, within_budget
+from ogc_plan.adapters.pytorch.capture.joint_graph import capture
+from ogc_plan.adapters.pytorch.execution.codegen import generate
+from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
+from ogc_plan.planner import read_plan, write_plan
+from ogc_plan.planner.errors import BudgetSyntaxError, OgcPlanError, PlanMismatchError
+from ogc_plan.planner.schedule import lower
+from ogc_plan.planner.solution import Decisions
+from torch import Tensor, nn
+
+from tests.modules.torch_modules import ODD
+from tests.modules.torch_training import planned, train
+
+
+class Rounded(torch.autograd.Function):
+    """Rounds, and lets the gradient pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class Calls(nn.Module):
+    """Two layers with a function between them, and a scalar out."""
+
+    def __init__(self, between: Callable[[Tensor], Tensor], *shape: int) -> None:
+        super().__init__()
+        self.between = between
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.between(self.first(x))).square().mean()
+
+
+def reversed_by_a_hook(x: Tensor) -> Tensor:
+    x.register_hook(lambda gradient: -gradient)
+    return x
+
+
+def enlarged(mode: str) -> Callable[[Tensor], Tensor]:
+    return lambda x: F.interpolate(x.view(1, 1, -1, 6), scale_factor=2, mode=mode).view(-1, 6)
+
+
+BETWEEN: dict[str, Callable[[Tensor], Tensor]] = {
+    "a custom backward": Rounded.apply,
+    "a hook on a tensor": reversed_by_a_hook,
+    "bilinear interpolation": enlarged("bilinear"),
+    "bicubic interpolation": enlarged("bicubic"),
+    "nearest interpolation": enlarged("nearest"),
+    "in-place on a view": lambda x: x.clone().index_fill_(0, torch.tensor([0]), 2.0).mul_(x),
+    "chunks": lambda x: torch.cat(x.chunk(3, dim=1)[::-1], dim=1),
+    "unbind": lambda x: torch.stack(x.unbind(0)[::-1]) + x,
+    "a sort": lambda x: x.sort(dim=1).values * x,
+    "einsum": lambda x: torch.einsum("ij,kj->ik", x, x) @ x,
+    "a checkpoint inside": lambda x: torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False),
+    "a detached branch": lambda x: x * x.detach().sigmoid(),
+    "nothing": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+@pytest.mark.parametrize("budget", ["100%", "min"])
+def test_a_module_with(name: str, budget: str) -> None:
+    torch.manual_seed(0)
+    module, args = Calls(BETWEEN[name]), (torch.randn(6, 6, requires_grad=True),)
+    assert train(planned(module, args, budget), args, steps=3) == train(module, args, steps=3)
+
+
+LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "a GRU": (lambda: nn.GRU(6, 6, batch_first=True), (2, 5, 6)),
+    "a deep GRU with dropout": (lambda: nn.GRU(6, 6, num_layers=2, dropout=0.3), (2, 5, 6)),
+    "dropout in 16 bits": (lambda: nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3)).bfloat16(), (5, 6)),
+    "a transposed convolution": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2), (2, 3, 5, 5)),
+    "weight norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 6)), (3, 6)),
+    "spectral norm": (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6)), (3, 6)),
+    "instance norm": (lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True), (2, 3, 5, 5)),
+    "a frozen batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3).eval()), (2, 3, 5, 5)),
+    "RMS norm": (lambda: nn.RMSNorm(6), (3, 6)),
+    "max pooling": (lambda: nn.Sequential(nn.Conv2d(3, 3, 3), nn.MaxPool2d(2)), (2, 3, 8, 8)),
+}
+
+
+class Squared(nn.Module):
+    """The mean square of a layer's first result."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        result = self.layer(x)
+        return (result[0] if isinstance(result, tuple) else result).float().square().mean()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("strategy", ["keep-all", "segments:2"])
+def test_a_layer(name: str, strategy: str) -> None:
+    torch.manual_seed(0)
+    build, shape = LAYERS[name]
+    module = Squared(build())
+    args = (torch.randn(shape, dtype=next(module.parameters()).dtype),)
+    assert train(planned(module, args, "1GB", strategy), args, steps=3) == train(module, args, steps=3)
+
+
+class Heads(nn.Module):
+    """Two heads on one trunk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.one, self.two = nn.Linear(6, 6), nn.Linear(6, 3), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = torch.tanh(self.trunk(x))
+        return self.one(hidden), self.two(hidden)
+
+
+def test_the_parameters_of_an_unused_output_get_no_gradient() -> None:
+    module, args = Heads(), (torch.randn(4, 6),)
+    loss = lambda output: output[0].square().sum()  # noqa: E731
+    assert train(planned(module, args), args, steps=3, loss=loss) == train(module, args, steps=3, loss=loss)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_dropout_of_everything_draws_nothing_as_in_eager_training(in_place: bool) -> None:
+    module = nn.Sequential(
+        nn.Linear(6, 6), nn.Dropout(1.0, inplace=in_place), nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, 1)
+    )
+    args = (torch.randn(4, 6),)
+    trained = planned(module, args, "1GB", "segments:2")
+    assert train(trained, args, steps=2, loss=torch.sum) == train(module, args, steps=2, loss=torch.sum)
+
+
+def test_a_weight_with_two_names_gets_one_gradient() -> None:
+    build, arguments = ODD["tied weight"]
+    module = build()
+    step = TracedStep(capture(module, arguments()))
+    assert sum(gradient.parameter for gradient in step.graph.gradients) == len(list(module.parameters()))
+
+
+class TestSurroundings:
+    def net(self) -> tuple[nn.Sequential, tuple[Tensor, ...]]:
+        return nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, 6)), (torch.randn(4, 6),)
+
+    def test_a_bound_module_can_be_bound_again(self) -> None:
+        module, args = self.net()
+        again = within_budget(within_budget(module, args, budget="100%"), (torch.randn(7, 6),), budget="100%")
+        assert again(torch.randn(7, 6)).shape == (7, 6)
+
+    def test_a_bound_module_inside_another_is_refused(self) -> None:
+        module, args = self.net()
+        outer = nn.Sequential(within_budget(module, args, budget="100%"), nn.Linear(6, 2))
+        with pytest.raises(UnsupportedModuleError, match="submodule '0' is bound to a plan already"):
+            within_budget(outer, args, budget="100%")
+
+    def test_a_slice_of_a_bound_sequential_is_a_plain_one(self) -> None:
+        module, args = self.net()
+        assert within_budget(module, args, budget="100%")[:1](torch.randn(9, 6)).shape == (9, 6)
+
+    def test_a_forward_of_the_instance_is_refused(self) -> None:
+        module, args = self.net()
+        module.forward = types.MethodType(lambda self, x: x, module)
+        with pytest.raises(UnsupportedModuleError, match="has a forward of its own instance"):
+            planned(module, args)
+
+    def test_a_dropout_rate_changed_later_is_noticed(self) -> None:
+        module, args = self.net()
+        trained = planned(module, args)
+        module[1].p = 0.1
+        with pytest.raises(InputMismatchError, match=r"submodule '1' changed .*: p is now 0\.1, was 0\.5"):
+            trained(*args)
+
+    def test_a_hook_added_to_a_submodule_later_is_noticed(self) -> None:
+        module, args = self.net()
+        trained = planned(module, args)
+        module[0].register_forward_hook(lambda *_: None)
+        with pytest.raises(InputMismatchError, match="its hooks"):
+            trained(*args)
+
+    def test_a_parameter_that_is_gone_is_named(self) -> None:
+        module, args = self.net()
+        trained = planned(module, args)
+        module[0].bias = None
+        with pytest.raises(InputMismatchError, match=r"'0\.bias' is gone"):
+            trained(*args)
+
+    def test_another_kernel_library_is_noticed(self) -> None:
+        module, args = self.net()
+        trained = planned(module, args)
+        with torch.backends.mkldnn.flags(enabled=False), pytest.raises(InputMismatchError, match="oneDNN is False"):
+            trained(*args)
+
+    def test_the_same_example_for_two_arguments_is_taken_for_two(self) -> None:
+        module, x = nn.Bilinear(6, 6, 2), torch.randn(4, 6)
+        trained = planned(module, (x, x))
+        other = torch.randn(4, 6)
+        assert torch.equal(trained(x, other), module(x, other))
+
+    def test_one_tensor_with_gradient_for_two_arguments_is_refused(self) -> None:
+        module, x = nn.Bilinear(6, 6, 2), torch.randn(4, 6, requires_grad=True)
+        with pytest.raises(InputMismatchError, match="passed for two arguments"):
+            planned(module, (x, x))(x, x)
+
+    def test_gradients_that_a_byte_budget_does_not_cover_are_told(self) -> None:
+        module, args = self.net()
+        enough = plan_of(within_budget(module, args, budget="100%")).peak.total_nbytes
+        trained = within_budget(module, args, budget=enough)
+        trained(*args).sum().backward()
+        with pytest.warns(UserWarning, match="grad_accumulation=True"):
+            trained(*args)
+
+    def test_attributes_that_a_forward_sets_survive_the_trace(self) -> None:
+        class Remembers(nn.Linear):
+            last = None
+
+            def forward(self, x: Tensor) -> Tensor:
+                self.last = super().forward(x)
+                return self.last * 2
+
+        module = Remembers(6, 6)
+        with pytest.raises(UnsupportedModuleError, match="sets attribute 'last'"):
+            planned(module, (torch.randn(4, 6),))
+        assert module.last is None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: within_budget(lambda x: x, (torch.ones(1),), budget="1GB"), "is no torch.nn.Module"),
+        (lambda: within_budget(nn.Linear(2, 2), torch.ones(1, 2), budget="1GB"), "args is a Tensor, not a tuple"),
+        (lambda: within_budget(nn.Linear(2, 2, device="meta"), (torch.ones(1, 2),), budget="1GB"), "meta device"),
+        (lambda: planned(nn.Embedding(3, 2, sparse=True), (torch.zeros(1, dtype=torch.int64),)), "Embedding|dense"),
+    ],
+    ids=["a function", "a tensor for the arguments", "the meta device", "sparse gradients"],
+)
+def test_a_call_that_cannot_work_says_why_in_one_line(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(OgcPlanError, match=message) as refused:
+        call()
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("budget", [0.6, None, True])
+def test_a_budget_that_is_no_text_and_no_whole_number_is_refused(budget: Any) -> None:
+    with pytest.raises(BudgetSyntaxError, match="no text and no whole number"):
+        within_budget(nn.Linear(2, 2), (torch.ones(1, 2),), budget=budget)
+
+
+def test_a_plan_whose_graph_was_changed_is_refused(tmp_path: Any) -> None:
+    build, arguments = ODD["moving buffer"]
+    module, args = build(), arguments()
+    write_plan(plan_of(within_budget(module, args, budget="100%")), tmp_path / "plan.json")
+    text = (tmp_path / "plan.json").read_text()
+    (tmp_path / "plan.json").write_text(text.replace('"once": true', '"once": false'))
+    with pytest.raises(PlanMismatchError):
+        bind(module, read_plan(tmp_path / "plan.json"), args)
+
+
+def test_a_plan_that_draws_random_numbers_in_another_order_is_refused() -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (F.dropout(x * self.weight, 0.5) + F.dropout(x.sin() * self.weight, 0.5)).sum()
+
+    module, args = Branches(), (torch.randn(4, 6),)
+    step = TracedStep(capture(module, args))
+    first, second = (i for i, op in enumerate(step.graph.ops) if op.random_state_nbytes)
+    moved = [first, first + 1]  # a product, and the dropout that writes over it
+    order = [i for i in range(len(step.graph.ops)) if i not in moved]
+    order[order.index(second) + 1 : order.index(second) + 1] = moved
+    backward = [~i for i in step.graph.backward_order]
+    with pytest.raises(PlanMismatchError, match="random ops in another order"):
+        generate(step, lower(step.graph, Decisions((*order, *backward))))

@@ -1,0 +1,230 @@
+"""What no plan can do exactly is refused in one line that says what, where, and what to do instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from ogc_plan.adapters.pytorch import UnsupportedModuleError
+from ogc_plan.planner.errors import AdapterError
+from torch import Tensor, nn
+
+from tests.modules.torch_training import planned, train
+
+X = (torch.randn(4, 6, generator=torch.Generator().manual_seed(0)),)
+IDS = (torch.arange(8).view(4, 2) % 5,)
+
+
+class Drawing(nn.Module):
+    """A linear layer with noise from a generator of its own."""
+
+    def __init__(self, noise: Callable[[torch.Generator], Tensor]) -> None:
+        super().__init__()
+        self.linear, self.noise, self.source = nn.Linear(6, 6), noise, torch.Generator()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.linear(x) + self.noise(self.source)).square().sum()
+
+
+DRAWS: dict[str, Callable[[torch.Generator], Tensor]] = {
+    "rand": lambda source: torch.rand(4, 6, generator=source),
+    "in place": lambda source: torch.empty(4, 6).normal_(generator=source),
+    "a permutation": lambda source: torch.randperm(6, generator=source),
+    "a sample": lambda source: torch.multinomial(torch.ones(6), 6, generator=source),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_a_draw_from_an_own_generator_is_refused(draw: str) -> None:
+    with pytest.raises(UnsupportedModuleError, match=r"Drawing draws from a torch\.Generator \('source'\) in aten\."):
+        planned(Drawing(DRAWS[draw]), X)
+
+
+def test_a_draw_from_the_default_generator_is_planned_as_the_remedy_says() -> None:
+    module = Drawing(lambda _: torch.rand(4, 6))
+    assert train(planned(module, X), X, steps=2) == train(module, X, steps=2)
+
+
+def seeding(source: torch.Generator) -> Tensor:
+    source.manual_seed(3)
+    return torch.zeros(6)
+
+
+def test_seeding_an_own_generator_is_refused() -> None:
+    with pytest.raises(UnsupportedModuleError, match="seeds the generator 'source'"):
+        planned(Drawing(seeding), X)
+
+
+def test_an_own_generator_stays_as_it_was_when_its_seeding_is_refused() -> None:
+    module = Drawing(seeding)
+    before = module.source.get_state()
+    with pytest.raises(UnsupportedModuleError):
+        planned(module, X)
+    assert torch.equal(module.source.get_state(), before)
+
+
+class Taking(nn.Module):
+    """A linear layer with a required factor and an optional shift."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor, factor: Any, *, shift: Any = 0) -> Tensor:
+        return (self.linear(torch.as_tensor(x)) * torch.as_tensor(factor) + shift).sum()
+
+
+CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
+    "nothing": ((), {}, "Taking.forward needs 'x' and 'factor', missing"),
+    "one too few": (X, {}, "Taking.forward needs 'factor', missing"),
+    "one too many": (X * 3, {}, "Taking.forward(x, factor, *, shift=0) does not take these arguments: too many"),
+    "an unknown name": (X * 2, {"scale": 2}, "does not take these arguments: got an unexpected keyword argument"),
+    "one twice": (X * 2, {"x": 2}, "does not take these arguments: multiple values for argument 'x'"),
+    "an array": ((X[0], numpy.ones(6)), {}, "argument args[1] is a numpy.ndarray, which a plan cannot take"),
+    "a named number of numpy's": (X, {"factor": numpy.float32(2)}, "argument kwargs['factor'] is a numpy.float32"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_arguments_that_do_not_fit_are_named(call: str) -> None:
+    args, kwargs, told = CALLS[call]
+    with pytest.raises(AdapterError, match=re.escape(told)):
+        planned(Taking(), args, kwargs=kwargs)
+
+
+def test_an_array_is_planned_as_the_remedy_says() -> None:
+    module, args = Taking(), (torch.from_numpy(numpy.ones((4, 6), "f")), torch.from_numpy(numpy.ones(6, "f")))
+    assert train(planned(module, args), args) == train(module, args)
+
+
+LAZY: dict[str, Callable[[], nn.Module]] = {
+    "the module": lambda: nn.LazyLinear(1),
+    "a submodule": lambda: nn.Sequential(nn.LazyBatchNorm1d(), nn.LazyLinear(1)),
+}
+
+
+@pytest.mark.parametrize("lazy", LAZY)
+def test_a_lazy_module_is_refused(lazy: str) -> None:
+    with pytest.raises(AdapterError, match="has no shape yet: the module that holds it is lazy"):
+        planned(LAZY[lazy](), X)
+
+
+@pytest.mark.parametrize("lazy", LAZY)
+def test_a_lazy_module_is_planned_after_one_forward(lazy: str) -> None:
+    module = LAZY[lazy]()
+    module(*X)
+    loss = Tensor.sum
+    assert train(planned(module, X), X, loss=loss) == train(module, X, loss=loss)
+
+
+class Slotted(nn.Module):
+    """A linear layer whose result is scaled by what is kept in a slot."""
+
+    __slots__ = ("scale",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.scale = nn.Linear(6, 6), 2.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) * self.scale
+
+
+class DerivedFromSlotted(Slotted):
+    """Has the slot of its base."""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [Slotted(), nn.Sequential(Slotted()), DerivedFromSlotted()],
+    ids=["the module", "a submodule", "a base class"],
+)
+def test_a_module_with_slots_is_refused(module: nn.Module) -> None:
+    with pytest.raises(UnsupportedModuleError, match=r"keeps 'scale' in a slot.*leave __slots__ out of Slotted"):
+        planned(module, X)
+
+
+class Embedded(nn.Module):
+    """An embedding and a linear layer."""
+
+    def __init__(self, table: nn.Module) -> None:
+        super().__init__()
+        self.table, self.linear = table, nn.Linear(6, 6)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.linear(self.table(ids)).square().sum()
+
+
+SPARSE: dict[str, Callable[[bool], nn.Module]] = {
+    "an embedding": lambda sparse: nn.Embedding(5, 6, sparse=sparse),
+    "a bag": lambda sparse: nn.EmbeddingBag(5, 6, mode="sum", sparse=sparse),
+}
+
+
+@pytest.mark.parametrize("table", SPARSE)
+def test_a_sparse_gradient_is_refused(table: str) -> None:
+    with pytest.raises(UnsupportedModuleError, match=r"submodule 'table' makes a sparse gradient .* sparse=False"):
+        planned(Embedded(SPARSE[table](True)), IDS)
+
+
+@pytest.mark.parametrize("table", SPARSE)
+def test_a_table_with_dense_gradients_is_planned_as_the_remedy_says(table: str) -> None:
+    module = Embedded(SPARSE[table](False))
+    assert train(planned(module, IDS), IDS, steps=2) == train(module, IDS, steps=2)
+
+
+def test_a_sparse_table_that_takes_no_gradient_is_planned() -> None:
+    module = Embedded(SPARSE["an embedding"](True))
+    module.table.requires_grad_(False)
+    assert train(planned(module, IDS), IDS, steps=2) == train(module, IDS, steps=2)
+
+
+def test_an_embedding_that_renormalises_its_weight_is_refused() -> None:
+    with pytest.raises(UnsupportedModuleError, match=r"changes parameter 'table\.weight' in place .* max_norm=None"):
+        planned(Embedded(nn.Embedding(5, 6, max_norm=1.0)), IDS)
+
+
+class Averaging(nn.Linear):
+    """Writes what takes a gradient into a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 6)
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        self.mean.copy_(y.mean(0))
+        return y.sum()
+
+
+def test_a_buffer_that_takes_part_in_the_gradient_is_refused() -> None:
+    with pytest.raises(UnsupportedModuleError, match=r"changes buffer 'mean' in place .* detach"):
+        planned(Averaging(), X)
+
+
+def normed(**options: Any) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, **options), nn.Linear(6, 1))
+
+
+def test_a_cumulative_average_is_refused() -> None:
+    with pytest.raises(UnsupportedModuleError, match="submodule '1' is a BatchNorm1d with momentum=None"):
+        planned(normed(momentum=None), X)
+
+
+REMEDIES = {"a momentum": {"momentum": 0.1}, "no average": {"momentum": None, "track_running_stats": False}}
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+def test_a_norm_is_planned_as_the_remedy_says(remedy: str) -> None:
+    module, loss = normed(**REMEDIES[remedy]), Tensor.sum
+    assert train(planned(module, X), X, steps=3, loss=loss) == train(module, X, steps=3, loss=loss)
+
+
+def test_a_cumulative_average_that_stands_still_is_planned() -> None:
+    module, loss = normed(momentum=None), Tensor.sum
+    module.get_submodule("1").eval()
+    assert train(planned(module, X), X, steps=3, loss=loss) == train(module, X, steps=3, loss=loss)

@@ -1,0 +1,127 @@
+"""The comparison of foreign architectures with real steps: every network ends in a row, with figures or a reason."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from models.architectures.__main__ import Row, examine, table
+from models.architectures.full_size import FULL_SIZE
+from models.architectures.half import HALF
+from models.architectures.notes import BEYOND_TEN_PERCENT, NOTES
+from models.architectures.zoo import ARCHITECTURES, Architecture
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+
+
+RESULTS = Path(__file__).resolve().parents[2] / "models" / "results"
+
+
+def recorded() -> list[dict[str, Any]]:
+    """The rows of the committed results that have a measured step."""
+    rows: list[dict[str, Any]] = json.loads((RESULTS / "architectures.json").read_text())["rows"]
+    return [row for row in rows if row["name"] not in FULL_SIZE]
+
+
+def distance(row: dict[str, Any]) -> float:
+    """How far the simulated peak is from the measured one in percent; infinite where there is none."""
+    difference = row["difference_percent"]
+    return float("inf") if difference is None else abs(difference)
+
+
+def perceptron(library: Any) -> nn.Module:
+    layers = [library.nn.Sequential(library.nn.Linear(32, 32), library.nn.SiLU()) for _ in range(6)]
+    return library.nn.Sequential(*layers)
+
+
+def refused(library: Any) -> nn.Module:
+    raise RuntimeError(f"{library.__name__} cannot\nbuild this")
+
+
+def row(build: Any = perceptron, *, full_size: bool = False, opsets: tuple[int, ...] = ()) -> Row:
+    entry = Architecture("small", "torch", build, lambda: (torch.zeros(64, 32),), "64x32")
+    return examine(entry, full_size=full_size, opsets=opsets)
+
+
+@pytest.fixture(scope="module")
+def examined() -> Row:
+    return row(opsets=(18, 999))
+
+
+def test_a_network_is_compared_with_its_real_step(examined: Row) -> None:
+    assert examined.storages is not None
+    assert abs(examined.storages.difference_percent) < 0.1
+
+
+def test_a_network_is_planned_at_each_budget(examined: Row) -> None:
+    assert [outcome.budget for outcome in examined.outcomes] == ["60%", "40%"]
+
+
+def test_another_opset_gives_its_difference(examined: Row) -> None:
+    assert examined.other_opsets["18"] == "+0.00% of the peak at 23"
+
+
+def test_an_opset_that_cannot_be_exported_gives_its_reason(examined: Row) -> None:
+    assert examined.other_opsets["999"] == "ValueError: the exporter wrote opset 18"
+
+
+def test_the_table_has_a_line_for_a_network(examined: Row) -> None:
+    assert table([examined]).splitlines()[2].startswith("| small")
+
+
+def test_a_network_that_fails_is_named_with_its_reason() -> None:
+    assert row(refused).failed == "RuntimeError: torch cannot build this"
+
+
+def test_the_table_tells_why_a_network_failed() -> None:
+    assert "- small: RuntimeError: torch cannot build this" in table([row(refused)])
+
+
+def test_a_full_size_network_is_planned_without_weights() -> None:
+    assert row(full_size=True).outcomes
+
+
+def test_every_note_is_about_a_network() -> None:
+    assert NOTES.keys() <= ARCHITECTURES.keys() | HALF.keys() | FULL_SIZE.keys()
+
+
+class TestCommittedResults:
+    @pytest.mark.parametrize(("library", "least"), [("transformers", 10), ("diffusers", 2)])
+    def test_enough_networks_of_each_library_are_within_ten_percent(self, library: str, least: int) -> None:
+        close = [row for row in recorded() if row["library"] == library and distance(row) < 10]
+        assert len(close) >= least
+
+    def test_every_network_beyond_ten_percent_is_listed(self) -> None:
+        beyond = {row["name"] for row in recorded() if distance(row) >= 10}
+        assert beyond - BEYOND_TEN_PERCENT == set()
+
+    def test_every_listed_network_has_its_cause(self) -> None:
+        assert BEYOND_TEN_PERCENT - NOTES.keys() == set()
+
+    def test_every_network_is_planned_or_proven_infeasible_at_both_budgets(self) -> None:
+        open_ends = [
+            (row["name"], outcome["budget"])
+            for row in recorded()
+            for outcome in row["outcomes"]
+            if outcome["overhead"] is None and outcome["status"] != "proven infeasible"
+        ]
+        assert (open_ends, [row["name"] for row in recorded() if len(row["outcomes"]) != 2]) == ([], [])
+
+    @pytest.mark.parametrize("name", ["architectures.json", "architectures.md"])
+    def test_no_path_of_a_machine_is_in_them(self, name: str) -> None:
+        assert re.findall(r"/(?:tmp|home|root|work|mnt|opt|usr|var|Users)/\S*", (RESULTS / name).read_text()) == []
+
+
+@pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed (the models extra)")
+@pytest.mark.parametrize("name", ["vit", "llama"])
+def test_a_model_of_transformers_is_within_ten_percent(name: str) -> None:
+    pair = examine(ARCHITECTURES[name], full_size=False, opsets=()).storages
+    assert pair is not None
+    assert abs(pair.difference_percent) < 10

@@ -1,0 +1,349 @@
+"""The training cases, the methods they are compared with, the meters of a step, and the executor on tiny cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from ogc_plan.planner.errors import InfeasibleBudgetError
+from torch import Tensor, nn
+
+from models.fidelity import executor as executor_fidelity
+from models.fidelity.executor import (
+    Eager,
+    Infeasible,
+    Pair,
+    Peaks,
+    PlanFiles,
+    Row,
+    examine_both,
+    failures_of,
+    fresh,
+    run_eager,
+)
+from models.meters.step_meters import StepPeak, by_allocator, by_storages, clear_gradients
+from models.networks.gpt2 import CausalSelfAttention, GPT2Config
+from models.networks.unet import UNet
+from models.training.alternatives import Method, compile_budget, methods, per_block, segments, selective
+from models.training.cases import CASES, Case, Supervised, gpt_case, resnet_case, unet_case
+from models.training.outcome import Equality, Forward, compare, train
+
+KIB = 1024
+SMALL = {
+    "resnet50": resnet_case(2, 64, (1, 1, 1, 1)),
+    "gpt": gpt_case(2, GPT2Config(vocabulary=64, context=32, layers=2, heads=2, width=32, dropout=0.1)),
+    "unet": unet_case(1, 64, (4, 8, 16)),
+}
+
+
+def step_of(forward: Forward, arguments: tuple[Tensor, ...]) -> Callable[[], Tensor]:
+    def step() -> Tensor:
+        loss = forward(*arguments)
+        loss.backward()
+        return loss
+
+    return step
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Tensors here are too small for more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+# The cases
+
+
+@pytest.fixture(scope="module", params=CASES)
+def default(request: pytest.FixtureRequest) -> tuple[Case, Supervised]:
+    """A case at its full size, without memory behind it."""
+    return CASES[request.param], on_meta(request.param)
+
+
+def on_meta(name: str) -> Supervised:
+    with torch.device("meta"):
+        return CASES[name].build()
+
+
+def modules_of(name: str, kind: type[nn.Module]) -> list[nn.Module]:
+    return [module for module in on_meta(name).modules() if isinstance(module, kind)]
+
+
+def test_a_step_of_a_case_holds_twice_its_parameters_in_activations(default: tuple[Case, Supervised]) -> None:
+    case, module = default
+    arguments = case.arguments(0, "meta")
+    peak = by_storages(step_of(module, arguments), module, arguments)
+    assert peak.activation_nbytes > 2 * sum(parameter.nbytes for parameter in module.parameters())
+
+
+def test_a_case_is_built_for_training_with_its_loss_inside(default: tuple[Case, Supervised]) -> None:
+    case, module = default
+    assert (module.training, module(*case.arguments(0, "meta")).shape) == (True, ())
+
+
+def test_a_seed_gives_the_same_inputs_each_time(default: tuple[Case, Supervised]) -> None:
+    case, _ = default
+    assert all(torch.equal(first, second) for first, second in zip(case.inputs(3), case.inputs(3), strict=True))
+
+
+def test_another_seed_gives_other_inputs(default: tuple[Case, Supervised]) -> None:
+    case, _ = default
+    assert not any(torch.equal(first, second) for first, second in zip(case.inputs(3), case.inputs(4), strict=True))
+
+
+def test_floating_inputs_require_a_gradient(default: tuple[Case, Supervised]) -> None:
+    case, _ = default
+    assert all(tensor.requires_grad == tensor.is_floating_point() for tensor in case.arguments(0))
+
+
+def test_the_gpt_has_twelve_layers() -> None:
+    assert len(modules_of("gpt", CausalSelfAttention)) == 12
+
+
+def test_the_gpt_drops_out_on_embeddings_attention_and_every_residual_branch() -> None:
+    places = [module.p for module in modules_of("gpt", nn.Dropout)]
+    places += [module.dropout for module in modules_of("gpt", CausalSelfAttention)]
+    assert (len(places), min(places)) == (1 + 12 + 12, 0.1)
+
+
+def test_the_resnet_is_the_published_one() -> None:
+    assert sum(parameter.numel() for parameter in on_meta("resnet50").parameters()) == 25_557_032
+
+
+def test_every_relu_of_the_resnet_acts_in_place() -> None:
+    assert {module.inplace for module in modules_of("resnet50", nn.ReLU)} == {True}
+
+
+def test_the_unet_has_group_norms_and_no_batch_norm() -> None:
+    assert (len(modules_of("unet", nn.GroupNorm)), len(modules_of("unet", nn.BatchNorm2d))) == (18, 0)
+
+
+def test_a_unet_has_batch_norms_unless_asked() -> None:
+    found = [module for module in UNet(widths=(4, 8)).modules() if isinstance(module, (nn.BatchNorm2d, nn.GroupNorm))]
+    assert {type(module) for module in found} == {nn.BatchNorm2d}
+
+
+@pytest.mark.parametrize(("name", "count"), [("resnet50", 18), ("gpt", 14)])
+def test_a_chain_has_a_piece_for_each_block_and_for_both_ends(name: str, count: int) -> None:
+    case = CASES[name]
+    assert case.sequential is not None
+    assert len(case.sequential(on_meta(name))) == count
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gpt"])
+def test_a_chain_gives_the_loss_of_its_module(name: str) -> None:
+    case = SMALL[name]
+    module = fresh(case, "cpu").eval()
+    inputs, targets = case.inputs(0)
+    assert case.sequential is not None
+    assert torch.equal(module.loss(case.sequential(module)(inputs), targets), module(inputs, targets))
+
+
+# What they are compared with
+
+
+def trained_by(method: Method, case: Case) -> Equality:
+    """One step by a method against one eager step."""
+    reference, module = fresh(case, "cpu"), fresh(case, "cpu")
+    expected, _ = train(case, reference, reference, 1)
+    found, _ = train(case, module, method(case, module), 1)
+    return compare(found, expected)
+
+
+@pytest.mark.parametrize("method", [per_block, selective, segments(2)], ids=["per block", "selective", "segments"])
+def test_checkpointing_with_dropout_changes_nothing_but_memory(method: Method) -> None:
+    assert trained_by(method, SMALL["gpt"]).unequal == ()
+
+
+def test_checkpointing_updates_batch_norm_statistics_twice() -> None:
+    assert trained_by(per_block, SMALL["resnet50"]).unequal == ("buffers",)
+
+
+def test_a_compile_budget_without_dropout_changes_nothing_but_memory() -> None:
+    assert trained_by(compile_budget(0.3, "aot_eager"), SMALL["unet"]).unequal == ()
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("method", [per_block, selective], ids=["per block", "selective"])
+def test_checkpointing_blocks_lowers_the_activation_peak(name: str, method: Method) -> None:
+    case = SMALL[name]
+    peaks = []
+    for apply in (method, lambda case, module: module):
+        module = fresh(case, "cpu")
+        arguments = case.arguments(0)
+        peaks.append(by_storages(step_of(apply(case, module), arguments), module, arguments).activation_nbytes)
+    assert peaks[0] < peaks[1]
+
+
+def test_a_network_that_is_no_chain_is_not_cut_into_segments() -> None:
+    found = methods(SMALL["unet"], backend="aot_eager", budgets=(0.5,), counts=(2, 4))
+    assert not [name for name in found if "sequential" in name]
+
+
+# The meters of a step: a chain of linear layers without bias, 64 x 64, on 512 rows
+
+
+def chain() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    torch.manual_seed(0)
+    layers = [nn.Linear(64, 64, bias=False), nn.Tanh(), nn.Linear(64, 64, bias=False), nn.Tanh()]
+    return nn.Sequential(*layers), (torch.randn(512, 64),)
+
+
+def chain_step(module: nn.Module, arguments: tuple[Tensor, ...]) -> Callable[[], Tensor]:
+    return step_of(lambda x: module(x).sum(), arguments)
+
+
+Meter = Callable[[Callable[[], Tensor], nn.Module, tuple[Tensor, ...]], StepPeak]
+METERS = pytest.mark.parametrize("meter", [by_storages, by_allocator])
+
+
+@METERS
+def test_the_activation_peak_of_a_chain_is_its_saved_outputs_and_a_gradient(meter: Meter) -> None:
+    """Both tanh outputs and the gradient of the second's input; the loss and its gradient, 4 bytes each."""
+    module, arguments = chain()
+    peak = meter(chain_step(module, arguments), module, arguments)
+    assert peak.activation_nbytes == 3 * 128 * KIB + 8
+
+
+@METERS
+def test_the_total_counts_parameters_inputs_and_the_gradients_made_so_far(meter: Meter) -> None:
+    module, arguments = chain()
+    peak = meter(chain_step(module, arguments), module, arguments)
+    at_the_first_tanh = 3 * 128 * KIB + 8 + 16 * KIB  # its output, two gradients, and that of the second weight
+    assert peak.total_nbytes == 128 * KIB + 2 * 16 * KIB + at_the_first_tanh
+
+
+@METERS
+def test_a_gradient_that_is_added_to_one_present_is_no_activation(meter: Meter) -> None:
+    module, arguments = chain()
+    step = chain_step(module, arguments)
+    first = meter(step, module, arguments)
+    second = meter(step, module, arguments)
+    assert second.activation_nbytes == first.activation_nbytes
+
+
+@METERS
+def test_gradients_present_count_in_the_total(meter: Meter) -> None:
+    module, arguments = chain()
+    step = chain_step(module, arguments)
+    first = meter(step, module, arguments)
+    second = meter(step, module, arguments)
+    assert second.total_nbytes >= first.total_nbytes + 2 * 16 * KIB
+
+
+@METERS
+def test_memory_that_is_older_than_the_step_does_not_lower_its_peak(meter: Meter) -> None:
+    module, arguments = chain()
+    step = chain_step(module, arguments)
+    old: list[Tensor] = []
+
+    def making() -> Tensor:
+        old.append(torch.zeros(1024 * KIB))
+        return step()
+
+    def freeing() -> Tensor:
+        old.clear()
+        return step()
+
+    peaks = []
+    for run in (making, step, freeing):
+        clear_gradients(module, arguments)
+        peaks.append(meter(run, module, arguments))
+    assert peaks[2] == peaks[1]
+
+
+# Equality
+
+
+def test_training_repeats_itself() -> None:
+    assert trained_by(lambda case, module: module, SMALL["gpt"]).everything
+
+
+@pytest.mark.parametrize(("found", "equal"), [(float("nan"), True), (-0.0, False), (1e-30, False)])
+def test_equality_is_of_bits(found: float, equal: bool) -> None:
+    module = fresh(SMALL["gpt"], "cpu")
+    outcome, _ = train(SMALL["gpt"], module, module, 1)
+    expected = replace(outcome, loss={"0": torch.tensor(0.0 if found == found else found)})
+    assert compare(replace(outcome, loss={"0": torch.tensor(found)}), expected).loss == equal
+
+
+def test_a_gradient_that_is_missing_is_unequal() -> None:
+    module = fresh(SMALL["gpt"], "cpu")
+    outcome, _ = train(SMALL["gpt"], module, module, 1)
+    found = dict(outcome.gradients)
+    found.popitem()
+    assert compare(replace(outcome, gradients=found), outcome).unequal == ("gradients",)
+
+
+# The executor
+
+
+def examined(name: str, budget: str, via: str, folder: Path) -> list[Row]:
+    case = SMALL[name]
+    eager = run_eager(case, 2, "cpu")
+    return examine_both(case, budget, eager, PlanFiles(folder), via=via, steps=2, rounds=0, device="cpu")
+
+
+@pytest.mark.parametrize(("name", "budget"), [("resnet50", "store-all"), ("gpt", "60%")])
+def test_a_planned_case_trains_as_eager_does_within_its_budget(name: str, budget: str, tmp_path: Path) -> None:
+    assert [row.failures for row in examined(name, budget, "memory", tmp_path)] == [()]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+    """The U-Net planned in memory and through files."""
+    return examined("unet", "60%", "both", tmp_path_factory.mktemp("plans"))
+
+
+@pytest.fixture(scope="module")
+def row(rows: list[Row]) -> Row:
+    return rows[0]
+
+
+def test_a_case_planned_through_files_is_held_to_the_same(rows: list[Row]) -> None:
+    assert [(row.via, row.infeasible, row.failures) for row in rows] == [("memory", None, ()), ("file", None, ())]
+
+
+def test_a_budget_without_a_plan_is_a_row_that_names_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> nn.Module:
+        raise InfeasibleBudgetError("no", smallest_known_nbytes=9, lower_bound_nbytes=7, proven=True)
+
+    monkeypatch.setattr(executor_fidelity, "bound_in_memory", refuse)
+    outcome = Eager({}, True, StepPeak(0, 0, ""), StepPeak(0, 0, ""))
+    found = examine_both(SMALL["unet"], "1%", outcome, PlanFiles(Path()), via="memory", steps=1, rounds=0, device="cpu")
+    assert [row.infeasible for row in found] == [Infeasible(proven=True, floor_nbytes=7, smallest_nbytes=9)]
+
+
+def test_a_peak_further_from_its_prediction_than_the_tolerance_is_a_failure(row: Row) -> None:
+    assert row.measured is not None
+    off = replace(row.measured, storages=Peaks(Pair(10**6, 10**6 + 64 * KIB + 1)))
+    assert list(failures_of(replace(row, measured=off))) == ["total +65537 B off by the storage meter"]
+
+
+def test_a_peak_above_the_budget_is_a_failure(row: Row) -> None:
+    assert row.measured is not None
+    assert row.measured.allocator.activations is not None
+    low = row.measured.allocator.activations.measured_nbytes - 1
+    found = list(failures_of(replace(row, budget_nbytes=low)))
+    assert "activations 1 B above the budget by the allocator" in found
+
+
+def test_a_difference_from_eager_is_a_failure(row: Row) -> None:
+    equal = {"step 1": Equality(True, True, False, True, True, True)}
+    assert list(failures_of(replace(row, equal=equal))) == ["gradients unequal after step 1"]
+
+
+def test_the_command_ends_with_1_where_a_row_has_a_failure(
+    row: Row, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing = replace(row, failures=("gradients unequal after step 1",))
+    monkeypatch.setattr(executor_fidelity, "CASES", SMALL)
+    monkeypatch.setattr(executor_fidelity, "examine_both", lambda *_, **__: [failing])
+    code = executor_fidelity.main(["--case", "unet", "--budgets", "60%", "--steps", "1", "--device", "cpu"])
+    assert (code, "gradients unequal after step 1" in capsys.readouterr().out) == (1, True)

@@ -1,0 +1,172 @@
+"""What torch's exporter writes as several nodes is charged as the call that eager torch runs, and only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from ogc_plan.planner.graph import Graph
+from ogc_plan.planner.model import load_model
+from ogc_plan.planner.onnx_import.reader import read_onnx
+
+from models.export import export_module
+from models.fidelity.step import simulated_peaks
+from models.meters.storage_meter import measure_step
+from tests.modules.exported_modules import MODULES, WITH_TEMPORARIES, layers
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+OPSETS = (18, 23)
+SCALAR_NBYTES = 16  # the loss of the measured step
+
+
+def exported(name: str, opset: int) -> onnx.ModelProto:
+    torch.manual_seed(0)
+    module, example = {**MODULES, **WITH_TEMPORARIES}[name]()
+    return export_module(module, (example,), opset=opset)
+
+
+def measured_nbytes(name: str) -> int:
+    torch.manual_seed(0)
+    module, example = {**MODULES, **WITH_TEMPORARIES}[name]()
+    return measure_step(module.train(), (example,)).activations.nbytes
+
+
+def saved(proto: onnx.ModelProto, folder: Path) -> Path:
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("name", MODULES)
+def test_an_export_holds_what_a_real_step_holds(name: str, opset: int, tmp_path: Path) -> None:
+    simulated, _ = simulated_peaks(load_model(saved(exported(name, opset), tmp_path), device="cpu"))
+    assert abs(simulated - measured_nbytes(name)) <= SCALAR_NBYTES
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("name", WITH_TEMPORARIES)
+def test_an_export_with_its_temporaries_holds_what_a_real_step_holds(name: str, opset: int, tmp_path: Path) -> None:
+    _, simulated = simulated_peaks(load_model(saved(exported(name, opset), tmp_path), device="cpu"))
+    measured = measured_nbytes(name) - SCALAR_NBYTES
+    assert measured <= simulated <= 1.1 * measured
+
+
+def op_types(proto: onnx.ModelProto, folder: Path) -> set[str]:
+    return {op.op_type for op in graph_of(proto, folder).ops}
+
+
+def graph_of(proto: onnx.ModelProto, folder: Path) -> Graph:
+    return read_onnx(saved(proto, folder))
+
+
+@pytest.fixture
+def silu() -> onnx.ModelProto:
+    return exported("silu", 18)
+
+
+def test_a_recorded_call_is_one_op(silu: onnx.ModelProto, tmp_path: Path) -> None:
+    assert op_types(silu, tmp_path) == {"MatMul", "Add", "Swish"}
+
+
+def test_a_recorded_call_is_named_as_assumed(silu: onnx.ModelProto, tmp_path: Path) -> None:
+    assert any("3 silu as Swish" in sentence for sentence in graph_of(silu, tmp_path).assumed)
+
+
+def test_without_records_nodes_stay_as_they_are_written(silu: onnx.ModelProto, tmp_path: Path) -> None:
+    for node in silu.graph.node:
+        del node.metadata_props[:]
+    assert op_types(silu, tmp_path) == {"MatMul", "Add", "Sigmoid", "Mul"}
+
+
+def test_the_same_record_in_two_places_is_two_calls(silu: onnx.ModelProto, tmp_path: Path) -> None:
+    entries = (entry for node in silu.graph.node for entry in node.metadata_props)
+    records = [entry for entry in entries if entry.key.endswith("fx_node") and "aten.silu" in entry.value]
+    for entry in records:
+        entry.value = records[0].value
+    assert [op.op_type for op in graph_of(silu, tmp_path).ops].count("Swish") == 3
+
+
+def test_a_record_on_nodes_that_compute_something_else_is_not_believed(silu: onnx.ModelProto, tmp_path: Path) -> None:
+    sigmoids = [node.output[0] for node in silu.graph.node if node.op_type == "Sigmoid"]
+    for node in silu.graph.node:
+        if node.op_type == "Mul" and set(node.input) & set(sigmoids):
+            gate = next(name for name in node.input if name in sigmoids)
+            node.input[:] = [gate, gate]
+    assert "Swish" not in op_types(silu, tmp_path)
+
+
+def test_a_user_who_writes_the_formula_keeps_its_parts(tmp_path: Path) -> None:
+    assert "Swish" not in op_types(exported("a product with a sigmoid", 18), tmp_path)
+
+
+def test_a_call_whose_inside_is_read_elsewhere_stays_as_it_is_written(silu: onnx.ModelProto, tmp_path: Path) -> None:
+    inner = next(node.output[0] for node in silu.graph.node if node.op_type == "Sigmoid")
+    silu.graph.output.append(onnx.helper.make_tensor_value_info(inner, onnx.TensorProto.FLOAT, None))
+    assert "Sigmoid" in op_types(silu, tmp_path)
+
+
+def test_a_record_on_other_nodes_than_the_exporter_writes_is_not_believed(
+    silu: onnx.ModelProto, tmp_path: Path
+) -> None:
+    for node in silu.graph.node:
+        node.op_type = "Tanh" if node.op_type == "Sigmoid" else node.op_type
+    assert "Swish" not in op_types(silu, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "record", ["", "%silu : call", "[" * 5000, "%x : = call_function[target=torch.ops.aten.silu.x](("]
+)
+def test_a_damaged_record_is_none(silu: onnx.ModelProto, tmp_path: Path, record: str) -> None:
+    for node in silu.graph.node:
+        for entry in node.metadata_props:
+            entry.value = record
+    assert "Swish" not in op_types(silu, tmp_path)
+
+
+def test_an_attention_of_other_heads_for_keys_stays_as_it_is_written(tmp_path: Path) -> None:
+    proto = exported("attention of fewer keys", 18)
+    for node in proto.graph.node:
+        for entry in node.metadata_props:
+            entry.value = entry.value.replace("enable_gqa: True", "enable_gqa: False")
+    assert "Attention" not in op_types(proto, tmp_path)
+
+
+@pytest.fixture
+def lost_dropout() -> onnx.ModelProto:
+    """Attention that was traced with a dropout which the file does not hold, as the exporter's optimiser leaves it."""
+    proto = exported("attention", 18)
+    for node in proto.graph.node:
+        for entry in node.metadata_props:
+            if "scaled_dot_product_attention.default" in entry.value:
+                entry.value = entry.value.replace("), kwargs", ", None, 0.1), kwargs")
+    return proto
+
+
+def test_attention_traced_with_a_dropout_stays_as_it_is_written(lost_dropout: onnx.ModelProto, tmp_path: Path) -> None:
+    assert "Attention" not in op_types(lost_dropout, tmp_path)
+
+
+def test_a_dropout_that_the_file_has_lost_is_named(lost_dropout: onnx.ModelProto, tmp_path: Path) -> None:
+    assert any("dropout that the file has lost" in sentence for sentence in graph_of(lost_dropout, tmp_path).assumed)
+
+
+def test_a_copy_by_contiguous_has_memory_of_its_own(tmp_path: Path) -> None:
+    graph = graph_of(exported("attention of parts", 23), tmp_path)
+    copy = next(op for op in graph.ops if op.op_type == "Identity")
+    assert graph.tensors[copy.outputs[0]].storage != graph.tensors[copy.inputs[0] or 0].storage
+
+
+def test_a_clone_by_the_user_has_memory_of_its_own(tmp_path: Path) -> None:
+    module, example = layers(lambda value: value.tanh().clone())()
+    graph = graph_of(export_module(module, (example,)), tmp_path)
+    copy = next(op for op in graph.ops if op.op_type == "Identity")
+    assert graph.tensors[copy.outputs[0]].storage != graph.tensors[copy.inputs[0] or 0].storage
+
+
+def test_a_dropout_keeps_a_byte_for_each_element_on_a_gpu(tmp_path: Path) -> None:
+    path = saved(exported("dropout", 23), tmp_path)
+    peaks = [simulated_peaks(load_model(path, device=device))[0] for device in ("cpu", "h200")]
+    assert peaks[0] - peaks[1] == 3 * 3 * 2 * 16 * 32

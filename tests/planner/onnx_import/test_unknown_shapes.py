@@ -1,0 +1,310 @@
+"""What inference cannot know: shapes that depend on data, bound by name; ops of other domains, charged on request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from ogc_plan.planner.autodiff.derive import derive_backward
+from ogc_plan.planner.errors import OgcPlanError, UnsupportedOpError, UsageError
+from ogc_plan.planner.graph import Graph, Role
+from onnx import TensorProto, helper
+
+from tests.files.onnx_models import model, node, op, read, tensor
+
+X = {"x": [2, 4]}
+
+# --- shapes that depend on data ---------------------------------------------------------------------------------------
+
+FIND = [node("NonZero", "x", "i", node_name="find"), node("Cast", "i", "y", to=1)]
+DEPENDENT = {
+    "NonZero": (FIND, "i", "2x?", (2, 5)),
+    "Compress": ([node("Greater", "r r", "c"), node("Compress", "x c", "y", axis=0)], "y", "?x4", (1, 4)),
+    "Unique": ([node("Unique", "x", "y")], "y", "?", (7,)),
+    "a mask of unknown depth": (
+        [node("Cast", "r", "n", to=7), node("ReduceMax", "n", "d"), node("OneHot", "k d v", "y")],
+        "y",
+        "3x?",
+        (3, 10),
+    ),
+    "Reshape": ([node("Cast", "r", "s", to=7), node("Reshape", "x s", "y")], "y", "?x?", (4, 2)),
+    "Expand": ([node("Cast", "f", "s", to=7), node("Expand", "w4 s", "y")], "y", "?x?x4x4", (2, 1, 4, 4)),
+    "Range": (
+        [
+            node("Cast", "x", "z", to=7),
+            node("ReduceMax", "z", "m", keepdims=0),
+            node("Range", "zero m one", "q"),
+            node("Cast", "q", "y", to=1),
+        ],
+        "q",
+        "?",
+        (6,),
+    ),
+    "Slice": ([node("Cast", "r", "s", to=7), node("Slice", "x zeros s", "y")], "y", "?x?", (1, 2)),
+    "Tile": ([node("Cast", "r", "s", to=7), node("Tile", "x s", "y")], "y", "?x?", (2, 8)),
+    "Pad": ([node("Cast", "f", "s", to=7), node("Pad", "x s", "y")], "y", "?x?", (3, 5)),
+    "TopK": (
+        [
+            node("Cast", "x", "z", to=7),
+            node("ReduceMax", "z", "m", keepdims=0),
+            node("Reshape", "m one1", "k1"),
+            node("TopK", "x k1", "y _", axis=1),
+        ],
+        "y",
+        "?x?",
+        (2, 3),
+    ),
+    "Resize": ([node("Resize", "w4 _ f", "y")], "y", "?x?x?x?", (1, 1, 8, 8)),
+    "ConstantOfShape": ([node("Cast", "r", "s", to=7), node("ConstantOfShape", "s", "y")], "y", "?x?", (2, 4)),
+}
+INPUTS = {**X, "r": [2], "f": [4]}
+CONSTANTS = {"v": np.float32([0, 1]), "k": [0, 1, 2], "zero": 0, "one": 1, "zeros": [0, 0], "one1": [1]}
+
+
+def dependent(what: str) -> onnx.ModelProto:
+    return model(DEPENDENT[what][0], INPUTS, weights={"w4": (1, 1, 4, 4)}, constants=CONSTANTS)
+
+
+@pytest.mark.parametrize("what", DEPENDENT)
+def test_a_shape_that_depends_on_data_asks_for_its_sizes(tmp_path: Path, what: str) -> None:
+    _, name, pattern, _ = DEPENDENT[what]
+    with pytest.raises(UnsupportedOpError) as caught:
+        read(dependent(what), tmp_path)
+    example = pattern.replace("?", "64")
+    assert caught.value.remedy == f"pass --shape {name}={example} with its sizes, to plan for one shape"
+
+
+@pytest.mark.parametrize("what", DEPENDENT)
+def test_a_shape_that_depends_on_data_is_bound(tmp_path: Path, what: str) -> None:
+    _, name, _, shape = DEPENDENT[what]
+    assert tensor(read(dependent(what), tmp_path, inputs={name: shape}), name).shape == shape
+
+
+def test_a_bound_shape_is_assumed(tmp_path: Path) -> None:
+    graph = read(dependent("NonZero"), tmp_path, inputs={"i": (2, 5)})
+    assert graph.assumed == ('the shape of "i", which depends on data, is bound to [2, 5]',)
+
+
+def test_the_indices_of_a_bound_top_k_are_as_many_as_its_values(tmp_path: Path) -> None:
+    graph = read(dependent("TopK"), tmp_path, inputs={"y": (2, 3)})
+    assert [graph.tensors[o].shape for o in op(graph, "TopK").outputs] == [(2, 3), (2, 3)]
+
+
+def test_nothing_found_is_a_shape_too(tmp_path: Path) -> None:
+    assert tensor(read(dependent("NonZero"), tmp_path, inputs={"i": (2, 0)}), "y").shape == (2, 0)
+
+
+def test_an_input_may_be_empty_when_its_user_says_so(tmp_path: Path) -> None:
+    graph = read(model([node("ReduceSum", "x", "y", keepdims=0)], X), tmp_path, inputs={"x": (2, 0)})
+    assert tensor(graph, "x").shape == (2, 0)
+
+
+def test_the_shape_of_the_kind_that_is_known_may_be_repeated(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "h"), node("Exp", "h", "y")]
+    assert read(model(nodes, X), tmp_path, inputs={"h": (2, 4)}).assumed == ()
+
+
+WRONG = {
+    "of another number of dimensions": ({"i": (5,)}, r'shape \[5\], but node "find" \(NonZero\) makes it \[2, \?\]'),
+    "of more dimensions": ({"i": (2, 5, 1)}, r"makes it \[2, \?\]"),
+    "of another known size": ({"i": (3, 5)}, r"makes it \[2, \?\]"),
+    "of a tensor of known shape": ({"i": (2, 5), "y": (2, 6)}, r"but it always has shape \[2, 5\]"),
+    "of no tensor": ({"j": (2, 5)}, 'no input "j", and no tensor either'),
+    "of a tensor that no output needs": ({"i": (2, 5), "dead": (1,)}, "no tensor that an output depends on"),
+    "of a constant": ({"i": (2, 5), "w": (3,)}, r"always has shape \[4\]"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_shape(tmp_path: Path, what: str) -> None:
+    shapes, message = WRONG[what]
+    nodes = [*FIND, node("Relu", "x", "dead")]
+    with pytest.raises(UsageError, match=message):
+        read(model(nodes, X, weights={"w": (4,)}), tmp_path, inputs=shapes)
+
+
+def test_a_wrong_name_lists_what_can_be_bound(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(dependent("NonZero"), tmp_path, inputs={"j": (2, 5)})
+    assert (
+        caught.value.remedy
+        == 'shapes can be given to "x", "r", "f", and to a tensor inside whose shape depends on data'
+    )
+
+
+def test_a_bound_shape_that_loses_elements_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OgcPlanError, match=r"\[2, 4\] \(8 elements\) into \[3, 2\]"):
+        read(dependent("Reshape"), tmp_path, inputs={"y": (3, 2)})
+
+
+def test_a_tensor_in_a_branch_can_be_bound(tmp_path: Path) -> None:
+    inner = helper.make_graph(FIND, "b", [], [helper.make_tensor_value_info("y", 1, None)])
+    nodes = [node("If", "c", "z", then_branch=inner, else_branch=inner)]
+    graph = read(model(nodes, X, "z", constants={"c": True}), tmp_path, inputs={"i": (2, 3)})
+    assert tensor(graph, "z").shape == (2, 3)
+
+
+# --- ops of other domains ---------------------------------------------------------------------------------------------
+
+FUSED = node("FusedMatMul", "x w", "h", node_name="fused", domain="com.microsoft")
+
+
+def contrib(
+    dims: list[int | str | None] | None = None, kind: int = TensorProto.FLOAT, *, declared: bool = True
+) -> onnx.ModelProto:
+    proto = model([FUSED, node("Relu", "h", "y")], {"x": ["n", 4]}, weights={"w": (4, 3)})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    if declared:
+        proto.graph.value_info.append(helper.make_tensor_value_info("h", kind, dims))
+    return proto
+
+
+def charged(proto: onnx.ModelProto, folder: Path, **options: object) -> Graph:
+    return read(proto, folder, charge_unknown=True, **{"dims": {"n": 2}, **options})
+
+
+def test_an_op_of_another_domain_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(
+        UnsupportedOpError, match=r'node "fused" \(FusedMatMul\) is of the unknown domain "com.microsoft"'
+    ):
+        read(contrib(["n", 3]), tmp_path, dims={"n": 2})
+
+
+def test_the_refusal_names_the_option_that_charges(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOpError) as caught:
+        read(contrib(["n", 3]), tmp_path, dims={"n": 2})
+    assert "--charge-unknown" in caught.value.remedy
+
+
+def test_a_charged_op_has_the_declared_shape(tmp_path: Path) -> None:
+    assert tensor(charged(contrib(["n", 3]), tmp_path), "h").shape == (2, 3)
+
+
+def test_a_charged_op_holds_all_of_its_inputs_and_outputs(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "p"), node("Fused", "p w", "h", domain="own"), node("Neg", "h", "y")]
+    proto = model(nodes, X, weights={"w": (4, 3)})
+    proto.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, [2, 3]))
+    training = derive_backward(charged(proto, tmp_path, dims={}))
+    (fused,) = [made for made in training.ops if made.op_type == "Fused"]
+    assert fused.backward is not None
+    assert {training.storages[s].name for s in fused.backward.reads} == {"p", "h"}
+
+
+def test_the_weights_of_a_charged_op_are_trained(tmp_path: Path) -> None:
+    assert tensor(charged(contrib(["n", 3]), tmp_path), "w").role is Role.PARAMETER
+
+
+def test_a_charged_op_may_be_random(tmp_path: Path) -> None:
+    assert not op(charged(contrib(["n", 3]), tmp_path), "FusedMatMul").deterministic
+
+
+def test_a_charge_is_assumed(tmp_path: Path) -> None:
+    (note,) = [note for note in charged(contrib(["n", 3]), tmp_path).assumed if "charged" in note]
+    assert note.startswith("1 FusedMatMul of com.microsoft are charged as asked: all inputs and outputs held")
+
+
+def test_an_integer_output_of_a_charged_op_needs_no_gradient(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "p"), node("Sampled", "p", "h", domain="own"), node("Cast", "h", "y", to=1)]
+    proto = model(nodes, X)
+    proto.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.INT64, [2, 3]))
+    assert derive_backward(charged(proto, tmp_path, dims={})).backward_order == ()
+
+
+def test_the_type_of_a_graph_output_is_a_declaration_too(tmp_path: Path) -> None:
+    proto = model([node("Fused", "x", "y", domain="own")], X)
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT16, [5]))
+    assert tensor(charged(proto, tmp_path, dims={}), "y").nbytes == 10
+
+
+def test_a_shape_that_is_not_declared_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOpError, match='the shape of its output "h" is not declared by the file') as caught:
+        charged(contrib(["n", None]), tmp_path)
+    assert caught.value.remedy == "pass --shape h=2x64 with its sizes, to plan for one shape"
+
+
+def test_a_shape_that_is_not_declared_can_be_bound(tmp_path: Path) -> None:
+    assert tensor(charged(contrib(None), tmp_path, inputs={"h": (2, 3)}), "h").shape == (2, 3)
+
+
+def test_a_declared_shape_can_be_replaced(tmp_path: Path) -> None:
+    assert tensor(charged(contrib([9, 3]), tmp_path, inputs={"h": (2, 3)}), "h").shape == (2, 3)
+
+
+def test_an_element_type_that_is_not_declared_is_that_of_the_widest_floating_input(tmp_path: Path) -> None:
+    assert tensor(charged(contrib(declared=False), tmp_path, inputs={"h": (2, 3)}), "h").dtype == "float32"
+
+
+def test_an_element_type_that_was_taken_from_an_input_is_assumed(tmp_path: Path) -> None:
+    told = charged(contrib(declared=False), tmp_path, inputs={"h": (2, 3)}).assumed
+    assert [sentence for sentence in told if "does not declare" in sentence] == [
+        "1 outputs of FusedMatMul that the file does not declare are taken as float32, as its inputs are"
+    ]
+
+
+def test_an_undeclared_output_of_an_op_without_floating_inputs_is_named(tmp_path: Path) -> None:
+    nodes = [node("Cast", "x", "i", to=TensorProto.INT64), node("Own", "i", "h", domain="own"), node("Relu", "h", "y")]
+    with pytest.raises(UnsupportedOpError, match='does not declare the element type of its output "h"'):
+        charged(model(nodes, X), tmp_path, dims={}, inputs={"h": (2, 3)})
+
+
+def test_a_new_batch_changes_a_declared_shape(tmp_path: Path) -> None:
+    proto = model([node("Fused", "x", "h", domain="own"), node("Relu", "h", "y")], X)
+    proto.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, [2, 3]))
+    assert tensor(charged(proto, tmp_path, dims={}, batch=8), "h").shape == (8, 3)
+
+
+def test_an_op_that_the_library_does_not_know_in_the_standard_domain_is_charged(tmp_path: Path) -> None:
+    proto = model([node("SimplifiedLayerNormalization", "x w", "y")], X, weights={"w": (4,)})
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4]))
+    graph = charged(proto, tmp_path, dims={})
+    assert (tensor(graph, "w").role, tensor(graph, "y").shape) == (Role.PARAMETER, (2, 4))
+
+
+def test_a_charged_op_may_leave_outputs_out(tmp_path: Path) -> None:
+    proto = model([node("Skip", "x", "h _ z", domain="own"), node("Add", "h z", "y")], X)
+    for name in "hz":
+        proto.graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4]))
+    assert tensor(charged(proto, tmp_path, dims={}), "y").shape == (2, 4)
+
+
+def test_a_charged_op_in_a_branch_is_read_by_what_the_branch_declares(tmp_path: Path) -> None:
+    inner = helper.make_graph(
+        [node("Fused", "x", "h", domain="own"), node("Relu", "h", "y")],
+        "b",
+        [],
+        [helper.make_tensor_value_info("y", 1, None)],
+        value_info=[helper.make_tensor_value_info("h", TensorProto.FLOAT, [2, 3])],
+    )
+    nodes = [node("Exp", "x", "h"), node("If", "c", "z", then_branch=inner, else_branch=inner)]
+    proto = model([*nodes, node("ReduceSum", "h", "r"), node("Add", "r z", "y")], X, constants={"c": True})
+    assert tensor(charged(proto, tmp_path, dims={}), "h_").shape == (2, 3)
+
+
+REFUSED = {
+    "ai.onnx.ml": ("Scaler", "is classical machine learning"),
+    "ai.onnx.preview": ("FlexAttention", "is a preview"),
+    "ai.onnx.preview.training": ("Adam", "is an optimizer step"),
+}
+
+
+@pytest.mark.parametrize("domain", REFUSED)
+def test_an_op_is_refused_with_the_reason_of_its_domain(tmp_path: Path, domain: str) -> None:
+    op_type, message = REFUSED[domain]
+    proto = model([node(op_type, "x", "y", domain=domain)], X)
+    proto.opset_import.append(helper.make_opsetid(domain, 1))
+    with pytest.raises(UnsupportedOpError, match=message):
+        read(proto, tmp_path)
+
+
+def test_a_loop_cannot_be_charged(tmp_path: Path) -> None:
+    inner = helper.make_graph([], "b", [], [])
+    with pytest.raises(UnsupportedOpError, match="is a loop"):
+        charged(model([node("Loop", "n _ x", "y", body=inner)], X, constants={"n": 3}), tmp_path, dims={})
+
+
+def test_an_unknown_op_with_a_graph_of_its_own_cannot_be_charged(tmp_path: Path) -> None:
+    inner = helper.make_graph([], "b", [], [])
+    with pytest.raises(UnsupportedOpError, match="carries a graph of its own"):
+        charged(model([node("Beam", "x", "y", decoder=inner, domain="own")], X), tmp_path, dims={})

@@ -1,0 +1,214 @@
+"""Relaxations solved in a row, cut short or with fewer stages prove what solving them alone and whole proves."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from ogc_plan.planner.model import load_model
+from ogc_plan.planner.problem import Problem, Scope, build_problem
+from ogc_plan.planner.strategies.evaluation.evaluator import Evaluation, Evaluator
+from ogc_plan.planner.strategies.evaluation.labels import Label
+from ogc_plan.planner.strategies.optimal.effort import EFFORTS
+from ogc_plan.planner.strategies.optimal.incumbents import Candidate, Search
+from ogc_plan.planner.strategies.optimal.initial_plans import generate_rows, repair
+from ogc_plan.planner.strategies.relaxation.budget_sweep import StageSweep
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import Relaxation, StageLP
+
+from models.light import light_path
+from tests.graphs.builders import SMALL_SIZES, chain, random_graph
+from tests.oracles.brute import minimum_peak, minimum_recompute_ns
+
+TENTHS = (10, 7, 9, 8, 5, 3, 6)
+
+
+def random_problem(seed: int, ops: int = 30) -> Problem:
+    graph, costs = random_graph(Random(seed), ops)
+    return build_problem(graph, costs, Scope.ACTIVATIONS)
+
+
+def network() -> tuple[Problem, int]:
+    """ResNet-50 and three tenths of what it holds when it stores everything."""
+    model = load_model(light_path("resnet50"), batch=32)
+    return model.problem(Scope.ACTIVATIONS), model.store_all().peak_activation_nbytes * 3 // 10
+
+
+def stages_of(problem: Problem) -> tuple[int, ...]:
+    return tuple(stage for stage in (0, 3, 7) if stage == 0 or stage < len(problem.backward_order))
+
+
+def budgets(problem: Problem) -> list[int]:
+    evaluator = Evaluator(problem)
+    room = evaluator.evaluate(evaluator.labels(Label.KEEP)).peak_nbytes - problem.floor_nbytes
+    return [problem.floor_nbytes + room * tenths // 10 for tenths in TENTHS]
+
+
+def search(problem: Problem, budget_nbytes: int) -> Search:
+    return Search(Evaluator(problem), budget_nbytes, effort=EFFORTS["default"])
+
+
+@pytest.mark.parametrize("seed", range(81_000, 81_010))
+def test_a_budget_after_another_gets_the_bound_it_gets_alone_to_the_ns(seed: int) -> None:
+    problem = random_problem(seed)
+    relaxed, wanted = StageLP(problem), budgets(problem)
+    sweep = StageSweep(relaxed, stages_of(problem), wanted[0])
+    found = [sweep.solve(budget) for budget in wanted]
+    alone = [relaxed.solve(budget, stages_of(problem)) for budget in wanted]
+    both = [(warm, cold) for warm, cold in zip(found, alone, strict=True) if warm.solved and cold.solved]
+    assert [warm.bound_ns for warm, _ in both] == pytest.approx([cold.bound_ns for _, cold in both], abs=1)
+
+
+def test_a_budget_after_another_takes_less_work_than_alone() -> None:
+    problem, budget = network()
+    relaxed = StageLP(problem)
+    sweep, alone = StageSweep(relaxed, (0, 2), budget), StageSweep(relaxed, (0, 2), budget)
+    sweep.solve(budget)
+    before = sweep.work
+    sweep.solve(budget * 9 // 10)
+    alone.solve(budget * 9 // 10)
+    assert 2 * (sweep.work - before) < alone.work
+
+
+def test_a_budget_below_what_must_be_held_has_no_point() -> None:
+    graph, costs = chain(8, nbytes=10, forward_ns=5)
+    problem = build_problem(graph, costs, Scope.ACTIVATIONS)
+    assert not StageSweep(StageLP(problem), (0,), 80).solve(1).solved
+
+
+def test_work_that_does_not_suffice_still_proves_some_of_the_bound() -> None:
+    problem, budget = network()
+    relaxed = StageLP(problem)
+    whole, part = relaxed.solve(budget, (0, 2)), relaxed.solve(budget, (0, 2), most_work=10_000_000)
+    assert (part.solved, 0 < part.bound_ns < whole.bound_ns) == (False, True)
+
+
+@pytest.mark.parametrize("work", [1, 1_000_000, 3_000_000, 10_000_000])
+def test_the_bound_of_unfinished_work_is_never_above_the_optimum(work: int) -> None:
+    above = []
+    for seed in range(82_000, 82_040):
+        graph, costs = random_graph(Random(seed), 6, sizes=SMALL_SIZES)
+        problem = build_problem(graph, costs, Scope.ACTIVATIONS)
+        budget = minimum_peak(problem)
+        exact = minimum_recompute_ns(problem, budget)
+        assert exact is not None
+        bound = StageLP(problem).solve(budget, (0, 1, 2), most_work=work).bound_ns
+        above += [(seed, bound, exact)] if bound > exact else []
+    assert above == []
+
+
+@pytest.mark.parametrize("seed", range(83_000, 83_010))
+def test_stages_without_a_price_add_nothing_to_the_bound(seed: int) -> None:
+    problem = random_problem(seed)
+    relaxed, budget = StageLP(problem), budgets(problem)[1]
+    whole = relaxed.solve(budget, stages_of(problem))
+    assert relaxed.solve(budget, (0, *whole.priced)).bound_ns >= whole.bound_ns - 1
+
+
+def test_generated_rows_bound_more_than_the_first_backward_alone() -> None:
+    problem, budget = network()
+    made = search(problem, budget)
+    generate_rows(made, StageLP(problem))
+    assert made.bound_ns > 1.02 * StageLP(problem).solve(budget, (0,)).bound_ns
+
+
+def test_generated_rows_leave_the_stages_that_prove_the_bound() -> None:
+    problem, budget = network()
+    made = search(problem, budget)
+    generate_rows(made, StageLP(problem))
+    again = StageLP(problem).solve(budget, sorted(made.stages)).bound_ns
+    assert again >= made.bound_ns - problem.store_all_ns // 10_000
+
+
+def test_roundings_name_where_they_first_run_over_the_budget() -> None:
+    problem, budget = network()
+    made = search(problem, budget)
+    labels = made.evaluator.labels(Label.KEEP)
+    sequence = np.array(made.evaluator.decisions(labels).sequence)
+    held = made.evaluator.in_use(sequence)[sequence < 0]
+    end = int(np.argmax(held <= budget))  # keeping everything is over the budget from the first backward on
+    everything = StageLP(problem).solve(2 * int(held.max()), (0,))
+    assert int(np.argmax(held[:end])) in made.round(everything)[0]
+
+
+def test_repair_finds_a_plan_where_the_roundings_of_the_budget_itself_have_none() -> None:
+    problem = random_problem(14)
+    made = search(problem, budgets(problem)[2])
+    generate_rows(made, StageLP(problem))
+    without = made.best
+    repair(made, StageLP(problem))
+    assert (without, made.best is not None) == (None, True)
+
+
+def asked_by_repair(made: Search, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The budgets that `repair` asks the relaxation about, in order."""
+    asked, solve = [], StageSweep.solve
+
+    def recorded(sweep: StageSweep, budget_nbytes: int, *limits: int) -> Relaxation:
+        asked.append(budget_nbytes)
+        return solve(sweep, budget_nbytes, *limits)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StageSweep, "solve", recorded)
+        repair(made, StageLP(made.problem))
+    return asked
+
+
+def test_repair_bisects_alike_where_a_better_plan_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_problem(53)
+    made, informed = (search(problem, budgets(problem)[4]) for _ in range(2))
+    for each in (made, informed):
+        generate_rows(each, StageLP(problem))
+    alone = asked_by_repair(made, monkeypatch)
+    assert made.best_labels is not None
+    assert made.best_labels.labels is not None
+    informed.offer(made.best_labels.labels)
+    rises = any(later > earlier for earlier, later in pairwise(alone))
+    assert (rises, asked_by_repair(informed, monkeypatch)) == (True, alone)
+
+
+def relaxations(bounds: list[int], effort: str, monkeypatch: pytest.MonkeyPatch, *, best_ns: int | None = None) -> int:
+    """How many relaxations are solved where they prove ``bounds`` (thousandths of a step) one after the other.
+
+    Each names a fresh stage. ``best_ns``, thousandths too, is what the best plan takes.
+    """
+    problem = build_problem(*chain(60), Scope.ACTIVATIONS)
+    made, solved = search(problem, 1), 0
+    made.effort = EFFORTS[effort]
+    if best_ns is not None:
+        cost = best_ns * problem.store_all_ns // 1000
+        made.best = Candidate(made.evaluator.scratch.events, Evaluation(0, cost, 0, 0))
+
+    def solve(_: StageLP, __: int, stages: list[int], *___: object) -> Relaxation:
+        nonlocal solved
+        solved += 1
+        bound = bounds[min(solved, len(bounds)) - 1] * problem.store_all_ns // 1000
+        return Relaxation(bound, np.zeros(0), True, tuple(stages), priced=tuple(stages))
+
+    monkeypatch.setattr(StageLP, "necks", lambda *_: [])  # within this budget every backward would be one
+    monkeypatch.setattr(StageLP, "solve", solve)
+    monkeypatch.setattr(Search, "round", lambda *_: ({solved}, False))
+    generate_rows(made, StageLP(problem))
+    return solved
+
+
+@pytest.mark.parametrize(("effort", "count"), [("fast", 3), ("default", 3), ("high", 4)])
+def test_relaxations_end_where_they_raise_the_bound_no_more(
+    effort: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert relaxations([10, 20, 20], effort, monkeypatch) == count
+
+
+@pytest.mark.parametrize(("best", "count"), [(None, 5), (100, 5), (500, 3)])
+def test_a_rise_counts_by_the_gap_that_is_left(best: int | None, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # From 20 to 25 thousandths of a step: of a gap of 75 thousandths it is much, of one of 475 it is not.
+    assert relaxations([10, 20, 25, 30, 30], "default", monkeypatch, best_ns=best) == count
+
+
+def test_a_gap_of_many_steps_ends_no_relaxations_sooner_than_one_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert relaxations([10, 40, 70, 70], "default", monkeypatch, best_ns=100_000) == 4
+
+
+def test_thorough_relaxations_count_any_rise_whatever_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert relaxations([10, 20, 25, 30, 30, 30], "high", monkeypatch, best_ns=500) == 6

@@ -1,0 +1,235 @@
+"""Which orders are proposed, and that a PyTorch module trains the same bits in any legal ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from ogc_plan.adapters.pytorch.binding.bound_module import bound
+from ogc_plan.adapters.pytorch.capture.joint_graph import capture
+from ogc_plan.adapters.pytorch.execution.executor import Executor
+from ogc_plan.adapters.pytorch.step.annotate import annotate
+from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
+from ogc_plan.planner import pipeline
+from ogc_plan.planner.dependencies import backward_predecessors, forward_predecessors, is_legal
+from ogc_plan.planner.infeasible import Asked
+from ogc_plan.planner.model import from_annotation, load_model
+from ogc_plan.planner.plan_file.reader import read_plan
+from ogc_plan.planner.plan_file.writer import write_plan
+from ogc_plan.planner.problem import Problem, Scope, backward_workspace_nbytes, build_problem
+from ogc_plan.planner.solver import Solver
+from ogc_plan.planner.strategies import strategy_named
+from ogc_plan.planner.strategies.optimal.problem_cache import Prepared
+from ogc_plan.planner.strategies.orders.proposals import held_order, other_orders
+from ogc_plan.planner.strategies.orders.reordered_problem import Orders, default_orders, ordered, restored
+from ogc_plan.planner.strategies.orders.sequencing import Tokens, better_order, cost
+from ogc_plan.planner.strategies.orders.tokens import gradients_of
+from torch import Tensor, nn
+
+from models.plan_benchmark.sources import SOURCES
+from tests.graphs.builders import chain, diamond
+from tests.graphs.layered_graphs import layered_graph
+from tests.graphs.legal_orders import alive_by_step, random_order, random_orders, random_tokens
+from tests.modules.torch_modules import RandomNet
+from tests.modules.torch_training import measured, predicted, train
+
+
+def layered_problem(seed: int, op_count: int, width: int) -> Problem:
+    return build_problem(*layered_graph(Random(seed), op_count, width), Scope.ACTIVATIONS)
+
+
+def test_a_chain_has_one_order() -> None:
+    problem = build_problem(*chain(20), Scope.ACTIVATIONS)
+    assert list(other_orders(problem)) == []
+
+
+def test_where_no_order_matters_the_default_ones_remain() -> None:
+    problem = build_problem(*diamond((1, 1, 1, 1)), Scope.ACTIVATIONS)
+    assert list(other_orders(problem)) == []
+
+
+def test_the_orders_proposed_are_legal() -> None:
+    problem = layered_problem(1, 80, 4)
+    forward, backward = forward_predecessors(problem.graph), backward_predecessors(problem.graph)
+    legal = [
+        is_legal(orders.forward, forward, range(80)) and is_legal(orders.backward, backward, problem.backward_order)
+        for orders in islice(other_orders(problem), 8)
+    ]
+    assert legal == [True] * 8
+
+
+def test_the_same_orders_are_proposed_every_time() -> None:
+    problem = layered_problem(2, 60, 4)
+    assert list(islice(other_orders(problem), 8)) == list(islice(other_orders(problem), 8))
+
+
+def test_no_order_is_proposed_twice_nor_the_default_one() -> None:
+    problem = layered_problem(3, 60, 4)
+    found = [default_orders(problem), *other_orders(problem)]
+    assert len(found) == len(set(found)) > 3
+
+
+def test_chosen_orders_hold_less_in_the_worst_step() -> None:
+    floors = [ordered(problem, next(other_orders(problem))).floor_of_order.nbytes / problem.floor_of_order.nbytes
+              for problem in (layered_problem(seed, 100, 4) for seed in range(1, 9))]  # fmt: skip
+    assert sum(floors) / len(floors) < 0.97
+
+
+def test_a_branch_that_ends_low_runs_before_one_that_ends_high() -> None:
+    # Steps 0 and 1 are a branch that peaks high and ends low, 2 and 3 one that peaks low and ends high; 4 joins them.
+    tokens = Tokens([[] for _ in range(5)])
+    for nbytes, steps in ((100, (0, 1)), (10, (1, 4)), (60, (2, 3)), (50, (3, 4))):
+        tokens.add(nbytes, steps)
+    assert better_order((2, 3, 0, 1, 4), ((), (0,), (), (2,), (1, 3)), tokens)[0] == (0, 1, 2, 3, 4)
+
+
+def test_what_is_alive_under_an_order_is_counted_from_the_definition() -> None:
+    for seed in range(50):
+        rng = Random(seed)
+        tokens = random_tokens(rng, 9)
+        order = random_order(rng, range(9), ((),) * 9)
+        assert tokens.alive(order) == alive_by_step(order, tokens), seed
+
+
+def test_gradients_as_tokens_hold_what_every_backward_of_a_unet_holds_of_them(tmp_path: Path) -> None:
+    problem = load_model(SOURCES["unet"].file(tmp_path), batch=8).problem(Scope.ACTIVATIONS)
+    for seed in range(10):
+        orders = Orders(default_orders(problem).forward, random_orders(Random(seed), problem.graph).backward)
+        workspace = [backward_workspace_nbytes(problem.costs[op], problem.scope) for op in orders.backward]
+        held = [n + more for n, more in zip(gradients_of(problem).alive(orders.backward), workspace, strict=True)]
+        assert all(a >= b for a, b in zip(held, ordered(problem, orders).during_nbytes, strict=True)), seed
+
+
+def test_a_step_that_adds_twice_is_charged_once() -> None:
+    tokens = Tokens([[], []])
+    tokens.add_again((0, 0, 1, 1), 100)
+    assert tokens.alive((0, 1)) == [0, 100]
+
+
+def test_an_interrupted_search_for_orders_begins_anew() -> None:
+    problem = layered_problem(3, 60, 4)
+    expected = [orders for orders, _ in Prepared(problem).alternatives(4, lambda: False)]
+    prepared, asked = Prepared(problem), iter([False, False, True])
+
+    def interrupt() -> bool:
+        if next(asked):
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        prepared.alternatives(4, interrupt)
+    assert [orders for orders, _ in prepared.alternatives(4, lambda: False)] == expected
+
+
+def test_no_other_orders_are_made_when_it_is_late() -> None:
+    assert Prepared(layered_problem(3, 60, 4)).alternatives(4, lambda: True) == []
+
+
+def test_a_sum_is_made_where_least_else_is_held() -> None:
+    # Three backwards add to one gradient; that of the second holds the most while it runs.
+    tokens = Tokens([[] for _ in range(4)])
+    tokens.add(10, (0, 1, 2, 3))
+    tokens.add_again((0, 1, 2), 20)
+    for step, nbytes in enumerate((5, 40, 5)):
+        tokens.add_inside(step, nbytes)
+    assert better_order((0, 1, 2, 3), ((), (), (), (0, 1, 2)), tokens)[0][0] == 1
+
+
+def test_an_order_for_plans_that_hold_nothing_holds_less_in_the_worst_step() -> None:
+    shares = []
+    for problem in (layered_problem(seed, 100, 4) for seed in range(1, 9)):
+        order = held_order(problem, problem.backward_order, 0.0, 0)
+        floor = ordered(problem, Orders(tuple(range(100)), order)).floor_of_order.nbytes
+        shares.append(floor / problem.floor_of_order.nbytes)
+    assert sum(shares) / len(shares) < 0.97
+
+
+def test_a_budget_that_no_plan_of_the_default_order_meets_has_one_in_another(tmp_path: Path) -> None:
+    model = load_model(SOURCES["unet"].file(tmp_path), batch=SOURCES["unet"].batch, device="h200")
+    floor = model.problem(Scope.ACTIVATIONS).floor_of_order.nbytes
+    made = pipeline.plan(model, f"{floor - 1}B", scope="activations", effort="default")
+    assert pipeline.check(model.training, model.costs, made).peak_activation_nbytes < floor
+
+
+def test_the_cost_of_an_order_is_the_mean_eighth_power_of_what_is_alive() -> None:
+    for seed in range(50):
+        rng = Random(seed)
+        tokens = random_tokens(rng, 9)
+        order = random_order(rng, range(9), ((),) * 9)
+        alive = alive_by_step(order, tokens)
+        assert cost(order, tokens) == pytest.approx((sum(n**8 for n in alive) / 9) ** 0.125), seed
+
+
+def test_a_search_ends_at_the_cost_that_it_reports() -> None:
+    for seed in range(8):
+        rng = Random(seed)
+        before = tuple(tuple(sorted(rng.sample(range(i), min(i, rng.choice((0, 1, 2)))))) for i in range(30))
+        tokens = Tokens([[] for _ in range(30)])
+        for _ in range(40):
+            tokens.add(rng.randint(1, 50), rng.sample(range(30), rng.randint(1, 4)), started=rng.random() < 0.3)
+            tokens.add_again(rng.sample(range(30), rng.randint(1, 4)), rng.randint(1, 50))
+        order, reached = better_order(tuple(range(30)), before, tokens)
+        assert reached == pytest.approx(cost(order, tokens)), seed
+
+
+class SharedGradients(nn.Module):
+    """Parameters whose gradients are also what flows on to earlier ops."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 6)])
+        self.offsets = nn.ParameterList([torch.randn(4, 6), torch.randn(4, 6)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = torch.tanh(self.layers[0](x) + self.offsets[0])
+        second = self.layers[1](torch.sin(first)) + self.offsets[1]
+        return (torch.exp(second) * first).square().mean()
+
+
+def reordered(module: nn.Module, args: tuple[Tensor, ...], seed: int, folder: Path) -> nn.Module:
+    """The module bound to a plan in random legal orders, which went through a plan file."""
+    step = TracedStep(capture(module, args, None))
+    annotated = annotate(step, measure=False)
+    model = from_annotation(annotated.annotation, name="module", device="cpu")
+    problem = model.problem(Scope.ACTIVATIONS)
+    orders = random_orders(Random(seed), problem.graph)
+    solution = strategy_named("sqrt")(ordered(problem, orders), None)
+    assert solution.decisions is not None
+    solution = replace(solution, decisions=restored(solution.decisions, orders), bound_ns=0)
+    made = pipeline.assembled(model, problem, model.store_all(), Asked("min", None), solution, Solver("sqrt"))
+    write_plan(made, folder / "plan.json")
+    made = read_plan(folder / "plan.json")
+    pipeline.verify(made)
+    return bound(module, Executor(module, step, made, annotated.visible))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_module_trained_in_other_orders_computes_the_same_bits_in_the_bytes_predicted(
+    seed: int, tmp_path: Path
+) -> None:
+    torch.manual_seed(seed)
+    module: nn.Module = RandomNet(seed, 12) if seed else SharedGradients()
+    args = (torch.randn(4, 6),)
+    plain = train(module, args, steps=2)  # before the meter runs a step, which moves the buffers both share
+    trained = reordered(module, args, seed, tmp_path)
+    assert (train(trained, args, steps=2), measured(trained, args)) == (plain, predicted(trained))
+
+
+@pytest.mark.parametrize("floor_of", ["floor_of_order", "forced_floor"])
+def test_a_plan_that_states_a_floor_of_earlier_versions_is_still_verified(floor_of: str, tmp_path: Path) -> None:
+    model = load_model(str(SOURCES["unet"].file(tmp_path)))
+    made = pipeline.plan(model, "60%", effort="fast")
+    floor = getattr(model.problem(Scope.ACTIVATIONS), floor_of).nbytes
+    assert floor != made.peak.floor_activation_nbytes
+    peaks = replace(made.peak, floor_activation_nbytes=floor)
+    assert pipeline.check(model.training, model.costs, replace(made, peak=peaks)) == made.timeline
+
+
+def test_the_floor_of_a_u_net_is_a_peak_that_a_plan_reaches(tmp_path: Path) -> None:
+    model = load_model(str(SOURCES["unet"].file(tmp_path)))
+    made = pipeline.plan(model, "min", scope="activations")
+    assert made.peak.activation_nbytes == made.peak.floor_activation_nbytes

@@ -1,0 +1,134 @@
+"""Lowering: computations become steps, and every value is freed as early as the rules allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+from ogc_plan.planner.schedule import Schedule, Step, StepKind, lower
+from ogc_plan.planner.simulate import simulate
+from ogc_plan.planner.solution import Decisions
+from ogc_plan.planner.training_graph import TrainingGraph
+
+from tests.graphs.builders import chain, keep_all, random_decisions, random_graph
+from tests.oracles.lifetimes import deaths
+
+FORWARD, RECOMPUTE, BACKWARD, FREE = StepKind.FORWARD, StepKind.RECOMPUTE, StepKind.BACKWARD, StepKind.FREE
+
+
+def steps_of(graph: TrainingGraph, *sequence: int) -> list[tuple[str, int]]:
+    return [(step.kind.value, step.index) for step in lower(graph, Decisions(sequence))]
+
+
+def test_a_value_is_freed_after_its_last_use() -> None:
+    graph, _ = chain(2)
+    assert steps_of(graph, 0, 1, ~1, ~0) == [
+        ("forward", 0),
+        ("forward", 1),
+        ("backward", 1),
+        ("backward", 0),
+        ("free", 0),
+    ]
+
+
+def test_a_value_that_is_computed_again_is_freed_before() -> None:
+    graph, _ = chain(2)
+    assert steps_of(graph, 0, 1, 0, ~1, ~0)[:4] == [("forward", 0), ("forward", 1), ("free", 0), ("recompute", 0)]
+
+
+def test_a_value_nobody_uses_is_freed_at_once() -> None:
+    graph, _ = chain(2)
+    assert steps_of(graph, 0, 0, 1, ~1, ~0)[:3] == [("forward", 0), ("free", 0), ("recompute", 0)]
+
+
+def test_an_output_is_never_freed() -> None:
+    graph, _ = chain(2)
+    assert ("free", 1) not in steps_of(graph, 0, 1, 1, ~1, ~0)
+
+
+def test_the_generator_state_of_a_rerun_is_freed_after_the_last_run() -> None:
+    graph, _ = chain(2)
+    graph = replace(graph, ops=(replace(graph.ops[0], random_state_nbytes=9), graph.ops[1]))
+    steps = lower(graph, Decisions((0, 1, 0, 0, ~1, ~0))).steps
+    last = max(i for i, step in enumerate(steps) if step.kind is RECOMPUTE)
+    assert [i for i, step in enumerate(steps) if step.random_state] == [last + 1]
+
+
+def test_a_random_op_that_runs_once_has_no_state_to_free() -> None:
+    graph, _ = chain(2)
+    graph = replace(graph, ops=(replace(graph.ops[0], random_state_nbytes=9), graph.ops[1]))
+    assert not any(step.random_state for step in lower(graph, keep_all(graph)))
+
+
+def groups(schedule: Schedule) -> tuple[list[int], list[set[tuple[str, int]]], int]:
+    """The computations in order as decisions, the frees that follow each, and how many frees there are."""
+    sequence: list[int] = []
+    freed: list[set[tuple[str, int]]] = []
+    count = 0
+    for step in schedule:
+        if step.kind is FREE:
+            freed[-1].add(("state" if step.random_state else "storage", step.index))
+            count += 1
+        else:
+            sequence.append(~step.index if step.kind is BACKWARD else step.index)
+            freed.append(set())
+    return sequence, freed, count
+
+
+def first_runs(schedule: Schedule) -> list[int]:
+    return [step.index for step in schedule if step.kind is FORWARD]
+
+
+def random_cases(first_seed: int) -> list[tuple[int, TrainingGraph, Decisions]]:
+    cases = []
+    for seed in range(first_seed, first_seed + 100):
+        rng = Random(seed)
+        graph, _ = random_graph(rng, rng.randint(1, 40))
+        cases.append((seed, graph, random_decisions(rng, graph)))
+    return cases
+
+
+@pytest.mark.parametrize("first_seed", range(20_000, 20_400, 100))
+def test_frees_stand_at_the_earliest_legal_place(first_seed: int) -> None:
+    wrong = [
+        seed
+        for seed, graph, decisions in random_cases(first_seed)
+        if groups(lower(graph, decisions))[1] != deaths(graph, decisions.sequence)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("first_seed", range(21_000, 21_200, 100))
+def test_lowering_keeps_the_order_and_frees_each_copy_once(first_seed: int) -> None:
+    for seed, graph, decisions in random_cases(first_seed):
+        sequence, freed, count = groups(lower(graph, decisions))
+        assert tuple(sequence) == decisions.sequence, seed
+        assert count == sum(map(len, freed)), seed
+
+
+def test_the_first_run_of_each_op_is_its_forward() -> None:
+    for seed, graph, decisions in random_cases(22_000):
+        assert first_runs(lower(graph, decisions)) == list(range(len(graph.ops))), seed
+
+
+def earlier(steps: Sequence[Step], position: int) -> Schedule:
+    """The free at ``position`` moved to before the computation it follows."""
+    computation = max(i for i in range(position) if steps[i].kind is not FREE)
+    rest = [*steps[:position], *steps[position + 1 :]]
+    return Schedule((*rest[:computation], steps[position], *rest[computation:]))
+
+
+def test_no_free_can_move_before_the_computation_it_follows() -> None:
+    for seed in range(23_000, 23_040):
+        rng = Random(seed)
+        graph, costs = random_graph(rng, rng.randint(2, 20))
+        steps = lower(graph, random_decisions(rng, graph)).steps
+        for position in [i for i, step in enumerate(steps) if step.kind is FREE]:
+            accepted = True
+            try:
+                simulate(graph, costs, earlier(steps, position))
+            except Exception as error:  # which error is test_simulate's business
+                accepted = not str(error)
+            assert not accepted, (seed, position)

@@ -1,0 +1,432 @@
+"""The replay: what it counts, by hand on small graphs and against the oracle on random ones, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from ogc_plan.planner.errors import PlanMismatchError
+from ogc_plan.planner.graph import Storage
+from ogc_plan.planner.schedule import Schedule, Step, StepKind, lower
+from ogc_plan.planner.simulate import Timeline, simulate
+from ogc_plan.planner.solution import Decisions
+from ogc_plan.planner.training_graph import (
+    BackwardOp,
+    Gradient,
+    GradientEdge,
+    GradientSum,
+    OpCost,
+    Stationary,
+    TrainingGraph,
+    TrainingOp,
+)
+
+from tests.graphs.builders import Costs, chain, diamond, keep_all, random_decisions, random_graph, training_graphs
+from tests.oracles.lifetimes import recount
+
+FORWARD, RECOMPUTE, BACKWARD, FREE = StepKind.FORWARD, StepKind.RECOMPUTE, StepKind.BACKWARD, StepKind.FREE
+
+
+def replay(graph: TrainingGraph, costs: Costs, *sequence: int) -> Timeline:
+    return simulate(graph, costs, lower(graph, Decisions(sequence)))
+
+
+def one_op(*, workspace: tuple[int, int] = (0, 0), parameter: bool = False) -> tuple[TrainingGraph, Costs]:
+    """One op that writes the output, 10 bytes, and gives a gradient of 4 bytes."""
+    gradients = (Gradient("dy", 10), Gradient("dw", 4, parameter))
+    op = TrainingOp("op", "Op", (), (0,), BackwardOp((), (0,), (GradientEdge(1),)))
+    graph = TrainingGraph((op,), (Storage("y", 10),), gradients, (0,), (0,), Stationary(parameter_nbytes=100))
+    return graph, (OpCost(3, 5, *workspace),)
+
+
+# --- by hand ------------------------------------------------------------------------------------------------
+
+
+def test_forward_step_counts_what_is_alive_and_what_it_writes() -> None:
+    graph, costs = chain(3)
+    assert replay(graph, costs, 0, 1, 2, ~2, ~1, ~0).total_nbytes[:3] == (10, 20, 30)
+
+
+def test_backward_step_counts_storages_taken_gradient_and_given_gradient() -> None:
+    graph, costs = chain(3)
+    timeline = replay(graph, costs, 0, 1, 2, ~2, ~1, ~0)
+    assert timeline.total_nbytes[3] == 3 * 10 + 10 + 10
+
+
+def test_workspace_counts_during_the_forward_only() -> None:
+    graph, costs = one_op(workspace=(7, 0))
+    timeline = replay(graph, costs, 0, ~0)
+    assert (timeline.total_nbytes[0], timeline.after_nbytes[0]) == (100 + 10 + 7, 100 + 10)
+
+
+def test_workspace_counts_during_the_backward_only() -> None:
+    graph, costs = one_op(workspace=(0, 7))
+    timeline = replay(graph, costs, 0, ~0)
+    assert (timeline.total_nbytes[1], timeline.after_nbytes[1]) == (100 + 10 + 10 + 4 + 7, 100 + 10 + 4)
+
+
+def test_activations_leave_out_stationary_bytes() -> None:
+    graph, costs = one_op()
+    assert replay(graph, costs, 0, ~0).activation_nbytes == (10, 10 + 10 + 4)
+
+
+def test_activations_leave_out_parameter_gradients() -> None:
+    graph, costs = one_op(parameter=True)
+    assert replay(graph, costs, 0, ~0).activation_nbytes == (10, 10 + 10)
+
+
+def test_output_gradients_arrive_with_the_first_step_after_the_forward() -> None:
+    graph, costs = chain(2)
+    timeline = replay(graph, costs, 0, 1, 0, ~1, ~0)  # t0 is freed after op1 and computed again
+    steps = lower(graph, Decisions((0, 1, 0, ~1, ~0))).steps
+    assert steps[2] == Step(FREE, 0)
+    assert timeline.total_nbytes[1:4] == (20, 20, 10 + 10 + 10)
+
+
+def test_fan_in_sum_holds_both_operands_and_the_result() -> None:
+    graph, costs = diamond((10, 20, 30, 40))
+    timeline = replay(graph, costs, *keep_all(graph).sequence)
+    schedule = lower(graph, keep_all(graph))
+    left = schedule.steps.index(Step(BACKWARD, 1))
+    # Present gradient of top, the contribution of left and their sum, 10 each; top, the output and the
+    # gradient block of add, which left's taken gradient was the last to share, is gone by then.
+    live = 7 + 10 + 40
+    assert timeline.total_nbytes[left] == max(live + 40 + 10 + 10, live + 3 * 10)
+
+
+def test_aliased_gradient_keeps_the_block_it_shares() -> None:
+    graph, costs = diamond((10, 20, 30, 40))
+    schedule = lower(graph, keep_all(graph))
+    add = schedule.steps.index(Step(BACKWARD, 3))
+    timeline = simulate(graph, costs, schedule)
+    assert timeline.after_nbytes[add] == timeline.total_nbytes[add] == 7 + 10 + 30 + 40 + 40
+
+
+def test_partial_sums_of_a_shared_parameter_count_as_activations() -> None:
+    shared = Gradient("dw", 1000, parameter=True)
+    ops = (
+        TrainingOp("a", "A", (), (0,), BackwardOp((), (0,), (GradientEdge(2),))),
+        TrainingOp("b", "B", (0,), (1,), BackwardOp((), (1,), (GradientEdge(0), GradientEdge(2)))),
+    )
+    gradients = (Gradient("da", 1), Gradient("db", 1), shared)
+    graph = TrainingGraph(ops, (Storage("a", 0), Storage("b", 0)), gradients, (1,), (1,))
+    timeline = replay(graph, (OpCost(1), OpCost(1)), 0, 1, ~1, ~0)
+    # In the backward of b both gradients and the partial sum; in that of a both operands, never the final sum.
+    assert timeline.activation_nbytes[-2:] == (1 + 1 + 1000, 1 + 1000 + 1000)
+
+
+def test_rerun_over_a_live_copy_counts_the_duplicate_during_the_step_only() -> None:
+    graph, costs = chain(2)
+    steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(RECOMPUTE, 0), Step(BACKWARD, 1), Step(BACKWARD, 0)]
+    timeline = simulate(graph, costs, Schedule(tuple(steps)))
+    assert (timeline.total_nbytes[2], timeline.after_nbytes[2]) == (20 + 10 + 10, 20 + 10)
+
+
+def test_hidden_buffers_are_allocated_by_every_run() -> None:
+    ops = (
+        TrainingOp("a", "A", (), (0, 1), BackwardOp((1,), (0,), ())),
+        TrainingOp("b", "B", (0,), (2,), BackwardOp((0,), (1,), (GradientEdge(0),))),
+    )
+    storages = (Storage("a", 1), Storage("a#0", 1000), Storage("b", 1))
+    graph = TrainingGraph(ops, storages, (Gradient("da", 0), Gradient("db", 0)), (2,), (1,))
+    timeline = replay(graph, (OpCost(1), OpCost(1)), 0, 1, 0, ~1, ~0)
+    # forward a, free a#0; recompute a, backward b, free a; backward a, free a#0
+    assert [n for n in timeline.total_nbytes if n > 1000] == [1001, 1001, 1002, 1002, 1002, 1001, 1001]
+
+
+def test_generator_state_lives_from_the_first_run_to_the_last() -> None:
+    graph, costs = chain(2)
+    ops = (replace(graph.ops[0], random_state_nbytes=500), graph.ops[1])
+    graph = replace(graph, ops=ops)
+    timeline = replay(graph, costs, 0, 1, 0, ~1, ~0)
+    assert [n >= 500 for n in timeline.after_nbytes] == [True, True, True, True, False, False, False, False]
+
+
+def test_generator_state_is_not_saved_for_an_op_that_runs_once() -> None:
+    graph, costs = chain(2)
+    random = replace(graph, ops=(replace(graph.ops[0], random_state_nbytes=500), graph.ops[1]))
+    decisions = keep_all(graph)
+    assert simulate(random, costs, lower(random, decisions)) == simulate(graph, costs, lower(graph, decisions))
+
+
+def test_time_is_every_run_and_the_excess_is_recomputation() -> None:
+    graph, costs = diamond()
+    timeline = replay(graph, costs, 0, 1, 2, 3, ~3, 0, 2, ~2, 0, ~1, ~0)
+    assert (timeline.time_ns, timeline.recompute_ns) == (3 + 5 + 7 + 1 + 4 + 6 + 8 + 1 + 3 + 7 + 3, 3 + 7 + 3)
+
+
+def summing(*, parameter: bool = False, taken_twice: bool = True) -> TrainingGraph:
+    """``a`` feeds ``b`` and ``c``; the backward of b adds up what c and b gave, 100 bytes each, into 100 more.
+
+    The backward of c takes the seed, 10 bytes; with ``taken_twice`` that of b does so as well.
+    """
+    seed = (0,)
+    first = BackwardOp((), (), (GradientEdge(2),), (GradientSum(3, (1, 2)),))
+    ops = (
+        TrainingOp("a", "A", (), (0,), BackwardOp((), () if parameter else (3,), ())),
+        TrainingOp("b", "B", (0,), (1,), replace(first, takes=seed) if taken_twice else first),
+        TrainingOp("c", "C", (0,), (2,), BackwardOp((), seed, (GradientEdge(1),))),
+    )
+    gradients = (Gradient("dy", 10), Gradient("p", 100), Gradient("q", 100), Gradient("sum", 100, parameter))
+    return TrainingGraph(ops, tuple(Storage(name, 0) for name in "abc"), gradients, (1, 2), seed)
+
+
+def test_a_sum_spelled_out_holds_its_operands_and_its_result() -> None:
+    graph = summing()
+    timeline = replay(graph, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
+    at = named_steps(graph).index(("backward", "b"))
+    assert (timeline.total_nbytes[at], timeline.after_nbytes[at]) == (3 * 100, 100)
+
+
+def test_a_gradient_that_two_ops_take_goes_with_the_last_of_them() -> None:
+    graph = summing()
+    lone = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], backward=BackwardOp((), (0,))), graph.ops[2]))
+    timeline = replay(lone, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
+    after = dict(zip(named_steps(lone), timeline.after_nbytes, strict=True))
+    assert (after["backward", "c"], after["backward", "b"]) == (10 + 100, 100)
+
+
+def test_a_gradient_that_nothing_takes_lives_to_the_end_as_an_activation() -> None:
+    graph, costs = one_op()
+    timeline = replay(graph, costs, 0, ~0)
+    assert (timeline.after_nbytes[-1] - 100 - 10, timeline.activation_nbytes[-1]) == (4, 10 + 10 + 4)
+
+
+def test_a_parameters_gradient_is_none_of_the_activations_from_the_sum_that_makes_it() -> None:
+    graph = summing(parameter=True, taken_twice=False)
+    timeline = replay(graph, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
+    assert (max(timeline.total_nbytes), max(timeline.activation_nbytes)) == (3 * 100, 2 * 100)
+
+
+def test_a_parameters_gradient_outlives_an_op_that_takes_it() -> None:
+    graph, costs = one_op(parameter=True)
+    taker = TrainingOp("first", "Op", (), (), BackwardOp((), (1,), ()))
+    timeline = replay(replace(graph, ops=(taker, *graph.ops)), (OpCost(0), *costs), 0, 1, ~1, ~0)
+    assert timeline.after_nbytes[-1] == 100 + 10 + 4
+
+
+def test_a_sum_without_operands_is_a_copy() -> None:
+    graph, costs = one_op()
+    backward = BackwardOp((), (0,), (), (GradientSum(1, ()),))
+    timeline = replay(replace(graph, ops=(replace(graph.ops[0], backward=backward),)), costs, 0, ~0)
+    assert (timeline.total_nbytes[-1], timeline.after_nbytes[-1]) == (100 + 10 + 10, 100 + 10 + 4)
+
+
+def test_activations_may_count_another_workspace() -> None:
+    graph, _ = one_op(parameter=True)
+    timeline = replay(graph, (OpCost(3, 5, 0, 7, 9),), 0, ~0)
+    assert (timeline.total_nbytes[-1], timeline.activation_nbytes[-1]) == (100 + 10 + 10 + 4 + 7, 10 + 10 + 9)
+
+
+def named_steps(graph: TrainingGraph) -> list[tuple[str, str]]:
+    """Kind and name of every step of the schedule that recomputes nothing."""
+    return [
+        (s.kind.value, (graph.storages if s.kind is FREE else graph.ops)[s.index].name)
+        for s in lower(graph, keep_all(graph))
+    ]
+
+
+# --- against the oracle -------------------------------------------------------------------------------------
+
+
+def with_late_frees(rng: Random, schedule: Schedule) -> Schedule:
+    """The same computations with some frees left out: legal, and then re-runs meet copies that still live."""
+    keep = rng.choice((1.0, 0.9, 0.5))
+    return Schedule(tuple(s for s in schedule if s.kind is not FREE or rng.random() < keep))
+
+
+def disagreement(timeline: Timeline, graph: TrainingGraph, costs: Costs, schedule: Schedule) -> str:
+    """Empty when the oracle counts the same bytes at every step and the same times."""
+    expected = recount(graph, costs, schedule)
+    for name in ("total_nbytes", "activation_nbytes", "after_nbytes"):
+        ours, theirs = getattr(timeline, name), getattr(expected, name)
+        for position, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+            if mine != other:
+                return f"step {position} {schedule.steps[position]}: {name} {mine}, oracle {other}"
+    for name in ("time_ns", "recompute_ns", "peak_total_nbytes", "peak_activation_nbytes"):
+        if getattr(timeline, name) != getattr(expected, name):
+            return f"{name} {getattr(timeline, name)}, oracle {getattr(expected, name)}"
+    return ""
+
+
+@pytest.mark.parametrize("first_seed", range(0, 2000, 200))
+def test_replay_agrees_with_the_oracle_to_the_byte_and_nanosecond(first_seed: int) -> None:
+    failures = {}
+    for seed in range(first_seed, first_seed + 200):
+        rng = Random(seed)
+        graph, costs = random_graph(rng, rng.randint(10, 60))
+        schedule = with_late_frees(rng, lower(graph, random_decisions(rng, graph)))
+        if problem := disagreement(simulate(graph, costs, schedule), graph, costs, schedule):
+            failures[seed] = problem
+    assert failures == {}
+
+
+@settings(max_examples=60, deadline=None)
+@given(training_graphs(max_ops=12))
+def test_replay_agrees_with_the_oracle_on_graphs_that_shrink(drawn: tuple[TrainingGraph, Costs, Random]) -> None:
+    graph, costs, rng = drawn
+    schedule = with_late_frees(rng, lower(graph, random_decisions(rng, graph)))
+    assert disagreement(simulate(graph, costs, schedule), graph, costs, schedule) == ""
+
+
+# --- what it refuses ----------------------------------------------------------------------------------------
+
+
+def refusal(graph: TrainingGraph, costs: Costs, steps: list[Step]) -> str:
+    """The message of the PlanMismatchError; empty when the schedule is accepted."""
+    try:
+        simulate(graph, costs, Schedule(tuple(steps)))
+    except PlanMismatchError as error:
+        return error.message
+    return ""
+
+
+def lowered(first_seed: int) -> list[tuple[int, Random, TrainingGraph, Costs, list[Step]]]:
+    """Forty random graphs with a legal schedule each."""
+    found = []
+    for seed in range(first_seed, first_seed + 40):
+        rng = Random(seed)
+        graph, costs = random_graph(rng, rng.randint(2, 30))
+        steps = list(lower(graph, random_decisions(rng, graph)).steps)
+        found.append((seed, rng, graph, costs, steps))
+    return found
+
+
+def named(position: int, step: Step, graph: TrainingGraph) -> str:
+    name = graph.storages[step.index].name if step.kind is FREE else graph.ops[step.index].name
+    return f"step {position} ({step.kind.value} {name!r}) "
+
+
+def test_a_dropped_computation_is_refused_and_a_step_or_op_is_named() -> None:
+    for seed, rng, graph, costs, steps in lowered(10_000):
+        pinned = set(graph.outputs)
+        droppable = [  # a re-run that only renews what is alive anyway would not be missed
+            i
+            for i, step in enumerate(steps)
+            if step.kind in (FORWARD, BACKWARD)
+            or (step.kind is RECOMPUTE and not pinned.issuperset(graph.ops[step.index].writes))
+        ]
+        for position in rng.sample(droppable, min(6, len(droppable))):
+            message = refusal(graph, costs, steps[:position] + steps[position + 1 :])
+            assert re.match(r"step \d+ \(|the schedule ends without running 'op", message), (seed, position)
+
+
+def test_a_repeated_free_is_refused_at_the_second_one() -> None:
+    for seed, rng, graph, costs, steps in lowered(11_000):
+        for position in [
+            i for i, s in enumerate(steps) if s.kind is FREE and not s.random_state and rng.random() < 0.2
+        ]:
+            message = refusal(graph, costs, [*steps[: position + 1], *steps[position:]])
+            assert message.startswith(named(position + 1, steps[position], graph)), (seed, position)
+
+
+def test_a_repeated_free_of_a_generator_state_names_the_op() -> None:
+    graph, costs = chain(2)
+    graph = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], name="drop", random_state_nbytes=500)))
+    steps = list(lower(graph, Decisions((0, 1, 1, ~1, ~0))).steps)
+    position = steps.index(Step(FREE, 1, random_state=True))
+    assert "'drop'" in refusal(graph, costs, [*steps[: position + 1], *steps[position:]])
+
+
+def test_a_backward_before_the_last_forward_is_refused_there() -> None:
+    for seed, _, graph, costs, steps in lowered(12_000):
+        backward = next((i for i, s in enumerate(steps) if s.kind is BACKWARD), None)
+        if backward is None:
+            continue
+        last_forward = max(i for i, s in enumerate(steps) if s.kind is FORWARD)
+        moved = [s for i, s in enumerate(steps) if i != backward]
+        moved.insert(last_forward, steps[backward])
+        assert refusal(graph, costs, moved).startswith(named(last_forward, steps[backward], graph)), seed
+
+
+def test_reading_a_freed_storage_is_refused_at_the_reader() -> None:
+    for seed, _, graph, costs, steps in lowered(13_000):
+        for position, step in enumerate(steps):
+            if step.kind is FREE:
+                continue
+            op = graph.ops[step.index]
+            reads = op.backward.reads if step.kind is BACKWARD and op.backward is not None else op.reads
+            frees = [i for i in range(position + 1, len(steps)) if steps[i].kind is FREE and steps[i].index in reads]
+            if frees and not steps[frees[0]].random_state:
+                early = [*steps[:position], steps[frees[0]], *steps[position : frees[0]], *steps[frees[0] + 1 :]]
+                message = refusal(graph, costs, early)
+                assert message.startswith(named(position + 1, step, graph)), (seed, position)
+                assert graph.storages[steps[frees[0]].index].name in message
+
+
+def test_a_backward_before_its_gradient_is_complete_is_refused_there() -> None:
+    graph, costs = diamond()
+    steps = list(lower(graph, keep_all(graph)).steps)
+    top, left = steps.index(Step(BACKWARD, 0)), steps.index(Step(BACKWARD, 1))
+    moved = [*steps[:left], steps[top], *steps[left:top], *steps[top + 1 :]]
+    assert refusal(graph, costs, moved) == (f"step {left} (backward 'top') runs before 'gradient of top' is complete")
+
+
+@pytest.mark.parametrize(
+    ("extra", "what"),
+    [
+        (Step(FORWARD, 0), "is a repeated forward"),
+        (Step(BACKWARD, 2), "has no backward left to run"),
+        (Step(FREE, 2), "frees a model output"),
+        (Step(FREE, 1), "is not alive"),
+    ],
+)
+def test_a_step_that_breaks_a_rule_is_refused(extra: Step, what: str) -> None:
+    graph, costs = chain(3)
+    steps = list(lower(graph, keep_all(graph)).steps)
+    assert what in refusal(graph, costs, [*steps, extra])
+
+
+def test_a_rerun_before_the_first_run_is_refused() -> None:
+    graph, costs = chain(2)
+    message = refusal(graph, costs, [Step(FORWARD, 0), Step(RECOMPUTE, 1), Step(FORWARD, 1)])
+    assert message == "step 1 (recompute 'op1') recomputes an op that has not run"
+
+
+def test_a_rerun_of_a_random_op_after_its_state_was_freed_is_refused() -> None:
+    graph, costs = chain(2)
+    graph = replace(graph, ops=(replace(graph.ops[0], random_state_nbytes=500), graph.ops[1]))
+    steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(FREE, 0, random_state=True), Step(RECOMPUTE, 0)]
+    assert "needs a generator state that was freed" in refusal(graph, costs, steps)
+
+
+def test_a_rerun_of_an_op_that_must_run_only_once_is_refused() -> None:
+    graph, costs = chain(2)
+    graph = replace(graph, ops=(replace(graph.ops[0], once=True), graph.ops[1]))
+    message = refusal(graph, costs, [Step(FORWARD, 0), Step(FORWARD, 1), Step(RECOMPUTE, 0)])
+    assert message == "step 2 (recompute 'op0') recomputes an op that must run only once"
+
+
+def test_a_sum_before_its_operands_are_complete_is_refused() -> None:
+    graph = summing()
+    steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(FORWARD, 2), Step(BACKWARD, 1)]
+    assert refusal(graph, (OpCost(1),) * 3, steps) == "step 3 (backward 'b') sums 'p' before it is complete"
+
+
+def test_a_sum_of_something_of_which_a_part_is_missing_is_refused() -> None:
+    graph = summing()
+    late = TrainingOp("late", "Op", (), (), BackwardOp((), (), (GradientEdge(1),)))
+    steps = [*(Step(FORWARD, i) for i in range(4)), Step(BACKWARD, 2), Step(BACKWARD, 1)]
+    message = refusal(replace(graph, ops=(*graph.ops, late)), (OpCost(1),) * 4, steps)
+    assert message == "step 5 (backward 'b') sums 'p' before it is complete"
+
+
+def test_taking_a_sum_before_it_is_made_is_refused() -> None:
+    graph = summing()
+    steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(FORWARD, 2), Step(BACKWARD, 2), Step(BACKWARD, 0)]
+    assert refusal(graph, (OpCost(1),) * 3, steps) == "step 4 (backward 'a') runs before 'sum' is complete"
+
+
+def test_an_unfinished_schedule_is_refused_and_names_the_op() -> None:
+    graph, costs = chain(3)
+    assert refusal(graph, costs, [Step(FORWARD, 0)]).startswith("the schedule ends without running 'op")
+
+
+def test_every_refusal_says_what_to_do() -> None:
+    graph, costs = chain(2)
+    with pytest.raises(PlanMismatchError) as caught:
+        simulate(graph, costs, Schedule(()))
+    assert caught.value.remedy
