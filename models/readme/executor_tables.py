@@ -1,4 +1,4 @@
-"""README.md's tables of the PyTorch adapter, made from the committed results."""
+"""The pages' tables of the PyTorch adapter, made from the committed results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""README.md's tables of files from elsewhere, made from the committed results."""
+"""The pages' tables of files from elsewhere, made from the committed results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def architectures(record: dict[str, Any]) -> str:
         "",
         f"Of {len(share)} networks {sum(value <= 1 for value in share)} are within 1% of the measured peak and "
         f"{sum(value <= 10 for value in share)} within 10%{f'; beyond that: {far}' if far else ''}. "
-        "[All of them, with causes](models/results/architectures.md), and full-size ones without a step.",
+        "[All of them, with causes](results/architectures.md), and full-size ones without a step.",
     ]
     return "\n".join(lines)
 
@@ -63,8 +63,7 @@ def published(record: dict[str, Any]) -> str:
         f"{len(files)} ONNX files that others published in {packages} Python wheels ({', '.join(exporters)}): "
         f"{results['planned']} are planned at 60% and 40% or have a proven floor above, {results['refused']} are "
         f"refused by name, {len(files) - results['planned'] - results['refused']} fail "
-        "([list with package names](models/results/published_files.md), "
-        "`python -m models.published_files -o models/results/published_files.json`)."
+        "([list with package names](results/published_files.md))."
     )
 
 
@@ -81,6 +80,5 @@ def stressed(record: dict[str, Any]) -> str:
         f"Of {len(rows)} small networks with random weights ({kinds}) {len(bound)} train by a plan to the bits of "
         f"eager training, each measured peak within {apart:,} bytes of the prediction; {len(named['refused'])} are "
         f"refused by name{lists['refused']}, {len(named['wrong'])} wrong{lists['wrong']}, {len(named['unbuilt'])} "
-        f"could not be stepped by their own library either ([each one](models/results/stress_architectures.md), "
-        "`python -m models.architectures.stress -o models/results/stress_architectures.json`)."
+        f"could not be stepped by their own library either ([each one](results/stress_architectures.md))."
     )

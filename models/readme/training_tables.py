@@ -1,7 +1,8 @@
-"""README.md's sentences and tables of training runs and of ever deeper networks, made from the committed results."""
+"""The pages' sentences and tables of training runs and of ever deeper networks, made from the committed results."""
 
 from __future__ import annotations
 
+from math import log
 from typing import Any
 
 TITLES = {"vgg16": "VGG16 with two classes and dropout", "resnet110": "ResNet-110"}
@@ -33,8 +34,8 @@ def tutorials(records: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def deep(record: dict[str, Any]) -> str:
-    """Memory, added time and planning seconds against depth."""
+def deep(record: dict[str, Any], wide: dict[str, Any]) -> str:
+    """Memory, added time and planning seconds against depth, and the depth that fits a memory at a ``wide`` batch."""
     lines = [
         "| blocks a stage | layers | plain MB | planned MB | planned MB / sqrt(blocks) | time added | traced s "
         "| one plan s | all plans to find it s |",
@@ -46,4 +47,18 @@ def deep(record: dict[str, Any]) -> str:
         cells += [f"{held / depth['blocks'] ** 0.5:,.0f}", f"{depth['overhead']:.1%}"]
         cells += [f"{depth[key]:.1f}" for key in ("trace_s", "first_plan_s", "plan_s")]
         lines.append("| " + " | ".join(cells) + " |")
+    first, middle, last = (record["depths"][number] for number in (0, len(record["depths"]) // 2, -1))
+    fits, power, deeper = wide["fitting_blocks"], _growth(first, last), _growth(middle, last)
+    lines += [
+        "",
+        f"From {first['blocks']} to {last['blocks']} blocks a stage planned memory grows as depth to the power "
+        f"{power:.2f}, over the deeper half as {deeper:.2f}: towards the square root, slower at first because one more "
+        f"forward pass goes further where little can be recomputed. At batch {wide['batch']:,} within {wide['memory']} "
+        f"a plain step fits {fits['plain']} blocks a stage, a planned one {fits['planned']} (256 were tried at most).",
+    ]
     return "\n".join(lines)
+
+
+def _growth(shallow: dict[str, Any], deep: dict[str, Any]) -> float:
+    """The power of depth that planned memory grows with between two depths."""
+    return log(deep["planned_nbytes"] / shallow["planned_nbytes"]) / log(deep["blocks"] / shallow["blocks"])

@@ -1,24 +1,48 @@
-"""README.md says what the results files and the repository say."""
+"""The pages say what the results files and the repository say, and their examples run as written."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+from ogc_plan.planner import load_model, plan
+from ogc_plan.planner.autodiff.rule_table import RULES
+from ogc_plan.planner.autodiff.rules.op_call import RuleCall
+from ogc_plan.planner.costs.devices import read_device
+from ogc_plan.planner.graph import Op, Tensor
+from ogc_plan.planner.schedule import StepKind
+from ogc_plan.planner.strategies import STRATEGIES
 from ogc_plan.planner.strategies.optimal.effort import EFFORTS
 
 from models.light import light_path
-from models.readme.__main__ import ROOT, blocks, filled
+from models.readme.__main__ import PAGES, RESULTS, ROOT, example, examples, filled, from_results
+from models.readme.console import unsearched
+from models.readme.retention_picture import COLOURS, draw, plan_of_chain
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+README, PLANNER, MODELS = (TEXTS[page] for page in ("README.md", "planner/README.md", "models/README.md"))
+MADE = from_results()
 
 
-def test_every_table_is_the_one_made_from_the_committed_results() -> None:
-    assert filled(README, blocks()) == README
+def test_the_readme_has_at_most_200_lines_and_16_kb() -> None:
+    assert README.count("\n") <= 200
+    assert len(README.encode()) <= 16_000
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_table_is_the_one_made_from_the_committed_results(page: str) -> None:
+    assert filled(page, MADE) == TEXTS[page]
+
+
+@pytest.mark.parametrize("page", ["README.md", "cli/README.md"])
+def test_every_output_that_no_search_decides_is_what_the_command_prints(page: str, folder: Path) -> None:
+    assert filled(page, unsearched(folder)) == TEXTS[page]
 
 
 def test_ci_runs_the_readmes_test_command_word_for_word() -> None:
@@ -26,26 +50,46 @@ def test_ci_runs_the_readmes_test_command_word_for_word() -> None:
     assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
 
 
-def test_every_file_the_readme_links_to_exists() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", README)
-    assert [link for link in links if not Path(ROOT / link).exists()] == []
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_command_the_readme_gives_for_a_figure_is_a_module_here() -> None:
-    modules = set(re.findall(r"python -m (models\.\w+)", README))
-    files = {name: ROOT / name.replace(".", "/") for name in sorted(modules)}
-    assert [
-        n for n, path in files.items() if not any(p.exists() for p in (path.with_suffix(".py"), path / "__main__.py"))
-    ] == []
+def broken(page: str) -> list[str]:
+    """The links of a page that lead to no file, or to no heading of a page."""
+    found = []
+    for link in re.findall(r"\]\(([^)]+)\)", TEXTS[page]):
+        name, _, anchor = link.partition("#")
+        path = (ROOT / page).parent / name if name else ROOT / page
+        if not path.exists() or (anchor and anchor not in anchors(path.read_text(encoding="utf-8"))):
+            found.append(link)
+    return found
 
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_to_a_file_and_a_heading(page: str) -> None:
+    assert broken(page) == []
 
 
-def example(word: str) -> str:
-    """The one Python example with ``word`` in it."""
-    (found,) = (text for text in EXAMPLES if word in text)
-    return str(found)
+def test_every_page_is_linked_from_the_readme() -> None:
+    assert [page for page in PAGES if page != "README.md" and f"]({page})" not in README] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_for_a_figure_is_a_module_here(page: str) -> None:
+    files = [ROOT / name.replace(".", "/") for name in set(re.findall(r"python -m (models[\w.]*\w)", TEXTS[page]))]
+    assert [p for p in files if not (p.with_suffix(".py").exists() or (p / "__main__.py").exists())] == []
+
+
+def test_every_results_file_stands_beside_its_command() -> None:
+    assert [path.name for path in RESULTS.glob("*.json") if f"-o models/results/{path.name}" not in MODELS] == []
+
+
+def test_the_graphs_of_the_plan_benchmark_are_counted_and_none_has_a_better_plan() -> None:
+    count = len(json.loads((RESULTS / "plans.json").read_text())["networks"])
+    assert f"On {count} graphs no other strategy has a better plan" in README
+    assert "it has a better one in: none." in MADE["benchmark"]()
 
 
 def run(program: str) -> str:
@@ -62,7 +106,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_python_example_is_run_below() -> None:
-    assert len(EXAMPLES) == 4
+    assert len(examples()) == 6
 
 
 def test_the_example_without_pytorch_runs_as_written(folder: Path) -> None:
@@ -71,8 +115,10 @@ def test_the_example_without_pytorch_runs_as_written(folder: Path) -> None:
     assert (folder / "plan.json").exists()
 
 
-def test_the_pytorch_example_runs_as_written() -> None:
-    assert re.fullmatch(r"[\d,]+ bytes of activations, \d+\.\d% more time\n", run(example("AdamW")))
+def test_the_tutorial_runs_as_written() -> None:
+    shown = README.partition("<!-- trained -->\n```text\n")[2].partition("```")[0]
+    wording = [re.split(r"[\d,.]+", printed) for printed in (run(example("AdamW")), shown)]
+    assert wording[0] == wording[1]
 
 
 def test_the_lines_on_top_run_as_written() -> None:
@@ -82,12 +128,69 @@ def test_the_lines_on_top_run_as_written() -> None:
 
 def test_the_example_through_a_file_runs_as_written() -> None:
     words = ["model.onnx", "--budget", "3GB", "-q", "-o", "plan.json"]
-    plan = f"from ogc_plan.cli.main import main\nassert main({words}) == 0"
+    made = f"from ogc_plan.cli.main import main\nassert main({words}) == 0"
     exported, bound = example("import bind, export").split("model = bind")
     ready = "import torch\nmodel, x = torch.nn.Linear(4, 4), torch.randn(2, 4)\n"
-    run(f"{ready}{exported}\n{plan}\nmodel = bind{bound}\nmodel(x).sum().backward()")
+    run(f"{ready}{exported}\n{made}\nmodel = bind{bound}\nmodel(x).sum().backward()")
+
+
+def test_the_strategy_that_is_added_plans_within_its_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (name, home) = re.findall(r'`"(\w+)": "([\w.]+)",`', PLANNER)[0]
+    path = folder / "strategy.py"
+    path.write_text(example("def solve("), encoding="utf-8")
+    spec = spec_from_file_location(f"ogc_plan.planner.strategies.{home}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    monkeypatch.setitem(STRATEGIES, name, home)
+    made = plan(load_model(light_path("squeezenet")), "80%", strategy=name)
+    assert made.recomputed
+    assert made.peak.activation_nbytes <= made.budget.nbytes
+
+
+@pytest.mark.parametrize("needs", [{0}, {1}, {0, 1}])
+def test_the_rule_that_is_added_is_the_one_of_its_op(needs: set[int]) -> None:
+    added: dict[str, object] = {}
+    exec(example("def divide("), added)
+    call = RuleCall(Op.__new__(Op), (Tensor.__new__(Tensor),) * 2, (Tensor.__new__(Tensor),), frozenset(needs))
+    divide = added["divide"]
+    assert callable(divide)
+    assert divide(call) == RULES["Div"](call)
+
+
+def test_the_device_that_is_added_is_read(folder: Path) -> None:
+    (text,) = re.findall(r"```json\n(.*?)```", PLANNER, re.DOTALL)
+    (folder / "device.json").write_text(text, encoding="utf-8")
+    assert read_device(folder / "device.json").name == "mine"
+
+
+def test_every_strategy_is_explained() -> None:
+    section = PLANNER.partition("## Other strategies")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(STRATEGIES)
+
+
+def test_the_glossary_has_20_terms_in_order() -> None:
+    section = PLANNER.partition("## Glossary")[2].partition("\n## ")[0]
+    terms = re.findall(r"^\| ([a-z][\w -]*) \|", section, re.MULTILINE)[1:]
+    assert len(terms) == 20
+    assert terms == sorted(terms)
+
+
+def test_the_keys_of_the_plan_file_are_explained() -> None:
+    section = PLANNER.partition("## The plan file")[2].partition("\n## ")[0]
+    schema = json.loads((ROOT / "planner" / "plan_file" / "plan.schema.json").read_text())
+    assert set(schema["required"]) <= set(re.findall(r"`(\w+)`", section))
+
+
+def test_the_picture_marks_every_recomputation_in_its_row_and_at_what_it_writes(folder: Path) -> None:
+    made = plan_of_chain(folder)
+    legend = 1
+    marks = sum(made.recomputed.get(op.name, 0) * (1 + len(op.writes)) for op in made.graph.ops)
+    assert draw(made).count(COLOURS[StepKind.RECOMPUTE]) == legend + marks
 
 
 def test_the_gap_at_which_a_search_ends_is_the_one_of_its_effort() -> None:
     (share,) = {EFFORTS[name].enough for name in ("fast", "default")}
-    assert f"within {100 * share:g}% of a step of the best" in " ".join(README.split())
+    assert f"within {100 * share:g}% of a step of the best" in " ".join(PLANNER.split())

@@ -16,7 +16,7 @@ from ogc_plan.planner.onnx_import.reader import read_onnx
 from tests.files.node_case_exclusions import CHARGEABLE, EXCLUDED
 from tests.files.node_cases import Prepared, cases, op_type, prepare
 
-README = (Path(__file__).resolve().parents[3] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "planner" / "README.md").read_text(encoding="utf-8")
 BOUND = frozenset({"NonMaxSuppression", "Unique"})
 """Ops whose output has a size that only its data tells; the case's own output binds it."""
 PLANNED = [name for name in cases() if name not in EXCLUDED]
@@ -46,11 +46,11 @@ def flaw(prepared: Prepared, graph: Graph) -> str:
     return ""
 
 
-def test_the_readme_counts_the_cases() -> None:
+def test_the_page_counts_the_cases() -> None:
     counted = (
         f"Of the {len(cases()):,} node test cases of the `onnx` package {len(PLANNED):,} are read and {len(EXCLUDED)}"
     )
-    assert counted in README.replace("\n", " ")
+    assert counted in PAGE.replace("\n", " ")
 
 
 @pytest.mark.parametrize("name", PLANNED)

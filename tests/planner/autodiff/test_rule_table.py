@@ -21,7 +21,7 @@ REFUSED = {
 }  # fmt: skip
 """Ops without a rule, and why. The reader refuses them by name, or rewrites them where it can."""
 
-README = (Path(__file__).resolve().parents[3] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "planner" / "README.md").read_text(encoding="utf-8")
 
 CHECKED_ELSEWHERE = {
     "LSTM": "test_recurrent_rules.py",
@@ -51,10 +51,10 @@ def test_every_rule_is_checked_against_torch_or_says_where(op_type: str) -> None
     assert (op_type in HOOKED) != (op_type in CHECKED_ELSEWHERE)
 
 
-def test_the_readme_counts_the_op_types_that_are_held_to_saved_tensor_hooks() -> None:
+def test_the_page_counts_the_op_types_that_are_held_to_saved_tensor_hooks() -> None:
     unhooked = {"CastLike", "DeformConv", "RoiAlign", "MaxRoiPool"}
     counted = f"Of the {len(RULES)} op types with a rule {len(RULES.keys() - unhooked)} are held"
-    assert counted in README.replace("\n", " ")
+    assert counted in PAGE.replace("\n", " ")
 
 
 def differentiable_by_schema() -> list[str]:
