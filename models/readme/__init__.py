@@ -1,1 +1,1 @@
-"""The generated parts of the pages."""
+"""Fills the pages: blocks from committed results and from real runs, and their pictures."""

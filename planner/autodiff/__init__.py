@@ -1,1 +1,1 @@
-"""Graph -> TrainingGraph."""
+"""From a forward graph to a training graph: what each backward reads and how gradients flow."""

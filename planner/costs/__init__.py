@@ -1,1 +1,1 @@
-"""Time and workspace."""
+"""Time and workspace of every op: rooflines of devices, and measured profiles."""

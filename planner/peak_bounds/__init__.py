@@ -1,1 +1,1 @@
-"""Proven floors of the peak."""
+"""Proven floors: what some step of every plan must hold."""

@@ -1,1 +1,1 @@
-"""Plan <-> JSON."""
+"""The plan file: its record, schema, reader and writer."""

@@ -1,4 +1,4 @@
-"""The registry: one name, one module, one signature.
+"""Strategies by name: one module and one signature each; a new one is registered here.
 
 Modules are imported only when a strategy is asked for, so naming them costs nothing.
 """

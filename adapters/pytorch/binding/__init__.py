@@ -1,1 +1,1 @@
-"""Plan + module -> bound module; ONNX file."""
+"""From a module and a plan to the module that trains by it, and to the exported ONNX file."""

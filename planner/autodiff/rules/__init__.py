@@ -1,1 +1,1 @@
-"""Training semantics by family of ops; rule_table.py puts the tables together."""
+"""Gradient rules by family of ops; rule_table.py joins their tables."""

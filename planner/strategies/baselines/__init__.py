@@ -1,1 +1,1 @@
-"""Ancestors and competitors: one strategy, one file, one signature."""
+"""Published and simple strategies to compare with, one file each."""

@@ -1,1 +1,1 @@
-"""Chain of blocks, options, dynamic programme."""
+"""A chain of blocks: the ways to run each block, and a dynamic programme over the chain."""

@@ -1,1 +1,1 @@
-"""Labels -> sequence -> peak and time, exactly."""
+"""The exact evaluator: labels to a sequence of computations, its peak and its time."""

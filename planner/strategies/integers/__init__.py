@@ -1,1 +1,1 @@
-"""The same programs solved in integers, stages generated (Benders)."""
+"""The stage programs solved in integers by CP-SAT, with generated stages."""

@@ -1,1 +1,1 @@
-"""What compiled code stands on (numba door, 64-bit sets, RNG)."""
+"""What compiled code stands on: the door to numba, bit sets and random numbers."""

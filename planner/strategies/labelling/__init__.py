@@ -1,1 +1,1 @@
-"""KEEP/DROP/TEMPORARY labels: annealing and checkpoint grids."""
+"""Plans of one label for each tensor: annealing, and grids of checkpoints."""

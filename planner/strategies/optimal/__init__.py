@@ -1,1 +1,1 @@
-"""The only folder that knows effort, threads, and what is tried after what."""
+"""The strategy `optimal`: what is tried after what, effort and threads."""

@@ -1,1 +1,1 @@
-"""Backward orders: proposals, search, an order for a plan."""
+"""Backward orders: proposed, searched, and made for a plan."""

@@ -1,1 +1,1 @@
-"""Lower bounds: stage LP, parametric min cut, certificates, order-free bound."""
+"""Lower bounds of the recomputation time: linear relaxations, minimum cuts, certificates."""

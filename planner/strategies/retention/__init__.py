@@ -1,1 +1,1 @@
-"""Checkmate's retention matrix as bit rows; incremental simulated annealing on it."""
+"""Checkmate's retention matrix as bits, and annealing on it."""
