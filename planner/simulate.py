@@ -2,7 +2,7 @@
 
 Shares no code with the strategies, with `Problem` or with `lower`: live storages are a set, gradients
 are reference-counted blocks, and every step is checked before it runs. Memory-model rules are cited
-where they act; planner/README.md, "Memory model", has them in words.
+where they act; README.md, "What is counted", has them in words.
 """
 
 from __future__ import annotations

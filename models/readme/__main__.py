@@ -20,7 +20,7 @@ from models.fidelity.network_tables import overview
 from models.readme.console import output, searched, unsearched
 from models.readme.executor_tables import alternatives, executor, predicted
 from models.readme.file_tables import architectures, published, stressed
-from models.readme.plan_tables import ancestor, benchmark, fidelity, headline, open_budgets
+from models.readme.plan_tables import benchmark, fidelity, headline, ogc, open_budgets
 from models.readme.retention_picture import draw, plan_of_chain
 from models.readme.training_tables import deep, tutorials
 
@@ -33,7 +33,7 @@ PAGES = {
     "adapters/pytorch/README.md": (),
     "models/README.md": (
         "headline", "benchmark", "open", "predicted", "networks", "alternatives", "fidelity",
-        "architectures", "published", "stress", "ancestor", "deep", "tutorials",
+        "architectures", "published", "stress", "ogc", "deep", "tutorials",
     ),
 }  # fmt: skip
 """Every page of the repository, and the blocks that stand on it."""
@@ -57,7 +57,7 @@ def from_results() -> dict[str, Callable[[], str]]:
         "architectures": lambda: architectures(record("architectures")),
         "published": lambda: published(record("published_files")),
         "stress": lambda: stressed(record("stress_architectures")),
-        "ancestor": lambda: ancestor(record("benchmark")),
+        "ogc": lambda: ogc(record("benchmark")),
         "deep": lambda: deep(record("deep_resnet"), record("deep_resnet_4096")),
         "tutorials": lambda: tutorials({name: record(f"train_{name}") for name in ("vgg16", "resnet110")}),
     }

@@ -35,7 +35,7 @@ def executor(record: dict[str, Any]) -> str:
         "smallest found",
     ]
     lines = [
-        "| " + " | ".join([*header, "most that measured differs from predicted", "bits"]) + " |",
+        "| " + " | ".join([*header, "measured minus predicted, largest", "bits"]) + " |",
         "|---|" + "---|" * 8,
     ]
     for case in record["eager"]:
@@ -60,7 +60,7 @@ def predicted(record: dict[str, Any]) -> str:
     """Each budget of each network: predicted and measured, what was equal, time."""
     lines = [
         "| network | budget | predicted MB | measured, tensors | measured, allocator | total with `.grad`, allocator"
-        " | equal to eager after | re-run ops | predicted time | measured |",
+        " | equal to eager after | recomputed ops | predicted time | measured |",
         "|---|" + "---|" * 9,
     ]
     for case in record["eager"]:
@@ -83,7 +83,7 @@ def predicted(record: dict[str, Any]) -> str:
 
 
 def alternatives(record: dict[str, Any]) -> str:
-    """What PyTorch users do today, each beside a plan at the same peak."""
+    """What PyTorch users do today, each with a plan at the same peak."""
     lines = [
         "| network | method | peak MB | time | equal to eager | planned to that peak: MB | time | equal |",
         "|---|" + "---|" * 7,

@@ -45,10 +45,10 @@ def _percent(value: float) -> str:
 
 
 def headline(networks: dict[str, Any]) -> str:
-    """Our overhead and its proven bound at 50% and 40%, and the ancestors beside us at their own peaks."""
+    """The overhead of `optimal` and its proven bound at 50% and 40%, and `ogc` and `sqrt` at their own peaks."""
     lines = [
-        "| recomputation, % of a step | at 50% memory (proven: at least) | at 40% | `ogc` at its own peak, ours there"
-        " | `sqrt` at its own peak, ours there | seconds |",
+        "| recomputation, % of a step | at 50% memory (proven: at least) | at 40% | `ogc` at its own peak, `optimal`"
+        " there | `sqrt` at its own peak, `optimal` there | seconds |",
         "|---|---|---|---|---|---|",
     ]
     for name in HEADLINE:
@@ -66,7 +66,7 @@ def headline(networks: dict[str, Any]) -> str:
             own = next(row for row in entry["rows"] if row["strategy"] == strategy)
             ours = next(row for row in entry["rows"] if row.get("matches") == strategy)
             share = own["peak_nbytes"] / entry["store_all_nbytes"]
-            cells.append(f"{_percent(share)} memory: {_percent(own['overhead'])}, ours {_percent(ours['overhead'])}")
+            cells.append(f"{_percent(share)} memory: {_percent(own['overhead'])}, {_percent(ours['overhead'])} there")
         seconds = _longest_s(entry)
         cells.append(f"{seconds:.0f}" if seconds >= 0.5 else "<1")
         lines.append("| " + " | ".join(cells) + " |")
@@ -116,14 +116,14 @@ def fidelity(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def ancestor(record: dict[str, Any]) -> str:
-    """Each network that OGC was published with: published, its strategy run here, and ours against both."""
+def ogc(record: dict[str, Any]) -> str:
+    """Each network that OGC was published with: published, its strategy run here, and `optimal` against both."""
     results = {name: entry for name, entry in record["networks"].items() if name in PUBLISHED and "error" not in entry}
     lines = [against_published(results)]
     better = [verdict(name, entry)[0] for name, entry in results.items()]
     missing = [name for name in PUBLISHED if name not in results]
     lines.append(
-        f"Better in memory and in time, by activations, than published and than the strategy: {sum(better)} of "
+        f"Better in memory and in time, by activations, than published and than the strategy here: {sum(better)} of "
         f"{len(better)} networks, for the others see [why not](results/benchmark.md). {as_published(results)}"
     )
     if missing:

@@ -16,7 +16,7 @@ from models.graphs.net import Net
 
 BUDGET = "70%"
 CELL, LEFT, TOP, GAP = 11, 40, 66, 90
-HELD, COLOURS = "#bfdbfe", {StepKind.FORWARD: "#1d4ed8", StepKind.RECOMPUTE: "#ea580c", StepKind.BACKWARD: "#64748b"}
+ALIVE, COLOURS = "#bfdbfe", {StepKind.FORWARD: "#1d4ed8", StepKind.RECOMPUTE: "#ea580c", StepKind.BACKWARD: "#64748b"}
 _HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="system-ui,sans-serif"'
     ' font-size="12" fill="#334155"><rect width="{width}" height="{height}" fill="#ffffff"/>'
@@ -45,7 +45,7 @@ def draw(made: Plan) -> str:
     columns = len(made.graph.storages)
     width, height = LEFT + 2 * columns * CELL + GAP + 20, TOP + rows * CELL + 20
     body = [_HEAD.format(width=width, height=height)]
-    legend = [(HELD, "held"), (COLOURS[StepKind.FORWARD], "computed"), (COLOURS[StepKind.RECOMPUTE], "recomputed"),
+    legend = [(ALIVE, "alive"), (COLOURS[StepKind.FORWARD], "computed"), (COLOURS[StepKind.RECOMPUTE], "recomputed"),
               (COLOURS[StepKind.BACKWARD], "backward")]  # fmt: skip
     for number, (colour, text) in enumerate(legend):
         x = LEFT + 105 * number
@@ -63,8 +63,8 @@ def draw(made: Plan) -> str:
 
 
 def _cells(made: Plan, schedule: Schedule, left: int) -> list[str]:
-    """One rectangle per held or written storage and step, and the kind of each step at the left."""
-    held: set[int] = set()
+    """One rectangle per alive or written storage and step, and the kind of each step at the left."""
+    alive: set[int] = set()
     cells, row = [], -1
 
     def cell(column: float, colour: str) -> str:
@@ -73,11 +73,11 @@ def _cells(made: Plan, schedule: Schedule, left: int) -> list[str]:
 
     for step in schedule:
         if step.kind is StepKind.FREE:
-            held.discard(step.index)
+            alive.discard(step.index)
             continue
         row += 1
         written = () if step.kind is StepKind.BACKWARD else made.graph.ops[step.index].writes
-        held.update(written)
+        alive.update(written)
         cells.append(cell(-1.5, COLOURS[step.kind]))
-        cells += [cell(storage, COLOURS[step.kind] if storage in written else HELD) for storage in sorted(held)]
+        cells += [cell(storage, COLOURS[step.kind] if storage in written else ALIVE) for storage in sorted(alive)]
     return cells
