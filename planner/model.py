@@ -126,8 +126,8 @@ def load_model(
     ops without training semantics, whose inputs and outputs are then all charged; they are refused otherwise.
     Raises UsageError where no parameter is left to train.
     """
-    from .onnx_import.reader import annotated_part, forward_graph, open_model
-    from .onnx_import.values.consistency import REMEDY
+    from .onnx_import.document.annotated_part import annotated_part
+    from .onnx_import.document.model_file import open_model
 
     frozen = tuple(frozen)
     proto = open_model(path)
@@ -158,6 +158,9 @@ def load_model(
         )
     if device == MEASURED:
         raise UsageError(f"{str(path)!r} has no measured times", remedy=f"choose one of {', '.join(DEVICES)}")
+    from .onnx_import.reader import forward_graph
+    from .onnx_import.values.consistency import REMEDY
+
     chosen = device if isinstance(device, Device) else device_named(device or DEFAULT_DEVICE)
     graph = forward_graph(proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch, charge_unknown=charge_unknown)
     training = derive_backward(

@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from json import dumps as quoted
 
 from ..errors import InvalidModelError, OgcPlanError, UnsupportedOpError
-from .document.module_scopes import scope_of
+from .document.exporter_records import scope_of
 from .document.protobuf import GraphProto, NodeProto, dtype_name
 from .document.subgraphs import constant_names, renamed, subgraphs
 from .document.topological_order import NodeOrder
 from .document.unsupported_ops import exclusion
 from .meaning.sequence_ops import Sequences
+from .shapes.data_dependent_shapes import DataShapes
 from .shapes.declared_types import DeclaredTypes
+from .shapes.element_types import bool_operand
 from .shapes.rebatch import Rebatch
 from .shapes.shape_inference import ShapeRules
 from .values.consistency import REMEDY
 from .values.constant_folding import Array, attributes_of, compute, constant_tensor, measured
-from .values.data_dependent_shapes import DataShapes, Inferred
-from .values.element_types import bool_operand
 from .values.initializers import enter_leaves, leaf
 from .values.value_table import ValueTable
-from .values.values import Call, Value, inputs_behind
+from .values.values import Call, Inferred, Value, inputs_behind
 
 _RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterable
 from json import dumps as quoted
@@ -10,14 +11,19 @@ from typing import TYPE_CHECKING
 
 from ...errors import InvalidModelError, StorageError, UnsupportedOpError
 from .subgraphs import all_nodes, subgraphs
+from .unsupported_ops import EXPORT_AGAIN
 
 if TYPE_CHECKING:
     from .protobuf import GraphProto, ModelProto
 
-REMEDY = "export the model again"
 MAX_NODES = 2**20
 MAX_FILE_NBYTES = 2**31 - 1  # the limit of protobuf
 _KEPT_TENSOR_NBYTES = 2**20  # longer tensors are let go as soon as the file is parsed
+
+
+def open_model(path: str | os.PathLike[str]) -> ModelProto:
+    """The parsed file, without large tensors. Raises StorageError or InvalidModelError."""
+    return parse_model(read_file(Path(path)), quoted(Path(path).name))
 
 
 def read_file(path: Path) -> bytes:
@@ -45,7 +51,7 @@ def parse_model(data: bytes, path: str = "the file") -> ModelProto:
     from .protobuf import ModelProto
 
     if not data:
-        raise InvalidModelError(f"{path} is empty", remedy=REMEDY)
+        raise InvalidModelError(f"{path} is empty", remedy=EXPORT_AGAIN)
     if data.startswith(b"version https://git-lfs"):
         raise InvalidModelError(f"{path} is a git-lfs pointer, not the model", remedy="run: git lfs pull")
     model = ModelProto()
@@ -53,16 +59,18 @@ def parse_model(data: bytes, path: str = "the file") -> ModelProto:
         model.ParseFromString(data)
     except Exception as error:
         reason = str(error).split("\n")[0][:200]
-        raise InvalidModelError(f"{path} is not an ONNX model, or is cut short: {reason}", remedy=REMEDY) from None
+        raise InvalidModelError(
+            f"{path} is not an ONNX model, or is cut short: {reason}", remedy=EXPORT_AGAIN
+        ) from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise InvalidModelError(f"{path} holds no graph: it is not an ONNX model", remedy=REMEDY)
+        raise InvalidModelError(f"{path} holds no graph: it is not an ONNX model", remedy=EXPORT_AGAIN)
     if len(model.graph.node) > MAX_NODES:
         raise UnsupportedOpError(
             f"{path} has {len(model.graph.node)} nodes; at most {MAX_NODES} can be planned",
             remedy="export a smaller model",
         )
     if any(isinstance(text, bytes) for text in _texts(model)):
-        raise InvalidModelError(f"{path} holds names that are not UTF-8 text: it is damaged", remedy=REMEDY)
+        raise InvalidModelError(f"{path} holds names that are not UTF-8 text: it is damaged", remedy=EXPORT_AGAIN)
     for inner in _graphs(model):
         tensors = list(inner.initializer)
         tensors += [field.t for node in inner.node if node.op_type == "Constant" for field in node.attribute]

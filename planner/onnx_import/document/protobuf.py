@@ -8,7 +8,8 @@ from onnx import ModelProto as ModelProto
 from onnx import NodeProto as NodeProto
 from onnx import TensorProto as TensorProto
 from onnx import ValueInfoProto as ValueInfoProto
-from onnx import defs
+from onnx import defs as defs
+from onnx import inliner as inliner
 
 from ...errors import UnsupportedOpError
 from ...graph import ITEM_BITS
@@ -29,11 +30,3 @@ def dtype_name(number: int, where: str) -> str:
     if name not in ITEM_BITS:
         raise UnsupportedOpError(f"{where} has element type {name}", remedy="only numeric tensors can be planned")
     return str(name)
-
-
-def since_version(op_type: str, opset: int) -> int | None:
-    """The opset in which a standard op got the definition that ``opset`` uses, None where it has none."""
-    try:
-        return int(defs.get_schema(op_type, opset, "").since_version)
-    except defs.SchemaError:
-        return None

@@ -8,6 +8,7 @@ from json import dumps as quoted
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidModelError
+from .unsupported_ops import EXPORT_AGAIN
 
 if TYPE_CHECKING:
     from .protobuf import GraphProto, NodeProto
@@ -30,7 +31,7 @@ def constant_names(graph: GraphProto) -> frozenset[str]:
     distinct = frozenset(names)
     if len(distinct) < len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise InvalidModelError(f"there are two initializers {quoted(twice)}", remedy="export the model again")
+        raise InvalidModelError(f"there are two initializers {quoted(twice)}", remedy=EXPORT_AGAIN)
     return distinct
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+EXPORT_AGAIN = "export the model again"
 UNROLL = "export the model with its loops unrolled"
 NO_TEXT = "cut the text processing off and export what comes after it"
 TENSORS = "export the model with tensors instead"

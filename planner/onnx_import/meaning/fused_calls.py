@@ -34,7 +34,7 @@ class _Group:
     whole: bool = True  # nothing else has come between its nodes
 
 
-class Composites:
+class FusedCalls:
     """Watches a walk over nodes and folds each recorded group once its last node has been read."""
 
     def __init__(self, nodes: Sequence[NodeProto], live: Iterable[int], outputs: Iterable[str]) -> None:
@@ -77,7 +77,7 @@ class Composites:
                 self._open = None
         self._calls_before = len(calls)
 
-    def notes(self) -> Iterable[str]:
+    def assumed(self) -> Iterable[str]:
         """What was read otherwise than it is written, in sentences."""
         if self._folded:
             listed = ", ".join(

@@ -12,7 +12,7 @@ from json import dumps as quoted
 import numpy as np
 
 from ...errors import InvalidModelError, UnsupportedOpError
-from ..document.module_scopes import scope_of
+from ..document.exporter_records import scope_of
 from ..document.protobuf import NodeProto
 from ..values.consistency import REMEDY, shape_text
 from ..values.constant_folding import attributes_of

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedOpError
 from ...graph import ITEM_BITS
-from ..values.data_dependent_shapes import Partial
-from ..values.values import Call
+from ..values.values import Call, Partial
 
 if TYPE_CHECKING:
     from ..document.protobuf import GraphProto, ValueInfoProto

@@ -7,7 +7,7 @@ from json import dumps as quoted
 from ...errors import InvalidModelError, UnsupportedOpError
 from ..document.protobuf import GraphProto, ValueInfoProto, dtype_name
 from ..document.subgraphs import all_nodes, constant_names
-from ..document.topological_order import REMEDY
+from ..document.unsupported_ops import EXPORT_AGAIN
 from ..values.value_table import ValueTable
 from .input_binding import DeclaredInput
 
@@ -32,7 +32,7 @@ def _input_dtype(entry: ValueInfoProto) -> str:
     where = f"input {quoted(entry.name)}"
     kind = entry.type.WhichOneof("value")
     if kind is None or (kind == "tensor_type" and not entry.type.tensor_type.elem_type):
-        raise InvalidModelError(f"{where} has no type", remedy=REMEDY)
+        raise InvalidModelError(f"{where} has no type", remedy=EXPORT_AGAIN)
     if kind != "tensor_type":
         raise UnsupportedOpError(f"{where} is a {kind.removesuffix('_type')}", remedy="only tensors can be planned")
     return dtype_name(entry.type.tensor_type.elem_type, where)

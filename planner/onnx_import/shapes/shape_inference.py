@@ -18,9 +18,8 @@ from ..document.protobuf import DTYPES, NodeProto, TensorProto, dtype_name
 from ..document.unsupported_ops import CHARGE
 from ..values.consistency import REMEDY, shape_text
 from ..values.constant_folding import Array, first_line
-from ..values.data_dependent_shapes import Inferred, Partial
-from ..values.element_types import Formals, StandIns, attribute_of_type, formals, not_taken, stand_ins
-from ..values.values import Call
+from ..values.values import Call, Inferred, Partial
+from .element_types import Formals, StandIns, attribute_of_type, formals, not_taken, stand_ins
 from .extra_shape_inference import missed_shape
 
 _NUMBERS = {name: number for number, name in DTYPES.items()}

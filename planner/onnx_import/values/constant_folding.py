@@ -15,9 +15,9 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
 
 from ...errors import InvalidModelError, UnsupportedOpError
+from ..document.unsupported_ops import EXPORT_AGAIN
 from .consistency import REMEDY
-from .data_dependent_shapes import Inferred
-from .values import Call
+from .values import Call, Inferred
 
 KNOWN_LIMIT = 2**16  # elements; longer constants stay unknown
 KNOWN_FLOAT_LIMIT = 2**10  # weights are never decoded, scales and shape arithmetic in floats are
@@ -44,9 +44,7 @@ def contents(tensor: TensorProto, where: str) -> Array:
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except Exception as error:
-        raise InvalidModelError(
-            f"{where} cannot be decoded: {first_line(error)}", remedy="export the model again"
-        ) from None
+        raise InvalidModelError(f"{where} cannot be decoded: {first_line(error)}", remedy=EXPORT_AGAIN) from None
 
 
 def first_line(error: BaseException) -> str:
@@ -90,7 +88,7 @@ def constant_tensor(node: NodeProto, where: str) -> TensorProto:
     """The tensor that a Constant node holds, whichever attribute it uses."""
     found: list[AttributeProto] = [attribute for attribute in node.attribute if attribute.name.startswith("value")]
     if len(found) != 1:
-        raise InvalidModelError(f"{where} has {len(found)} values; one is needed", remedy="export the model again")
+        raise InvalidModelError(f"{where} has {len(found)} values; one is needed", remedy=EXPORT_AGAIN)
     attribute = found[0]
     kinds = {
         "value_int": (TensorProto.INT64, [attribute.i], ()),

@@ -7,6 +7,7 @@ from json import dumps as quoted
 
 from ...errors import InvalidModelError, UnsupportedOpError
 from ..document.protobuf import MAX_NBYTES, GraphProto, TensorProto, dtype_name
+from ..document.unsupported_ops import EXPORT_AGAIN
 from .consistency import shape_text
 from .constant_folding import contents, keeps_contents
 from .value_table import ValueTable
@@ -46,10 +47,10 @@ def leaf(table: ValueTable, name: str, tensor: TensorProto, where: str) -> Value
     """Enter an initializer or a Constant; its contents are decoded only when they are small and in the file."""
     shape = tuple(tensor.dims)
     if any(size < 0 for size in shape):
-        raise InvalidModelError(f"{where} has shape {shape_text(shape)}", remedy="export the model again")
+        raise InvalidModelError(f"{where} has shape {shape_text(shape)}", remedy=EXPORT_AGAIN)
     value = Value(name, dtype_name(tensor.data_type, where), shape, from_file=True, is_leaf=True)
     if value.nbytes >= MAX_NBYTES:
-        raise InvalidModelError(f"{where} has {value.nbytes} bytes", remedy="export the model again")
+        raise InvalidModelError(f"{where} has {value.nbytes} bytes", remedy=EXPORT_AGAIN)
     if _has_contents(tensor) and keeps_contents(value.dtype, value.numel):
         value.known = contents(tensor, where)
     table.values[name] = value

@@ -22,6 +22,26 @@ def row_major(shape: Iterable[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+Partial = tuple[int | None, ...] | None
+"""A shape with None for each unknown size; None for an unknown number of dimensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """Element type of an output, and its sizes as far as they are known."""
+
+    dtype: str
+    dims: Partial
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The static shape, None where it depends on data."""
+        if self.dims is None:
+            return None
+        sizes = tuple(size for size in self.dims if size is not None)
+        return sizes if len(sizes) == len(self.dims) else None
+
+
 @dataclass(slots=True, eq=False)
 class Value(Sized):
     """One value of the file. ``strides`` are in elements; ``view_of`` is the value that owns the memory."""

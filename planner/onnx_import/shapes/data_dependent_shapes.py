@@ -4,30 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from json import dumps as quoted
 
 from ...errors import UnsupportedOpError, UsageError
-from .consistency import shape_text
-from .values import Value
-
-Partial = tuple[int | None, ...] | None  # None for an unknown size, or for an unknown number of dimensions
-
-
-@dataclass(frozen=True, slots=True)
-class Inferred:
-    """Element type of an output, and its sizes as far as they are known."""
-
-    dtype: str
-    dims: Partial
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The static shape, None where it depends on data."""
-        if self.dims is None:
-            return None
-        sizes = tuple(size for size in self.dims if size is not None)
-        return sizes if len(sizes) == len(self.dims) else None
+from ..values.consistency import shape_text
+from ..values.values import Partial, Value
 
 
 class DataShapes:

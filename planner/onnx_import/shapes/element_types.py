@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .values import Call
+from ..values.values import Call
 
 _FLOATS = ("float32", "float64", "float16")  # what stands for another floating type, best first
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div"})
