@@ -23,7 +23,7 @@ _CALL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One call of aten: its record, its name, its arguments as written, and whether it is a no-op dropout."""
+    """One call of aten: its record, its name, its arguments as written, and whether a dropout made it."""
 
     text: str
     name: str
@@ -33,12 +33,12 @@ class RecordedCall:
 
     @property
     def copies(self) -> bool:
-        """Whether a recorded clone allocates; a dropout of nothing is recorded as one that does not."""
+        """Whether a recorded clone allocates; a dropout with rate 0 is recorded as a clone, too."""
         return self.contiguous or not self.in_dropout
 
     @property
     def contiguous(self) -> bool:
-        """Whether a recorded clone asks for a layout, as ``contiguous()`` does."""
+        """Whether a recorded clone sets a memory format, as ``contiguous()`` does."""
         return any(key == "memory_format" for key, _ in self.keywords)
 
     def integer(self, position: int) -> int | None:
@@ -47,7 +47,7 @@ class RecordedCall:
         return int(text) if text.isdecimal() and len(text) < 10 else None
 
     def tensors(self, count: int) -> tuple[str, ...]:
-        """Names of the first ``count`` positional arguments or of ``attn_mask``, "" for what is not a tensor."""
+        """Names of the first ``count`` arguments, the last one maybe as ``attn_mask``; "" for no tensor."""
         texts = (*self.arguments[:count], *("None",) * (count - len(self.arguments)))
         if texts[-1] == "None":
             texts = (*texts[:-1], dict(self.keywords).get("attn_mask", "None"))
@@ -65,7 +65,7 @@ class RecordedCall:
 
 
 def recorded_call(node: NodeProto) -> RecordedCall | None:
-    """The call of aten that a node was written for, None where nothing is recorded or it cannot be read."""
+    """The call of aten that a node was written for, None if no readable call is recorded."""
     entries = {entry.key: entry.value for entry in node.metadata_props}
     text = entries.get(_RECORD, "")
     matched = _CALL.fullmatch(text.strip()) if 0 < len(text) < _MAX_LENGTH else None

@@ -1,4 +1,4 @@
-"""The bytes of a file, and the model they hold: what a damaged or foreign file is refused for."""
+"""The bytes of a file and the model in them; a damaged or foreign file is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_NODES = 2**20
 MAX_FILE_NBYTES = 2**31 - 1  # the limit of protobuf
-_KEPT_TENSOR_NBYTES = 2**20  # longer tensors are let go as soon as the file is parsed
+_KEPT_TENSOR_NBYTES = 2**20  # larger tensors are freed as soon as the file is parsed
 
 
 def open_model(path: str | os.PathLike[str]) -> ModelProto:
@@ -27,7 +27,7 @@ def open_model(path: str | os.PathLike[str]) -> ModelProto:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a regular file; StorageError when there is none to be read, and no other file is opened."""
+    """The bytes of a regular file. Raises StorageError if it cannot be read; no other file is opened."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -47,7 +47,7 @@ def read_file(path: Path) -> bytes:
 
 
 def parse_model(data: bytes, path: str = "the file") -> ModelProto:
-    """Parse a serialized model and let its large tensors go; ``path`` names it. Raises InvalidModelError."""
+    """Parse a serialized model without its large tensors; errors call it ``path``. Raises InvalidModelError."""
     from .protobuf import ModelProto
 
     if not data:
@@ -88,7 +88,7 @@ def _graphs(model: ModelProto) -> Iterable[GraphProto]:
 
 
 def _texts(model: ModelProto) -> Iterable[object]:
-    """Every name in the file; the parser hands out bytes for one that is not UTF-8."""
+    """Every name in the file; the parser returns bytes for a name that is not UTF-8."""
     yield from (model.producer_name, model.producer_version)
     yield from (entry.domain for entry in model.opset_import)
     yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))

@@ -1,4 +1,4 @@
-"""The messages of an ONNX file, and what their numbers stand for."""
+"""The protobuf messages of an ONNX file, and the names of its element types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...errors import UnsupportedOpError
 from ...graph import ITEM_BITS
 
 MAX_NBYTES = 2**60
-"""A larger tensor is an error of the file."""
+"""A file with a larger tensor is invalid."""
 
 DTYPES = {
     number: {"float": "float32", "double": "float64"}.get(name.lower(), name.lower())
@@ -25,7 +25,7 @@ DTYPES = {
 
 
 def dtype_name(number: int, where: str) -> str:
-    """The name of an ONNX element type; UnsupportedOpError where it is not a number type."""
+    """The name of an ONNX element type. Raises UnsupportedOpError for a type that is not numeric."""
     name = DTYPES.get(number, str(number))
     if name not in ITEM_BITS:
         raise UnsupportedOpError(f"{where} has element type {name}", remedy="only numeric tensors can be planned")

@@ -1,4 +1,4 @@
-"""Tensors inside a graph whose shape depends on data: bound by the user, or refused by name."""
+"""Inner tensors whose shape depends on data: the user gives it, or they are refused by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..values.values import Partial, Value
 
 
 class DataShapes:
-    """The shapes that the user gave to tensors inside the graph; each is for one whose shape depends on data."""
+    """The shapes that the user gave to inner tensors whose shape depends on data."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._shapes = dict(shapes)
@@ -25,7 +25,7 @@ class DataShapes:
     def bind(self, name: str, dims: Partial, where: str, reason: str) -> tuple[int, ...]:
         """The shape of a tensor of which only ``dims`` are known; ``reason`` says why.
 
-        Raises UnsupportedOpError where the user gave none, and UsageError where it does not fit.
+        Raises UnsupportedOpError if the user gave none, and UsageError if it does not fit.
         """
         if name not in self._shapes:
             raise UnsupportedOpError(
@@ -44,7 +44,7 @@ class DataShapes:
         return shape
 
     def check(self, values: Mapping[str, Value], inputs: Iterable[str]) -> None:
-        """Raise UsageError for a given shape that no tensor took, unless it is the shape the tensor has."""
+        """Raise UsageError for a given shape that was not used, unless the tensor has that shape anyway."""
         for name, shape in self._shapes.items():
             if name in self._bound or (name in values and values[name].shape == shape):
                 continue
@@ -58,7 +58,7 @@ class DataShapes:
             )
 
     def assumed(self) -> Iterable[str]:
-        """A sentence for every shape that was taken from the user."""
+        """A sentence for every shape that the user gave."""
         for name, (shape, reason) in self._bound.items():
             yield f"the shape of {quoted(name)}, which {reason}, is bound to {shape_text(shape)}"
 
@@ -71,14 +71,14 @@ def check_names(names: Iterable[str], tensors: Collection[str], inputs: Collecti
 
 
 def bindable(names: Iterable[str]) -> str:
-    """What a shape can be given to, for an error."""
+    """What a shape can be given to."""
     listed = ", ".join(quoted(name) for name in names)
     inputs = f"shapes can be given to {listed}" if listed else "it has no inputs"
     return f"{inputs}, and to a tensor inside whose shape depends on data"
 
 
 def _example(dims: Partial) -> str:
-    """A shape that can be typed as it stands: 64 for every size that is not known."""
+    """A valid shape, with 64 for every size that is not known."""
     return "64x64" if dims is None else "x".join("64" if dim is None else str(dim) for dim in dims)
 
 

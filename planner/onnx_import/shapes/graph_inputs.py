@@ -1,4 +1,4 @@
-"""What a graph declares as its inputs, and every name a user may give a shape to."""
+"""The declared inputs of a graph, and every name that a user may give a shape to."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .input_binding import DeclaredInput
 
 
 def read_inputs(graph: GraphProto, constants: frozenset[str], table: ValueTable) -> list[DeclaredInput]:
-    """The real inputs: files of IR version 3 list their initializers among the inputs too.
+    """The inputs that are not initializers; files of IR version 3 list those, too.
 
-    One that is no tensor of numbers is refused where it is read.
+    An input that is no tensor of numbers is refused if a node reads it.
     """
     declared: list[DeclaredInput] = []
     for entry in graph.input:
@@ -39,7 +39,7 @@ def _input_dtype(entry: ValueInfoProto) -> str:
 
 
 def _dims(entry: ValueInfoProto) -> tuple[int | str | None, ...] | None:
-    """The declared dimensions; exporters write 0, -1 and, for any number of them, "?" for a size they do not know."""
+    """The declared dimensions; exporters write 0, -1 or "?" for an unknown size."""
     if not entry.type.tensor_type.HasField("shape"):
         return None
     return tuple(
@@ -51,6 +51,6 @@ def _dims(entry: ValueInfoProto) -> tuple[int | str | None, ...] | None:
 
 
 def tensor_names(graph: GraphProto) -> frozenset[str]:
-    """Every value that the graph and the graphs inside it name."""
+    """The names of all values in the graph and its subgraphs."""
     names = {name for node in all_nodes(graph.node) for name in (*node.input, *node.output)}
     return frozenset(names | {entry.name for entry in graph.input} | constant_names(graph))
