@@ -1,1 +1,1 @@
-"""Training semantics by family of ops; rule_table.py puts the tables together."""
+"""Training semantics by family of ops; rule_table.py joins the tables."""
