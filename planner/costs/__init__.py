@@ -1,1 +1,1 @@
-"""Time and workspace."""
+"""Costs of ops: time and workspace."""
