@@ -1,1 +1,1 @@
-"""Plan <-> JSON."""
+"""The plan file: a Plan as JSON, written and read."""

@@ -1,4 +1,4 @@
-"""Plan file -> Plan: untrusted JSON, checked key by key; every failure names the key or the step."""
+"""Plan file -> Plan: untrusted JSON, checked key by key; every error names the key or the step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REDO = "make the plan again with: ogc-plan MODEL --budget SIZE -o plan.json"
 
 
 class _Reader:
-    """Typed access to untrusted JSON; every failure names the key."""
+    """Typed access to untrusted JSON; every error names the key."""
 
     def __init__(self, data: Mapping[str, Any], where: str = "plan") -> None:
         self.data, self.where = data, where
@@ -212,7 +212,7 @@ def _content(path: Path) -> bytes:
         if path.stat().st_size > MAX_FILE_NBYTES:
             raise PlanFormatError(f"plan {str(path)!r} is larger than {MAX_FILE_NBYTES} bytes", remedy=_REDO)
         content = path.read_bytes()
-        if content.startswith(b"\x1f\x8b"):  # whatever its name: plans are piped and renamed
+        if content.startswith(b"\x1f\x8b"):  # whatever its name: plans may be piped or renamed
             with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
                 content = file.read(MAX_FILE_NBYTES + 1)
             if len(content) > MAX_FILE_NBYTES:
@@ -231,15 +231,15 @@ def _refuse_constant(text: str) -> None:
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """Read a plan file and check its form; replaying it is `pipeline.check`.
+    """Read a plan file and check its form; `pipeline.check` replays it.
 
-    Raises StorageError, PlanFormatError (names the key or step) or PlanVersionError.
+    Raises StorageError, PlanVersionError, or PlanFormatError, which names the key or the step.
     """
     return loads(_content(Path(path)), str(path))
 
 
 def loads(content: bytes, name: str) -> Plan:
-    """`read_plan` of what a plan file holds; errors call it ``name``."""
+    """`read_plan` for the content of a plan file; errors call it ``name``."""
     try:
         data = json.loads(content.decode("utf-8", "surrogatepass"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

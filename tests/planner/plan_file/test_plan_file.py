@@ -212,8 +212,8 @@ class TestAtomicWriting:
         program = """
             import resource, signal, sys
             from ogc_plan.planner.errors import StorageError
-            from ogc_plan.planner.plan_reader import read_plan
-            from ogc_plan.planner.plan_writer import write_plan
+            from ogc_plan.planner.plan_file.reader import read_plan
+            from ogc_plan.planner.plan_file.writer import write_plan
             made = read_plan(sys.argv[1])
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -231,7 +231,7 @@ class TestAtomicWriting:
     def test_a_killed_writer_leaves_the_old_plan(self, made: Plan, old: Path) -> None:
         program = """
             import os, signal, sys
-            from ogc_plan.planner import plan_reader, plan_writer
+            from ogc_plan.planner.plan_file import reader as plan_reader, writer as plan_writer
             made = plan_reader.read_plan(sys.argv[1])
             plan_writer.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
             plan_writer.write_plan(made, sys.argv[2])
