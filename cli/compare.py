@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..planner.annotations import Source
 from ..planner.model import Model
-from ..planner.pipeline import replay, resolve_budget
+from ..planner.pipeline import Replays, replay, replays_of, resolve_budget
 from ..planner.problem import Problem, Scope
 from ..planner.solution import Status
 from ..planner.solver import CERTIFIED, Solver
@@ -63,7 +63,7 @@ class Comparison:
     annotations: Source | None = None
 
 
-def _run(problem: Problem | Prepared, name: str, budget: str, limit: int | None, solver: Solver) -> Row:
+def _run(problem: Problem | Prepared, name: str, budget: str, limit: int | None, solver: Solver, known: Replays) -> Row:
     plain = problem if isinstance(problem, Problem) else problem.problem
     started = time.perf_counter()
     solution = solver.solve(problem, limit)
@@ -71,7 +71,7 @@ def _run(problem: Problem | Prepared, name: str, budget: str, limit: int | None,
     row = Row(name, budget, seconds=time.perf_counter() - started, infeasible=below)
     if solution.decisions is None:
         return row
-    _, timeline = replay(plain, solution)
+    _, timeline = replay(plain, solution, known)
     return replace(
         row,
         activation_nbytes=timeline.peak_activation_nbytes,
@@ -87,7 +87,7 @@ def compare_strategies(
     spinner: Activity,
 ) -> Comparison:  # fmt: skip
     """Run every strategy; for each row also `optimal` within that row's activation peak."""
-    store_all = model.store_all()
+    store_all, known = model.store_all(), replays_of(model)
     problems: dict[Scope, Problem] = {}
     prepared: dict[Scope, Problem | Prepared] = {}
 
@@ -97,10 +97,11 @@ def compare_strategies(
             prepared[which] = Solver().prepared(problems[which])
         spinner.now(f"{name} {budget}".strip())
         if name != CERTIFIED:
-            return _run(problems[which], name, budget, limit, Solver(name, time_limit_s=time_limit_s, seed=seed))
+            solver = Solver(name, time_limit_s=time_limit_s, seed=seed)
+            return _run(problems[which], name, budget, limit, solver, known)
         progress = spinner.progress(problems[which].store_all_ns, f"{name} {budget}: ")
         given = prepared[which] if again else problems[which]
-        return _run(given, name, budget, limit, Solver(name, effort, time_limit_s, seed, progress))
+        return _run(given, name, budget, limit, Solver(name, effort, time_limit_s, seed, progress), known)
 
     def ours(at: int) -> int | None:
         """What `optimal` takes within a peak; the peaks of all strategies share one preparation."""

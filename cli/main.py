@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,11 @@ from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_p
 from .interrupt import stoppable
 from .options import ModelOptions, check_headroom, model_options, output_options, parse_duration, search_options
 from .terminal import activity, console, report_failure, tolerate_any_text
+
+if TYPE_CHECKING:
+    from ..planner.model import Model
+    from ..planner.pipeline import Checked
+    from ..planner.plan_file.record import Plan
 
 _SUMMARY = "Plan which tensors of a training step to keep and which to recompute, within a byte budget."
 _EXAMPLES = """\
@@ -180,7 +185,8 @@ def plan(model: str, **options: Any) -> None:
         people = sys.stderr if data or target == STDIO else sys.stdout
         place = {None: "nowhere: pass -o plan.json to keep the plan", STDIO: "to standard output"}
         written = place.get(target) or str(target)
-        print_plan(console(people), made, verbose=options["verbose"], written=written, notes=idle)
+        out, reference = console(people), (ready.store_all_replay, ready.floors)
+        print_plan(out, made, *reference, verbose=options["verbose"], written=written, notes=idle)
 
 
 @cli.command(add_help_option=False)
@@ -192,28 +198,39 @@ def show(file: str, **options: Any) -> None:
     shape = ModelOptions.take(options)
     with activity(options["quiet"]) as spinner, readable(file) as path:
         spinner.now(f"reading {file}")
-        if is_plan(path):
-            if shape.given():
-                raise UsageError(f"{', '.join(shape.given())} cannot change a plan", remedy="drop these options")
-            from ..planner.pipeline import verify as replay
+        planned = is_plan(path)
+        if planned and shape.given():
+            raise UsageError(f"{', '.join(shape.given())} cannot change a plan", remedy="drop these options")
+        if planned:
+            from ..planner.pipeline import checked
             from ..planner.plan_file.reader import read_plan
 
-            made, ready = read_plan(path), None
-            replay(made)  # nothing is reported that is not true
+            made = read_plan(path)
+            found = checked(made.graph, made.costs, made)  # nothing is reported that is not true
         else:
-            made, ready = None, shape.load(path)
-    from . import model_report
+            ready = shape.load(path)
+    if planned:
+        _show_plan(made, found, file, options)
+    else:
+        _show_model(ready, options)
+
+
+def _show_plan(made: Plan, found: Checked, file: str, options: dict[str, Any]) -> None:
     from .report import print_plan, summary
 
-    data = options["format"] == "json"
-    if ready is not None and data:
-        _print_json(model_report.describe(ready, everything=options["verbose"]))
-    elif ready is not None:
-        model_report.print_model(console(sys.stdout), ready, verbose=options["verbose"])
-    elif made is not None and data:
+    if options["format"] == "json":
         _print_json(summary(made, file))
-    elif made is not None:
-        print_plan(console(sys.stdout), made, verbose=options["verbose"], written="")
+    else:
+        print_plan(console(sys.stdout), made, found.store_all, found.floors, verbose=options["verbose"], written="")
+
+
+def _show_model(model: Model, options: dict[str, Any]) -> None:
+    from . import model_report
+
+    if options["format"] == "json":
+        _print_json(model_report.describe(model, everything=options["verbose"]))
+    else:
+        model_report.print_model(console(sys.stdout), model, verbose=options["verbose"])
 
 
 @cli.command(add_help_option=False)
@@ -335,7 +352,7 @@ def verify(plan_file: str, model: str | None, **options: Any) -> None:
                 refuse_plan(source, model)
                 spinner.now(f"deriving the graph of {model}")
                 ready = rebuild(made, source, model)
-                timeline = pipeline.verify(made, ready)
+                pipeline.check_model(made, ready)
     verdict = Verdict(made, timeline, ready)
     if options["format"] == "json":
         _print_json(verdict.data())

@@ -82,7 +82,6 @@ def describe(model: Model, *, everything: bool) -> dict[str, Any]:
     """
     graph, training = model.graph, model.training
     whole = model.store_all()
-    floors = {scope.value: model.problem(scope).floor for scope in (Scope.ACTIVATIONS, Scope.TOTAL)}
     parameters = None if graph is None else _parameters(graph)
     data: dict[str, Any] = {
         "file": model.path,
@@ -111,7 +110,7 @@ def describe(model: Model, *, everything: bool) -> dict[str, Any]:
         },
         "floor": {
             scope: {"nbytes": floor.nbytes, "step": floor.step, "storages": list(floor.storages)}
-            for scope, floor in floors.items()
+            for scope, floor in ((which.value, model.floors[which]) for which in (Scope.ACTIVATIONS, Scope.TOTAL))
         },
         "time_source": model.time_source,
         "largest_storages": _largest(model, None if everything else LARGEST),

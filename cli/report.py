@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..planner.annotations import Source
-from ..planner.model import store_all_timeline
+from ..planner.peak_bounds.step_floor import Floor
 from ..planner.plan_file.record import EFFORT_NOTE, STOPPED_NOTE, Certificate, Plan
 from ..planner.plan_file.writer import to_json
-from ..planner.problem import Scope, build_problem
+from ..planner.problem import Scope
 from ..planner.schedule import Schedule
 from ..planner.simulate import Timeline
 from ..planner.solver import CERTIFIED, DEFAULT_EFFORT
@@ -107,11 +107,6 @@ def budget_line(plan: Plan) -> str:
     if budget.headroom_nbytes:
         line += f"; {format_nbytes(budget.headroom_nbytes)} of it kept free as headroom"
     return line
-
-
-def _binding(plan: Plan) -> str:
-    floor = build_problem(plan.graph, plan.costs, Scope(plan.budget.scope)).floor
-    return one_line(floor.describe(), 300)
 
 
 def _peak_table(plan: Plan, store_all: Timeline) -> Table:
@@ -225,10 +220,28 @@ def plain_table(*headings: str, left: tuple[int, ...] = (0,), gap: int = 3) -> T
     return table
 
 
-def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str, notes: Iterable[str] = ()) -> None:
-    """The whole report; ``written`` says where the plan is, ``notes`` are added to the plan's own."""
-    schedule, store_all = store_all_timeline(plan.graph, plan.costs)
-    model = plan.model
+def print_plan(
+    out: Console,
+    plan: Plan,
+    replayed: tuple[Schedule, Timeline],
+    floors: dict[Scope, Floor],
+    *,
+    verbose: bool,
+    written: str,
+    notes: Iterable[str] = (),
+) -> None:
+    """The whole report.
+
+    Args:
+        out: Where it is printed.
+        plan: What it is about.
+        replayed: The schedule of the same step that recomputes nothing, and its replay.
+        floors: The proven floor of the peak, by the bytes that it counts.
+        verbose: Whether names are listed.
+        written: Where the plan is.
+        notes: Sentences beside the plan's own notes.
+    """
+    (schedule, store_all), model = replayed, plan.model
     shaped = [f"{name}={value}" for name, value in model.dims]
     shaped += [f"{name}={'x'.join(map(str, shape))}" for name, shape in model.inputs]
     shaped += [f"batch={model.batch}"] if model.batch is not None else []
@@ -245,7 +258,7 @@ def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str, notes: 
     field(out, "plan", _counts_line(plan))
     for label, proven in zip(("proof", ""), proof_lines(plan), strict=False):
         field(out, label, proven)
-    field(out, "floor set by", _binding(plan))
+    field(out, "floor set by", one_line(floors[Scope(plan.budget.scope)].describe(), 300))
     field(out, "timed by", timed_by(plan.time.source))
     field(out, "not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer)))
     if model.assumed:

@@ -1,4 +1,4 @@
-"""Small JSON files that people hand in: their text, and objects in which no key is given twice."""
+"""Small JSON files written by hand: their text, and objects in which no key is given twice."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .errors import StorageError, UsageError
 
 
 def text_of(path: Path, where: str, *, kind: str, most_nbytes: int, remedy: str) -> str:
-    """The text of a JSON file that should hold a ``kind`` (device, profile), named ``where`` in errors.
+    """The text of a JSON file that describes a ``kind`` (device, profile); errors call it ``where``.
 
-    Raises StorageError for what cannot be read, and UsageError, with the ``remedy``, for more than ``most_nbytes``
-    and for what is not UTF-8.
+    Raises StorageError if it cannot be read, and UsageError with the ``remedy`` if it is larger than ``most_nbytes`` or
+    not UTF-8.
     """
     try:
         status = path.stat()
