@@ -1,6 +1,6 @@
-"""The command line. `ogc-plan MODEL --budget 3GB` is the default command; all others are named.
+"""The command line. `ogc-plan MODEL --budget 3GB` is the default command; all others have names.
 
-Everything heavy is imported inside a command, so that ``--help`` answers at once.
+Heavy packages are imported inside the commands, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EXIT_CODES = """\
 
 
 def _takes_value(option: str) -> bool:
-    """Whether an option word is followed by its value as a separate word."""
+    """Whether the next word is the value of an option."""
     for command in (plan, *cli.commands.values()):
         for parameter in command.params:
             if isinstance(parameter, click.Option) and option in parameter.opts:
@@ -50,7 +50,7 @@ def _takes_value(option: str) -> bool:
 
 
 def _first_file(words: Sequence[str]) -> int | None:
-    """Position of the first word that is neither an option nor an option's value; None behind ``--``."""
+    """Position of the first word that is neither an option nor the value of one; None if ``--`` comes first."""
     position = 0
     while position < len(words):
         word = words[position]
@@ -63,7 +63,7 @@ def _first_file(words: Sequence[str]) -> int | None:
 
 
 class _Cli(click.Group):
-    """A group whose default command takes a file: the first file-like word decides."""
+    """A group with a default command, which runs if the first word that is not an option is no command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -119,7 +119,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 @click.help_option("-h", "--help")
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version)
 def cli() -> None:
-    """Hold the commands; the default one is `plan`."""
+    """The commands; the default one is `plan`."""
 
 
 @click.command(cls=_PlanCommand, add_help_option=False)
@@ -206,7 +206,7 @@ def show(file: str, **options: Any) -> None:
             from ..planner.plan_file.reader import read_plan
 
             made = read_plan(path)
-            found = checked(made.graph, made.costs, made)  # nothing is reported that is not true
+            found = checked(made.graph, made.costs, made)
         else:
             ready = shape.load(path)
     if planned:
@@ -240,7 +240,7 @@ def _show_model(model: Model, options: dict[str, Any]) -> None:
 @search_options("What the budgets bound.")
 @output_options()
 def compare(model: str, **options: Any) -> None:
-    """Every strategy on the same graph and the same simulator."""
+    """Every strategy on the same graph, replayed by one simulator."""
     shape = ModelOptions.take(options)
     limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
     from ..planner.units import parse_budget
@@ -282,8 +282,8 @@ def compare(model: str, **options: Any) -> None:
 def frontier(model: str, **options: Any) -> None:
     """Recomputation against memory: plans for several budgets at once.
 
-    Under --effort default each budget after the first starts from the plans before it, with less work: plan the one you
-    choose by itself for the best plan.
+    Under --effort default each budget after the first starts from the earlier plans and takes less work: plan the
+    budget that you choose on its own for the best plan.
     """
     shape = ModelOptions.take(options)
     limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
@@ -332,7 +332,7 @@ def frontier(model: str, **options: Any) -> None:
 @click.argument("model", metavar="[MODEL]", required=False)
 @output_options()
 def verify(plan_file: str, model: str | None, **options: Any) -> None:
-    """Replay a plan independently, and on MODEL where it is given."""
+    """Replay a plan independently, and compare it with MODEL if that is given."""
     if plan_file == STDIO and model == STDIO:
         raise UsageError("plan and model cannot both come from standard input", remedy="name one of the files")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path:
@@ -366,7 +366,7 @@ cli.add_command(emit)
 @cli.command(add_help_option=False)
 @output_options()
 def devices(**options: Any) -> None:
-    """The devices that --device knows, and how to describe another."""
+    """The devices for --device, and how to describe another one."""
     from . import device_report
 
     if options["format"] == "json":
