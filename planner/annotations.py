@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from .errors import InvalidModelError
 from .graph import Storage
+from .json_input import refuse_constant
 from .training_graph import (
     MAX_NBYTES,
     BackwardOp,
@@ -174,7 +175,7 @@ def loads(text: str) -> Annotation:
     Raises InvalidModelError, which names the place, for anything that is not a consistent annotation.
     """
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        data = json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         _fail(f"not JSON: {str(error)[:120]}")
     if not isinstance(data, dict):
@@ -215,10 +216,6 @@ def loads(text: str) -> Annotation:
 
 def _fail(what: str) -> NoReturn:
     raise InvalidModelError(f"the annotations of the file cannot be used: {what}", remedy=REMEDY)
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a number")
 
 
 def _rows(data: dict[str, Any], key: str, width: int, read: Callable[[list[Any], str], Any]) -> list[Any]:

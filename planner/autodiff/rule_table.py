@@ -14,12 +14,8 @@ from ..graph import ATEN_DOMAIN, Graph, Op, View
 from .rules import aten_calls as recorded
 from .rules import attention, elementwise, normalisation, recurrent, reductions, shaping, spectral
 from .rules import matmul_conv as products
-from .rules.op_call import Rule, RuleCall, Saved
-
-__all__ = [
-    "ESTIMATED", "NON_DIFFERENTIABLE", "RULES", "RULES_VERSION", "Saved", "is_differentiable", "is_known",
-    "is_read_densely", "makers_of", "saved_for_backward", "shares_gradient",
-]  # fmt: skip
+from .rules.op_call import Rule, RuleCall
+from .rules.op_call import Saved as Saved
 
 RULES_VERSION = 2
 

@@ -6,7 +6,6 @@ torch disables TF32 for matrix products by default. 16-bit products run on the m
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from json import dumps as quoted
 from pathlib import Path
 
 from ..errors import UsageError
-from ..json_input import once, text_of
+from ..json_input import read_json
 
 MEASURED = "measured"
 """Names the device of an annotation whose times were measured."""
@@ -103,12 +102,7 @@ def read_device(path: str | os.PathLike[str]) -> Device:
     not valid or gives a built-in device other figures.
     """
     where = f"--device-spec {quoted(str(path))}"
-    text = text_of(Path(path), where, kind="device", most_nbytes=_MAX_SPEC_NBYTES, remedy=SPEC_REMEDY)
-    try:
-        data = json.loads(text, object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
-        reason = str(error).split("\n")[0][:200]
-        raise UsageError(f"{where} is not JSON: {reason}", remedy=SPEC_REMEDY) from None
+    data = read_json(Path(path), where, kind="device", most_nbytes=_MAX_SPEC_NBYTES, remedy=SPEC_REMEDY)
     if not isinstance(data, dict):
         raise UsageError(f"{where} holds {_kind(data)}, not an object", remedy=SPEC_REMEDY)
     wanted = {"name", *_RANGES}

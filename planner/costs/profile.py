@@ -15,7 +15,7 @@ from typing import Any
 
 from ..annotations import Annotation, fingerprint
 from ..errors import UsageError
-from ..json_input import once, text_of
+from ..json_input import read_json, refuse_constant
 from ..plan_file.writer import write_whole
 from ..training_graph import MAX_NBYTES
 
@@ -80,12 +80,14 @@ def read_profile(path: str | os.PathLike[str]) -> StepProfile:
     profile.
     """
     where = f"profile {quoted(str(path))}"
-    text = text_of(Path(path), where, kind="profile", most_nbytes=MAX_FILE_NBYTES, remedy=_REMEDY)
-    try:
-        data = json.loads(text, object_pairs_hook=once, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        reason = str(error).split("\n")[0][:200]
-        raise UsageError(f"{where} is not JSON: {reason}", remedy=_REMEDY) from None
+    data = read_json(
+        Path(path),
+        where,
+        kind="profile",
+        most_nbytes=MAX_FILE_NBYTES,
+        remedy=_REMEDY,
+        parse_constant=refuse_constant,
+    )
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UsageError(f'{where} is no profile: "format" is not {quoted(FORMAT)}', remedy=_REMEDY)
     if type(data.get("version")) is not int or data["version"] != VERSION:
@@ -120,10 +122,6 @@ def applied(annotation: Annotation, profile: StepProfile) -> Annotation:
         for work, op in zip(annotation.works, profile.ops, strict=True)
     )
     return replace(annotation, works=works, framework=profile.framework, device=profile.device)
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a number")
 
 
 def _op(entry: object, where: str) -> OpTimes:

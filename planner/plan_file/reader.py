@@ -15,6 +15,7 @@ from typing import Any
 from ..annotations import Source
 from ..errors import PlanFormatError, PlanVersionError, StorageError
 from ..graph import Storage
+from ..json_input import refuse_constant
 from ..schedule import Schedule, Step, StepKind
 from ..simulate import Timeline
 from ..training_graph import (
@@ -226,10 +227,6 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a number")
-
-
 def read_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a plan file and check its form; `pipeline.check` replays it.
 
@@ -241,7 +238,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 def loads(content: bytes, name: str) -> Plan:
     """`read_plan` for the content of a plan file; errors call it ``name``."""
     try:
-        data = json.loads(content.decode("utf-8", "surrogatepass"), parse_constant=_refuse_constant)
+        data = json.loads(content.decode("utf-8", "surrogatepass"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise PlanFormatError(f"plan {name!r} is not JSON: {str(error)[:120]}", remedy=_REDO) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
