@@ -77,3 +77,8 @@ def op(graph: Graph, op_type: str) -> Op:
 def storage_name(graph: Graph, name: str) -> str:
     """The name of the storage in which a tensor lives."""
     return graph.storages[tensor(graph, name).storage].name
+
+
+def shape_of(graph: Graph, op_type: str) -> tuple[int, ...]:
+    """The shape of the first output of the only op of that type."""
+    return graph.tensors[op(graph, op_type).outputs[0]].shape

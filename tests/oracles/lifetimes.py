@@ -131,7 +131,7 @@ def _storage_rows(graph: TrainingGraph, steps: Sequence[Step], ticks: list[range
 
 
 def _state_rows(graph: TrainingGraph, steps: Sequence[Step], ticks: list[range], end: int) -> list[_Row]:
-    """The generator state of each random op that is re-run: from its first run to its free."""
+    """The generator state of each random op that is recomputed: from its first run to its free."""
     rows = []
     for index in sorted({step.index for step in steps if step.kind is StepKind.RECOMPUTE}):
         nbytes = graph.ops[index].random_state_nbytes

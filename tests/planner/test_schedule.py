@@ -48,7 +48,7 @@ def test_an_output_is_never_freed() -> None:
     assert ("free", 1) not in steps_of(graph, 0, 1, 1, ~1, ~0)
 
 
-def test_the_generator_state_of_a_rerun_is_freed_after_the_last_run() -> None:
+def test_the_generator_state_of_a_recomputation_is_freed_after_the_last_run() -> None:
     graph, _ = chain(2)
     graph = replace(graph, ops=(replace(graph.ops[0], random_state_nbytes=9), graph.ops[1]))
     steps = lower(graph, Decisions((0, 1, 0, 0, ~1, ~0))).steps

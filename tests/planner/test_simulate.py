@@ -118,7 +118,7 @@ def test_partial_sums_of_a_shared_parameter_count_as_activations() -> None:
     assert timeline.activation_nbytes[-2:] == (1 + 1 + 1000, 1 + 1000 + 1000)
 
 
-def test_rerun_over_a_live_copy_counts_the_duplicate_during_the_step_only() -> None:
+def test_recomputation_over_a_live_copy_counts_the_duplicate_during_the_step_only() -> None:
     graph, costs = chain(2)
     steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(RECOMPUTE, 0), Step(BACKWARD, 1), Step(BACKWARD, 0)]
     timeline = simulate(graph, costs, Schedule(tuple(steps)))
@@ -233,7 +233,7 @@ def named_steps(graph: TrainingGraph) -> list[tuple[str, str]]:
 
 
 def with_late_frees(rng: Random, schedule: Schedule) -> Schedule:
-    """The same computations with some frees left out: legal, and then re-runs meet copies that still live."""
+    """The same computations with some frees left out: legal, and recomputations meet copies that are still alive."""
     keep = rng.choice((1.0, 0.9, 0.5))
     return Schedule(tuple(s for s in schedule if s.kind is not FREE or rng.random() < keep))
 
@@ -303,7 +303,7 @@ def named(position: int, step: Step, graph: TrainingGraph) -> str:
 def test_a_dropped_computation_is_refused_and_a_step_or_op_is_named() -> None:
     for seed, rng, graph, costs, steps in lowered(10_000):
         pinned = set(graph.outputs)
-        droppable = [  # a re-run that only renews what is alive anyway would not be missed
+        droppable = [  # a recomputation that only renews what is alive anyway would not be missed
             i
             for i, step in enumerate(steps)
             if step.kind in (FORWARD, BACKWARD)
@@ -380,20 +380,20 @@ def test_a_step_that_breaks_a_rule_is_refused(extra: Step, what: str) -> None:
     assert what in refusal(graph, costs, [*steps, extra])
 
 
-def test_a_rerun_before_the_first_run_is_refused() -> None:
+def test_a_recomputation_before_the_first_run_is_refused() -> None:
     graph, costs = chain(2)
     message = refusal(graph, costs, [Step(FORWARD, 0), Step(RECOMPUTE, 1), Step(FORWARD, 1)])
     assert message == "step 1 (recompute 'op1') recomputes an op that has not run"
 
 
-def test_a_rerun_of_a_random_op_after_its_state_was_freed_is_refused() -> None:
+def test_a_recomputation_of_a_random_op_after_its_state_was_freed_is_refused() -> None:
     graph, costs = chain(2)
     graph = replace(graph, ops=(replace(graph.ops[0], random_state_nbytes=500), graph.ops[1]))
     steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(FREE, 0, random_state=True), Step(RECOMPUTE, 0)]
     assert "needs a generator state that was freed" in refusal(graph, costs, steps)
 
 
-def test_a_rerun_of_an_op_that_must_run_only_once_is_refused() -> None:
+def test_a_recomputation_of_an_op_that_must_run_only_once_is_refused() -> None:
     graph, costs = chain(2)
     graph = replace(graph, ops=(replace(graph.ops[0], once=True), graph.ops[1]))
     message = refusal(graph, costs, [Step(FORWARD, 0), Step(FORWARD, 1), Step(RECOMPUTE, 0)])

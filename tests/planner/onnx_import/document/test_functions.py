@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import onnx
@@ -11,8 +12,6 @@ from ogc_plan.planner.graph import Graph
 from onnx import AttributeProto, helper
 
 from tests.files.onnx_models import model, node, op, read
-
-X = {"x": [2, 4]}
 
 
 def function(
@@ -154,3 +153,20 @@ def test_a_function_called(tmp_path: Path, how: str) -> None:
 def test_a_function_defined_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelError, match="cannot be inlined"):
         inlined(tmp_path, [call("f")], *[function("f", [node("Relu", "a", "d")])] * 2)
+
+
+def test_a_function_bomb_is_refused_at_once(tmp_path: Path) -> None:
+    levels = [function("f0", [node("Relu", "a", "b"), node("Relu", "b", "d")])]
+    for k in range(1, 26):
+        calls = [call(f"f{k - 1}", "a", "b"), call(f"f{k - 1}", "b", "d")]
+        levels.append(function(f"f{k}", calls))
+    start = time.process_time()
+    with pytest.raises(UnsupportedOpError, match="expand to 67108864 nodes"):
+        inlined(tmp_path, [call("f25")], *levels)
+    assert time.process_time() - start < 1
+
+
+def test_a_function_that_calls_itself(tmp_path: Path) -> None:
+    endless = function("again", [call("again", "a", "d")])
+    with pytest.raises(InvalidModelError, match="calls itself"):
+        inlined(tmp_path, [call("again")], endless)
