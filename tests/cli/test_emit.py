@@ -1,4 +1,4 @@
-"""`ogc-plan emit`: from an exported file and its plan to modules and policies that PyTorch runs as they stand."""
+"""`ogc-plan emit`: from an exported file and its plan to modules and policies that PyTorch runs as they are."""
 
 from __future__ import annotations
 

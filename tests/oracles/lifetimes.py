@@ -1,7 +1,7 @@
 """A second opinion on bytes and time: every object gets a lifetime in a table, and every tick sums the table.
 
 Written from the memory model alone. The replay in simulate.py walks a schedule once and counts references;
-this file never replays: it derives for each storage copy, generator state and gradient block the ticks at
+this file never replays: it derives for each storage copy, generator state and gradient allocation the ticks at
 which it is born and dies, and then adds up whatever covers each tick. Slow, plain, and meant to be read.
 
 A step is cut into ticks:
@@ -47,7 +47,7 @@ class _Row:
     nbytes: int
     birth: int
     death: int
-    final: bool = False  # the block that ends up as a parameter's gradient
+    final: bool = False  # the allocation that ends up as a parameter's gradient
     activation_nbytes: int | None = None  # what activations count of it, where that is not nbytes
 
 

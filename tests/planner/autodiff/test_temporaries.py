@@ -41,7 +41,7 @@ def measured(case: Case, needs: frozenset[int]) -> tuple[int, int]:
 
 
 def charged(case: Case, needs: frozenset[int]) -> tuple[int, int]:
-    """The same from the rules: outputs, hidden buffers and given gradients, and the temporaries beside them."""
+    """The same from the rules: outputs, hidden buffers and given gradients, and the temporaries."""
     graph = graph_of(case)
     op = graph.ops[0]
     forward, backward = temporaries_nbytes(call_of(op, graph, needs))

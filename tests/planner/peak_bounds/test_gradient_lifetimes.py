@@ -1,4 +1,4 @@
-"""Parameters' gradients that a step which accumulates adds up and lets go while its backward goes on."""
+"""Parameters' gradients that an accumulating step adds up and frees during its backward."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class TestRandomSteps:
             assert all(sure <= held for sure, held in zip(least, during.tolist(), strict=True)), seed
 
     @pytest.mark.parametrize("ends", [{0: (5,)}, {2: (5,)}, {1: (4, 5)}], ids=["later", "before its use", "now"])
-    def test_beside_a_sum_all_that_waits_is_surely_alive(self, ends: dict[int, tuple[int, ...]]) -> None:
+    def test_during_a_sum_every_gradient_that_has_not_ended_is_alive(self, ends: dict[int, tuple[int, ...]]) -> None:
         graph, costs = weighted_chain(ends)
         summing = BackwardOp((), (1, 5), (GradientEdge(0), GradientEdge(0), GradientEdge(4)), (), ends.get(1, ()))
         graph = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], backward=summing), graph.ops[2]))

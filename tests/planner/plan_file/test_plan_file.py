@@ -167,7 +167,7 @@ class TestAtomicWriting:
         return written(tmp_path, "old plan")
 
     @staticmethod
-    def assert_untouched(old: Path) -> None:
+    def assert_unchanged(old: Path) -> None:
         assert (old.read_text(), [entry.name for entry in old.parent.iterdir()]) == ("old plan", [old.name])
 
     @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ class TestAtomicWriting:
         write_plan(made, source)
         command = [sys.executable, "-c", textwrap.dedent(program), str(source), str(old)]
         assert subprocess.run(command, check=False).returncode == 8
-        self.assert_untouched(old)
+        self.assert_unchanged(old)
 
     def test_the_missing_folder_is_named(self, made: Plan, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="absent"):
