@@ -1,7 +1,8 @@
-"""The whole line: training graph and budget -> problem -> solution -> schedule -> timeline -> plan.
+"""From a model and a budget to a plan: problem -> solution -> schedule -> timeline -> plan.
 
-Every plan passes one independent check: `replay` counts the bytes of a schedule as soon as a strategy has decided it,
-`check` those of a plan that comes from a file or from another process. Nothing above the budget passes either.
+Every plan passes one independent check. `assembled` replays a new solution and compares it with what its strategy
+claims. `check` replays a plan from a file or another process and compares it with what the plan promises. Both refuse
+a peak above the budget.
 """
 
 from __future__ import annotations

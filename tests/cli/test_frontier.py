@@ -83,7 +83,7 @@ def proven_for(plan: Plan, bound_class: str) -> Plan:
     return replace(plan, certificate=replace(plan.certificate, bound_class=bound_class))
 
 
-def test_rows_whose_bounds_hold_for_another_order_are_marked(
+def test_rows_with_a_bound_of_another_order_are_marked(
     squeezenet: Model, plans: dict[str, Plan], capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = (plans["90%"], proven_for(plans["60%"], OTHER))
@@ -93,14 +93,14 @@ def test_rows_whose_bounds_hold_for_another_order_are_marked(
     assert (marked, "those with * hold for the backward order of the plan in that row" in shown) == (["60%"], True)
 
 
-def test_a_proof_for_all_orders_names_none_beside_the_figure(plans: dict[str, Plan]) -> None:
+def test_a_proof_for_all_orders_is_printed_without_one(plans: dict[str, Plan]) -> None:
     proven = proven_for(plans["60%"], ANY_ORDER)
     share = 100 * proven.certificate.bound_ns / proven.time.store_all_ns
     first, rest = proof_lines(proven)
     assert (first.startswith(f"at least +{share:.2f}%, "), rest) == (True, f"(holds for {ANY_ORDER})")
 
 
-def test_the_proof_names_its_order_beside_the_figure(plans: dict[str, Plan]) -> None:
+def test_a_proof_for_one_order_is_printed_with_it(plans: dict[str, Plan]) -> None:
     proven = proven_for(plans["60%"], OTHER)
     share = 100 * proven.certificate.bound_ns / proven.time.store_all_ns
     first, rest = proof_lines(proven)

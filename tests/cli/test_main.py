@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -24,13 +23,11 @@ from tests.files.onnx_files import RESNET50
 
 
 class TestStart:
-    def test_help_answers_in_half_a_second(self) -> None:
-        times = []
-        for _ in range(3):
-            started = time.perf_counter()
-            process("--help")
-            times.append(time.perf_counter() - started)
-        assert min(times) < 0.5
+    def test_help_takes_less_than_half_a_second_of_a_processor(self) -> None:
+        before = os.times()
+        process("--help")
+        after = os.times()
+        assert (after.children_user + after.children_system) - (before.children_user + before.children_system) < 0.5
 
     @pytest.mark.parametrize("words", [["--help"], ["-h"], ["model.onnx", "--help"], ["--budget", "3GB", "--help"]])
     def test_help_tells_the_default_command_and_all_others(self, run: Call, words: list[str]) -> None:
@@ -138,7 +135,7 @@ class TestExitCodes:
         done = run(path, *GREEDY)
         assert (done.code, f"'{path}'" in done.error) == (8, True)
 
-    def test_8_for_a_named_pipe_which_is_not_waited_for(self, run: Call, tmp_path: Path) -> None:
+    def test_8_for_a_named_pipe_which_is_not_opened(self, run: Call, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
         done = run(tmp_path / "pipe", *GREEDY)
         assert (done.code, "pipe or a device" in done.err) == (8, True)
@@ -173,19 +170,13 @@ class TestFirstWord:
     def test_options_come_before_or_after_the_file(self, run: Call, model: Path, split: int) -> None:
         assert run(*GREEDY[:split], model, *GREEDY[split:]).code == 0
 
-    def test_a_file_named_show_is_reached_by_its_path(
-        self, run: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("words", [("./show", *GREEDY), (*GREEDY, "--", "show")], ids=["by its path", "after --"])
+    def test_a_file_named_show_can_be_planned(
+        self, run: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
     ) -> None:
         shutil.copy(model, tmp_path / "show")
         monkeypatch.chdir(tmp_path)
-        assert run("./show", *GREEDY).code == 0
-
-    def test_a_file_named_show_is_reached_after_two_dashes(
-        self, run: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        shutil.copy(model, tmp_path / "show")
-        monkeypatch.chdir(tmp_path)
-        assert run(*GREEDY, "--", "show").code == 0
+        assert run(*words).code == 0
 
     def test_a_command_may_follow_its_options(self, run: Call, model: Path) -> None:
         assert "largest storages" in run("--dim", "batch=64", "show", model).out

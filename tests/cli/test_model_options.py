@@ -13,8 +13,7 @@ from tests.cli.calls import GREEDY, Call
 from tests.files.annotated_files import write_annotated
 from tests.files.onnx_files import write_perceptron
 from tests.files.onnx_models import model as onnx_model
-from tests.files.onnx_models import node, save
-from tests.planner.autodiff.test_assumptions import unknown
+from tests.files.onnx_models import node, save, unknown_op
 
 
 @pytest.fixture
@@ -117,13 +116,13 @@ class TestReading:
     def test_an_unknown_op_is_refused_unless_it_is_to_be_charged(
         self, run: Call, tmp_path: Path, words: tuple[str, ...]
     ) -> None:
-        path = unknown(tmp_path)
+        path = unknown_op(tmp_path)
         refused = run(*words, path)
         assert (refused.code, "Mystery" in refused.err, "--charge-unknown" in refused.err) == (4, True, True)
         assert run(*words, path, "--charge-unknown").code == 0
 
     def test_a_plan_with_a_charged_op_verifies_without_the_option(self, run: Call, tmp_path: Path) -> None:
-        path = unknown(tmp_path)
+        path = unknown_op(tmp_path)
         run(path, "--budget", "100%", "--charge-unknown", "-q", "-o", tmp_path / "p.json")
         assert run("verify", tmp_path / "p.json", path).code == 0
 
@@ -133,7 +132,7 @@ class TestReading:
     ) -> None:
         assert run(*words, save(onnx_model([node("Relu", "x", "y")], {"x": (4, 8)}), tmp_path)).code == 3
 
-    def test_a_plan_of_another_model_is_told_before_an_op_that_cannot_be_read(
+    def test_a_plan_of_another_model_is_refused_before_an_op_that_cannot_be_read(
         self, run: Call, plan_file: Path, tmp_path: Path
     ) -> None:
         nodes = [node("Greater", "x zero", "c"), node("NonZero", "c", "i"), node("Cast", "i", "y", to=1)]

@@ -88,11 +88,11 @@ class TestMonotone:
         assert all(limit is None or limit < min(found, default=limit + 1) for limit in missing)
 
     @given(points())
-    def test_a_plan_is_called_optimal_exactly_where_it_meets_its_bound(self, given_points: list[Point]) -> None:
+    def test_a_plan_is_called_optimal_exactly_when_it_meets_its_bound(self, given_points: list[Point]) -> None:
         planned = [s for _, s in monotone(given_points, nothing_known) if s.decisions is not None]
         assert [s.status is Status.OPTIMAL for s in planned] == [s.bound_ns == s.objective_ns for s in planned]
 
-    def test_a_bound_for_a_larger_budget_holds_for_a_smaller_one(self) -> None:
+    def test_a_bound_for_a_larger_budget_is_one_for_a_smaller_budget(self) -> None:
         made = monotone([(10, answer(10, 9, 2)), (20, answer(20, 7, 6))], nothing_known)
         assert [solution.bound_ns for _, solution in made] == [6, 6]
 
@@ -106,7 +106,7 @@ class TestMonotone:
         made = monotone([(10, other), (20, answer(20, 7, 6))], lambda limit: (3 if limit == 20 else 0, "any order"))
         assert (made[1][1].bound_ns, made[1][1].bound_class) == (3, "any order")
 
-    def test_a_plan_below_the_bound_of_another_budget_is_told_as_a_defect(self) -> None:
+    def test_a_plan_below_the_bound_of_another_budget_is_reported_as_a_defect(self) -> None:
         with pytest.raises(BoundMismatchError, match=r"a plan of 7 ns .* none takes less than 8 ns \(fixed order\)"):
             monotone([(10, answer(10, 9, 8)), (20, answer(10, 7, 6))], nothing_known)
 
@@ -127,7 +127,7 @@ def plans(answers: tuple[Plan | OgcPlanError, ...]) -> dict[str, Plan]:
 
 
 class TestFrontier:
-    def test_the_answers_stand_in_the_order_of_the_budgets(self, plans: dict[str, Plan]) -> None:
+    def test_the_answers_are_in_the_order_of_the_budgets(self, plans: dict[str, Plan]) -> None:
         assert [made.budget.text for made in plans.values()] == list(plans)
 
     def test_every_plan_is_within_its_budget(self, plans: dict[str, Plan]) -> None:

@@ -129,7 +129,7 @@ def test_gradient_bytes_of_a_chain() -> None:
     assert (problem.during_nbytes.tolist(), problem.between_nbytes.tolist()) == ([20, 20, 10], [10, 10, 10])
 
 
-def test_gradient_bytes_of_a_diamond_share_aliases_and_hold_the_fan_in_sum() -> None:
+def test_gradient_bytes_of_a_diamond_share_aliases_and_count_the_fan_in_sum() -> None:
     graph, costs = diamond((10, 20, 30, 40))
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
     # add: both gradients are its own; right: 40 shared, 10 new; left: 40 + 10 + 10, then a sum; top: parameter free

@@ -91,7 +91,7 @@ def random_cases(first_seed: int) -> list[tuple[int, TrainingGraph, Decisions]]:
 
 
 @pytest.mark.parametrize("first_seed", range(20_000, 20_400, 100))
-def test_frees_stand_at_the_earliest_legal_place(first_seed: int) -> None:
+def test_frees_come_as_early_as_is_legal(first_seed: int) -> None:
     wrong = [
         seed
         for seed, graph, decisions in random_cases(first_seed)

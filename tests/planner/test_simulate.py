@@ -78,7 +78,7 @@ def test_output_gradients_arrive_with_the_first_step_after_the_forward() -> None
     assert timeline.total_nbytes[1:4] == (20, 20, 10 + 10 + 10)
 
 
-def test_fan_in_sum_holds_both_operands_and_the_result() -> None:
+def test_fan_in_sum_counts_both_operands_and_the_result() -> None:
     graph, costs = diamond((10, 20, 30, 40))
     timeline = replay(graph, costs, *keep_all(graph).sequence)
     schedule = lower(graph, keep_all(graph))
@@ -166,7 +166,7 @@ def summing(*, parameter: bool = False, taken_twice: bool = True) -> TrainingGra
     return TrainingGraph(ops, tuple(Storage(name, 0) for name in "abc"), gradients, (1, 2), seed)
 
 
-def test_a_sum_spelled_out_holds_its_operands_and_its_result() -> None:
+def test_an_explicit_sum_counts_its_operands_and_its_result() -> None:
     graph = summing()
     timeline = replay(graph, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
     at = named_steps(graph).index(("backward", "b"))

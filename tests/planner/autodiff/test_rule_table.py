@@ -51,7 +51,7 @@ def test_every_rule_is_checked_against_torch_or_says_where(op_type: str) -> None
     assert (op_type in HOOKED) != (op_type in CHECKED_ELSEWHERE)
 
 
-def test_the_readme_counts_the_op_types_that_are_held_to_saved_tensor_hooks() -> None:
+def test_the_readme_counts_the_op_types_that_are_checked_by_saved_tensor_hooks() -> None:
     unhooked = {"CastLike", "DeformConv", "RoiAlign", "MaxRoiPool"}
     counted = f"Of the {len(RULES)} op types with a rule {len(RULES.keys() - unhooked)} are held"
     assert counted in README.replace("\n", " ")
@@ -63,7 +63,7 @@ def differentiable_by_schema() -> list[str]:
 
 
 @pytest.mark.parametrize("op_type", differentiable_by_schema())
-def test_what_the_standard_calls_differentiable_has_a_rule(op_type: str) -> None:
+def test_every_differentiable_op_of_the_standard_has_a_rule(op_type: str) -> None:
     assert op_type in RULES or op_type == "Hardmax"  # one-hot of an argmax: its gradient is zero everywhere
 
 

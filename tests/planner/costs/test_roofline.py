@@ -173,7 +173,7 @@ def test_64_bit_arithmetic_takes_twice_the_time() -> None:
     assert double == pytest.approx(2 * single, rel=1e-6)
 
 
-def test_the_workspace_of_a_deformable_convolution_holds_its_samples() -> None:
+def test_the_workspace_of_a_deformable_convolution_has_its_samples() -> None:
     graph = one_op("DeformConv", [(3, 2, 6, 6), (4, 2, 3, 3), (3, 18, 4, 4)], [(3, 4, 4, 4)])
     assert cost(graph).forward_workspace_nbytes == 4 * (3 * 2 * 9 * 16 + 3 * 4 * 16)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from random import Random
 
@@ -147,14 +147,8 @@ def test_no_backward_order_has_a_lower_one() -> None:
     assert above == []
 
 
-@pytest.mark.parametrize("seed", [63_718, 64_546, 66_932])
-def test_sums_of_what_is_all_another_gradients_memory_are_not_counted_on(seed: int) -> None:
-    _, problem = branching_problem(seed, 4, 9)
-    assert problem.floor.nbytes <= min(floor_under(problem, order) for order in every_order(problem))
-
-
-@pytest.mark.parametrize("seed", [63_505, 64_417, 64_447])
-def test_what_a_backward_ends_is_not_counted_after_it(seed: int) -> None:
+@pytest.mark.parametrize("seed", [63_718, 64_546, 66_932, 63_505, 64_417, 64_447])
+def test_shared_and_ended_gradients_are_not_counted_twice(seed: int) -> None:
     _, problem = branching_problem(seed, 4, 9)
     assert problem.floor.nbytes <= min(floor_under(problem, order) for order in every_order(problem))
 
@@ -170,25 +164,17 @@ def test_it_is_above_what_the_dependences_alone_force() -> None:
     assert len(lifted) > 10
 
 
-def test_the_order_that_it_finds_is_a_legal_one() -> None:
-    illegal = [
-        seed
-        for seed, problem in problems()
-        if not is_legal(found(problem).order, backward_predecessors(problem.graph), problem.graph.backward_order)
-    ]
-    assert illegal == []
-
-
 def lowered(problem: Problem) -> tuple[int, ...]:
     """The order that short searches between the floor and that of the default order find, else the default one."""
     return low_order(search(problem), (problem.floor_nbytes, problem.floor_of_order.nbytes)) or problem.backward_order
 
 
-def test_a_low_order_is_a_legal_one() -> None:
+@pytest.mark.parametrize("order_of", [lambda problem: found(problem).order, lowered], ids=["of the floor", "low"])
+def test_an_order_that_is_found_is_legal(order_of: Callable[[Problem], tuple[int, ...]]) -> None:
     illegal = [
         seed
         for seed, problem in problems()
-        if not is_legal(lowered(problem), backward_predecessors(problem.graph), problem.graph.backward_order)
+        if not is_legal(order_of(problem), backward_predecessors(problem.graph), problem.graph.backward_order)
     ]
     assert illegal == []
 
@@ -213,7 +199,7 @@ def test_a_search_that_is_cut_short_proves_no_more_than_a_whole_one() -> None:
     assert all(short <= whole for short, whole in pairs)
 
 
-def test_what_each_backward_is_known_to_hold_raises_it() -> None:
+def test_a_known_peak_of_each_backward_raises_it() -> None:
     _, problem = branching_problem(63_000, 4, 8)
     assert search(problem).search(10**9).nbytes == 10**9
 

@@ -72,9 +72,7 @@ def changed(document: dict[str, Any], keys: tuple[str | int, ...], value: Any) -
 
 
 class TestRoundTrip:
-    def test_the_plan_recomputes_something_and_holds_every_kind_of_entry(
-        self, made: Plan, data: dict[str, Any]
-    ) -> None:
+    def test_the_plan_recomputes_something_and_has_every_kind_of_step(self, made: Plan, data: dict[str, Any]) -> None:
         kinds = {kind for kind, _ in data["schedule"]}
         assert (kinds, bool(made.recomputed), bool(made.modules)) == (
             {"forward", "recompute", "backward", "free"},

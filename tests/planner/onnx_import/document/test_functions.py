@@ -69,7 +69,7 @@ def test_an_attribute_that_is_left_out_is_left_out_of_the_body(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 0.25), ({"slope": 0.5}, 0.5)])
-def test_a_default_attribute_holds_where_none_is_given(
+def test_a_default_attribute_is_used_where_none_is_given(
     tmp_path: Path, given: dict[str, float], expected: float
 ) -> None:
     defaults = (helper.make_attribute("slope", 0.25),)
@@ -77,7 +77,7 @@ def test_a_default_attribute_holds_where_none_is_given(
     assert op(graph, "LeakyRelu").attribute("alpha") == expected
 
 
-def test_overloads_are_told_apart(tmp_path: Path) -> None:
+def test_overloads_are_distinct(tmp_path: Path) -> None:
     first = function("f", [node("Relu", "a", "d")], overload="one")
     second = function("f", [node("Tanh", "a", "d")], overload="two")
     nodes = [call("f", "x", "h", overload="one"), call("f", "h", "y", overload="two")]
