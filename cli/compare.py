@@ -1,4 +1,4 @@
-"""`ogc-plan compare`: every strategy on one graph, judged by one simulator."""
+"""`ogc-plan compare`: every strategy on one graph, replayed by one simulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..planner.annotations import Source
 from ..planner.model import Model
-from ..planner.pipeline import replay, resolve_budget
+from ..planner.pipeline import Replays, replay, replays_of, resolve_budget
 from ..planner.problem import Problem, Scope
 from ..planner.solution import Status
 from ..planner.solver import CERTIFIED, Solver
@@ -32,11 +32,10 @@ FIXED_PLANS = ("keep-all", "speed", "segments:2", "segments:4", "sqrt", "ogc")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One strategy at one budget. Peaks and times are None where it has no plan within the budget.
+    """One strategy at one budget. Peaks and times are None if it has no plan within the budget.
 
-    ``optimal_ns`` is the recomputation time of `optimal` within this row's own activation peak;
-    ``bounded`` says that the strategy proves a bound, ``infeasible`` that the budget lies below the proven
-    floor, so that no strategy has a plan.
+    ``optimal_ns`` is the recomputation time of `optimal` within this row's activation peak. ``bounded`` says that the
+    strategy proves a bound, ``infeasible`` that no strategy has a plan: the budget is below the proven floor.
     """
 
     strategy: str
@@ -53,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All rows and what they are measured against."""
+    """All rows, and the store-all step that they are compared with."""
 
     model: str
     store_all_activation_nbytes: int
@@ -63,7 +62,7 @@ class Comparison:
     annotations: Source | None = None
 
 
-def _run(problem: Problem | Prepared, name: str, budget: str, limit: int | None, solver: Solver) -> Row:
+def _run(problem: Problem | Prepared, name: str, budget: str, limit: int | None, solver: Solver, known: Replays) -> Row:
     plain = problem if isinstance(problem, Problem) else problem.problem
     started = time.perf_counter()
     solution = solver.solve(problem, limit)
@@ -71,7 +70,7 @@ def _run(problem: Problem | Prepared, name: str, budget: str, limit: int | None,
     row = Row(name, budget, seconds=time.perf_counter() - started, infeasible=below)
     if solution.decisions is None:
         return row
-    _, timeline = replay(plain, solution)
+    _, timeline = replay(plain, solution, known)
     return replace(
         row,
         activation_nbytes=timeline.peak_activation_nbytes,
@@ -87,7 +86,7 @@ def compare_strategies(
     spinner: Activity,
 ) -> Comparison:  # fmt: skip
     """Run every strategy; for each row also `optimal` within that row's activation peak."""
-    store_all = model.store_all()
+    store_all, known = model.store_all(), replays_of(model)
     problems: dict[Scope, Problem] = {}
     prepared: dict[Scope, Problem | Prepared] = {}
 
@@ -97,23 +96,24 @@ def compare_strategies(
             prepared[which] = Solver().prepared(problems[which])
         spinner.now(f"{name} {budget}".strip())
         if name != CERTIFIED:
-            return _run(problems[which], name, budget, limit, Solver(name, time_limit_s=time_limit_s, seed=seed))
+            solver = Solver(name, time_limit_s=time_limit_s, seed=seed)
+            return _run(problems[which], name, budget, limit, solver, known)
         progress = spinner.progress(problems[which].store_all_ns, f"{name} {budget}: ")
         given = prepared[which] if again else problems[which]
-        return _run(given, name, budget, limit, Solver(name, effort, time_limit_s, seed, progress))
+        return _run(given, name, budget, limit, Solver(name, effort, time_limit_s, seed, progress), known)
 
     def ours(at: int) -> int | None:
-        """What `optimal` takes within a peak; the peaks of all strategies share one preparation."""
+        """The recomputation time of `optimal` within a peak; all peaks share one preparation."""
         return run(inner, CERTIFIED, f"at {format_nbytes(at)}", at, again=True).recompute_ns
 
     inner = Scope.ACTIVATIONS
-    run(inner, "keep-all", "", None)  # loads what is compiled, so that no row is charged for it
+    run(inner, "keep-all", "", None)  # loads compiled code, which no row is to be charged for
     rows = [run(inner, name, "", None) for name in FIXED_PLANS]
     for text in dict.fromkeys(budgets):
         limit, chosen = resolve_budget(parse_budget(text), scope, store_all)
         rows += [run(chosen, name, text, limit) for name in BUDGETED]
     best: dict[int, int | None] = {}
-    for row in rows:  # `optimal` itself at an activation peak it was already given needs no second run
+    for row in rows:  # each activation peak once
         if row.strategy == CERTIFIED or row.activation_nbytes is None or row.activation_nbytes in best:
             continue
         at = row.activation_nbytes
@@ -134,7 +134,7 @@ def compare_strategies(
 
 
 def rows_as_data(comparison: Comparison) -> dict[str, Any]:
-    """For programs; bytes, ns, shares of a store-all step."""
+    """The comparison as JSON data: bytes, ns, shares of a store-all step."""
     whole = max(1, comparison.store_all_ns)
 
     def shares(row: Row) -> dict[str, float | None]:
@@ -151,7 +151,7 @@ def rows_as_data(comparison: Comparison) -> dict[str, Any]:
 
 
 def print_rows(out: Console, comparison: Comparison) -> None:
-    """For people: one line per strategy and budget."""
+    """The comparison as a table: one line per strategy and budget."""
     table = plain_table("strategy", "budget", "peak", "of all", "overhead", "bound", "gap", "secs", "optimal", gap=2)
     whole, everything = max(1, comparison.store_all_ns), max(1, comparison.store_all_activation_nbytes)
     previous = ""

@@ -1,4 +1,4 @@
-"""`ogc-plan devices`: the devices whose rooflines give times, and the file that describes another one."""
+"""`ogc-plan devices`: the devices that have a roofline, and the file that describes another one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def describe() -> list[dict[str, Any]]:
-    """For programs: TFLOP/s, GB/s, ns and bytes; memory is null where it is not known."""
+    """The devices as JSON data: TFLOP/s, GB/s, ns and bytes; memory is null if it is not known."""
     return [{**asdict(device), "memory_nbytes": device.memory_nbytes or None} for device in DEVICES.values()]
 
 
 def print_devices(out: Console, *, verbose: bool) -> None:
-    """For people: one line per device, and with ``verbose`` the document with its figures."""
+    """The devices as a table, with ``verbose`` also the sources of their figures."""
     table = plain_table("device", "float32", "16-bit", "bandwidth", "launch", "memory")
     for device in DEVICES.values():
         table.add_row(

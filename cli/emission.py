@@ -1,4 +1,4 @@
-"""`ogc-plan emit`: a plan for other runtimes, where it is written, and what was predicted of it, in words."""
+"""`ogc-plan emit`: what is emitted for other runtimes, and the report on it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _SHOWN = 6
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """One emission, its target (``torch-modules`` or ``torch-sac``) and its text."""
+    """An emission, its target (``torch-modules`` or ``torch-sac``) and its text."""
 
     emission: Emission
     target: str
     text: str
 
     def write(self, path: str) -> None:
-        """Write the text to a file, whole or not at all, to stdout (``-``) or into a pipe or device."""
+        """Write the text atomically to a file, to stdout (``-``), or to a pipe or device."""
         write_bytes_to(self.text.encode("ascii"), path)
 
     def data(self) -> dict[str, Any]:
-        """For programs; bytes and ns."""
+        """The report as JSON data: bytes and ns."""
         made = self.emission.made
         return {
             "to": self.target,
@@ -46,7 +46,7 @@ class Emitted:
         }
 
     def print(self, out: Console, written: str) -> None:
-        """For people."""
+        """The report as text."""
         emission = self.emission
         plan, made, whole = emission.plan, emission.made, emission.unwrapped
         saved = sum(len(entry.saved) for entry in made.wrapped)
@@ -62,13 +62,13 @@ class Emitted:
         field(out, "budget", f"{format_both(plan.budget.nbytes)}, {share} used")
         field(out, "more time", f"{percent(emission.overhead)} of a step, {plan.time.source}")
         if emission.batch_norms:
-            norms = f"{len(emission.batch_norms)} batch norms run again, and move their statistics each time"
+            norms = f"{len(emission.batch_norms)} batch norms are recomputed and update their statistics each time"
             field(out, "note", norms)
         field(out, "written", written)
 
 
 def emitted(plan: Plan, model: str, target: str, output: str) -> Emitted:
-    """Make what ``target`` names of a plan that has been verified against the file ``model``.
+    """Emit a plan that has been verified against the file ``model`` for ``target``.
 
     Raises what `wrap_modules` and `select_ops` raise.
     """

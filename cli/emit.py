@@ -33,8 +33,8 @@ USUAL = {"torch-modules": "modules.json", "torch-sac": "policy.py"}
 def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
     """A plan for PyTorch's own checkpoint: modules to wrap, or a policy.
 
-    The modules of MODEL are chosen anew so that PLAN's budget holds with torch's checkpoint around them, which can
-    do less than a plan: the peak printed is that of what is emitted.
+    torch's checkpoint can do less than a plan, so the modules of MODEL are chosen anew to fit PLAN's budget. The peak
+    printed is that of the emitted modules.
     """
     output, data = options["output"], options["format"] == "json"
     if plan_file == STDIO and model == STDIO:

@@ -1,4 +1,4 @@
-"""What `ogc-plan show MODEL` took for granted: in groups, as sentences for people and as data for programs."""
+"""What `ogc-plan show MODEL` assumes about a model: sentences in groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MARKS = {
     "charged": ("no rule", "are charged as asked", "does not declare are taken as"),
     "estimates": tuple(f"{kind}: {how}" for kind, how in backward_rules.ESTIMATED.items()),
 }
-"""Words by which a sentence of `Graph.assumed` belongs to a group; all others are about the file."""
+"""Words that assign a sentence of `Graph.assumed` to a group; all others are about the file."""
 
 _LABELS = {
     "training": "in training",
@@ -43,7 +43,7 @@ _LABELS = {
 
 
 def explain(model: Model) -> dict[str, list[str]]:
-    """Sentences by group; a group without any is left out."""
+    """Sentences by group; empty groups are left out."""
     groups: dict[str, list[str]] = {group: [] for group in _LABELS}
     for sentence in model.training.assumed:
         found = [group for group, marks in _MARKS.items() if any(mark in sentence for mark in marks)]
@@ -64,14 +64,14 @@ def explain(model: Model) -> dict[str, list[str]]:
 
 
 def parameters_data(model: Model) -> dict[str, Any] | None:
-    """How parameters were told from other constants, for programs; None for annotations, which record it."""
+    """How parameters were told from other constants; None for annotations, which record it."""
     if model.graph is None:
         return None
     return asdict(parameters_of(model.graph, model.training, model.frozen))
 
 
 def outside(training: TrainingGraph, optimizer: str | None) -> list[str]:
-    """What a step holds beyond what is planned."""
+    """Memory of a training step that is not planned."""
     return [
         *not_covered(training, optimizer),
         "the framework's own context and libraries, such as a CUDA context or cuBLAS workspaces",
@@ -86,7 +86,7 @@ def print_explanation(out: Console, groups: dict[str, list[str]], *, verbose: bo
 
 
 def _random(model: Model) -> list[str]:
-    """Ops that draw random numbers: each saves the generator's state where it is run again."""
+    """Ops that draw random numbers: one that is recomputed saves the generator's state."""
     state = max((op.random_state_nbytes for op in model.training.ops), default=0)
     drawn: Counter[tuple[str, bool]] = Counter()
     for op in model.training.ops:
@@ -108,7 +108,7 @@ def _told_apart(told: Parameters) -> list[str]:
 
 
 def _not_trained(leaves: tuple[Leaf, ...]) -> list[str]:
-    """Floating constants by the reason why they are no parameters, with the largest of each."""
+    """Floating constants by the reason why they are not trained, with the largest one of each."""
     reasons: dict[str, list[Leaf]] = {}
     for leaf in leaves:
         reasons.setdefault(leaf.reason, []).append(leaf)
@@ -117,13 +117,13 @@ def _not_trained(leaves: tuple[Leaf, ...]) -> list[str]:
         first = found[0]
         largest = f"{one_line(first.name, 60)} {first.dtype}[{'x'.join(map(str, first.shape))}]"
         one = f"{largest} {one_line(reason, 120)}"
-        more = f" (so are {len(found) - 1:,} more; all {format_nbytes(sum(leaf.nbytes for leaf in found))})"
+        more = f" (and {len(found) - 1:,} more, {format_nbytes(sum(leaf.nbytes for leaf in found))} in all)"
         sentences.append(one + more * (len(found) > 1))
     return sentences
 
 
 def _ends(told: Parameters) -> list[str]:
-    """Where gradients stop, and the parameters that are left without one."""
+    """Where gradients stop, and the parameters without a gradient."""
     sentences = [
         f"none goes through {stop.count:,} {one_line(stop.op_type, 60)}, e.g. {one_line(stop.example, 60)!r}"
         for stop in told.stops
@@ -140,13 +140,13 @@ def _integer_outputs(graph: Graph) -> list[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first three names, and how many there are beside them."""
+    """The first three names, and the number of others."""
     more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
     return ", ".join(one_line(name, 60) for name in names[:3]) + more
 
 
 def _estimates(model: Model, graph: Graph) -> list[str]:
-    """Workspace and hidden buffers that depend on a library's choice."""
+    """Workspace and temporaries that are estimated."""
     kinds: dict[str, list[int]] = {}
     for planned, cost in zip(model.training.ops, model.costs, strict=True):
         op = graph.ops[planned.forward]

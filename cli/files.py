@@ -1,4 +1,4 @@
-"""Files named on the command line: models, plans, ``-`` for the standard streams, and where a plan goes."""
+"""Files on the command line: models, plans, and ``-`` for the standard streams."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def readable(path: str) -> Iterator[str]:
 
 
 def is_plan(path: str) -> bool:
-    """Whether the file holds JSON (packed or not), which an ONNX model never does; decided by content, not by name."""
+    """Whether the file is JSON, maybe in gzip: its content decides, and an ONNX model never is."""
     try:
         with open(path, "rb") as file:
             head = file.read(4096)
@@ -57,20 +57,20 @@ def is_plan(path: str) -> bool:
             with gzip.open(path) as packed:
                 head = packed.read(4096)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        return True  # a damaged .gz can only be a plan; read_plan says what is wrong with it
+        return True  # read_plan says what is wrong with it
     except OSError as error:
         raise StorageError(f"cannot read {path!r}: {error.strerror}", remedy="check the path") from error
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
 
 def refuse_plan(path: str, shown: str) -> None:
-    """Raise UsageError for a plan where a model belongs."""
+    """Raise UsageError for a plan that is given as a model."""
     if is_plan(path):
         raise UsageError(f"{shown!r} is not an ONNX model but JSON", remedy="look at a plan with: ogc-plan show PLAN")
 
 
 def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json") -> None:
-    """Refuse, before any work, a path nothing can be written to, and one that is the model itself.
+    """Refuse a path that cannot be written, and the path of the model itself, before any work is done.
 
     ``usual`` is the name that remedies propose.
     """
@@ -100,7 +100,7 @@ def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json") -> 
 
 
 def write_to(plan: Plan, path: str) -> None:
-    """Write a plan to a file (whole or not at all), to stdout (``-``), or into a pipe or device."""
+    """Write a plan atomically to a file, to stdout (``-``), or to a pipe or device."""
     from ..planner.plan_file.writer import dumps, write_plan
 
     if not _streamed(lambda: dumps(plan).encode("utf-8", "surrogatepass"), path):
@@ -116,7 +116,7 @@ def write_bytes_to(content: bytes, path: str) -> None:
 
 
 def _streamed(content: Callable[[], bytes], path: str) -> bool:
-    """Write to stdout, a pipe or a device; False where ``path`` is or will be a file."""
+    """Write to stdout, a pipe or a device; False if ``path`` is or will be a file."""
     target = Path(path)
     if path == STDIO:
         print_bytes(content())
@@ -133,7 +133,7 @@ def _streamed(content: Callable[[], bytes], path: str) -> bool:
 
 
 def _place(path: str) -> str:
-    """Where a file is really put: a link stays one."""
+    """The file that is written: a link is followed and stays a link."""
     return os.path.realpath(path) if Path(path).is_symlink() else path
 
 

@@ -1,4 +1,4 @@
-"""`ogc-plan frontier`: recomputation against memory, plans for several budgets of one step."""
+"""`ogc-plan frontier`: plans for several budgets of one step."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ def split_budgets(text: str) -> tuple[str, ...]:
 
 
 def plan_files(folder: str, budgets: Sequence[str]) -> list[str]:
-    """Where the plan of each budget goes: ``plan-80%.json`` in the folder."""
+    """The path of the plan for each budget: ``plan-80%.json`` in the folder."""
     return [os.path.join(folder, f"plan-{''.join(budget.split())}.json") for budget in budgets]
 
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The answers for ``budgets``, in that order, and the model they are for."""
+    """A model, and a plan or an error for each of ``budgets``."""
 
     model: Model
     budgets: Sequence[str]
     answers: Sequence[Plan | OgcPlanError]
 
     def refused(self) -> OgcPlanError | None:
-        """The last error where no budget has a plan."""
+        """The last error if no budget has a plan, else None."""
         errors = [answer for answer in self.answers if isinstance(answer, OgcPlanError)]
         return errors[-1] if len(errors) == len(self.answers) else None
 
     def data(self) -> dict[str, Any]:
-        """For programs: bytes, ns, shares of a store-all step."""
+        """The frontier as JSON data: bytes, ns, shares of a store-all step."""
         store_all = self.model.store_all()
         return {
             "model": self.model.path,
@@ -69,7 +69,7 @@ class Frontier:
         }
 
     def print(self, out: Console) -> None:
-        """For people: one line per budget, with a bar of its overhead, and for which plans the bounds hold."""
+        """The frontier as a table: one line per budget, with a bar for its overhead, and what the bounds are for."""
         store_all = self.model.store_all()
         table = plain_table("budget", "peak", "of all", "overhead", "bound", "gap", "", left=(0, 6), gap=2)
         plans = [answer for answer in self.answers if isinstance(answer, Plan)]
@@ -106,7 +106,7 @@ class Frontier:
         self._print_errors(out)
 
     def _print_errors(self, out: Console) -> None:
-        """Why budgets have no plan: those proven infeasible together, as they share one floor, then each other one."""
+        """Why budgets have no plan; budgets with the same reason share a line."""
         told: dict[str, list[str]] = {}
         for text, answer in zip(self.budgets, self.answers, strict=True):
             if isinstance(answer, InfeasibleBudgetError) and answer.smallest_known_nbytes is not None:

@@ -1,4 +1,4 @@
-"""Ctrl-C during a search: the first one ends it with the best plan so far, the second one ends the program."""
+"""Ctrl-C during a search: the first one ends the search with its best plan, the second one ends the program."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from types import FrameType
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """Take over Ctrl-C; yields the question whether it was pressed, for the search to ask.
+    """Handle Ctrl-C; yields a function that says whether it was pressed.
 
-    After the first one Ctrl-C means again what it always does. Nothing is taken over outside the main
-    thread, nor where something else than Python's own handler is in charge, such as a shell's ``nohup``.
+    The second Ctrl-C has its usual effect. The handler is installed only in the main thread, and only in place of
+    Python's own handler: under ``nohup``, for example, nothing changes.
     """
     pressed = threading.Event()
     usual = signal.default_int_handler

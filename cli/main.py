@@ -1,6 +1,6 @@
-"""The command line. `ogc-plan MODEL --budget 3GB` is the default command; all others are named.
+"""The command line. `ogc-plan MODEL --budget 3GB` is the default command; all others have names.
 
-Everything heavy is imported inside a command, so that ``--help`` answers at once.
+Heavy packages are imported inside the commands, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,11 @@ from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_p
 from .interrupt import stoppable
 from .options import ModelOptions, check_headroom, model_options, output_options, parse_duration, search_options
 from .terminal import activity, console, report_failure, tolerate_any_text
+
+if TYPE_CHECKING:
+    from ..planner.model import Model
+    from ..planner.pipeline import Checked
+    from ..planner.plan_file.record import Plan
 
 _SUMMARY = "Plan which tensors of a training step to keep and which to recompute, within a byte budget."
 _EXAMPLES = """\
@@ -36,7 +41,7 @@ _EXIT_CODES = """\
 
 
 def _takes_value(option: str) -> bool:
-    """Whether an option word is followed by its value as a separate word."""
+    """Whether the next word is the value of an option."""
     for command in (plan, *cli.commands.values()):
         for parameter in command.params:
             if isinstance(parameter, click.Option) and option in parameter.opts:
@@ -45,7 +50,7 @@ def _takes_value(option: str) -> bool:
 
 
 def _first_file(words: Sequence[str]) -> int | None:
-    """Position of the first word that is neither an option nor an option's value; None behind ``--``."""
+    """Position of the first word that is neither an option nor the value of one; None if ``--`` comes first."""
     position = 0
     while position < len(words):
         word = words[position]
@@ -58,7 +63,7 @@ def _first_file(words: Sequence[str]) -> int | None:
 
 
 class _Cli(click.Group):
-    """A group whose default command takes a file: the first file-like word decides."""
+    """A group with a default command, which runs if the first word that is not an option is no command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -114,7 +119,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 @click.help_option("-h", "--help")
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version)
 def cli() -> None:
-    """Hold the commands; the default one is `plan`."""
+    """The commands; the default one is `plan`."""
 
 
 @click.command(cls=_PlanCommand, add_help_option=False)
@@ -180,7 +185,8 @@ def plan(model: str, **options: Any) -> None:
         people = sys.stderr if data or target == STDIO else sys.stdout
         place = {None: "nowhere: pass -o plan.json to keep the plan", STDIO: "to standard output"}
         written = place.get(target) or str(target)
-        print_plan(console(people), made, verbose=options["verbose"], written=written, notes=idle)
+        out, reference = console(people), (ready.store_all_replay, ready.floors)
+        print_plan(out, made, *reference, verbose=options["verbose"], written=written, notes=idle)
 
 
 @cli.command(add_help_option=False)
@@ -192,28 +198,39 @@ def show(file: str, **options: Any) -> None:
     shape = ModelOptions.take(options)
     with activity(options["quiet"]) as spinner, readable(file) as path:
         spinner.now(f"reading {file}")
-        if is_plan(path):
-            if shape.given():
-                raise UsageError(f"{', '.join(shape.given())} cannot change a plan", remedy="drop these options")
-            from ..planner.pipeline import verify as replay
+        planned = is_plan(path)
+        if planned and shape.given():
+            raise UsageError(f"{', '.join(shape.given())} cannot change a plan", remedy="drop these options")
+        if planned:
+            from ..planner.pipeline import checked
             from ..planner.plan_file.reader import read_plan
 
-            made, ready = read_plan(path), None
-            replay(made)  # nothing is reported that is not true
+            made = read_plan(path)
+            found = checked(made.graph, made.costs, made)
         else:
-            made, ready = None, shape.load(path)
-    from . import model_report
+            ready = shape.load(path)
+    if planned:
+        _show_plan(made, found, file, options)
+    else:
+        _show_model(ready, options)
+
+
+def _show_plan(made: Plan, found: Checked, file: str, options: dict[str, Any]) -> None:
     from .report import print_plan, summary
 
-    data = options["format"] == "json"
-    if ready is not None and data:
-        _print_json(model_report.describe(ready, everything=options["verbose"]))
-    elif ready is not None:
-        model_report.print_model(console(sys.stdout), ready, verbose=options["verbose"])
-    elif made is not None and data:
+    if options["format"] == "json":
         _print_json(summary(made, file))
-    elif made is not None:
-        print_plan(console(sys.stdout), made, verbose=options["verbose"], written="")
+    else:
+        print_plan(console(sys.stdout), made, found.store_all, found.floors, verbose=options["verbose"], written="")
+
+
+def _show_model(model: Model, options: dict[str, Any]) -> None:
+    from . import model_report
+
+    if options["format"] == "json":
+        _print_json(model_report.describe(model, everything=options["verbose"]))
+    else:
+        model_report.print_model(console(sys.stdout), model, verbose=options["verbose"])
 
 
 @cli.command(add_help_option=False)
@@ -223,7 +240,7 @@ def show(file: str, **options: Any) -> None:
 @search_options("What the budgets bound.")
 @output_options()
 def compare(model: str, **options: Any) -> None:
-    """Every strategy on the same graph and the same simulator."""
+    """Every strategy on the same graph, replayed by one simulator."""
     shape = ModelOptions.take(options)
     limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
     from ..planner.units import parse_budget
@@ -265,8 +282,8 @@ def compare(model: str, **options: Any) -> None:
 def frontier(model: str, **options: Any) -> None:
     """Recomputation against memory: plans for several budgets at once.
 
-    Under --effort default each budget after the first starts from the plans before it, with less work: plan the one you
-    choose by itself for the best plan.
+    Under --effort default each budget after the first starts from the earlier plans and takes less work: plan the
+    budget that you choose on its own for the best plan.
     """
     shape = ModelOptions.take(options)
     limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
@@ -315,7 +332,7 @@ def frontier(model: str, **options: Any) -> None:
 @click.argument("model", metavar="[MODEL]", required=False)
 @output_options()
 def verify(plan_file: str, model: str | None, **options: Any) -> None:
-    """Replay a plan independently, and on MODEL where it is given."""
+    """Replay a plan independently, and compare it with MODEL if that is given."""
     if plan_file == STDIO and model == STDIO:
         raise UsageError("plan and model cannot both come from standard input", remedy="name one of the files")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path:
@@ -335,7 +352,7 @@ def verify(plan_file: str, model: str | None, **options: Any) -> None:
                 refuse_plan(source, model)
                 spinner.now(f"deriving the graph of {model}")
                 ready = rebuild(made, source, model)
-                timeline = pipeline.verify(made, ready)
+                pipeline.check_model(made, ready)
     verdict = Verdict(made, timeline, ready)
     if options["format"] == "json":
         _print_json(verdict.data())
@@ -349,7 +366,7 @@ cli.add_command(emit)
 @cli.command(add_help_option=False)
 @output_options()
 def devices(**options: Any) -> None:
-    """The devices that --device knows, and how to describe another."""
+    """The devices for --device, and how to describe another one."""
     from . import device_report
 
     if options["format"] == "json":

@@ -1,4 +1,4 @@
-"""`ogc-plan show MODEL`: what is in a model and where the memory of a training step goes."""
+"""`ogc-plan show MODEL`: what is in a model, and what the memory of its training step is used for."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _memory(model: Model) -> dict[str, int]:
 
 
 def _largest(model: Model, count: int | None) -> list[dict[str, Any]]:
-    """The largest activation storages with the op that writes them; annotations do not tell their types."""
+    """The largest activation storages with the ops that write them; annotations have no types."""
     graph, producer = model.training, model.training.producer
     shapes = {} if model.graph is None else {tensor.name: _shaped(tensor) for tensor in model.graph.tensors}
     untyped = None if model.graph is None else "saved by the op"
@@ -76,13 +76,12 @@ def _largest(model: Model, count: int | None) -> list[dict[str, Any]]:
 
 
 def describe(model: Model, *, everything: bool) -> dict[str, Any]:
-    """For programs; bytes and ns. ``everything`` lists all activation storages and all tensors.
+    """The model as JSON data: bytes and ns. ``everything`` lists all activation storages and all tensors.
 
-    What only the forward graph of a bare file tells is null for an annotated one.
+    What only the forward graph of a bare file has is null for an annotated file.
     """
     graph, training = model.graph, model.training
     whole = model.store_all()
-    floors = {scope.value: model.problem(scope).floor for scope in (Scope.ACTIVATIONS, Scope.TOTAL)}
     parameters = None if graph is None else _parameters(graph)
     data: dict[str, Any] = {
         "file": model.path,
@@ -111,7 +110,7 @@ def describe(model: Model, *, everything: bool) -> dict[str, Any]:
         },
         "floor": {
             scope: {"nbytes": floor.nbytes, "step": floor.step, "storages": list(floor.storages)}
-            for scope, floor in floors.items()
+            for scope, floor in ((which.value, model.floors[which]) for which in (Scope.ACTIVATIONS, Scope.TOTAL))
         },
         "time_source": model.time_source,
         "largest_storages": _largest(model, None if everything else LARGEST),
@@ -136,7 +135,7 @@ def _typed(graph: Graph, tensors: Iterable[int]) -> dict[str, str]:
 
 
 def print_model(out: Console, model: Model, *, verbose: bool) -> None:
-    """For people."""
+    """The model as text."""
     data = describe(model, everything=verbose)
     counts = data["counts"]
     field(out, "model", ", ".join([path_of(model.path, out), one_line(data["producer"], 40) or "unknown producer",
@@ -213,7 +212,7 @@ def _print_largest(out: Console, data: dict[str, Any]) -> None:
 
 
 def _print_tensors(out: Console, model: Model) -> None:
-    """Every tensor on one line, whole names: these are what --keep, --recompute and --frozen match."""
+    """Every tensor with its whole name, which --keep, --recompute and --frozen match."""
     if model.graph is None:
         lines = [
             f"{format_nbytes(storage.nbytes):>10}  {one_line(name)}"

@@ -1,6 +1,6 @@
-"""The options of the command line: what may be written, and one clear line when it may not.
+"""The options of the command line, parsed and checked.
 
-Importing this module costs a few milliseconds: nothing of the planner but its error types.
+Importing this module takes a few milliseconds: it imports nothing of the planner but its errors.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _whole(least: int) -> Callable[[click.Context, click.Parameter, str | None],
 
 
 def check_headroom(text: str) -> None:
-    """Refuse a --headroom that is neither a size nor a percentage. Raises UsageError."""
+    """Raise UsageError for a --headroom that is neither a size nor a percentage."""
     from ..planner.errors import BudgetSyntaxError
     from ..planner.units import parse_budget
 
@@ -94,7 +94,7 @@ def parse_dims(texts: tuple[str, ...]) -> dict[str, int]:
 
 
 def parse_inputs(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """``data=64x3x224x224`` -> {"data": (64, 3, 224, 224)}; --input is another spelling. Raises UsageError."""
+    """``data=64x3x224x224`` -> {"data": (64, 3, 224, 224)}, for --shape or --input. Raises UsageError."""
     inputs: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, value = _split("--shape", text, "data=64x3x224x224")
@@ -110,7 +110,7 @@ def parse_inputs(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """What shapes the training step of a model file, as written on the command line."""
+    """The options that define the training step of a model file, as written on the command line."""
 
     dim: tuple[str, ...]
     input: tuple[str, ...]
@@ -178,7 +178,7 @@ def _stacked(options: list[Callable[[Command], Command]]) -> Callable[[Command],
 
 
 def model_options() -> Callable[[Command], Command]:
-    """The options that `ModelOptions` holds."""
+    """The options in `ModelOptions`."""
     return _stacked(
         [
             click.option("--dim", multiple=True, metavar="NAME=N", help="Value of a symbolic dimension, e.g. seq=512."),
@@ -203,8 +203,8 @@ def model_options() -> Callable[[Command], Command]:
             click.option(
                 "--grad-accumulation",
                 is_flag=True,
-                help="Gradients are there already: keep a second full set. New ones go where annotations end them, "
-                "in a bare file at the end of the step.",
+                help="The step adds to existing gradients: count a second full set. New ones are freed where "
+                "annotations end them, in a bare file at the end of the step.",
             ),
             click.option("--ignore-annotations", is_flag=True, help="Plan the bare ONNX graph of an annotated file."),
             click.option(
@@ -223,7 +223,7 @@ def search_options(scope_help: str) -> Callable[[Command], Command]:
                 "--effort",
                 type=click.Choice(EFFORTS),
                 default="default",
-                help="How hard optimal tries: work, not time, so plans repeat.",
+                help="How hard optimal tries: work, not time, so that runs repeat.",
             ),
             click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m; Ctrl-C ends one too."),
             click.option(
@@ -238,14 +238,14 @@ def search_options(scope_help: str) -> Callable[[Command], Command]:
 
 
 def output_options() -> Callable[[Command], Command]:
-    """Options every command has."""
+    """Options of every command."""
     return _stacked(
         [
             click.option(
                 "--format", type=click.Choice(["table", "json"]), default="table", help="For people or for programs."
             ),
             click.option("-q", "--quiet", is_flag=True, help="No progress, no report."),
-            click.option("-v", "--verbose", is_flag=True, help="Everything there is to tell."),
+            click.option("-v", "--verbose", is_flag=True, help="Report everything."),
             click.option("--debug", is_flag=True, help="Show the traceback of an error."),
             click.help_option("-h", "--help"),
         ]

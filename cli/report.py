@@ -1,4 +1,4 @@
-"""The report on a plan: budget, peaks and their parts, time and proof, timeline."""
+"""The report on a plan: budget, peaks and their parts, timeline, time and proof."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..planner.annotations import Source
-from ..planner.model import store_all_timeline
+from ..planner.peak_bounds.step_floor import Floor
 from ..planner.plan_file.record import EFFORT_NOTE, STOPPED_NOTE, Certificate, Plan
 from ..planner.plan_file.writer import to_json
-from ..planner.problem import Scope, build_problem
+from ..planner.problem import Scope
 from ..planner.schedule import Schedule
 from ..planner.simulate import Timeline
 from ..planner.solver import CERTIFIED, DEFAULT_EFFORT
@@ -30,52 +30,52 @@ SHOWN = 3
 """How many assumptions or names a report lists unless it is asked for all."""
 
 _WIDE = 0.005
-"""From this gap on, a share of a step, more effort is advised."""
+"""The gap, as a share of a step, from which more effort is advised."""
 
 LABEL = 13
-"""Width of the column of labels."""
+"""Width of the label column."""
 
 _HEAVY = ("schedule", "timeline", "storages", "gradients", "outputs", "seeds", "ops", "modules", "keep")
 
 
 def percent(share: float) -> str:
-    """A share as a percentage with two digits; never rounded to nothing."""
+    """A share as a percentage with two digits; a small one is never rounded to zero."""
     return f"{share:.2%}" if share == 0 or share >= 0.00005 else "<0.01%"
 
 
 def name_of(text: str, limit: int = 60) -> Text:
-    """A name from a file, safe to print; a long one loses its middle, for its end tells it from its neighbours."""
+    """A name from a file, safe to print; a long one is cut in its middle, as its end is the most specific part."""
     if len(text) > limit:
         text = f"{text[: limit // 3]}...{text[len(text) - (limit - limit // 3 - 3) :]}"
     return Text(one_line(text, limit), no_wrap=True, overflow="ellipsis")
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things, in the plural unless it is one."""
+    """A number with its noun, in the plural unless it is one."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def path_of(text: str, out: Console) -> str:
-    """The name of a file, cut in its middle where it would not fit on the line behind a label."""
+    """The name of a file, cut in its middle to fit on the line after a label."""
     return name_of(text, max(20, out.width - LABEL - 1)).plain
 
 
 def source_line(source: Source) -> str:
-    """The framework and device that annotations hold for."""
+    """The framework and device that annotations are valid for."""
     return f"{one_line(source.framework, 60)} on {one_line(source.device, 60)}"
 
 
 def timed_by(source: str) -> str:
-    """Where times come from, and that a roofline only estimates them."""
+    """The source of times; those of a roofline are estimated."""
     return f"{one_line(source, 60)}, estimated" if source.startswith("roofline") else one_line(source, 60)
 
 
 def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
-    """Bytes by kind at the step of the total peak; they add up to that peak."""
+    """Bytes by kind at the total peak; they add up to it."""
     fixed = plan.graph.stationary
     at = max(range(len(timeline.total_nbytes)), key=lambda i: timeline.total_nbytes[i])
     moving = timeline.total_nbytes[at] - fixed.total_nbytes
-    activations = min(moving, timeline.activation_nbytes[at])  # the two may peak at different moments of the step
+    activations = min(moving, timeline.activation_nbytes[at])  # the two peaks may be at different moments of the step
     gradients = moving - activations
     return {
         "parameters": fixed.parameter_nbytes,
@@ -87,7 +87,7 @@ def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
 
 
 def not_covered(graph: TrainingGraph, optimizer: str | None) -> list[str]:
-    """What a training step may hold beyond the planned bytes."""
+    """Memory of a training step that a budget does not cover."""
     missing = []
     if any(graph.gradients[seed].nbytes > 8 for seed in graph.seeds):
         missing.append("a loss computed outside the model")
@@ -101,17 +101,12 @@ SCOPES = {Scope.TOTAL.value: "total peak", Scope.ACTIVATIONS.value: "activation 
 
 
 def budget_line(plan: Plan) -> str:
-    """The budget as asked and in both units, once."""
+    """The budget as written and in both units."""
     budget, what = plan.budget, SCOPES[plan.budget.scope]
     line = f"{budget.text} = {format_both(budget.nbytes + budget.headroom_nbytes)}, bounds the {what}"
     if budget.headroom_nbytes:
         line += f"; {format_nbytes(budget.headroom_nbytes)} of it kept free as headroom"
     return line
-
-
-def _binding(plan: Plan) -> str:
-    floor = build_problem(plan.graph, plan.costs, Scope(plan.budget.scope)).floor
-    return one_line(floor.describe(), 300)
 
 
 def _peak_table(plan: Plan, store_all: Timeline) -> Table:
@@ -145,7 +140,7 @@ def _peak_table(plan: Plan, store_all: Timeline) -> Table:
 
 
 def proof_lines(plan: Plan) -> tuple[str, ...]:
-    """What is proven about the recomputation time; an order that it is proven for stands beside the figure."""
+    """What is proven about the recomputation time, and the orders that it is proven for."""
     certificate, whole = plan.certificate, max(1, plan.time.store_all_ns)
     if plan.time.recompute_ns == 0:
         return ("nothing is recomputed: no plan is faster",)
@@ -159,13 +154,13 @@ def proof_lines(plan: Plan) -> tuple[str, ...]:
     by = "on request" if certificate.stopped_on_request else "by the time limit"
     early = f"; search stopped {by}" if certificate.stopped_early else ""
     bound = f"at least +{percent(certificate.bound_ns / whole)}"
-    if not rest:  # a class that no order is outside of
+    if not rest:  # a class of all orders
         return f"{bound}, {gap}{early}", f"(holds for {order})"
     return f"{bound} in {order}, {gap}{early}", f"({rest})"
 
 
 def search_line(certificate: Certificate) -> str:
-    """How the plan was looked for, and whether the search ended before its time."""
+    """How the plan was searched, and whether the search ended early."""
     effort = f", effort {one_line(certificate.effort, 20)}" if certificate.strategy == CERTIFIED else ""
     line = f"{one_line(certificate.strategy, 60)}{effort}, seed {certificate.seed}, {one_line(certificate.solver, 60)}"
     if not certificate.stopped_early:
@@ -209,7 +204,7 @@ def listed(items: list[str], everything: bool) -> str:
 
 
 def field(out: Console, label: str, text: str) -> None:
-    """A label and a paragraph beside it; a name too long for a line is broken, never cut."""
+    """A label and a paragraph; a name too long for a line is broken, never cut."""
     lines = textwrap.wrap(text, max(20, out.width - LABEL), break_on_hyphens=False) or [""]
     out.print(Text.assemble((f"{label:<{LABEL}}", "cyan"), lines[0]), soft_wrap=True)
     for line in lines[1:]:
@@ -217,18 +212,36 @@ def field(out: Console, label: str, text: str) -> None:
 
 
 def plain_table(*headings: str, left: tuple[int, ...] = (0,), gap: int = 3) -> Table:
-    """A table without frame; columns are right-aligned but for those in ``left``, ``gap`` spaces apart."""
+    """A table without a frame; columns are ``gap`` spaces apart, and right-aligned unless they are in ``left``."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), pad_edge=False, show_edge=False)
     for position, heading in enumerate(headings):
         text, flexible = Text(heading, no_wrap=True, overflow="ellipsis"), position in left
-        table.add_column(text, justify="left" if flexible else "right", no_wrap=not flexible)  # numbers never shrink
+        table.add_column(text, justify="left" if flexible else "right", no_wrap=not flexible)  # numbers are never cut
     return table
 
 
-def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str, notes: Iterable[str] = ()) -> None:
-    """The whole report; ``written`` says where the plan is, ``notes`` are added to the plan's own."""
-    schedule, store_all = store_all_timeline(plan.graph, plan.costs)
-    model = plan.model
+def print_plan(
+    out: Console,
+    plan: Plan,
+    replayed: tuple[Schedule, Timeline],
+    floors: dict[Scope, Floor],
+    *,
+    verbose: bool,
+    written: str,
+    notes: Iterable[str] = (),
+) -> None:
+    """The whole report.
+
+    Args:
+        out: Where it is printed.
+        plan: What it is about.
+        replayed: The schedule of the same step that recomputes nothing, and its replay.
+        floors: The proven floor of the peak, by the bytes that it counts.
+        verbose: Whether names are listed.
+        written: Where the plan is.
+        notes: Sentences beside the plan's own notes.
+    """
+    (schedule, store_all), model = replayed, plan.model
     shaped = [f"{name}={value}" for name, value in model.dims]
     shaped += [f"{name}={'x'.join(map(str, shape))}" for name, shape in model.inputs]
     shaped += [f"batch={model.batch}"] if model.batch is not None else []
@@ -245,7 +258,7 @@ def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str, notes: 
     field(out, "plan", _counts_line(plan))
     for label, proven in zip(("proof", ""), proof_lines(plan), strict=False):
         field(out, label, proven)
-    field(out, "floor set by", _binding(plan))
+    field(out, "floor set by", one_line(floors[Scope(plan.budget.scope)].describe(), 300))
     field(out, "timed by", timed_by(plan.time.source))
     field(out, "not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer)))
     if model.assumed:
@@ -254,7 +267,7 @@ def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str, notes: 
     if told and not verbose:
         field(out, "search", search_line(plan.certificate))
     for note in (*plan.certificate.notes, *notes):
-        if note != STOPPED_NOTE and not note.startswith(EFFORT_NOTE):  # the line above tells
+        if note != STOPPED_NOTE and not note.startswith(EFFORT_NOTE):  # in the line above
             field(out, "note", one_line(note, 300))
     if verbose:
         _print_details(out, plan)
@@ -263,7 +276,7 @@ def print_plan(out: Console, plan: Plan, *, verbose: bool, written: str, notes: 
 
 
 def _print_details(out: Console, plan: Plan) -> None:
-    """Names: what is kept and what is re-run, and for which class of plans the bound holds."""
+    """How the plan was searched, and the names of what is kept and recomputed."""
     field(out, "search", search_line(plan.certificate))
     field(out, "kept", ", ".join(one_line(name, 80) for name in plan.kept) or "nothing")
     runs = [one_line(name, 80) + (f" x{count}" if count > 1 else "") for name, count in plan.recomputed.items()]

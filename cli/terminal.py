@@ -1,4 +1,4 @@
-"""The two streams: what is written where, with which width and colour, and errors as one escaped line."""
+"""The standard streams: width and colour, progress, and errors as one escaped line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INTERRUPTED = 130
 def one_line(text: str, limit: int = MAX_LINE) -> str:
     """``text`` as one printable line: control, format and separator characters escaped, cut at ``limit``.
 
-    Names come from files; nothing in them may move the cursor, break the line or reorder it.
+    Names come from files and must not move the cursor, break the line or reorder it.
     """
     safe = []
     for character in text[: 4 * limit]:
@@ -44,7 +44,7 @@ def one_line(text: str, limit: int = MAX_LINE) -> str:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a person reads this stream; a closed or replaced stream is not a terminal."""
+    """Whether this stream is a terminal; a closed or replaced stream is not."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError):
@@ -52,12 +52,12 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def colours(stream: TextIO) -> bool:
-    """Colour only on a terminal and without NO_COLOR (any non-empty value, see no-color.org)."""
+    """Whether to use colour: on a terminal, unless NO_COLOR has any value (no-color.org)."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class _Trimmed:
-    """A stream without the spaces rich pads its lines with."""
+    """A stream without the spaces that rich pads lines with."""
 
     _TAIL = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
@@ -72,7 +72,7 @@ class _Trimmed:
 
 
 def console(stream: TextIO) -> Console:
-    """A rich console that never reads markup from text, at most MAX_WIDTH columns wide."""
+    """A rich console that ignores markup in text, at most MAX_WIDTH columns wide."""
     from rich.console import Console
 
     class Plain(Console):
@@ -101,7 +101,7 @@ def tell_error(message: str, remedy: str) -> None:
 
 
 def _usage(error: click.ClickException) -> tuple[str, str]:
-    """A click error in our words."""
+    """Message and remedy of a click error."""
     message = error.format_message().strip().rstrip(".")
     context = getattr(error, "ctx", None)
     path = context.command_path.strip() if context is not None else "ogc-plan"
@@ -110,10 +110,10 @@ def _usage(error: click.ClickException) -> tuple[str, str]:
 
 
 def report_failure(error: BaseException, *, debug: bool) -> int:
-    """Tell the user about ``error`` and return the exit code that belongs to it."""
+    """Print ``error`` and return its exit code."""
     try:
         sys.stdout.flush()
-    except (OSError, ValueError, AttributeError):  # else Python would try again on its way out, with its own exit code
+    except (OSError, ValueError, AttributeError):  # Python would flush again at exit, with its own exit code
         _silence(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
@@ -142,7 +142,7 @@ def report_failure(error: BaseException, *, debug: bool) -> int:
 
 
 def _silence(stream: TextIO) -> None:
-    """Send what is left in the buffer to nowhere, so that the exit of Python stays quiet."""
+    """Discard what is left in the buffer, so that Python exits quietly."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -152,7 +152,7 @@ def _silence(stream: TextIO) -> None:
 
 
 def tolerate_any_text() -> None:
-    """Make both streams print what their encoding lacks as escapes instead of failing.
+    """Make both streams print characters that their encoding lacks as escapes.
 
     Raises OSError where there is no standard output.
     """
@@ -165,14 +165,14 @@ def tolerate_any_text() -> None:
 
 
 class Activity:
-    """What is being done now, on stderr, on a terminal only."""
+    """Shows the current activity on stderr, if that is a terminal."""
 
     def __init__(self, spinner: Any | None, live: Any | None = None) -> None:
         self._spinner = spinner
         self._live = live
 
     def now(self, doing: str) -> None:
-        """Replace the line and draw it at once, so that a step shorter than a frame is seen too."""
+        """Replace the line and draw it at once: an activity may be shorter than a frame."""
         self._set(doing)
         if self._live is not None:
             self._live.refresh()
@@ -184,7 +184,7 @@ class Activity:
             self._spinner.update(text=Text(one_line(doing, MAX_WIDTH), no_wrap=True, overflow="ellipsis"))
 
     def progress(self, store_all_ns: int, prefix: str = "", stop: Stop | None = None) -> Progress | None:
-        """A callback for the solver that shows the best plan so far, the bound and the gap, and that it ends."""
+        """A callback for the solver that shows the best plan so far, the bound and the gap."""
         if self._spinner is None:
             return None
 
@@ -198,14 +198,14 @@ class Activity:
                 line += f", bound {bound_ns / whole:.2%}"
             if best_ns is not None and bound_ns:
                 line += f", gap {max(0, best_ns - bound_ns) / whole:.2%}"
-            self._set(line)  # the next frame draws it: a solver reports far more often than a person reads
+            self._set(line)  # drawn with the next frame: a solver reports far more often
 
         return show
 
 
 @contextmanager
 def activity(quiet: bool) -> Iterator[Activity]:
-    """A spinner on stderr while work goes on; nothing at all with ``quiet`` or without a terminal."""
+    """A spinner on stderr while work goes on; none with ``quiet`` or without a terminal."""
     if quiet or not is_terminal(sys.stderr):
         yield Activity(None)
         return

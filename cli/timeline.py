@@ -11,12 +11,12 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def backward_start(schedule: Schedule) -> int:
-    """The number of steps up to and including the last first run of an op: where the backward begins."""
+    """The number of steps up to the last forward: where the backward begins."""
     return max((i + 1 for i, step in enumerate(schedule) if step.kind is StepKind.FORWARD), default=0)
 
 
 def binned(values: Sequence[int], width: int) -> list[int]:
-    """``width`` maxima over equal ranges of ``values``, so that no peak is lost; short series are stretched."""
+    """``width`` maxima over equal ranges of ``values``, which keep every peak; short series are stretched."""
     if not values:
         return [0] * width
     count = len(values)
@@ -25,7 +25,7 @@ def binned(values: Sequence[int], width: int) -> list[int]:
 
 
 def bars(values: Sequence[int], top: int) -> str:
-    """One block per value, in eighths of ``top``; anything above zero is visible."""
+    """One block per value, in eighths of ``top``; every value above zero is visible."""
     levels = [0 if value <= 0 else max(1, -(-8 * value // max(1, top))) for value in values]
     return "".join(BLOCKS[min(8, level)] for level in levels)
 
@@ -44,7 +44,7 @@ def phase_widths(steps: int, backward_at: int, width: int) -> tuple[int, int]:
 
 
 def axis(widths: tuple[int, int]) -> str:
-    """The line below: where the forward ends and the backward begins."""
+    """The line below, which marks where the backward begins."""
     forward, backward = (
         f" {word} " if width > len(word) + 4 else ""
         for word, width in zip(("forward", "backward"), widths, strict=True)

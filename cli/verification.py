@@ -1,4 +1,4 @@
-"""`ogc-plan verify`: the model rebuilt with the options a plan records, and the verdict in words."""
+"""`ogc-plan verify`: the model rebuilt with the options in a plan, and the report on the replay."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 
 
 def rebuild(plan: Plan, path: str, shown: str) -> Model:
-    """The model as the plan's options shape it.
+    """The model under the options of the plan.
 
-    Times for a device that only a --device-spec file describes are those of the plan, so are the times and the
-    workspace that a --profile gave; all other bytes are derived afresh. Unknown ops are charged where the file
-    has them: without --charge-unknown there is no plan of it.
-    Raises PlanMismatchError where these options do not fit the file: then it is another model.
+    Times for a device from a --device-spec file are those of the plan, and so are the times and the workspace from a
+    --profile; everything else is derived afresh. Unknown ops are charged, as a file with such ops has a plan only with
+    --charge-unknown. Raises PlanMismatchError if the options do not fit the file: then it is another model.
     """
     record, budget = plan.model, plan.budget
     try:
@@ -56,20 +55,17 @@ def rebuild(plan: Plan, path: str, shown: str) -> Model:
 
 
 def _is_file_of(plan: Plan, path: str) -> bool:
-    """Whether the plan was made for this very file."""
+    """Whether the plan was made for this file."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest() == plan.model.sha256
 
 
 def _is_described(plan: Plan) -> bool:
-    """Whether a file gave the plan's times: a profile, or a description of its device."""
+    """Whether the plan's times come from a file: a profile, or a description of its device."""
     return plan.budget.device != MEASURED and plan.budget.device not in DEVICES
 
 
 def _timed_as(plan: Plan, model: Model) -> Model:
-    """The model with the plan's times, a profile's with its workspace; unchanged where it has other ops.
-
-    `pipeline.verify` tells the latter.
-    """
+    """The model with the plan's times, and for a profile its workspace; unchanged if it has other ops."""
     if len(plan.costs) != len(model.costs):
         return model
     if plan.budget.device == PROFILED:
@@ -83,7 +79,7 @@ def _timed_as(plan: Plan, model: Model) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was promised and what the replay gave; both agree, or the replay would have failed."""
+    """What the plan promises and what its replay gave; they agree, or the replay would have failed."""
 
     plan: Plan
     replayed: Timeline
@@ -110,11 +106,11 @@ class Verdict:
         return "the graph derived afresh; the file differs from the planned one in what does not matter, e.g. weights"
 
     def _taken(self) -> bool:
-        """Whether the times are the plan's own, and none to compare them with."""
+        """Whether the times are those of the plan, which cannot be compared with others."""
         return self.model is None or _is_described(self.plan)
 
     def data(self) -> dict[str, Any]:
-        """For programs; bytes and ns."""
+        """The report as JSON data: bytes and ns."""
         return {
             "verified": True,
             "steps": len(self.plan.schedule),
@@ -128,7 +124,7 @@ class Verdict:
         }
 
     def print(self, out: Console) -> None:
-        """For people."""
+        """The report as text."""
         table = plain_table("", "promised", "replayed", "", left=(0, 3))
         for position, (what, promised, replayed) in enumerate(self._pairs()):
             texts = [format_ns(n) if position > 1 else format_both(n) for n in (promised, replayed)]

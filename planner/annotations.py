@@ -1,11 +1,11 @@
-"""What a framework adapter knows of a training step, as it travels inside a standard ONNX file.
+"""Annotations: the training graph that a framework adapter knows, inside a standard ONNX file.
 
-An adapter derives the training graph from the framework's own forward and backward graph and writes it,
-as JSON, under one key of the model's metadata; each ONNX node names the op it belongs to. A planner then
-plans what really runs, not what the forward ops suggest.
+An adapter derives the training graph from the framework's own forward and backward graph. It writes the graph as JSON
+under one key of the model's metadata, and each ONNX node names the op that it belongs to. The planner then plans what
+really runs, not what the forward ops suggest.
 
-`dumps` and `loads` are the two ends of that JSON. Storages, gradients and ops are written in their order
-and referred to by index; an op is a list, see `_OP` and `_WORK`.
+`dumps` writes that JSON and `loads` reads it. Storages, gradients and ops are written in their order and referred to by
+index; an op is a list, see `_OP` and `_WORK`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from .errors import InvalidModelError
 from .graph import Storage
+from .json_input import refuse_constant
 from .training_graph import (
     MAX_NBYTES,
     BackwardOp,
@@ -32,7 +33,7 @@ from .training_graph import (
 MODEL_KEY = "ogc_plan.training_graph"
 NODE_KEY = "ogc_plan.op"
 IN_PLACE_SUM = " += "
-"""What stands in the name of a gradient that is a sum written into one of its operands."""
+"""Part of the name of a gradient that is a sum written into one of its operands."""
 VERSION = 1
 
 MAX_OPS = 2**20
@@ -46,11 +47,11 @@ _OP = ("name", "type", "reads", "writes", "backward", "random_state_nbytes", "on
 
 @dataclass(frozen=True, slots=True)
 class OpWork:
-    """What one op computes and moves, forward and backward: enough for a roofline of any device.
+    """Arithmetic and traffic of one op, forward and backward: enough for a roofline of any device.
 
-    ``traffic`` is the bytes read and written, ``kernels`` the number of launches; ``half`` says that the
-    16-bit rate applies. Workspace as in `OpCost`, measured on the annotated device. ``forward_ns`` and
-    ``backward_ns`` are times measured there; an annotation without any has them all 0.
+    ``traffic`` is the bytes read and written, ``kernels`` the number of launches. ``half`` says that the 16-bit rate
+    applies. Workspace is that of `OpCost`, measured on the annotated device, and so are ``forward_ns`` and
+    ``backward_ns``; they are 0 in an annotation without times.
     """
 
     forward_flops: int
@@ -72,7 +73,7 @@ _WORK = tuple(OpWork.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The framework and the device that annotations hold for: ``"torch 2.13.0"``, ``"cpu"``."""
+    """The framework and the device that annotations are valid for: ``"torch 2.13.0"``, ``"cpu"``."""
 
     framework: str
     device: str
@@ -80,9 +81,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A training graph with the work of each op and the module path (``""`` for none) it comes from.
+    """A training graph, the work of each op, and the path of the module that each op comes from, "" for none.
 
-    ``framework`` and ``device`` as in `Source`.
+    ``framework`` and ``device`` are those of `Source`.
     """
 
     graph: TrainingGraph
@@ -93,16 +94,16 @@ class Annotation:
 
     @property
     def timed(self) -> bool:
-        """Whether the times of its ops were measured."""
+        """Whether its ops have measured times."""
         return any(work.forward_ns or work.backward_ns for work in self.works)
 
 
 def dumps(annotation: Annotation) -> str:
     """The annotation as one line of JSON in ASCII; equal annotations give equal text.
 
-    What a plan's options decide is left out: optimizer and accumulated gradient bytes. The gradients that
-    backwards end are there, for plans of steps that accumulate. Left out are the
-    fingerprint, the ops' indices in a forward graph and the positions of gradient edges.
+    Optimizer and accumulated gradient bytes are left out, as the options of a plan decide them. So are the fingerprint,
+    the ops' indices in a forward graph and the positions of gradient edges. The gradients that backwards end are there,
+    for plans of steps that accumulate.
     """
     graph = annotation.graph
     aliases = graph.aliases or tuple((storage.name,) for storage in graph.storages)
@@ -137,8 +138,8 @@ def dumps(annotation: Annotation) -> str:
 def fingerprint(graph: TrainingGraph) -> str:
     """SHA-256 over names, sizes and structure of a training graph.
 
-    Costs, tensor aliases, assumptions and what a plan's options decide (optimizer and accumulated
-    gradient bytes, which gradients backwards end) do not count.
+    Costs, tensor aliases and assumptions do not count, nor does what the options of a plan decide: optimizer and
+    accumulated gradient bytes, and the gradients that backwards end.
     """
     fields = [
         [getattr(graph.stationary, key) for key in _FIXED],
@@ -155,7 +156,7 @@ def fingerprint(graph: TrainingGraph) -> str:
 
 
 def _backward_lists(backward: BackwardOp | None) -> list[Any] | None:
-    """[reads, takes, [[gradient, alias or null]], [[result, [operands]]]], and what it ends where there is any."""
+    """[reads, takes, [[gradient, alias or null]], [[result, [operands]]]], and the gradients that it ends, if any."""
     if backward is None:
         return None
     ends = [list(backward.ends)] if backward.ends else []
@@ -169,12 +170,12 @@ def _backward_lists(backward: BackwardOp | None) -> list[Any] | None:
 
 
 def loads(text: str) -> Annotation:
-    """Read what `dumps` wrote, trusting nothing in it; the graph's fingerprint is left empty.
+    """Read and check what `dumps` wrote; the graph's fingerprint is left empty.
 
     Raises InvalidModelError, which names the place, for anything that is not a consistent annotation.
     """
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        data = json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         _fail(f"not JSON: {str(error)[:120]}")
     if not isinstance(data, dict):
@@ -215,10 +216,6 @@ def loads(text: str) -> Annotation:
 
 def _fail(what: str) -> NoReturn:
     raise InvalidModelError(f"the annotations of the file cannot be used: {what}", remedy=REMEDY)
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a number")
 
 
 def _rows(data: dict[str, Any], key: str, width: int, read: Callable[[list[Any], str], Any]) -> list[Any]:

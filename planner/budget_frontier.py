@@ -1,4 +1,4 @@
-"""Plans for several budgets of one step: recomputation against memory, never more of it for more memory."""
+"""Plans for several budgets of one step: more memory never costs more recomputation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from .errors import OgcPlanError, UsageError
 from .infeasible import Asked, refusal, unfinished
 from .model import Model
-from .pipeline import assembled, resolve_budget, scope_named, smaller_input
+from .pipeline import assembled, replays_of, resolve_budget, scope_named, smaller_input
 from .plan_file.record import Plan
 from .problem import Scope
 from .solution import Solution, Status, with_bound
@@ -16,7 +16,7 @@ from .solver import CERTIFIED, DEFAULT_EFFORT, Progress, Solver, Stop
 from .units import parse_budget
 
 Point = tuple["int | None", Solution]
-"""A budget in bytes, None for the smallest peak, and what a strategy answered."""
+"""A budget in bytes, None for the smallest peak, and the solution for it."""
 
 
 def frontier(
@@ -35,15 +35,14 @@ def frontier(
 ) -> tuple[Plan | OgcPlanError, ...]:
     """The plan for each of ``budgets``, or the error that `pipeline.plan` would raise, in the same order.
 
-    A plan for a smaller budget is one for every larger budget, so a larger budget never costs more; a
-    bound for a larger budget holds for every smaller one. ``time_limit_s`` is for each budget. All budgets
-    bound one scope: raises UsageError for sizes beside percentages without a ``scope``.
+    A plan for a smaller budget is also one for every larger budget, so a larger budget never costs more. A bound for a
+    larger budget is also one for every smaller budget. ``time_limit_s`` limits the search for each budget. All budgets
+    bound one scope: raises UsageError for sizes together with percentages if no ``scope`` is given.
     """
     solver = Solver(strategy, effort, time_limit_s, seed, progress, stop)
     solver.check()
-    store_all = model.store_all()
     scope = _scope(budgets, scope)
-    limits = [resolve_budget(parse_budget(text), scope, store_all)[0] for text in budgets]
+    limits = [resolve_budget(parse_budget(text), scope, model.store_all())[0] for text in budgets]
     problem = model.problem(scope, keep, recompute)
     prepared = solver.prepared(problem)
     order = sorted(set(limits), key=lambda limit: (limit is None, -(limit or 0)))  # loosest first, `min` last
@@ -51,10 +50,11 @@ def frontier(
     answers = dict(monotone(found, lambda limit: solver.bound_in_any_order(problem, limit)))
     smallest = _smallest(answers, solver)
     made: list[Plan | OgcPlanError] = []
+    replays = replays_of(model)
     for text, limit in zip(budgets, limits, strict=True):
         asked, solution = Asked(text, limit), answers[limit]
         if solution.decisions is not None:
-            made.append(assembled(model, problem, store_all, asked, solution, solver))
+            made.append(assembled(model, problem, asked, solution, solver, replays))
         elif solution.stopped_early and solution.status is not Status.INFEASIBLE:
             made.append(unfinished(asked, solver))
         else:
@@ -65,11 +65,11 @@ def frontier(
 
 
 def monotone(points: Sequence[Point], any_order: Callable[[int], tuple[int, str]]) -> list[Point]:
-    """Every budget with the best plan found for any budget that fits, and the best bound that holds for it.
+    """Give every budget the best plan found whose peak fits, and the best bound that is valid for it.
 
-    The plan of the smallest peak is the one with the lowest of all peaks found. A bound is about one backward
-    order, so a plan that comes from elsewhere in another order gets what ``any_order`` says of its budget: a bound in
-    ns that no order escapes, and the name of its class.
+    The plan of the smallest peak is the one with the lowest of all peaks found. A bound is valid for one backward
+    order. A plan that was found for another budget and has another backward order gets the bound that ``any_order``
+    returns for its budget: a bound in ns that is valid for every order, and the name of its class.
     """
     found = [solution for _, solution in points if solution.decisions is not None]
     lowest = min((solution.peak_nbytes for solution in found), default=None)
@@ -99,7 +99,7 @@ def monotone(points: Sequence[Point], any_order: Callable[[int], tuple[int, str]
 
 
 def _same_class(one: Solution, other: Solution) -> bool:
-    """Whether a bound of one is a bound on the plans that the other's bound is about."""
+    """Whether the bounds of two solutions are valid for the same plans."""
     if not one.bound_class or one.bound_class != other.bound_class:
         return False
     return one is other or _backward(one) == _backward(other) is not None
@@ -121,14 +121,14 @@ def _scope(budgets: Sequence[str], scope: Scope | str | None) -> Scope:
     sizes, shares = (any(getattr(budget, kind) is not None for budget in parsed) for kind in ("nbytes", "fraction"))
     if sizes and shares:
         raise UsageError(
-            "sizes bound the total peak, percentages the activations: they are no points of one frontier",
+            "sizes bound the total peak, percentages the activation peak: they do not belong to one frontier",
             remedy="pass --scope total or --scope activations, or budgets of one kind",
         )
     return Scope.TOTAL if sizes else Scope.ACTIVATIONS
 
 
 def _smallest(answers: dict[int | None, Solution], solver: Solver) -> int | None:
-    """The smallest peak in bytes that `optimal` is known to reach, None if it has not looked for it."""
+    """The smallest peak in bytes that `optimal` is known to reach, None if it has not searched for it."""
     if solver.strategy != CERTIFIED:
         return None
     reached = [solution.peak_nbytes for solution in answers.values() if solution.decisions is not None]

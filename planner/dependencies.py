@@ -1,15 +1,15 @@
 """Which orders of one training step compute the same bits: what must precede what, forward and backward.
 
-A forward order is legal when every op follows
-- the makers of what it reads, and of what its backward reads;
-- the random op before it in the default order, if it is random itself: they share a generator's stream;
-- every op that runs once and stands before it in the default order: such an op reads a buffer that a later
-  op may overwrite.
+A forward order is legal if every op follows
+- the producers of what it reads, and of what its backward reads;
+- if it is random, the random op before it in the default order: they share the stream of a generator;
+- every op that runs once and precedes it in the default order: such an op reads a buffer that a later op may
+  overwrite.
 
-A backward order is legal when every backward follows those that give, or sum up, a gradient it takes or
-adds to a sum, and when implicit fan-in sums are the same sums: floating-point addition commutes but does
-not associate, so of three or more contributions only the first two, single ones, may change places.
-Sums that the graph spells out name their operands and need nothing beyond that.
+A backward order is legal if every backward follows those that give, or sum up, a gradient that it takes or adds to a
+sum, and if implicit fan-in sums are the same sums. Floating-point addition commutes but does not associate: of three
+or more contributions only the first two may be exchanged, and only if each is a single one. Sums that the graph spells
+out name their operands and add no further condition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Predecessors = tuple[tuple[int, ...], ...]
 
 
 def forward_predecessors(graph: TrainingGraph) -> Predecessors:
-    """For each op the ops whose first run must precede its own, increasing."""
+    """For each op, the ops whose first run must precede its own, in increasing order."""
     producer = graph.producer
     before: list[set[int]] = []
     random = once = -1
@@ -40,7 +40,7 @@ def forward_predecessors(graph: TrainingGraph) -> Predecessors:
 
 
 def backward_predecessors(graph: TrainingGraph) -> Predecessors:
-    """For each op the ops whose backward must precede its own, increasing; none for an op without a backward."""
+    """For each op, the ops whose backward must precede its own, in increasing order."""
     makers: list[list[int]] = [[] for _ in graph.gradients]  # one entry per contribution, in default order
     users: list[list[int]] = [[] for _ in graph.gradients]
     for index in graph.backward_order:
@@ -63,7 +63,7 @@ def backward_predecessors(graph: TrainingGraph) -> Predecessors:
 
 
 def _same_sum(contributors: Sequence[int], seeded: bool) -> Iterator[tuple[int, int]]:
-    """Pairs of backwards that must keep their order for one implicit sum, given in default order."""
+    """Pairs of backwards that must keep their order for one implicit sum; contributors come in default order."""
     distinct = list(dict.fromkeys(contributors))
     single = not seeded and len(distinct) > 1 and all(contributors.count(index) == 1 for index in distinct[:2])
     for place in range(1, len(distinct)):
@@ -75,7 +75,7 @@ def _same_sum(contributors: Sequence[int], seeded: bool) -> Iterator[tuple[int, 
 
 
 def is_legal(order: Sequence[int], predecessors: Predecessors, members: Sequence[int]) -> bool:
-    """Whether ``order`` holds every one of ``members`` once, each after its predecessors."""
+    """Whether ``order`` lists every one of ``members`` once, each after its predecessors."""
     place = {index: position for position, index in enumerate(order)}
     if len(order) != len(members) or place.keys() != set(members):
         return False
@@ -83,7 +83,7 @@ def is_legal(order: Sequence[int], predecessors: Predecessors, members: Sequence
 
 
 def reversed_dependences(predecessors: Predecessors) -> Predecessors:
-    """For each op those that name it as a predecessor, increasing."""
+    """For each op, the ops that name it as a predecessor, in increasing order."""
     after: list[list[int]] = [[] for _ in predecessors]
     for index, before in enumerate(predecessors):
         for earlier in before:
@@ -92,7 +92,7 @@ def reversed_dependences(predecessors: Predecessors) -> Predecessors:
 
 
 def closure(predecessors: Predecessors, order: Sequence[int]) -> list[int]:
-    """For each op a bitmask of all ops that must precede it, directly or not; ``order`` is any legal order."""
+    """For each op, a bitmask of all ops that must precede it, directly or not; ``order`` is any legal order."""
     before = [0] * len(predecessors)
     for index in order:
         for earlier in predecessors[index]:
@@ -101,5 +101,5 @@ def closure(predecessors: Predecessors, order: Sequence[int]) -> list[int]:
 
 
 def is_forced(order: Sequence[int], predecessors: Predecessors) -> bool:
-    """Whether ``order``, a legal one, is the only one."""
+    """Whether the legal order ``order`` is the only one."""
     return all(earlier in predecessors[later] for earlier, later in pairwise(order))

@@ -1,14 +1,14 @@
-"""Every error a user can cause. Each message says what, where, the offending value; `remedy` says what to do.
+"""The errors that a user can cause. A message names what is wrong, where, and the value; `remedy` says what to do.
 
-This module imports nothing, so any stage may raise from it.
+This module imports nothing, so that every stage can use it.
 """
 
 
 class OgcPlanError(Exception):
     """Base of all errors of ogc-plan.
 
-    ``message`` says what is wrong; ``remedy`` is one sentence telling the user what to do next, and the text of the
-    error is both. ``exit_code`` is the process exit code that the command line documents for this kind of error.
+    ``message`` says what is wrong, ``remedy`` what to do next; the text of the error is both. ``exit_code`` is the exit
+    code of the command line for this kind of error.
     """
 
     exit_code = 1
@@ -44,7 +44,7 @@ class UnboundDimensionError(ModelError):
 
 
 class UnsupportedOpError(ModelError):
-    """A valid model uses something that cannot be planned; the message names node, op and reason."""
+    """A valid model has something that cannot be planned; the message names node, op and reason."""
 
     exit_code = 4
 
@@ -62,9 +62,8 @@ class BudgetSyntaxError(BudgetError):
 class InfeasibleBudgetError(BudgetError):
     """No plan within the budget was found.
 
-    ``smallest_known_nbytes`` is the smallest peak any plan reached (None when nothing was found);
-    ``lower_bound_nbytes`` is a proven lower bound on the peak of every plan of the stated class.
-    ``proven`` says whether the budget lies below that bound.
+    ``smallest_known_nbytes`` is the smallest peak of any plan found, None if none was found. ``lower_bound_nbytes`` is
+    a proven lower bound on the peak of every plan of the stated class. ``proven`` says whether the budget is below it.
     """
 
     exit_code = 5
@@ -85,7 +84,7 @@ class InfeasibleBudgetError(BudgetError):
 
 
 class SolverError(OgcPlanError):
-    """A solver failed, or its answer did not survive an independent check."""
+    """A solver failed, or its answer did not pass an independent check."""
 
 
 class NoPlanInTimeError(SolverError):

@@ -32,14 +32,14 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """One block of memory; views share it and it counts once. ``nbytes`` is its size in bytes."""
+    """One allocation of ``nbytes`` bytes. Views share it, and it counts once."""
 
     name: str
     nbytes: int
 
 
 class Sized:
-    """What a shape and a data type tell of a tensor."""
+    """What follows from a shape and a data type."""
 
     __slots__ = ()
     shape: tuple[int, ...]
@@ -102,10 +102,10 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Operators in topological order over tensors; shapes are static.
+    """Operators in topological order over tensors with static shapes.
 
-    ``assumed`` lists, in sentences, what the reader had to assume about the file. ``recorded`` names the
-    leaves of which the producer of the file recorded whether they are parameters.
+    ``assumed`` says in sentences what the reader assumed about the file. ``recorded`` names the constants of which
+    the file records whether they are parameters.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The error that stands for a budget without a plan: what is proven, what can be reached, what to do."""
+"""The error for a budget without a plan: what is proven, which peak can be reached, and what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .units import format_both
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A budget as it was asked for: its text, the bytes left of it (None for ``min``) after ``reserve_nbytes``."""
+    """A budget as written, and its bytes after ``reserve_nbytes`` of headroom; None for ``min``."""
 
     text: str
     limit_nbytes: int | None
@@ -22,7 +22,7 @@ class Asked:
 
 
 def unfinished(asked: Asked, solver: Solver) -> OgcPlanError:
-    """The error where the search ended too early to say anything about the budget."""
+    """The error for a search that ended before it found a plan or proved that there is none."""
     if solver.stopped():
         return SearchStoppedError(
             f"no plan within {asked.text} found before the search was stopped",
@@ -39,8 +39,8 @@ def refusal(
 ) -> OgcPlanError:
     """The error for a budget within which ``solution`` has no plan.
 
-    ``smallest_nbytes`` is the smallest peak that `optimal` reaches; ``smaller`` names what a user would
-    make smaller to need less.
+    ``smallest_nbytes`` is the smallest peak that `optimal` reaches. ``smaller`` names what a user would make smaller to
+    need less memory.
     """
     limit, reserve = asked.limit_nbytes or 0, asked.reserve_nbytes
     floor = problem.floor

@@ -1,4 +1,4 @@
-"""A model made ready for planning: its training graph read or derived, and costed under one set of options."""
+"""A model ready for planning: its training graph, read or derived, with the costs under one set of options."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from .annotations import Annotation, Source, fingerprint
 from .autodiff.assumptions import nothing_to_train
@@ -16,6 +17,7 @@ from .costs.profile import StepProfile, applied
 from .costs.roofline import roofline, work_costs
 from .errors import InvalidModelError, StorageError, UsageError
 from .graph import Graph
+from .peak_bounds.step_floor import Floor
 from .problem import Problem, Scope, build_problem
 from .schedule import Schedule, lower
 from .simulate import Timeline, simulate
@@ -25,12 +27,12 @@ from .training_graph import MAX_NBYTES, OpCost, TrainingGraph
 DEFAULT_DEVICE = "h200"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Model:
-    """A model made ready for planning: its training graph, costs and the options that shaped them.
+    """A model ready for planning: its training graph, its costs, and the options that they depend on.
 
-    ``graph`` is the forward graph of a bare ONNX file; None where the training graph comes from
-    ``annotations``. ``scopes`` has the module path of each op of ``training``, ``""`` for none.
+    ``graph`` is the forward graph of a bare ONNX file, None if the training graph comes from ``annotations``.
+    ``scopes`` has the module path of each op of ``training``, "" for none.
     """
 
     path: str
@@ -69,7 +71,7 @@ class Model:
                 name = self.training.storages[min(dropped.intersection(op.writes))].name
                 raise UsageError(
                     f"--recompute asks for {name!r}, but {op.op_type} {op.name!r} that makes it must run only once",
-                    remedy="leave it out; such an op chooses, or reads a buffer that the step changes",
+                    remedy="leave it out; such an op makes a discrete choice, or reads a buffer that the step changes",
                 )
         return build_problem(self.training, self.costs, scope, keep=kept, recompute=dropped)
 
@@ -91,13 +93,27 @@ class Model:
 
     def store_all(self) -> Timeline:
         """The replay of a step that recomputes nothing."""
-        return store_all_timeline(self.training, self.costs)[1]
+        return self.store_all_replay[1]
+
+    @cached_property
+    def store_all_replay(self) -> tuple[Schedule, Timeline]:
+        """The schedule of a step that recomputes nothing, and its replay."""
+        return store_all_timeline(self.training, self.costs)
+
+    @cached_property
+    def floors(self) -> dict[Scope, Floor]:
+        """A proven lower bound on the peak of every plan, by the bytes that it counts."""
+        return {scope: build_problem(self.training, self.costs, scope).floor for scope in Scope}
+
+
+def store_all_decisions(graph: TrainingGraph) -> Decisions:
+    """Every forward and every backward once, in default order."""
+    return Decisions((*range(len(graph.ops)), *(~op for op in graph.backward_order)))
 
 
 def store_all_timeline(graph: TrainingGraph, costs: tuple[OpCost, ...]) -> tuple[Schedule, Timeline]:
     """The schedule of a step that recomputes nothing, and its replay."""
-    order = (*range(len(graph.ops)), *(~op for op in graph.backward_order))
-    schedule = lower(graph, Decisions(order))
+    schedule = lower(graph, store_all_decisions(graph))
     return schedule, simulate(graph, costs, schedule)
 
 
@@ -115,19 +131,28 @@ def load_model(
     charge_unknown: bool = False,
     profile: StepProfile | None = None,
 ) -> Model:
-    """Read an ONNX file and derive what a training step of it computes, holds and costs.
+    """Read an ONNX file and derive its training graph and costs.
 
-    A file with annotations is planned from them, unless they are to be ignored. They hold for the
-    shapes and trainable parameters of the export, so ``dims``, ``inputs``, ``batch`` and ``frozen``
-    are then refused with a UsageError. ``device`` is the one whose roofline gives the times, by name or with
-    its own figures: by default the h200, or the times measured where annotations have them (``"measured"``).
-    ``profile`` is of this very training graph, and gives times and workspace in their place.
-    ``inputs`` may also name a tensor inside the graph whose shape depends on data. ``charge_unknown`` plans
-    ops without training semantics, whose inputs and outputs are then all charged; they are refused otherwise.
-    Raises UsageError where no parameter is left to train.
+    Args:
+        path: The file. If it has annotations, they give the training graph.
+        dims: Sizes of symbolic dimensions. Annotations are valid for the exported shapes and trainable parameters only:
+            for a file with annotations ``dims``, ``inputs``, ``batch`` and ``frozen`` are refused with a UsageError.
+        inputs: Whole shapes, of inputs and of inner tensors whose shape depends on data.
+        batch: The leading dimension of the inputs that carry the batch.
+        frozen: Globs on the names of parameters that get no gradient.
+        optimizer: The optimizer whose states are counted.
+        grad_accumulation: Whether a second full set of gradients is alive all step.
+        device: The device whose roofline gives the times, by name or with its figures; ``"measured"`` for the times
+            in annotations. The default is ``"measured"`` if there are any, else the h200.
+        ignore_annotations: Plan the bare ONNX graph.
+        charge_unknown: Plan ops without training semantics, with all inputs and outputs charged; by default they are
+            refused.
+        profile: Measured times and workspaces of this training graph, which replace those of annotations.
+
+    Raises UsageError if no parameter is left to train, and the errors of the reader.
     """
-    from .onnx_import.reader import annotated_part, forward_graph, open_model
-    from .onnx_import.values.consistency import REMEDY
+    from .onnx_import.document.annotated_part import annotated_part
+    from .onnx_import.document.model_file import open_model
 
     frozen = tuple(frozen)
     proto = open_model(path)
@@ -158,6 +183,9 @@ def load_model(
         )
     if device == MEASURED:
         raise UsageError(f"{str(path)!r} has no measured times", remedy=f"choose one of {', '.join(DEVICES)}")
+    from .onnx_import.reader import forward_graph
+    from .onnx_import.values.consistency import REMEDY
+
     chosen = device if isinstance(device, Device) else device_named(device or DEFAULT_DEVICE)
     graph = forward_graph(proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch, charge_unknown=charge_unknown)
     training = derive_backward(
@@ -210,14 +238,15 @@ def from_annotation(
     opset: int = 0,
     profile: StepProfile | None = None,
 ) -> Model:
-    """A model planned from what an adapter knows of its training step; no file is needed.
+    """A model from the annotation of an adapter, without a file.
 
-    ``name`` stands for the file in plans and reports, ``producer`` is the framework unless given.
-    The optimizer's state and accumulated gradients count per byte of the parameters' gradients. In a step that
-    accumulates, new gradients go where the annotation ends them; otherwise they live to the end of the step.
-    ``device`` and ``profile`` as in `load_model`. Raises UsageError for an unknown device or optimizer, for both
-    a device and a profile, and for a profile of another graph, and ValueError
-    for an annotation that contradicts itself (`annotations.loads` never returns one).
+    ``name`` replaces the file name in plans and reports; ``producer`` is the framework unless given. The optimizer's
+    state and accumulated gradients count per byte of the parameters' gradients. In a step that accumulates, new
+    gradients are released where the annotation ends them; otherwise they live to the end of the step. ``device`` and
+    ``profile`` are those of `load_model`.
+
+    Raises UsageError for an unknown device or optimizer, for a device together with a profile, and for a profile of
+    another graph; ValueError for an inconsistent annotation, which `annotations.loads` never returns.
     """
     if profile is not None:
         if device is not None:

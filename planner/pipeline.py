@@ -1,13 +1,14 @@
-"""The whole line: model file -> training graph -> problem -> strategy -> schedule -> replay -> plan.
+"""From a model and a budget to a plan: problem -> solution -> schedule -> timeline -> plan.
 
-`check` is the gate: verify, the adapters and emit all replay a plan through it, and nothing above the
-budget passes.
+Every plan passes one independent check. `assembled` replays a new solution and compares it with what its strategy
+claims. `check` replays a plan from a file or another process and compares it with what the plan promises. Both refuse
+a peak above the budget.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,19 +16,22 @@ from .annotations import Source, fingerprint
 from .autodiff.rule_table import RULES_VERSION
 from .errors import BudgetSyntaxError, PlanMismatchError, ScheduleMismatchError, UsageError
 from .infeasible import Asked, refusal, unfinished
-from .model import Model, store_all_timeline
+from .model import Model, store_all_decisions, store_all_timeline
+from .peak_bounds.step_floor import Floor
 from .plan_file.record import EFFORT_NOTE, STOPPED_NOTE, BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
 from .problem import Problem, Scope, build_problem
 from .schedule import Schedule, lower
 from .simulate import Timeline, simulate
-from .solution import Solution, Status
+from .solution import Decisions, Solution, Status
 from .solver import CERTIFIED, DEFAULT_EFFORT, Progress, Solver, Stop
 from .training_graph import OpCost, TrainingGraph
 from .units import BudgetText, parse_budget
 
+_REDO = "make the plan again for this model"
+
 
 def scope_named(scope: Scope | str | None) -> Scope | None:
-    """A scope by its name, or itself. Raises UsageError for one that does not exist."""
+    """The scope of that name. Raises UsageError for a name that no scope has."""
     names = [known.value for known in Scope]
     if scope is not None and not isinstance(scope, Scope) and scope not in names:
         raise UsageError(f"scope {scope!r} is unknown", remedy=f"choose one of {', '.join(names)}")
@@ -35,9 +39,9 @@ def scope_named(scope: Scope | str | None) -> Scope | None:
 
 
 def resolve_budget(budget: BudgetText, scope: Scope | str | None, store_all: Timeline) -> tuple[int | None, Scope]:
-    """Bytes (None for ``min``) and scope: sizes bound the total, percentages and ``min`` the activations.
+    """Bytes (None for ``min``) and scope: sizes bound the total peak, percentages and ``min`` the activation peak.
 
-    A percentage is always of the store-all peak of the scope it bounds. Raises UsageError for an unknown scope.
+    A percentage is a share of the store-all peak of the scope that it bounds. Raises UsageError for an unknown scope.
     """
     scope = scope_named(scope)
     if budget.nbytes is not None:
@@ -51,14 +55,26 @@ def peak_of(timeline: Timeline, scope: Scope) -> int:
     return timeline.peak_total_nbytes if scope is Scope.TOTAL else timeline.peak_activation_nbytes
 
 
-def replay(problem: Problem, solution: Solution) -> tuple[Schedule, Timeline]:
-    """The schedule of a solution that has decisions, and its replay.
+Replays = dict[Decisions, tuple[Schedule, Timeline]]
+"""The schedules of one step that have been replayed, by the decisions that they state."""
+
+
+def replays_of(model: Model) -> Replays:
+    """The replay that is known before anything is planned: that of the step that recomputes nothing."""
+    return {store_all_decisions(model.training): model.store_all_replay}
+
+
+def replay(problem: Problem, solution: Solution, known: Replays | None = None) -> tuple[Schedule, Timeline]:
+    """The schedule of a solution that has decisions, and its replay; what is ``known`` is not replayed again.
 
     Raises ScheduleMismatchError where the replay gives other bytes or times than the strategy claims.
     """
     assert solution.decisions is not None
-    schedule = lower(problem.graph, solution.decisions)
-    timeline = simulate(problem.graph, problem.costs, schedule)
+    known = {} if known is None else known
+    if solution.decisions not in known:
+        schedule = lower(problem.graph, solution.decisions)
+        known[solution.decisions] = schedule, simulate(problem.graph, problem.costs, schedule)
+    schedule, timeline = known[solution.decisions]
     peak = peak_of(timeline, problem.scope)
     if peak != solution.peak_nbytes or timeline.recompute_ns != solution.objective_ns:
         raise ScheduleMismatchError(
@@ -84,19 +100,28 @@ def plan(
     progress: Progress | None = None,
     stop: Stop | None = None,
 ) -> Plan:
-    """Plan one training step of ``model`` within ``budget`` (``3GB``, ``60%``, ``min``).
+    """Plan one training step of ``model`` within a budget. The plan has been replayed and fits the budget.
 
-    ``effort`` and ``stop`` as in `Solver`. Raises UsageError, BudgetSyntaxError, InfeasibleBudgetError
-    (with the smallest peak found and the proven floor), NoPlanInTimeError or SearchStoppedError. The
-    returned plan has been replayed and lies within the budget.
+    Args:
+        model: What to plan.
+        budget: ``3GB``, ``60%`` or ``min``.
+        scope: Which bytes the budget bounds; by default the total for a size, the activations otherwise.
+        strategy: The name of a strategy.
+        headroom: How much of the budget to leave free, a size or a percentage of it.
+        keep, recompute: Globs on the names of tensors to keep or to recompute.
+        time_limit_s, seed, effort, progress, stop: As in `Solver`.
+
+    Raises:
+        UsageError, BudgetSyntaxError: An argument cannot be used.
+        InfeasibleBudgetError: No plan was found; the error has the smallest peak found and the proven floor.
+        NoPlanInTimeError, SearchStoppedError: The search ended before it found one.
     """
     solver = Solver(strategy, effort, time_limit_s, seed, progress, stop)
     solver.check()
-    store_all = model.store_all()
-    nbytes, scope = resolve_budget(parse_budget(budget), scope, store_all)
-    problem = model.problem(scope, keep, recompute)
+    nbytes, scope = resolve_budget(parse_budget(budget), scope, model.store_all())
     reserve = _headroom(headroom, nbytes)
     asked = Asked(budget, None if nbytes is None else nbytes - reserve, reserve)
+    problem = model.problem(scope, keep, recompute)
     prepared = solver.prepared(problem)
     solution = solver.solve(prepared, asked.limit_nbytes)
     if solution.decisions is None:
@@ -106,11 +131,11 @@ def plan(
         if strategy != CERTIFIED or smallest is None:
             smallest = solver.smallest_peak(prepared)
         raise refusal(problem, asked, solution, solver, smallest, smaller=smaller_input(model))
-    return assembled(model, problem, store_all, asked, solution, solver)
+    return assembled(model, problem, asked, solution, solver)
 
 
 def smaller_input(model: Model) -> str:
-    """What a user would make smaller to need less memory, in words."""
+    """What a user would make smaller to need less memory."""
     smallest = model.batch == 1
     if model.annotations is not None:
         return "input in the export" if smallest else "batch in the export"
@@ -118,27 +143,24 @@ def smaller_input(model: Model) -> str:
 
 
 def assembled(
-    model: Model, problem: Problem, store_all: Timeline, asked: Asked, solution: Solution, solver: Solver
+    model: Model, problem: Problem, asked: Asked, solution: Solution, solver: Solver, known: Replays | None = None
 ) -> Plan:
-    """The plan of a solution that has decisions, replayed and checked."""
-    schedule, timeline = replay(problem, solution)
-    result = Plan(
-        ModelRecord(
-            Path(model.path).name,
-            model.sha256,
-            model.training.fingerprint,
-            model.producer,
-            model.opset,
-            model.dims,
-            model.batch,
-            model.inputs,
-            model.training.assumed,
-            _rules_version(model.annotations),
-            model.annotations,
-        ),
+    """The plan of a solution that has decisions, replayed, and within what was asked for.
+
+    Raises ScheduleMismatchError where the solution does not keep what it claims.
+    """
+    schedule, timeline = replay(problem, solution, replays_of(model) if known is None else known)
+    limit_nbytes = solution.peak_nbytes if asked.limit_nbytes is None else asked.limit_nbytes
+    if solution.peak_nbytes > limit_nbytes:
+        raise ScheduleMismatchError(
+            f"strategy {solution.strategy!r} gives a peak of {solution.peak_nbytes} B for a budget of {limit_nbytes} B",
+            remedy="please report this with the model",
+        )
+    return Plan(
+        _model_record(model),
         BudgetRecord(
             asked.text,
-            solution.peak_nbytes if asked.limit_nbytes is None else asked.limit_nbytes,
+            limit_nbytes,
             problem.scope.value,
             asked.reserve_nbytes,
             model.optimizer,
@@ -150,7 +172,7 @@ def assembled(
         model.costs,
         schedule,
         timeline,
-        _peaks(model, timeline, store_all),
+        _peaks(model, timeline),
         Times(timeline.recompute_ns, timeline.time_ns - timeline.recompute_ns, model.time_source),
         Certificate(
             solution.status.value,
@@ -169,17 +191,31 @@ def assembled(
             if scope
         ),
     )
-    check(model.training, model.costs, result)
-    return result
+
+
+def _model_record(model: Model) -> ModelRecord:
+    return ModelRecord(
+        Path(model.path).name,
+        model.sha256,
+        model.training.fingerprint,
+        model.producer,
+        model.opset,
+        model.dims,
+        model.batch,
+        model.inputs,
+        model.training.assumed,
+        _rules_version(model.annotations),
+        model.annotations,
+    )
 
 
 def _rules_version(annotations: Source | None) -> int:
-    """The edition of the training rules behind a graph; 0 where an adapter's annotations took their place."""
+    """The edition of the training rules that a graph follows; 0 for the annotations of an adapter."""
     return RULES_VERSION if annotations is None else 0
 
 
 def _headroom(text: str, budget_nbytes: int | None) -> int:
-    """Bytes to keep free below the budget: a percentage of it or a size."""
+    """The bytes of a headroom: a size, or a percentage of the budget."""
     if text.strip() in ("0", "0%", ""):
         return 0
     parsed = parse_budget(text)
@@ -194,55 +230,63 @@ def _headroom(text: str, budget_nbytes: int | None) -> int:
     return reserve
 
 
-def _peaks(model: Model, timeline: Timeline, store_all: Timeline) -> Peaks:
+def _peaks(model: Model, timeline: Timeline) -> Peaks:
+    store_all, floors = model.store_all(), model.floors
     return Peaks(
         timeline.peak_total_nbytes,
         timeline.peak_activation_nbytes,
         store_all.peak_total_nbytes,
         store_all.peak_activation_nbytes,
-        build_problem(model.training, model.costs, Scope.TOTAL).floor_nbytes,
-        build_problem(model.training, model.costs, Scope.ACTIVATIONS).floor_nbytes,
+        floors[Scope.TOTAL].nbytes,
+        floors[Scope.ACTIVATIONS].nbytes,
     )
 
 
 def _search_notes(solution: Solution, solver: Solver) -> tuple[str, ...]:
-    """What the plan file says of the search beyond its fields of their own."""
+    """What the plan file says of the search in its notes."""
     effort = (f"{EFFORT_NOTE}{solver.effort}",) if solver.effort != DEFAULT_EFFORT else ()
     return (*effort, STOPPED_NOTE) if solution.stopped_early and solver.stopped() else effort
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the check of a plan gave: its replay, that of the step that recomputes nothing, and the floors."""
+
+    timeline: Timeline
+    store_all: tuple[Schedule, Timeline]
+    floors: dict[Scope, Floor]
+
+
 def check(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Timeline:
-    """Replay a plan's schedule on ``graph`` and hold it to everything the plan promises.
+    """Replay a plan's schedule on ``graph`` and compare it with everything that the plan promises.
 
     Raises PlanMismatchError when the graph is another one, when a step breaks a rule, when the replay
     gives other bytes or times than the plan states, or when the peak lies above the budget.
     """
-    remedy = "make the plan again for this model"
-    if graph.fingerprint != made.model.fingerprint:
-        raise PlanMismatchError(
-            f"the plan was made for graph {made.model.fingerprint[:12]}, this one is {graph.fingerprint[:12]}",
-            remedy=remedy,
-        )
-    if [op.name for op in graph.ops] != [op.name for op in made.graph.ops]:
-        raise PlanMismatchError("the plan's ops are not this graph's ops", remedy=remedy)
-    if made.model.annotations is not None and fingerprint(made.graph) != made.model.fingerprint:
-        raise PlanMismatchError("the graph in the plan is not the one its fingerprint names", remedy=remedy)
+    return checked(graph, costs, made).timeline
+
+
+def checked(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Checked:
+    """`check`, with all that was found on the way."""
+    _check_graph(graph, made)
     timeline = simulate(graph, costs, made.schedule)
-    reference = store_all_timeline(graph, costs)[1]
+    store_all = store_all_timeline(graph, costs)
+    floors = {}
     for scope, promised in (
         (Scope.TOTAL, made.peak.floor_total_nbytes),
         (Scope.ACTIVATIONS, made.peak.floor_activation_nbytes),
     ):
         problem = build_problem(graph, costs, scope)
+        floors[scope] = problem.floor
         # earlier plans state what the dependences alone force, or the floor of the default backward order
         if promised not in (problem.floor_nbytes, problem.forced_floor.nbytes, problem.floor_of_order.nbytes):
             raise PlanMismatchError(
                 f"the plan promises a floor of the {scope.value} of {promised}, its graph gives {problem.floor_nbytes}",
-                remedy=remedy,
+                remedy=_REDO,
             )
     for what, promised, replayed in (
-        ("store-all total peak", made.peak.store_all_total_nbytes, reference.peak_total_nbytes),
-        ("store-all activation peak", made.peak.store_all_activation_nbytes, reference.peak_activation_nbytes),
+        ("store-all total peak", made.peak.store_all_total_nbytes, store_all[1].peak_total_nbytes),
+        ("store-all activation peak", made.peak.store_all_activation_nbytes, store_all[1].peak_activation_nbytes),
         ("total peak", made.peak.total_nbytes, timeline.peak_total_nbytes),
         ("activation peak", made.peak.activation_nbytes, timeline.peak_activation_nbytes),
         ("recomputation time", made.time.recompute_ns, timeline.recompute_ns),
@@ -250,7 +294,7 @@ def check(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Timeli
     ):
         if promised != replayed:
             raise PlanMismatchError(
-                f"the plan promises a {what} of {promised}, its replay gives {replayed}", remedy=remedy
+                f"the plan promises a {what} of {promised}, its replay gives {replayed}", remedy=_REDO
             )
     for what, promised_series, series in (
         ("total", made.timeline.total_nbytes, timeline.total_nbytes),
@@ -258,23 +302,44 @@ def check(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Timeli
         ("after-step", made.timeline.after_nbytes, timeline.after_nbytes),
     ):
         if promised_series != series:
-            step = next(
-                (i for i, pair in enumerate(zip(promised_series, series, strict=False)) if pair[0] != pair[1]), -1
+            differing = (i for i, (a, b) in enumerate(zip(promised_series, series, strict=False)) if a != b)
+            raise PlanMismatchError(
+                f"the plan's {what} timeline differs from its replay at step {next(differing, -1)}", remedy=_REDO
             )
-            raise PlanMismatchError(f"the plan's {what} timeline differs from its replay at step {step}", remedy=remedy)
-    bound = peak_of(timeline, Scope(made.budget.scope))
-    if bound > made.budget.nbytes:
+    peak = peak_of(timeline, Scope(made.budget.scope))
+    if peak > made.budget.nbytes:
         raise PlanMismatchError(
-            f"the plan's peak of {bound} B lies above its budget of {made.budget.nbytes} B", remedy=remedy
+            f"the plan's peak of {peak} B lies above its budget of {made.budget.nbytes} B", remedy=_REDO
         )
-    return timeline
+    return Checked(timeline, store_all, floors)
+
+
+def _check_graph(graph: TrainingGraph, made: Plan) -> None:
+    """Raise PlanMismatchError where the plan was made for another graph."""
+    if graph.fingerprint != made.model.fingerprint:
+        raise PlanMismatchError(
+            f"the plan was made for graph {made.model.fingerprint[:12]}, this one is {graph.fingerprint[:12]}",
+            remedy=_REDO,
+        )
+    if [op.name for op in graph.ops] != [op.name for op in made.graph.ops]:
+        raise PlanMismatchError("the plan's ops are not this graph's ops", remedy=_REDO)
+    if made.model.annotations is not None and fingerprint(made.graph) != made.model.fingerprint:
+        raise PlanMismatchError("the graph in the plan is not the one its fingerprint names", remedy=_REDO)
 
 
 def verify(made: Plan, model: Model | None = None) -> Timeline:
-    """Replay a plan from its own graph and, where the model is given, from a graph derived afresh."""
+    """Replay a plan on its own graph and, where the model is given, compare that graph with one derived afresh."""
     timeline = check(made.graph, made.costs, made)
-    if model is None:
-        return timeline
+    if model is not None:
+        check_model(made, model)
+    return timeline
+
+
+def check_model(made: Plan, model: Model) -> None:
+    """Raise PlanMismatchError where a plan's graph and costs are not exactly those of ``model``.
+
+    The replay on the plan's own graph is then that on the model's, too.
+    """
     if (model.annotations is None) != (made.model.annotations is None):
         which = ("with", "without") if model.annotations is None else ("without", "with")
         raise PlanMismatchError(
@@ -286,9 +351,9 @@ def verify(made: Plan, model: Model | None = None) -> Timeline:
             f"the plan follows edition {made.model.rules_version} of the training rules, this program {RULES_VERSION}",
             remedy="make the plan again",
         )
+    _check_graph(model.training, made)
     plain = replace(model.training, ops=tuple(replace(op, forward=-1) for op in model.training.ops))
-    if model.training.fingerprint == made.model.fingerprint and (plain != made.graph or model.costs != made.costs):
+    if plain != made.graph or model.costs != made.costs:
         raise PlanMismatchError(
             "the plan's storages, ops or costs differ from those derived from the model", remedy="make the plan again"
         )
-    return check(model.training, model.costs, made)

@@ -1,8 +1,7 @@
 """What a strategy sees: integer arrays of one training step under one memory scope.
 
-The backward order is fixed here, by default to the default one, so the gradient bytes alive at each backward
-step are constants; `gradient_memory` derives them as lifetime intervals (the replay in simulate.py counts references
-instead and shares nothing with this file).
+A problem fixes the backward order, so the gradient bytes alive at each backward step are constants. `gradient_memory`
+derives them as lifetime intervals; simulate.py counts references instead and shares no code with this file.
 """
 
 from __future__ import annotations
@@ -33,12 +32,16 @@ class Scope(Enum):
 
 @dataclass(frozen=True)
 class Problem:
-    """One step to be planned. Storages and ops are indexed as in the TrainingGraph.
+    """One training step to be planned. Storages and ops are indexed as in the TrainingGraph.
 
-    during_nbytes[k]: gradients, workspace and stationary bytes during the k-th backward (shape [m]);
-    between_nbytes[k]: the same between the (k-1)-th and the k-th backward, index 0 before the first
-    (shape [m]); stationary bytes of the scope are included everywhere. ``pinned`` storages are held by
-    the caller from their first forward to the end.
+    Attributes:
+        base_nbytes: Stationary bytes of the scope; they are part of all other sizes.
+        during_nbytes: Gradients, workspace and stationary bytes during the k-th backward (shape [m]).
+        between_nbytes: The same between the (k-1)-th and the k-th backward; index 0 is before the first (shape [m]).
+        keep: Storages that must be kept: those that the user wants, and those of ops that run once.
+        recompute: Storages that the user wants recomputed.
+        reorders: The same step in default orders, if the ops of ``graph`` are permuted.
+        pinned: Storages that the caller holds from their first forward to the end.
     """
 
     graph: TrainingGraph
@@ -48,9 +51,9 @@ class Problem:
     backward_order: tuple[int, ...]
     during_nbytes: Ints
     between_nbytes: Ints
-    keep: frozenset[int] = frozenset()  # storages the user wants kept, and those of ops that run once
-    recompute: frozenset[int] = frozenset()  # storages the user wants recomputed
-    reorders: Problem | None = None  # the same step in default orders, where the ops of `graph` are permuted
+    keep: frozenset[int] = frozenset()
+    recompute: frozenset[int] = frozenset()
+    reorders: Problem | None = None
 
     @cached_property
     def op_count(self) -> int:
@@ -96,8 +99,8 @@ class Problem:
     def low_order(self, late: Callable[[], bool] = lambda: False) -> tuple[int, ...]:
         """A backward order whose floor is the lowest of all, or the lowest that a short search finds.
 
-        This one, where there is none lower, and on graphs of more ops than such a search is for. Once ``late``, asked
-        some times a second, the lowest found so far.
+        It is this problem's own order if no lower one is found, and on graphs that are too large for such a search.
+        ``late`` is asked several times a second, and ends the search.
         """
         known = self.backward_order if self.reorders is not None else self._least_floor[1]
         if known is not None or self.op_count > _LOW_ORDER_OPS:
@@ -108,7 +111,7 @@ class Problem:
 
     @cached_property
     def forced_floor(self) -> Floor:
-        """The most that a step must hold for what the dependences say of it alone; no higher than the floor."""
+        """The floor that follows from the dependences alone; no higher than `floor`."""
         if self.reorders is not None:
             return self.reorders.forced_floor
         ahead = [self._lives.after[index] | 1 << index for index in range(self.op_count)]
@@ -116,7 +119,7 @@ class Problem:
 
     @cached_property
     def _least_floor(self) -> tuple[Floor, tuple[int, ...] | None]:
-        """The floor of all backward orders, and one that has it: of the last few steps asked for they are known."""
+        """The floor of all backward orders, and an order that has it; the last few results are cached."""
         if self.backward_order != self.graph.backward_order:
             return self._find_least_floor()
         step = self.graph, self.costs, self.scope
@@ -147,7 +150,7 @@ class Problem:
 
     @cached_property
     def _least_gradients(self) -> list[int]:
-        """Gradient bytes and workspace that each backward holds at least, under any order."""
+        """Gradient bytes and workspace that each backward needs at least, under any order."""
         least = [0] * self.op_count
         for index in self.graph.backward_order:
             least[index] = self._lives.peak_nbytes(index, self._workspace[index])
@@ -176,8 +179,8 @@ class Problem:
 
 _FLOORS: dict[tuple[TrainingGraph, tuple[OpCost, ...], Scope], tuple[Floor, tuple[int, ...] | None]] = {}
 _FLOORS_KNOWN = 4
+"""A plan is often made and then checked or bound in one process: both need the floors of the same step."""
 _LOW_ORDER_OPS = 1500
-"""One run of the command asks for the same two floors, of either scope, seven times."""
 
 
 def gradient_memory(
@@ -185,10 +188,10 @@ def gradient_memory(
 ) -> tuple[Ints, Ints]:
     """Gradient and workspace bytes at each backward step of ``order``: (during[m], between[m]).
 
-    Walks the backward once and follows every gradient block from its allocation to the step that
-    releases its last alias. A fan-in sum, implicit or spelled out, holds its operands and the result for
-    a moment. Under Scope.ACTIVATIONS the block that ends up as a parameter's gradient is not counted. A
-    parameter's gradient that a backward ends goes after the last backward that touches it.
+    Walks the backward once and follows every allocation of a gradient to the step that releases its last alias. For a
+    moment, the operands of a sum and its result are alive, whether the sum is implicit or spelled out. Under
+    Scope.ACTIVATIONS the final gradient of a parameter is not counted. The gradient of a parameter that a backward ends
+    is released after the last backward that touches it.
     """
     remaining = [0] * len(graph.gradients)
     last_use: dict[int, tuple[int, int]] = {}  # gradient -> position in the order, 0 for takes or 1 + number of the sum
@@ -202,10 +205,10 @@ def gradient_memory(
             last_use.update((gradient, (position, number)) for gradient in summed.operands)
     ending = _ending(graph, order)
     lasting = {gradient for gradient, entry in enumerate(graph.gradients) if entry.parameter}
-    sizes: list[int] = []  # one entry per gradient block
+    sizes: list[int] = []  # one entry per gradient allocation
     users: list[int] = []
     alive = 0
-    block: dict[int, int] = {}  # gradient -> its current block
+    allocation: dict[int, int] = {}  # gradient -> its current allocation
 
     def allocate(gradient: int, final: bool) -> int:
         nonlocal alive
@@ -223,11 +226,11 @@ def gradient_memory(
 
     def end(gradients: tuple[int, ...], now: tuple[int, int]) -> None:
         for gradient in gradients:
-            if gradient in block and gradient not in lasting and last_use[gradient] == now:
-                release(block.pop(gradient))
+            if gradient in allocation and gradient not in lasting and last_use[gradient] == now:
+                release(allocation.pop(gradient))
 
     for gradient in graph.seeds:
-        block[gradient] = allocate(gradient, final=False)
+        allocation[gradient] = allocate(gradient, final=False)
     during, between = [], []
     for position, index in enumerate(order):
         backward = graph.ops[index].backward
@@ -236,38 +239,38 @@ def gradient_memory(
         given: list[tuple[int, int]] = []
         for edge in backward.gives:
             remaining[edge.gradient] -= 1
-            if edge.alias_of is not None and edge.alias_of in block:
-                users[block[edge.alias_of]] += 1
-                given.append((edge.gradient, block[edge.alias_of]))
+            if edge.alias_of is not None and edge.alias_of in allocation:
+                users[allocation[edge.alias_of]] += 1
+                given.append((edge.gradient, allocation[edge.alias_of]))
             else:
-                final = remaining[edge.gradient] == 0 and edge.gradient not in block
+                final = remaining[edge.gradient] == 0 and edge.gradient not in allocation
                 final = final and all(gradient != edge.gradient for gradient, _ in given)
                 given.append((edge.gradient, allocate(edge.gradient, final)))
         peak = alive + backward_workspace_nbytes(costs[index], scope)
         end(backward.takes, (position, 0))
         for turn, (gradient, new) in enumerate(given):
-            if gradient not in block:
-                block[gradient] = new
+            if gradient not in allocation:
+                allocation[gradient] = new
                 continue
             pending = any(other == gradient for other, _ in given[turn + 1 :])
             result = allocate(gradient, final=remaining[gradient] == 0 and not pending)
             peak = max(peak, alive)
             release(new)
-            release(block[gradient])
-            block[gradient] = result
+            release(allocation[gradient])
+            allocation[gradient] = result
         for number, summed in enumerate(backward.sums, start=1):
-            block[summed.result] = allocate(summed.result, final=True)
+            allocation[summed.result] = allocate(summed.result, final=True)
             peak = max(peak, alive)
             end(summed.operands, (position, number))
         during.append(peak)
         for gradient in ending.get(position, ()):
-            if gradient in block:
-                release(block.pop(gradient))
+            if gradient in allocation:
+                release(allocation.pop(gradient))
     return np.array(during, dtype=np.int64), np.array(between, dtype=np.int64)
 
 
 def _ending(graph: TrainingGraph, order: tuple[int, ...]) -> dict[int, list[int]]:
-    """Position in the order -> gradients of parameters that go after the backward there."""
+    """Position in the order -> the gradients of parameters that are released after the backward there."""
     last: dict[int, int] = {}
     ended: dict[int, None] = {}
     for position, index in enumerate(order):
@@ -285,7 +288,7 @@ def _ending(graph: TrainingGraph, order: tuple[int, ...]) -> dict[int, list[int]
 
 
 def backward_workspace_nbytes(cost: OpCost, scope: Scope) -> int:
-    """What the backward of an op holds for a moment, as a budget of ``scope`` counts it."""
+    """The workspace of the backward of an op, as a budget of ``scope`` counts it."""
     if scope is Scope.TOTAL or cost.backward_activation_workspace_nbytes is None:
         return cost.backward_workspace_nbytes
     return cost.backward_activation_workspace_nbytes
@@ -300,10 +303,10 @@ def build_problem(
     recompute: frozenset[int] = frozenset(),
     backward_order: tuple[int, ...] | None = None,
 ) -> Problem:
-    """The problem of planning ``graph`` under a backward order, by default the default one, and one memory scope.
+    """The problem of planning ``graph`` under one memory scope and a backward order, by default the default one.
 
-    Everything that an op writes which must run only once is kept, whatever the user asks for. Raises
-    ValueError for an invalid graph and for a backward order that is not legal.
+    The outputs of ops that run only once are always kept. Raises ValueError for an invalid graph and for a backward
+    order that is not legal.
     """
     graph.validate()
     keep |= frozenset(storage for op in graph.ops if op.once for storage in op.writes)

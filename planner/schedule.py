@@ -1,7 +1,8 @@
-"""Decisions become steps: the schedule a runtime executes, with every free stated."""
+"""Decisions become steps: the schedule that a runtime executes, with every free stated."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -21,7 +22,7 @@ class StepKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``index`` is an op, or for FREE a storage; ``random_state`` marks the free of an op's generator state."""
+    """One step; ``index`` is an op, or a storage for FREE. ``random_state`` frees the generator state of an op."""
 
     kind: StepKind
     index: int
@@ -42,21 +43,17 @@ class Schedule:
 
 
 def lower(graph: TrainingGraph, decisions: Decisions) -> Schedule:
-    """Turn an order of computations into steps, freeing every value after its last use.
+    """Turn an order of computations into steps that free every value as early as possible.
 
-    A value is freed after its last use before its next computation, or at once if nothing uses it.
-    Storages the caller holds (``graph.outputs``) are never freed. A random op that is re-run saves its
-    generator state from the first run to the last.
+    A value is freed after its last use before its next computation, or at once if nothing uses it. Storages that the
+    caller holds (``graph.outputs``) are never freed. A random op that is recomputed saves its generator state from
+    its first run to its last.
     """
     pinned = set(graph.outputs)
     wanted = [False] * len(graph.storages)  # scanning backwards: is the present copy used later?
-    reruns = [0] * len(graph.ops)
-    for entry in decisions.sequence:
-        if entry >= 0:
-            reruns[entry] += 1
-    last_rerun_seen = [False] * len(graph.ops)
+    remaining = Counter(decisions.sequence)
+    states_freed: set[int] = set()
     reversed_steps: list[list[Step]] = []
-    remaining = list(reruns)
     for entry in reversed(decisions.sequence):
         frees: list[Step] = []
         if entry >= 0:
@@ -66,9 +63,9 @@ def lower(graph: TrainingGraph, decisions: Decisions) -> Schedule:
             frees += [Step(StepKind.FREE, s) for s in op.writes if not wanted[s] and s not in pinned]
             for storage in op.writes:
                 wanted[storage] = False
-            if kind is StepKind.RECOMPUTE and op.random_state_nbytes and not last_rerun_seen[entry]:
+            if kind is StepKind.RECOMPUTE and op.random_state_nbytes and entry not in states_freed:
                 frees.append(Step(StepKind.FREE, entry, random_state=True))
-                last_rerun_seen[entry] = True
+                states_freed.add(entry)
             step, uses = Step(kind, entry), op.reads
         else:
             backward = graph.ops[~entry].backward

@@ -1,8 +1,8 @@
-"""The independent judge: replays a schedule step by step and counts bytes.
+"""The simulator: replays a schedule step by step and counts bytes.
 
-Shares no code with the strategies, with `Problem` or with `lower`: live storages are a set, gradients
-are reference-counted blocks, and every step is checked before it runs. Memory-model rules are cited
-where they act; README.md, "What is counted", has them in words.
+It shares no code with the strategies, with `Problem` or with `lower`. Live storages are a set, gradients are
+reference-counted allocations, and every step is checked before it runs. README.md, "What is counted", has the rules in
+words.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .training_graph import BackwardOp, GradientSum, OpCost, TrainingGraph
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Bytes per step: the most held *during* a step (total and activations) and what is live *after* it.
+    """Bytes of every step: the peak *during* it (total and activations), and what is live *after* it.
 
-    ``time_ns`` is the whole step; ``recompute_ns`` the part that recomputation adds.
+    ``time_ns`` is the time of the whole training step, ``recompute_ns`` the part that recomputation adds.
     """
 
     total_nbytes: tuple[int, ...]
@@ -40,8 +40,8 @@ class Timeline:
 
 
 @dataclass(slots=True)
-class _Block:
-    """A gradient's memory: its size, how many refer to it, and whether it is a parameter's finished gradient."""
+class _Allocation:
+    """The memory of a gradient: its size, its references, and whether it is a parameter's final gradient."""
 
     nbytes: int
     references: int = 0
@@ -60,7 +60,7 @@ class _Replay:
         self.held = graph.stationary.total_nbytes
         self.finished_nbytes = 0  # parameter gradients
         self.stationary = graph.stationary.total_nbytes
-        self.blocks: dict[int, _Block] = {}
+        self.allocations: dict[int, _Allocation] = {}
         self.missing = [0] * len(graph.gradients)  # contributions still to come
         self.takers = [0] * len(graph.gradients)  # takes and sums still to come
         for backward in (op.backward for op in graph.ops if op.backward):
@@ -76,7 +76,7 @@ class _Replay:
         self.activation_peak = 0
 
     def mark(self, extra: int = 0, activation_extra: int | None = None) -> None:
-        """Note the bytes of this moment, with some that pass at once; None: activations have the same extra."""
+        """Record the bytes of this moment; ``extra`` are freed at once. None: the same extra for activations."""
         self.peak = max(self.peak, self.held + extra)
         activations = self.held - self.stationary - self.finished_nbytes
         self.activation_peak = max(
@@ -107,7 +107,7 @@ class _Replay:
         elif not first and op.random_state_nbytes and step.index not in self.states:
             raise self.fail(position, "needs a generator state that was freed", step)
         self.ran.add(step.index)
-        # A re-run allocates every output; a duplicate of something alive goes at the end of the step.
+        # A recomputation allocates every output; a duplicate of a live storage is freed at the end of the step.
         duplicates = sum(self.graph.storages[s].nbytes for s in op.writes if s in self.live)
         fresh = [s for s in op.writes if s not in self.live]
         self.live.update(fresh)
@@ -127,12 +127,12 @@ class _Replay:
         for gradient in backward.takes:
             if self.missing[gradient]:
                 raise self.fail(position, f"runs before {self.graph.gradients[gradient].name!r} is complete", step)
-        contributions: list[tuple[int, _Block]] = []
+        contributions: list[tuple[int, _Allocation]] = []
         for edge in backward.gives:
             self.missing[edge.gradient] -= 1
-            shared = self.blocks.get(edge.alias_of) if edge.alias_of is not None else None
+            shared = self.allocations.get(edge.alias_of) if edge.alias_of is not None else None
             if shared is None:
-                shared = self.block(edge.gradient)
+                shared = self.allocation(edge.gradient)
             shared.references += 1
             contributions.append((edge.gradient, shared))
         self.finish(contributions)
@@ -141,11 +141,11 @@ class _Replay:
             self.release(gradient)
         while contributions:
             gradient, contribution = contributions.pop(0)
-            present = self.blocks.get(gradient)
+            present = self.allocations.get(gradient)
             if present is None:
-                self.blocks[gradient] = contribution
+                self.allocations[gradient] = contribution
                 continue
-            total = self.block(gradient)  # a fan-in sum holds both operands and the result for a moment
+            total = self.allocation(gradient)  # a fan-in sum holds both operands and the result for a moment
             total.references += 1
             last = not self.missing[gradient] and all(other != gradient for other, _ in contributions)
             if last and self.graph.gradients[gradient].parameter:
@@ -153,7 +153,7 @@ class _Replay:
             self.mark()
             self.drop(contribution)
             self.drop(present)
-            self.blocks[gradient] = total
+            self.allocations[gradient] = total
         for summed in backward.sums:
             self.add_up(position, step, summed)
         self.end(step.index)
@@ -161,12 +161,12 @@ class _Replay:
         return cost.backward_ns
 
     def add_up(self, position: int, step: Step, summed: GradientSum) -> None:
-        """A sum that the graph spells out: its result stands beside its operands for a moment."""
+        """Run a sum that the graph spells out: for a moment, its operands and its result are alive."""
         for operand in summed.operands:
-            if self.missing[operand] or operand not in self.blocks:
+            if self.missing[operand] or operand not in self.allocations:
                 raise self.fail(position, f"sums {self.graph.gradients[operand].name!r} before it is complete", step)
         self.missing[summed.result] -= 1
-        total = self.blocks[summed.result] = self.block(summed.result)
+        total = self.allocations[summed.result] = self.allocation(summed.result)
         total.references = 1
         if self.graph.gradients[summed.result].parameter:
             self.finished(total)
@@ -186,44 +186,44 @@ class _Replay:
 
     def seed(self) -> None:
         for gradient in self.graph.seeds:
-            block = self.block(gradient)
-            block.references = 1
-            self.blocks[gradient] = block
+            allocation = self.allocation(gradient)
+            allocation.references = 1
+            self.allocations[gradient] = allocation
 
-    def block(self, gradient: int) -> _Block:
+    def allocation(self, gradient: int) -> _Allocation:
         nbytes = self.graph.gradients[gradient].nbytes
         self.held += nbytes
-        return _Block(nbytes)
+        return _Allocation(nbytes)
 
-    def finish(self, contributions: list[tuple[int, _Block]]) -> None:
-        """A parameter gradient with a single contribution is the final one from the moment it exists."""
-        for gradient, block in contributions:
-            alone = sum(other == gradient for other, _ in contributions) == 1 and gradient not in self.blocks
+    def finish(self, contributions: list[tuple[int, _Allocation]]) -> None:
+        """Mark parameter gradients that have a single contribution: they are final as soon as they exist."""
+        for gradient, allocation in contributions:
+            alone = sum(other == gradient for other, _ in contributions) == 1 and gradient not in self.allocations
             if self.graph.gradients[gradient].parameter and alone and not self.missing[gradient]:
-                self.finished(block)
+                self.finished(allocation)
 
-    def finished(self, block: _Block) -> None:
-        block.finished = True
-        self.finished_nbytes += block.nbytes
+    def finished(self, allocation: _Allocation) -> None:
+        allocation.finished = True
+        self.finished_nbytes += allocation.nbytes
 
     def end(self, index: int) -> None:
-        """Parameters' gradients that wait for no other backward than this one are added up and go."""
+        """Release the gradients of parameters that waited for this backward alone: they have been accumulated."""
         for gradient in self.touched[index]:
             self.unfinished[gradient] -= 1
-            if not self.unfinished[gradient] and gradient in self.blocks:
-                self.drop(self.blocks.pop(gradient))
+            if not self.unfinished[gradient] and gradient in self.allocations:
+                self.drop(self.allocations.pop(gradient))
 
     def release(self, gradient: int) -> None:
-        """One taker is done; the last one lets the gradient go, unless it is a parameter's."""
+        """Count one user of a gradient; the last one frees it, unless it is a parameter's."""
         self.takers[gradient] -= 1
-        if not self.takers[gradient] and gradient in self.blocks and not self.graph.gradients[gradient].parameter:
-            self.drop(self.blocks.pop(gradient))
+        if not self.takers[gradient] and gradient in self.allocations and not self.graph.gradients[gradient].parameter:
+            self.drop(self.allocations.pop(gradient))
 
-    def drop(self, block: _Block) -> None:
-        block.references -= 1
-        if block.references == 0:
-            self.held -= block.nbytes
-            self.finished_nbytes -= block.nbytes if block.finished else 0
+    def drop(self, allocation: _Allocation) -> None:
+        allocation.references -= 1
+        if allocation.references == 0:
+            self.held -= allocation.nbytes
+            self.finished_nbytes -= allocation.nbytes if allocation.finished else 0
 
     def free(self, position: int, step: Step) -> None:
         if step.random_state:
@@ -249,8 +249,8 @@ def _touched(backward: BackwardOp) -> set[int]:
 def simulate(graph: TrainingGraph, costs: tuple[OpCost, ...], schedule: Schedule) -> Timeline:
     """Replay ``schedule`` and return bytes per step and times.
 
-    Raises PlanMismatchError naming the step that reads a freed storage, frees twice, runs an op out
-    of order or leaves something undone.
+    Raises PlanMismatchError, which names the step, for a step that reads a freed storage, frees one twice or runs an op
+    out of order, and for a schedule that leaves something undone.
     """
     replay = _Replay(graph, costs, schedule)
     total, activations, after = [], [], []

@@ -1,4 +1,4 @@
-"""What a strategy answers: a decision, how good it is proven to be, and the status that says so."""
+"""What a strategy returns: its decisions, a status, and a bound on what any plan costs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Status(Enum):
 class Decisions:
     """The order in which ops run: ``i`` is a forward run of op i (a repeat is a recomputation), ``~i`` its backward.
 
-    Frees are not decided: a value lives to its last use before its next computation, which is never
-    worse (schedule.lower derives them).
+    Frees are not decided: `schedule.lower` frees a value after its last use before its next computation, which is
+    never worse.
     """
 
     sequence: tuple[int, ...]
@@ -30,11 +30,14 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """``objective_ns`` is the recomputation time; ``bound_ns`` a proven lower bound on it for ``bound_class``.
+    """The answer of one strategy.
 
-    ``peak_nbytes`` is the peak the strategy claims under the problem's scope; the replay must agree.
-    ``decisions`` is None exactly when the status is INFEASIBLE or UNKNOWN; then ``smallest_nbytes`` is
-    the smallest peak that the search reached.
+    Attributes:
+        decisions: None exactly when the status is INFEASIBLE or UNKNOWN.
+        objective_ns: The recomputation time.
+        bound_ns: A proven lower bound on the recomputation time of every plan of ``bound_class``.
+        peak_nbytes: The peak in the problem's scope that the strategy claims; the replay must agree.
+        smallest_nbytes: Without decisions, the smallest peak that the search reached.
     """
 
     status: Status
@@ -51,9 +54,9 @@ class Solution:
 
 
 def with_bound(solution: Solution, bound_ns: int, bound_class: str) -> Solution:
-    """A solution that has decisions with another bound, and the status that follows from it.
+    """A solution that has decisions, with another bound and the status that follows from it.
 
-    Raises BoundMismatchError where the bound lies above what the decisions cost: then it is not true.
+    Raises BoundMismatchError for a bound above what the decisions cost, which cannot be true.
     """
     if bound_ns > solution.objective_ns:
         raise BoundMismatchError(

@@ -1,8 +1,8 @@
-"""The training graph: what one training step computes, holds and lets go, with every rule already applied.
+"""The training graph: what one training step computes, saves and frees, with every rule already applied.
 
-Derived from a forward graph (derive.py), read from a plan file (plan.py) or built by an adapter.
-Only memory that a plan can move is listed storage by storage; parameters, buffers, inputs and
-optimizer state are `Stationary`. Bytes everywhere; indices refer to the tuples of `TrainingGraph`.
+It is derived from a forward graph (autodiff/derive.py), read from a plan file or built by an adapter. Only memory that
+a plan can move is listed storage by storage; parameters, buffers, inputs and optimizer state are `Stationary`. Sizes
+are in bytes; indices refer to the tuples of `TrainingGraph`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MAX_NBYTES = 2**60
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """A gradient buffer of one tensor (bijective views of it share the buffer).
+    """The gradient buffer of one tensor; bijective views of the tensor share it.
 
-    It lives until the last backward that takes it or adds it to a sum has done so; one that nothing
-    takes lives to the end, as do a parameter's unless a backward ends them. ``parameter`` marks the gradients
-    that end up as a parameter's, which a budget on activations does not count.
+    It lives until the last backward that takes it or adds it to a sum. A gradient that nothing takes lives to the end,
+    and so does that of a parameter unless a backward ends it. ``parameter`` marks the final gradient of a parameter,
+    which a budget on activations does not count.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class GradientEdge:
-    """A contribution to ``gradient`` made by a backward op.
+    """A contribution of a backward op to ``gradient``.
 
-    ``alias_of`` names the taken gradient whose memory the contribution shares (Add, Concat,
-    ReduceSum); None means it allocates the gradient's size. ``position`` is the input it belongs
-    to, -1 where that is not known (a plan file does not keep it).
+    ``alias_of`` is the taken gradient whose memory the contribution shares (Add, Concat, ReduceSum); None for a
+    contribution that allocates the gradient's size. ``position`` is the input that it belongs to, -1 if that is not
+    known: a plan file does not keep it.
     """
 
     gradient: int
@@ -46,11 +46,11 @@ class GradientEdge:
 
 @dataclass(frozen=True, slots=True)
 class GradientSum:
-    """An accumulation that the framework's graph spells out: ``result`` = the sum of its ``operands``.
+    """A sum that the framework's graph spells out: ``result`` is the sum of ``operands``.
 
-    It allocates ``result`` and then releases the operands; one without operands copies what stays alive.
-    A graph read from a bare ONNX file has none: there a gradient that is given twice is summed implicitly,
-    in whatever order its givers run.
+    It allocates ``result`` and then releases the operands; a sum without operands is a copy of something that stays
+    alive. The graph of a bare ONNX file has none: there, contributions to one gradient are added up implicitly, in the
+    order in which they are made.
     """
 
     result: int
@@ -59,14 +59,13 @@ class GradientSum:
 
 @dataclass(frozen=True, slots=True)
 class BackwardOp:
-    """The backward of one op: the storages it reads, the gradients it takes, those it gives, and sums.
+    """The backward of one op: the storages it reads, the gradients it takes, those it gives, and its sums.
 
-    In this order: every given gradient is allocated, with the workspace on top; the taken ones are
-    released (a gradient that several ops take, with the last of them); then the sums run one by one.
+    First every given gradient is allocated, with the workspace on top. Then the taken ones are released; a gradient
+    that several ops take is released by the last of them. Then the sums run one by one.
 
-    ``ends`` are gradients of parameters that the runtime adds into those that are there already once this
-    backward has run, and all others that end, make, take or add up the same gradient, in whatever order they
-    run. Only a step that accumulates has any.
+    ``ends`` are gradients of parameters. The runtime adds such a gradient into the accumulated one as soon as every
+    backward that makes, takes, adds up or ends it has run. Only a step that accumulates gradients has any.
     """
 
     reads: tuple[int, ...] = ()
@@ -78,11 +77,11 @@ class BackwardOp:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOp:
-    """One op. ``reads``/``writes`` are storages; a re-run allocates all of ``writes``, hidden ones included.
+    """One op; ``reads`` and ``writes`` are storages. A recomputation allocates all of ``writes``, hidden ones too.
 
-    ``random_state_nbytes`` is the generator state saved at the first run of a random op that is re-run.
-    ``forward`` is the index of the op in the forward graph, -1 when there is none. An op that runs
-    ``once`` must never be re-run: it reads a buffer that the step overwrites.
+    ``random_state_nbytes`` is the size of the generator state, which a random op that is recomputed saves at its first
+    run. ``forward`` is the index of the op in the forward graph, -1 if there is none. An op that runs ``once`` must
+    never be recomputed: it reads a buffer that the step overwrites.
     """
 
     name: str
@@ -116,10 +115,10 @@ class Stationary:
 
 @dataclass(frozen=True, slots=True)
 class TrainingGraph:
-    """Ops in forward order; the default backward order is the reverse, over the ops that have a backward.
+    """Ops in forward order. The default backward order is the reverse, over the ops that have a backward.
 
-    ``outputs`` are storages the caller holds to the end of the step; ``seeds`` are the gradients the
-    caller hands in before the backward. ``aliases[s]`` names the tensors that live in storage ``s``.
+    The caller holds the storages in ``outputs`` to the end of the step, and hands in the gradients in ``seeds`` before
+    the backward. ``aliases[s]`` names the tensors that live in storage ``s``.
     """
 
     ops: tuple[TrainingOp, ...]
@@ -161,7 +160,7 @@ class TrainingGraph:
 
     @property
     def sizes_nbytes(self) -> int:
-        """All sizes added up, a gradient for each contribution: more than any step can hold."""
+        """The sum of all sizes, with one gradient for each contribution: more than any step can hold."""
         given = (edge.gradient for op in self.ops if op.backward is not None for edge in op.backward.gives)
         return (
             self.stationary.total_nbytes
@@ -172,11 +171,11 @@ class TrainingGraph:
         )
 
     def validate(self) -> None:
-        """Check the conditions every later stage relies on.
+        """Check the conditions that every later stage relies on; raises ValueError, which names the op.
 
-        Raises ValueError naming the op: names are unique, a storage is written once and read only after
-        it is written, a backward reads only storages of its own or earlier ops, and in the default
-        backward order no gradient is taken or summed before it is complete.
+        Names are unique. A storage is written once, and read only after it is written. A backward reads only storages
+        of its own or of earlier ops. In the default backward order no gradient is taken or summed before it is
+        complete.
         """
         for what, named in (("storage", self.storages), ("gradient", self.gradients), ("op", self.ops)):
             twice = _twice([entry.name for entry in named])
@@ -239,20 +238,18 @@ class TrainingGraph:
 
 
 def _twice(names: list[str]) -> str | None:
-    """A name that occurs more than once, None when there is none."""
-    if len(set(names)) == len(names):
-        return None
-    return next(name for name, count in Counter(names).items() if count > 1)
+    """A name that occurs more than once, None if there is none."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 @dataclass(frozen=True, slots=True)
 class OpCost:
     """Time in nanoseconds and workspace in bytes of one op, forward and backward.
 
-    Workspace is what an op holds for a moment beyond its outputs (forward: written storages; backward:
-    given gradients). ``backward_activation_workspace_nbytes`` is the same beyond the given gradients
-    that are not a parameter's, for budgets on activations; None means the backward workspace. The two
-    differ where the moment passes before the parameter's gradient is allocated.
+    Workspace is memory that an op needs for a moment beyond what it writes (forward) or gives (backward).
+    ``backward_activation_workspace_nbytes`` is the backward's workspace beyond the given gradients that are not a
+    parameter's, for budgets on activations; None means that it equals ``backward_workspace_nbytes``. The two differ if
+    that moment is over before the parameter's gradient is allocated.
     """
 
     forward_ns: int

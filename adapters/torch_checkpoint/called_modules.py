@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import os
 
-from ...planner.onnx_import.reader import open_model
+from ...planner.onnx_import.document.model_file import open_model
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _LONGEST = 10_000

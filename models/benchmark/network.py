@@ -121,8 +121,8 @@ class Network:
         """The plan of a solution of `problem`, or of `counted`, that has decisions, replayed and checked."""
         asked = Asked(f"{solution.peak_nbytes}B", solution.peak_nbytes)
         if counted:
-            return assembled(self.accumulating, self.counted, self.accumulating.store_all(), asked, solution, solver)
-        return assembled(self.model, self.problem, self.store_all, asked, solution, solver)
+            return assembled(self.accumulating, self.counted, asked, solution, solver)
+        return assembled(self.model, self.problem, asked, solution, solver)
 
     def planned(self, plan: Plan) -> nn.Module:
         """The module, training by the plan."""

@@ -1,4 +1,4 @@
-"""What was taken for granted about the parameters of a bare file, and where gradients end."""
+"""What is assumed about the parameters of a bare file, and where gradients end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STATISTICS = {
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A floating constant that is no parameter, its size in bytes, and why it is not trained."""
+    """A floating constant that is not a parameter, its size in bytes, and why it is not trained."""
 
     name: str
     dtype: str
@@ -36,7 +36,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A ``--frozen`` glob, how many parameters it stops and their bytes."""
+    """A ``--frozen`` glob, the number of parameters that it freezes and their bytes."""
 
     glob: str
     parameters: int
@@ -45,7 +45,7 @@ class Frozen:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """An op type through which no gradient goes, how often it stands in the way of one, and one such op."""
+    """An op type that stops gradients, how many of its ops do, and one of them."""
 
     op_type: str
     count: int
@@ -54,12 +54,16 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How parameters were told from other constants, and what becomes of their gradients.
+    """How parameters were told from other constants, and which of them get gradients.
 
-    ``trained_elements`` are those of parameters that get a gradient, neither frozen nor out of its reach.
-    ``recorded`` of the ``count`` parameters were recorded as such by the producer of the file, the others
-    stand where their ops take weights. ``others`` are the floating constants that are not trained, largest
-    first; ``integers`` counts the rest. ``without_gradient`` names parameters that no gradient reaches.
+    Attributes:
+        count, elements, nbytes: All parameters.
+        trained_elements: Elements of the parameters that get a gradient.
+        recorded: The number of parameters that the file records as such; the others are in weight slots.
+        others: The floating constants that are not trained, largest first.
+        integers: The number of other constants.
+        frozen, stops: What keeps gradients from parameters.
+        without_gradient: Names of the parameters that no gradient reaches.
     """
 
     count: int
@@ -75,7 +79,7 @@ class Parameters:
 
 
 def parameters_of(graph: Graph, training: TrainingGraph, frozen: tuple[str, ...]) -> Parameters:
-    """The report on the parameters of ``graph``, from which ``training`` was derived with these globs frozen."""
+    """The parameters of ``graph``, from which ``training`` was derived with these globs frozen."""
     leaves = dict(_leaves(graph))
     parameters = {storage: tensor for storage, tensor in leaves.items() if tensor.role is Role.PARAMETER}
     others = [tensor for tensor in leaves.values() if tensor.role is Role.BUFFER and tensor.is_float]
@@ -97,7 +101,7 @@ def parameters_of(graph: Graph, training: TrainingGraph, frozen: tuple[str, ...]
 
 
 def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPlanError:
-    """The error for a file of which no parameter gets a gradient: why, and what would change that."""
+    """The error for a file in which no parameter gets a gradient."""
     leaves = [tensor for _, tensor in _leaves(graph)]
     parameters = [tensor for tensor in leaves if tensor.role is Role.PARAMETER]
     trainable = trainable_parameters(graph, frozen)
@@ -136,7 +140,7 @@ def _none_of(parameters: int) -> str:
 
 
 def _leaves(graph: Graph) -> Iterator[tuple[int, Tensor]]:
-    """Storage and tensor of every constant of the file, once."""
+    """Storage and tensor of every constant of the file."""
     made = {output for op in graph.ops for output in op.outputs}
     seen: set[int] = set()
     for index, tensor in enumerate(graph.tensors):
@@ -147,7 +151,7 @@ def _leaves(graph: Graph) -> Iterator[tuple[int, Tensor]]:
 
 
 def _untrained(graph: Graph, tensors: list[Tensor]) -> Iterator[Leaf]:
-    """Why each of these constants is no parameter, by the rule of `find_parameters`."""
+    """Why each of these constants is not a parameter by the rules of `find_parameters`."""
     used: dict[int, tuple[Op, int]] = {}
     for op in graph.ops:
         for position, index in enumerate(op.inputs):
@@ -178,7 +182,7 @@ def _frozen(graph: Graph, glob: str) -> Frozen:
 
 
 def _stops(graph: Graph, trainable: frozenset[int]) -> tuple[Stop, ...]:
-    """Where what depends on a trained parameter goes no further: by op type, most frequent first."""
+    """The op types at which values stop to depend on trained parameters, most frequent first."""
     depends = [t.role is Role.PARAMETER and t.is_float and t.storage in trainable for t in graph.tensors]
     found: Counter[str] = Counter()
     example: dict[str, str] = {}

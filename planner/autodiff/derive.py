@@ -1,8 +1,8 @@
 """Graph -> TrainingGraph: which ops have a backward, what it reads, and how gradients flow.
 
-The rules of the memory model: a gradient lives from the first consumer's backward to the producer's;
-views share storages, and bijective views share gradients; parameters, buffers and inputs are
-stationary; dead branches and frozen parameters have no backward.
+The rules of the memory model: a gradient lives from the first consumer's backward to the producer's. Views share
+storages, and bijective views share gradients. Parameters, buffers and inputs are stationary. Dead branches and frozen
+parameters have no backward.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 
 
 class _Slots:
-    """Gradient buffers: leaves by storage, bijective views with their base, everything else its own."""
+    """Gradient buffers: constants have one per storage, bijective views share that of their base."""
 
     def __init__(self, graph: Graph) -> None:
         self.gradients: list[Gradient] = []
@@ -49,7 +49,7 @@ class _Slots:
         self._made = {output for op in graph.ops for output in op.outputs}
 
     def of(self, tensor: int) -> int:
-        """The gradient slot of a tensor, created at first use."""
+        """The gradient buffer of a tensor, created at first use."""
         while self._base.get(tensor) is not None:
             base = self._base[tensor]
             assert base is not None
@@ -101,9 +101,9 @@ def derive_backward(
 ) -> TrainingGraph:
     """Apply the training rules to a forward graph.
 
-    ``optimizer`` is a key of OPTIMIZER_STATES or None; its state counts per trainable parameter byte.
-    ``grad_accumulation`` keeps a second full set of parameter gradients alive all step. ``on_cpu``
-    charges what torch keeps on a CPU where that differs from a GPU.
+    ``optimizer`` is a key of OPTIMIZER_STATES or None; its state counts per byte of a trainable parameter.
+    ``grad_accumulation`` keeps a second full set of parameter gradients alive all step. ``on_cpu`` charges what torch
+    saves on a CPU.
     """
     trainable = trainable_parameters(graph, frozen)
     needs = _needs_gradient(graph, trainable)
@@ -171,10 +171,10 @@ def derive_backward(
 
 
 def _shared_outputs(graph: Graph, needs: list[bool], slots: _Slots) -> dict[int, tuple[int, ...]]:
-    """Gradients that the caller hands in for outputs that are bijective views of one tensor: slot -> one for each.
+    """Gradients that the caller hands in for several outputs that are bijective views of one tensor, by its buffer.
 
-    The slot itself then holds their sum. All are charged from the start to the backward of the op that made
-    the tensor; torch adds them up as they arrive.
+    The buffer then has their sum. All are charged from the start to the backward of the op that made the tensor; torch
+    adds them up as they arrive.
     """
     outputs: dict[int, list[str]] = {}
     for tensor in dict.fromkeys(graph.outputs):
@@ -191,7 +191,7 @@ def _shared_outputs(graph: Graph, needs: list[bool], slots: _Slots) -> dict[int,
 
 
 def _ops_with_backward(graph: Graph, needs: list[bool], slots: _Slots, arriving: set[int]) -> frozenset[int]:
-    """Ops that a gradient reaches and that pass one on, found by walking the graph backwards."""
+    """The ops that receive a gradient and pass one on, found by walking the graph backwards."""
     reached: set[int] = set()
     for position in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[position]
@@ -207,7 +207,7 @@ def _ops_with_backward(graph: Graph, needs: list[bool], slots: _Slots, arriving:
 def _densely_read(
     graph: Graph, needs: list[bool], slots: _Slots, differentiated: frozenset[int], seeds: tuple[int, ...]
 ) -> frozenset[int]:
-    """The operands of a ReduceSum whose gradient, an expanded view, is copied further down the backward."""
+    """The operands of a ReduceSum whose gradient, an expanded view, a later backward copies."""
     given = Counter(seeds)
     for position in differentiated:
         given.update(slots.of(i) for i in graph.ops[position].inputs if i is not None and needs[i])
@@ -229,7 +229,7 @@ def _backward_op(
     next_storage: int,
     on_cpu: bool,
 ) -> tuple[BackwardOp, tuple[int, ...]]:
-    """The backward of one op and the sizes of its hidden buffers, which get storages from ``next_storage`` on."""
+    """The backward of one op, and the sizes of its hidden buffers; their storages start at ``next_storage``."""
     positions = frozenset(p for p, i in enumerate(op.inputs) if i is not None and needs[i])
     saved = saved_for_backward(op, graph, positions)
     if on_cpu:
@@ -247,14 +247,14 @@ def _backward_op(
         slot = slots.of(tensor)
         shared = shares_gradient(op, graph, position) and not slots.gradients[slot].parameter
         if tensor in densely and op.op_type == "ReduceSum":
-            shared = False  # the dense copy is charged here instead of where it is made
+            shared = False  # the dense copy is charged here and not where it is made
         gives.append(GradientEdge(slot, takes[0] if shared else None, position))
     hidden_reads = tuple(range(next_storage, next_storage + len(hidden)))
     return BackwardOp(reads + hidden_reads, takes, tuple(gives)), hidden
 
 
 def with_options(fixed: Stationary, trained_nbytes: int, optimizer: str | None, grad_accumulation: bool) -> Stationary:
-    """``fixed`` with what the options of a plan add, given the bytes of all trained parameters.
+    """``fixed`` with the bytes that the options of a plan add, given those of all trained parameters.
 
     Raises UsageError for an unknown optimizer.
     """

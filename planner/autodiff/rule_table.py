@@ -1,9 +1,9 @@
 """What the backward of each op type reads and saves: the table behind `derive_backward`.
 
-Semantics are PyTorch's (derivatives.yaml of torch 2.13), checked op by op against
-torch.autograd.graph.saved_tensors_hooks in test_saved_tensors.py. Where torch has no op of the same
-meaning, the rule is that of a composition of torch ops, and says which. An op that is not listed is
-charged conservatively: it reads all of its inputs and outputs, and the plan names it as assumed.
+Semantics are PyTorch's (derivatives.yaml of torch 2.13); test_saved_tensors.py checks them op by op against
+torch.autograd.graph.saved_tensors_hooks. If torch has no op of the same meaning, the rule is that of a composition of
+torch ops, and names it. An op that is not listed is charged conservatively: its backward reads all of its inputs and
+outputs, and the plan names it as assumed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,8 @@ from ..graph import ATEN_DOMAIN, Graph, Op, View
 from .rules import aten_calls as recorded
 from .rules import attention, elementwise, normalisation, recurrent, reductions, shaping, spectral
 from .rules import matmul_conv as products
-from .rules.op_call import Rule, RuleCall, Saved
-
-__all__ = [
-    "ESTIMATED", "NON_DIFFERENTIABLE", "RULES", "RULES_VERSION", "Saved", "is_differentiable", "is_known",
-    "is_read_densely", "makers_of", "saved_for_backward", "shares_gradient",
-]  # fmt: skip
+from .rules.op_call import Rule, RuleCall
+from .rules.op_call import Saved as Saved
 
 RULES_VERSION = 2
 
@@ -35,7 +31,7 @@ ESTIMATED = {
     "RNN": "its reserve is that of torch on the CPU",
     "LinearAttention": "charged as the recurrence that defines it, with a state for every token",
 }
-"""Ops whose hidden buffers depend on a library's choice, and what is charged; a plan names them."""
+"""Ops whose hidden buffers depend on the library, and what is charged for them; a plan names them."""
 
 _NON_DIFFERENTIABLE = """
 Shape Size ArgMax ArgMin Hardmax Equal Greater GreaterOrEqual Less LessOrEqual Not And Or Xor IsNaN IsInf NonZero
@@ -46,15 +42,15 @@ BlackmanWindow MelWeightMatrix ImageDecoder StringConcat StringNormalizer String
 TfIdfVectorizer
 """
 NON_DIFFERENTIABLE = frozenset(_NON_DIFFERENTIABLE.split())
-"""Ops through which no gradient flows: integers, comparisons, texts, choices of an index, random numbers.
+"""Ops that pass no gradient on: integers, comparisons, texts, choices of an index, random numbers.
 
-Quantisation rounds, so its gradient is zero; a step of quantisation-aware training, which passes the
-gradient straight through, is not what is planned; assumptions.py reports where gradients stop.
+Quantisation rounds, so its gradient is zero. Quantisation-aware training, which passes the gradient straight through,
+is not planned; assumptions.py reports where gradients stop.
 """
 
 
 def is_known(op: Op) -> bool:
-    """Whether the op's training semantics are in the table."""
+    """Whether the table has the training semantics of the op."""
     if op.domain == ATEN_DOMAIN:
         return op.op_type in recorded.RULES
     return op.domain in ("", "ai.onnx") and (op.op_type in RULES or op.op_type in NON_DIFFERENTIABLE)
@@ -66,16 +62,16 @@ def is_differentiable(op: Op) -> bool:
 
 
 def saved_for_backward(op: Op, graph: Graph, needs: frozenset[int]) -> Saved:
-    """What the backward of ``op`` reads when the input positions in ``needs`` need a gradient.
+    """What the backward of ``op`` reads if the input positions in ``needs`` need a gradient.
 
-    An op outside the table reads every input and output. Of an input that the op copies first, the copy is kept.
+    For an op outside the table it reads every input and output. If the op copies an input first, the copy is saved.
     """
     call = call_of(op, graph, needs)
     rules = recorded.RULES if op.domain == ATEN_DOMAIN else RULES
     if op.op_type not in rules or not is_known(op):
         return Saved(call.present(range(len(call.inputs))), tuple(range(len(call.outputs))))
     saved = rules[op.op_type](call)
-    copies = dict(op.copied)  # the dense copy is kept, not what it was made of
+    copies = dict(op.copied)
     return Saved(
         tuple(position for position in saved.inputs if position not in copies),
         saved.outputs,
@@ -84,16 +80,16 @@ def saved_for_backward(op: Op, graph: Graph, needs: frozenset[int]) -> Saved:
 
 
 def call_of(op: Op, graph: Graph, needs: frozenset[int]) -> RuleCall:
-    """The op with its tensors at hand."""
+    """The op with its tensors."""
     inputs = tuple(None if i is None else graph.tensors[i] for i in op.inputs)
     return RuleCall(op, inputs, tuple(graph.tensors[i] for i in op.outputs), needs)
 
 
 def shares_gradient(op: Op, graph: Graph, position: int) -> bool:
-    """Whether the gradient of one input is a view of the output's gradient, so it takes no memory.
+    """Whether the gradient of one input is a view of the output's gradient, which takes no memory.
 
-    True for an addend of full shape, a Concat operand (a narrow view), a ReduceSum (an expanded view), the
-    dividend of a Mod, what a scatter adds to, and an Einsum of one operand that takes no diagonal.
+    True for an addend of full shape, an operand of Concat (a narrow view) or ReduceSum (an expanded view), the dividend
+    of a Mod, the input that a scatter adds to, and the operand of an Einsum without a diagonal.
     """
     index = op.inputs[position]
     if index is None or op.domain not in ("", "ai.onnx"):
@@ -113,16 +109,16 @@ def shares_gradient(op: Op, graph: Graph, position: int) -> bool:
 
 
 def makers_of(graph: Graph) -> dict[int, Op]:
-    """The op that makes each tensor of the graph that is no leaf."""
+    """The op that makes each tensor of the graph that an op makes."""
     return {output: op for op in graph.ops for output in op.outputs}
 
 
 def is_read_densely(graph: Graph, tensor: int, makers: Mapping[int, Op], ends_at: Callable[[int], bool]) -> bool:
-    """Whether a backward copies the gradient of ``tensor`` into a dense layout where that is an expanded view.
+    """Whether some backward copies the gradient of ``tensor``, an expanded view, into a dense layout.
 
-    So products, convolutions and norms read it, behind views and sums that pass the gradient on; elementwise
-    ops read it as it lies. An op that is not known to do that is taken to copy. ``ends_at`` tells of a tensor
-    whether its gradient is a sum, which is dense anyway.
+    Products, convolutions and norms do, also behind views and sums that pass the gradient on; elementwise ops read
+    any layout. An unknown op is assumed to copy. ``ends_at`` says whether the gradient of a tensor is a sum, which is
+    dense.
     """
     waiting, seen = [tensor], {tensor}
     while waiting:

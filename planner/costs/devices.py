@@ -1,13 +1,11 @@
 """The devices whose rooflines give times: datasheet figures by name, and those of a user's own device.
 
-Peak rates are the vendors' dense ones, without structured sparsity. 32-bit products run at the plain
-float32 rate: TF32 is off, which is torch's default for matrix products. 16-bit products run on the
-matrix units with 32-bit accumulation.
+Peak rates are the vendors' dense ones, without structured sparsity. 32-bit products run at the plain float32 rate:
+torch disables TF32 for matrix products by default. 16-bit products run on the matrix units with 32-bit accumulation.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import dataclass
@@ -15,13 +13,13 @@ from json import dumps as quoted
 from pathlib import Path
 
 from ..errors import UsageError
-from ..json_input import once, text_of
+from ..json_input import read_json
 
 MEASURED = "measured"
-"""Stands for the device of an annotation, whose times were measured there."""
+"""Names the device of an annotation whose times were measured."""
 
 PROFILED = "profile"
-"""Stands for the device of a profile, which gives times and workspace."""
+"""Names the device of a profile, which gives times and workspace."""
 
 _GB = 10**9
 
@@ -30,8 +28,8 @@ _GB = 10**9
 class Device:
     """Peak rates: TFLOP/s for 32-bit and 16-bit floats, bandwidth in GB/s, launch overhead in ns per kernel.
 
-    ``memory_nbytes`` is what the vendor prints on it, 0 where that is not known; ``source`` is the title of
-    the public document with the figures.
+    ``memory_nbytes`` is the vendor's figure, 0 if it is not known; ``source`` is the title of the public document with
+    the figures.
     """
 
     name: str
@@ -44,7 +42,7 @@ class Device:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether torch runs its CPU kernels there, some of which keep more than a GPU's."""
+        """Whether torch runs its CPU kernels, some of which save more than a GPU's."""
         return self.name == "cpu"
 
 
@@ -77,7 +75,7 @@ _RANGES = {
     "bandwidth_gbps": (1e-3, 1e6),
     "launch_ns": (0, 10**9),
 }
-"""The figures of a specification, least and greatest: nothing built lies outside, and no time overflows."""
+"""The least and the greatest value of each figure: no device lies outside, and no time overflows."""
 
 SPEC_EXAMPLE = (
     '{"name": "mine", "float32_tflops": 30.3, "float16_tflops": 121, "bandwidth_gbps": 300, "launch_ns": 3000}'
@@ -97,19 +95,14 @@ def device_named(name: str) -> Device:
 
 
 def read_device(path: str | os.PathLike[str]) -> Device:
-    """A device from a JSON file: an object with the keys name and those of the four figures of `Device`.
+    """A device from a JSON file: an object with the key name and those of the four figures of `Device`.
 
-    ``float32_tflops`` and ``float16_tflops`` are dense peaks in TFLOP/s, ``bandwidth_gbps`` is in GB/s (10^9
-    bytes), ``launch_ns`` in ns per kernel. Raises StorageError for a file that cannot be read, and UsageError
-    for one that says something else, or that gives the name of a built-in device other figures.
+    ``float32_tflops`` and ``float16_tflops`` are dense peaks in TFLOP/s, ``bandwidth_gbps`` is in GB/s (10^9 bytes),
+    ``launch_ns`` in ns per kernel. Raises StorageError for a file that cannot be read, and UsageError for one that is
+    not valid or gives a built-in device other figures.
     """
     where = f"--device-spec {quoted(str(path))}"
-    text = text_of(Path(path), where, kind="device", most_nbytes=_MAX_SPEC_NBYTES, remedy=SPEC_REMEDY)
-    try:
-        data = json.loads(text, object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
-        reason = str(error).split("\n")[0][:200]
-        raise UsageError(f"{where} is not JSON: {reason}", remedy=SPEC_REMEDY) from None
+    data = read_json(Path(path), where, kind="device", most_nbytes=_MAX_SPEC_NBYTES, remedy=SPEC_REMEDY)
     if not isinstance(data, dict):
         raise UsageError(f"{where} holds {_kind(data)}, not an object", remedy=SPEC_REMEDY)
     wanted = {"name", *_RANGES}

@@ -1,8 +1,7 @@
-"""Arithmetic of one operator: floating-point operations forward, backward per operand, and steps that must wait.
+"""Arithmetic of one op: floating-point operations of its forward and of each gradient, and its sequential steps.
 
-A multiplication and an addition count as two operations. An op type without a rule here does so little
-arithmetic per byte that its memory traffic decides its time; MEMORY_BOUND lists them, so that none is
-forgotten.
+A multiplication and an addition count as two operations. Op types without a rule do so little arithmetic per byte that
+memory traffic decides their time. MEMORY_BOUND lists them, so that no type is forgotten.
 """
 
 from __future__ import annotations
@@ -17,10 +16,14 @@ from ..graph import Graph, Op
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """``gradients`` has parts of the backward: input positions, and the operations that any of them asks for.
+    """The floating-point operations of one op.
 
-    ``shared`` are the operations of any backward at all. ``matrix`` says that matrix units can do it;
-    ``steps`` is the number of kernels that wait for one another.
+    Attributes:
+        forward: Operations of the forward.
+        gradients: Parts of the backward: (input positions, operations needed if any of them needs a gradient).
+        shared: Operations of any backward.
+        matrix: Whether matrix units can do them.
+        steps: The number of kernels that run one after the other.
     """
 
     forward: int = 0
@@ -118,7 +121,7 @@ def _integer_matmul(call: _Call) -> Arithmetic:
 
 
 def _einsum(call: _Call) -> Arithmetic:
-    """One contraction after the other from the left, as PyTorch does without opt_einsum."""
+    """Contractions from left to right, as PyTorch does without opt_einsum."""
     equation = call.op.attribute("equation", "")
     shapes = [call.shape(position) for position in range(len(call.inputs))]
     pairs = contractions(equation if isinstance(equation, str) else "", shapes)
@@ -127,9 +130,9 @@ def _einsum(call: _Call) -> Arithmetic:
 
 
 def _attention(call: _Call) -> Arithmetic:
-    """Two products forward; backward five: the scores again, and two gradients of each product.
+    """Two products forward, five backward: the scores again, and two gradients of each product.
 
-    A causal mask does not halve them: which tiles a kernel skips depends on the kernel.
+    A causal mask does not halve them: which tiles are skipped depends on the kernel.
     """
     query, key = call.shape(0), call.shape(1)
     if len(query) < 3 or len(key) < 3:
@@ -140,9 +143,9 @@ def _attention(call: _Call) -> Arithmetic:
 
 
 def _linear_attention(call: _Call) -> Arithmetic:
-    """Per token: the outer product into the state, for a delta rule the state's own answer, and the read-out.
+    """Per token, the outer product into the state, for a delta rule the prediction of the state, and the read-out.
 
-    Backward replays the states and makes two gradients of each product.
+    The backward recomputes the states and makes two gradients of each product.
     """
     query, key, value = call.shape(0), call.shape(1), call.shape(2)
     if len(query) != 3 or len(key) != 3 or len(value) != 3:
@@ -165,7 +168,7 @@ def _recurrent(call: _Call) -> Arithmetic:
 
 
 def _windows(call: _Call) -> Arithmetic:
-    """Every output reads its window; from the cache, so that it is arithmetic and not traffic."""
+    """Every output reads its window from the cache, which is arithmetic and not traffic."""
     kernel = call.op.attribute("kernel_shape", ())
     flops = call.out() * (prod(kernel) if isinstance(kernel, tuple) else 1)
     return Arithmetic(flops, (((0,), call.out() if call.op.op_type == "MaxPool" else flops),))
@@ -189,7 +192,7 @@ def _fourier(points: Callable[[_Call], int]) -> Rule:
 
 
 def _dft_points(call: _Call) -> int:
-    """Length of the transformed axis. Where it is an input, its value is not at hand: the longest axis then."""
+    """Length of the transformed axis; of the longest axis if the axis is an input, whose value is not known."""
     data, out = call.shape(0), call.outputs[0]
     length = len(data)
     changed = [axis for axis in range(1, length - 1) if len(out) == length and data[axis] != out[axis]]
@@ -277,7 +280,7 @@ MEMORY_BOUND = frozenset(_MEMORY_BOUND.split())
 """Op types of ONNX's default domain whose traffic decides their time."""
 
 SHAPE_ONLY = frozenset({"Shape", "Size"})
-"""Op types that look at a tensor's type alone: no traffic, no kernel."""
+"""Op types that read a tensor's type alone: no traffic, no kernel."""
 
 _UNTIMED = """
 If Loop Scan SequenceMap SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength
@@ -289,7 +292,7 @@ UNTIMED = frozenset(_UNTIMED.split())
 
 
 def arithmetic(op: Op, graph: Graph) -> Arithmetic:
-    """The operations of one op; none for an op of another domain and one that memory traffic decides."""
+    """The operations of one op; none for an op of another domain or without a rule."""
     rule = RULES.get(op.op_type) if op.domain in ("", "ai.onnx") else None
     if rule is None or not op.outputs:
         return NONE

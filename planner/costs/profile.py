@@ -1,7 +1,7 @@
-"""What one training step was measured to take, op by op: times and workspace, as a small JSON file.
+"""Measured times and workspaces of the ops of one training step, as a small JSON file.
 
-A profile belongs to one training graph, which its fingerprint names, and to the machine it was measured on.
-Applied to an annotation it takes the place of the times and workspaces there.
+A profile belongs to one training graph, which its fingerprint names, and to the machine that it was measured on. It
+replaces the times and workspaces of an annotation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from ..annotations import Annotation, fingerprint
 from ..errors import UsageError
-from ..json_input import once, text_of
+from ..json_input import read_json, refuse_constant
 from ..plan_file.writer import write_whole
 from ..training_graph import MAX_NBYTES
 
@@ -28,7 +28,7 @@ _REMEDY = "measure it again with ogc_plan.adapters.pytorch.profile"
 
 @dataclass(frozen=True, slots=True)
 class OpTimes:
-    """One op: ns of a forward run and of its backward, workspace bytes as in `training.OpCost`."""
+    """One op: ns of a forward run and of its backward, workspace bytes as in `OpCost`."""
 
     name: str
     forward_ns: int
@@ -45,8 +45,8 @@ _FIGURES = tuple(key for key in OpTimes.__dataclass_fields__ if key != "name")
 class StepProfile:
     """The ops of one step in forward order.
 
-    ``graph`` is the fingerprint of the training graph, ``framework`` and ``device`` are as in
-    `annotations.Source`, ``rounds`` is the number of steps whose medians the times are.
+    ``graph`` is the fingerprint of the training graph, ``framework`` and ``device`` are those of `annotations.Source`,
+    and the times are medians over ``rounds`` steps.
     """
 
     graph: str
@@ -69,23 +69,25 @@ class StepProfile:
         return "{\n" + ",\n".join(lines) + f',\n "ops": [\n  {ops}\n ]\n}}\n'
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file, whole or not at all. Raises StorageError where the folder or the disk refuses."""
+        """Write the file atomically. Raises StorageError if the folder or the disk refuses."""
         write_whole(self.dumps().encode(), path, "profile ")
 
 
 def read_profile(path: str | os.PathLike[str]) -> StepProfile:
     """Read what `StepProfile.save` wrote, trusting nothing in it.
 
-    Raises StorageError for a file that cannot be read and UsageError, which names the place, for one that
-    is no profile.
+    Raises StorageError for a file that cannot be read, and UsageError, which names the place, for one that is not a
+    profile.
     """
     where = f"profile {quoted(str(path))}"
-    text = text_of(Path(path), where, kind="profile", most_nbytes=MAX_FILE_NBYTES, remedy=_REMEDY)
-    try:
-        data = json.loads(text, object_pairs_hook=once, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        reason = str(error).split("\n")[0][:200]
-        raise UsageError(f"{where} is not JSON: {reason}", remedy=_REMEDY) from None
+    data = read_json(
+        Path(path),
+        where,
+        kind="profile",
+        most_nbytes=MAX_FILE_NBYTES,
+        remedy=_REMEDY,
+        parse_constant=refuse_constant,
+    )
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UsageError(f'{where} is no profile: "format" is not {quoted(FORMAT)}', remedy=_REMEDY)
     if type(data.get("version")) is not int or data["version"] != VERSION:
@@ -103,9 +105,9 @@ def read_profile(path: str | os.PathLike[str]) -> StepProfile:
 
 
 def applied(annotation: Annotation, profile: StepProfile) -> Annotation:
-    """The annotation with the profile's times and workspaces, which hold for the profile's machine.
+    """The annotation with the times, the workspaces and the machine of the profile.
 
-    Raises UsageError where the profile was measured of another graph.
+    Raises UsageError if the profile was measured for another graph.
     """
     mine = fingerprint(annotation.graph)
     names = [op.name for op in annotation.graph.ops]
@@ -120,10 +122,6 @@ def applied(annotation: Annotation, profile: StepProfile) -> Annotation:
         for work, op in zip(annotation.works, profile.ops, strict=True)
     )
     return replace(annotation, works=works, framework=profile.framework, device=profile.device)
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a number")
 
 
 def _op(entry: object, where: str) -> OpTimes:

@@ -1,8 +1,8 @@
-"""Cost models: time and workspace of every op, forward and backward.
+"""The roofline cost model: time and workspace of every op, forward and backward.
 
-Roofline (Williams et al., CACM 2009): an op takes the larger of its arithmetic at the device's
-attainable rate and its memory traffic at the attainable bandwidth, plus its launches. Rates are the
-vendors' datasheet figures (dense, no sparsity) times an efficiency; only ratios matter to a plan.
+Roofline (Williams et al., CACM 2009): the time of an op is the larger of its arithmetic at the device's attainable rate
+and its memory traffic at the attainable bandwidth, plus its launches. Rates are the vendors' datasheet figures (dense,
+no sparsity) times an efficiency; only ratios matter to a plan.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _KERNELS = {
     "DeformConv": 2, "AffineGrid": 2, "TensorScatter": 2, "Scatter": 2, "ScatterElements": 2, "ScatterND": 2,
     "CenterCropPad": 2, "ReverseSequence": 2, "OneHot": 2,
 }  # fmt: skip
-"""Forward passes over the data, one kernel each, of op types that PyTorch composes of several."""
+"""Forward passes over the data, one kernel each, of op types that PyTorch composes of several kernels."""
 
 _BACKWARD_KERNELS = {"Div": 3, "Pow": 3, "Mod": 2}
-"""Backward passes of op types whose temporaries depend on more than their type; others make one in each pass."""
+"""Backward passes of op types whose temporaries depend on more than the type; others make one in each pass."""
 
 
 def _kernels(op: Op) -> tuple[int, int]:
@@ -47,13 +47,13 @@ def _kernels(op: Op) -> tuple[int, int]:
 
 
 def _is_half(op: Op, graph: Graph) -> bool:
-    """Whether the numbers have at most 16 bits; 8-bit ones are timed like those of 16."""
+    """Whether elements have at most 16 bits; 8-bit ones are timed like 16-bit ones."""
     tensors = [graph.tensors[i] for i in (*op.outputs[:1], *op.inputs[:1]) if i is not None]
     return any(ITEM_BITS[tensor.dtype] <= 16 and tensor.dtype != "bool" for tensor in tensors)
 
 
 def _op_rate(op: Op, graph: Graph, matrix: bool, device: Device) -> float:
-    """Attainable operations per ns. 16-bit arithmetic is only faster where matrix units can do it."""
+    """Attainable operations per ns. 16-bit arithmetic is faster only on matrix units."""
     rate = _rate(matrix and _is_half(op, graph), device)
     return rate / _DOUBLE_SLOWDOWN if graph.tensors[op.outputs[0]].dtype in ("float64", "complex128") else rate
 
@@ -115,7 +115,7 @@ def _forward_traffic(op: Op, graph: Graph, training: TrainingGraph, planned: Tra
 
 
 def _recurrence_nbytes(op: Op, graph: Graph) -> int:
-    """Every step of an LSTM, GRU or RNN reads the recurrence weights again; the first reading is an input's."""
+    """Bytes of the recurrence weights, which every step of an LSTM, GRU or RNN but the first reads again."""
     if op.op_type not in ("LSTM", "GRU", "RNN") or op.domain or op.inputs[0] is None or op.inputs[2] is None:
         return 0
     data, weight = graph.tensors[op.inputs[0]], graph.tensors[op.inputs[2]]
@@ -123,7 +123,7 @@ def _recurrence_nbytes(op: Op, graph: Graph) -> int:
 
 
 def _backward_traffic(op: Op, graph: Graph, kernels: int) -> int:
-    """Bytes that a backward reads beside the gradients it gives: what is saved for it and its output's gradient."""
+    """Bytes that a backward reads: what is saved for it, and the gradient of its output."""
     output = graph.tensors[op.outputs[0]]
     read = saved_for_backward(op, graph, frozenset(range(len(op.inputs))))
     touched = [graph.tensors[i] for p in read.inputs if p < len(op.inputs) and (i := op.inputs[p]) is not None]
@@ -135,9 +135,9 @@ def _backward_traffic(op: Op, graph: Graph, kernels: int) -> int:
 
 
 def work_costs(works: Iterable[OpWork], device: Device | None) -> tuple[OpCost, ...]:
-    """One OpCost per annotated op: under the roofline of ``device``, or the times measured where it is None.
+    """One OpCost per annotated op, under the roofline of ``device`` or with the measured times if it is None.
 
-    No kernels take no time.
+    An op without kernels takes no time.
     """
     costs = []
     for work in works:

@@ -1,4 +1,4 @@
-"""Estimates of what an op of a bare file holds for a moment: scratch of a kernel, temporaries between kernels."""
+"""Estimates of the workspace of an op of a bare file: scratch of a kernel, temporaries between kernels."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..autodiff.rules.temporaries import BACKWARD_MULTIPLES, temporaries_nbytes
 from ..graph import ATEN_DOMAIN, ITEM_BITS, Graph, Op, Tensor
 
 CONVOLUTION_WORKSPACE_NBYTES = 9 * 2**20
-"""Estimate: the most a convolution of ResNet-50, DenseNet or U-Net took inside one call (torch 2.13, CPU)."""
+"""Estimate: the largest workspace of a convolution in ResNet-50, DenseNet or U-Net (torch 2.13, CPU)."""
 
 _DEFORM_CONV_IMAGES = 32  # torchvision lays out the samples of at most so many images at a time
 
 _SCRATCH_MULTIPLES = {"BatchNormalization": (0, 1), "TopK": (3, 0)}
-"""Scratch of one kernel (forward, backward), in multiples of the input's size; TopK may sort values and indices."""
+"""Scratch of one kernel (forward, backward) in multiples of the input's size; TopK may sort values and indices."""
 
 ESTIMATED = frozenset({"Conv", "ConvTranspose", "DeformConv", "Einsum", "LSTM", "GRU", "RNN"})
-"""Op types whose workspace depends on the library's algorithm, so that only an estimate is possible."""
+"""Op types whose workspace depends on the library's algorithm and can only be estimated."""
 
 
 def backward_temporaries(op_type: str) -> int:
-    """How many tensors of the input's size the backward of this op type makes on its way."""
+    """How many temporaries of the input's size the backward of this op type makes."""
     return BACKWARD_MULTIPLES.get(op_type, 0)
 
 
@@ -52,13 +52,13 @@ def workspace_nbytes(op: Op, graph: Graph, needs: frozenset[int], *, on_cpu: boo
         between + times * max(inputs[0].nbytes if inputs else 0, output.nbytes)
         for between, times in zip(temporaries, _SCRATCH_MULTIPLES.get(op.op_type, (0, 0)), strict=True)
     )
-    if not needs:  # what would be hidden is let go at once
+    if not needs:  # hidden buffers are freed at once
         forward += sum(saved_for_backward(op, graph, frozenset(range(len(op.inputs)))).hidden_nbytes)
     return forward, backward
 
 
 def _columns_nbytes(data: Tensor, weight: Tensor, output: Tensor) -> int:
-    """The samples of as many images as torchvision takes at a time: a divisor of the batch."""
+    """The samples of as many images as torchvision processes at a time: a divisor of the batch."""
     batch = data.shape[0] if data.shape else 1
     images = max((d for d in range(1, min(batch, _DEFORM_CONV_IMAGES) + 1) if batch % d == 0), default=1)
     samples = images * prod(data.shape[1:2]) * prod(weight.shape[2:]) * prod(output.shape[2:])
@@ -66,5 +66,5 @@ def _columns_nbytes(data: Tensor, weight: Tensor, output: Tensor) -> int:
 
 
 def _gates_nbytes(data: Tensor, weight: Tensor) -> int:
-    """The gates of all steps before their activation, and the weights packed into one block beside them."""
+    """The gates of all steps before their activation."""
     return (prod(data.shape[:2]) * prod(weight.shape[:2]) * ITEM_BITS[data.dtype] + 7) // 8

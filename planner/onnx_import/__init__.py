@@ -1,1 +1,1 @@
-"""The rooms behind onnx_reader: input shapes, one pass over the nodes, views, roles and consistency."""
+"""The ONNX reader: a file as a document, the shapes and the values of its nodes, and what they mean to training."""

@@ -1,4 +1,4 @@
-"""The one pass over the nodes of a file: values with static shapes, known constants, views and calls."""
+"""One pass over the nodes of a file, which gives every value a static shape and every node its call."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from json import dumps as quoted
 
 from ..errors import InvalidModelError, OgcPlanError, UnsupportedOpError
-from .document.module_scopes import scope_of
+from .document.exporter_records import scope_of
 from .document.protobuf import GraphProto, NodeProto, dtype_name
 from .document.subgraphs import constant_names, renamed, subgraphs
 from .document.topological_order import NodeOrder
 from .document.unsupported_ops import exclusion
 from .meaning.sequence_ops import Sequences
+from .shapes.data_dependent_shapes import DataShapes
 from .shapes.declared_types import DeclaredTypes
+from .shapes.element_types import bool_operand
 from .shapes.rebatch import Rebatch
 from .shapes.shape_inference import ShapeRules
 from .values.consistency import REMEDY
 from .values.constant_folding import Array, attributes_of, compute, constant_tensor, measured
-from .values.data_dependent_shapes import DataShapes, Inferred
-from .values.element_types import bool_operand
 from .values.initializers import enter_leaves, leaf
 from .values.value_table import ValueTable
-from .values.values import Call, Value, inputs_behind
+from .values.values import Call, Inferred, Value, inputs_behind
 
 _RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
@@ -29,7 +29,7 @@ _RANDOM = frozenset(
 
 
 class Walk:
-    """Visits nodes in topological order; ``table`` grows from inputs and leaves to every value of the file."""
+    """Reads nodes in topological order; ``table`` grows from inputs and constants to every value of the file."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Walk:
         self._rebatch = rebatch
         self._opset = opset
         self._charge_unknown = charge_unknown
-        self._absent: set[str] = set()  # names given to outputs that the file leaves out
+        self._absent: set[str] = set()  # the names given to outputs that the file leaves out
 
     def visit(self, node: NodeProto, name: str, *, speculative: bool) -> None:
-        """Read one node whose inputs have all been made.
+        """Read one node whose inputs have all been read.
 
-        What refuses a ``speculative`` node is raised only when another node reads what it makes.
+        The error of a ``speculative`` node is raised only if another node reads its outputs.
         """
         try:
             self._visit(node, name, speculative)
@@ -96,7 +96,7 @@ class Walk:
     # --- If ---------------------------------------------------------------------------------------
 
     def _if(self, node: NodeProto, name: str, where: str, speculative: bool) -> None:
-        """Read the nodes of the branch that is taken in place of the If."""
+        """Read the nodes of the branch that the condition takes, in place of the If."""
         graph = self._taken_branch(node, where)
         order = NodeOrder(graph, self._table)
         outputs = list(zip((output.name for output in graph.output), node.output, strict=True))
@@ -135,7 +135,7 @@ class Walk:
         return graphs[0]
 
     def _pass_on(self, inner: str, outer: str, where: str) -> None:
-        """A branch that hands out a value of its surroundings, or one value twice."""
+        """Make an output of an If whose branch returns a value from outside, or one value twice."""
         self._table.raise_refusal(inner)
         if inner in self._table.sequences:
             self._table.sequences[outer] = self._table.sequences[inner]
@@ -148,7 +148,7 @@ class Walk:
     # --- ops that the library does not know ---------------------------------------------------------
 
     def _charge(self, node: NodeProto, name: str, where: str) -> None:
-        """Read an op by what the file declares of its outputs; its backward is charged with everything."""
+        """Read an op by what the file declares of its outputs; its backward is charged with all inputs and outputs."""
         node = self._with_named_outputs(node)
         call = Call(name, node.op_type, node.domain, self._table.inputs(node.input, where), scope=scope_of(node))
         call.attributes = attributes_of(node)
@@ -196,7 +196,7 @@ class Walk:
         self._finish(node, call, inferred, where)
 
     def _cast_bool(self, node: NodeProto, call: Call, where: str) -> None:
-        """Put the Cast in that an exporter forgot before arithmetic on a bool."""
+        """Insert the Cast that an exporter left out before arithmetic on a bool."""
         found = bool_operand(call)
         if found is None:
             return
@@ -210,7 +210,7 @@ class Walk:
         self.cast_operands.append((call, dtype))
 
     def _normalised(self, node: NodeProto, where: str) -> NodeProto:
-        """A copy to work on: CastLike becomes Cast, and every output has a name."""
+        """A copy in which CastLike is a Cast and every output has a name."""
         copy = self._with_named_outputs(node)
         if node.op_type == "CastLike" and not node.domain:
             like = self._table.inputs(node.input, where)[1]
@@ -234,7 +234,7 @@ class Walk:
         return copy
 
     def _used_outputs(self, node: NodeProto, where: str) -> int:
-        """How many outputs remain without the unused optional ones at the end."""
+        """The number of outputs without the unused optional ones at the end."""
         count = len(node.output)
         if self._rules.find_schema(node) is None:
             return count
@@ -244,7 +244,7 @@ class Walk:
         return count
 
     def _dropout(self, node: NodeProto, call: Call, where: str) -> None:
-        """A Dropout that drops nothing is an Identity; any other is charged as in training."""
+        """Read a Dropout that drops nothing as an Identity; charge any other one as in training."""
         ratio = call.known(1)
         dropped = float(ratio.ravel()[0]) if ratio is not None else call.attributes.get("ratio", 0.5)
         if dropped == 0 and self._used_outputs(node, where) == 1:
@@ -259,7 +259,7 @@ class Walk:
             self.inference_form.append(call)
 
     def _finish(self, node: NodeProto, call: Call, inferred: Mapping[str, Inferred], where: str) -> None:
-        """Make the outputs of a call: contents where they can be known, then layout, then the checks."""
+        """Make the outputs of a call, with their values if they can be computed, and enter the call."""
         arrays = self._known_outputs(node, call, inferred, where)
         outputs: list[Value] = []
         for position, name in enumerate(node.output[: self._used_outputs(node, where)]):
@@ -282,7 +282,7 @@ class Walk:
         if shape is None and array is not None:
             shape = array.shape
         if shape is None and name in self._absent:
-            shape = absent  # the file leaves this output out, so nobody can bind it
+            shape = absent  # the file leaves this output out, so that no user can bind it
         if shape is None:
             reason = "is not declared by the file" if call.charged else "depends on data"
             shape = self._data_shapes.bind(name, inferred.dims, where, reason)

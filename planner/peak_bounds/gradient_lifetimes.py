@@ -1,10 +1,10 @@
-"""Gradient bytes that every legal backward order holds during each backward: what the dependences force.
+"""Gradient bytes that are alive during each backward under every legal backward order: what the dependences force.
 
-Backwards are bits of integers: ``before[i]`` must precede the backward of op i, ``after[i]`` must follow it.
-A gradient is surely there when a contributor must precede, and surely not released when a user, or another
-contributor, must follow; one that goes when it has been added up, when any of the backwards that it waits for must.
-Its memory is a block of its own, or that of a gradient whose memory its only contribution shares; a block is
-counted once, whoever shares it.
+Sets of backwards are integers with one bit per op: ``before[i]`` must precede the backward of op i, ``after[i]`` must
+follow it. A gradient has certainly been begun if a contributor must precede, and certainly not been released if a
+user or another contributor must follow. A gradient that is released once it has been accumulated is certainly alive if
+any backward that it waits for must follow. It has an allocation of its own, or shares that of another gradient if its
+only contribution does; an allocation counts once.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)
 class GradientLife:
-    """One gradient: (op, block the contribution shares or -1) of each contribution, and the ops that use it.
+    """Who makes and uses one gradient.
 
-    ``block`` is the gradient that owns the memory once all contributions are there, itself or one it shares with.
-    ``enders`` are the ops whose backwards end it: it goes after the last of them, its makers and its users.
+    Attributes:
+        allocation: The gradient that owns the memory of the complete gradient: itself or another one.
+        makers: (op, allocation that the contribution shares or -1) of each contribution.
+        users: The ops whose backwards take it or add it to a sum.
+        seeded: Whether the caller hands it in.
+        enders: The ops whose backwards end it: it is released after the last of its makers, users and enders.
     """
 
-    block: int
+    allocation: int
     makers: list[tuple[int, int]] = field(default_factory=list)
     users: list[int] = field(default_factory=list)
     seeded: bool = False
@@ -42,7 +46,7 @@ class GradientLife:
 
 
 def gradient_lives(graph: TrainingGraph) -> list[GradientLife]:
-    """Who makes and uses each gradient, whatever the order."""
+    """Who makes and uses each gradient, in any order."""
     lives = [GradientLife(gradient) for gradient in range(len(graph.gradients))]
     for seed in graph.seeds:
         lives[seed].seeded = True
@@ -52,10 +56,10 @@ def gradient_lives(graph: TrainingGraph) -> list[GradientLife]:
         for edge in backward.gives:
             life, source = lives[edge.gradient], -1
             if edge.alias_of is not None and (lives[edge.alias_of].makers or lives[edge.alias_of].seeded):
-                source = lives[edge.alias_of].block
+                source = lives[edge.alias_of].allocation
             life.makers.append((index, source))
             alone = len(life.makers) == 1 and not life.seeded
-            life.block = source if alone and source >= 0 else edge.gradient
+            life.allocation = source if alone and source >= 0 else edge.gradient
         for gradient in backward.takes:
             lives[gradient].users.append(index)
         for total in backward.sums:
@@ -68,15 +72,15 @@ def gradient_lives(graph: TrainingGraph) -> list[GradientLife]:
 
 
 def gradient_tokens(graph: TrainingGraph, *, parameters: bool) -> list[tuple[int, list[int], bool]]:
-    """(bytes, backwards that touch it, whether the caller hands it in) of each gradient that goes in the step.
+    """(bytes, backwards that touch it, whether the caller hands it in) of each gradient that the step releases.
 
-    It is alive from the first of these backwards, or from the start, to the last, whatever the order. Those of
-    ``parameters`` are among them where they are counted and a backward ends them.
+    In any order it is alive from the first of these backwards, or from the start, to the last. With ``parameters``,
+    gradients of parameters that a backward ends are included.
     """
     lives = gradient_lives(graph)
     sharing: list[list[int]] = [[] for _ in graph.gradients]
     for life in lives:
-        sharing[life.block] += life.touching
+        sharing[life.allocation] += life.touching
     return [
         (entry.nbytes, sharing[gradient], lives[gradient].seeded)
         for gradient, entry in enumerate(graph.gradients)
@@ -85,22 +89,23 @@ def gradient_tokens(graph: TrainingGraph, *, parameters: bool) -> list[tuple[int
 
 
 def gradient_sums(graph: TrainingGraph, *, parameters: bool) -> list[tuple[int, list[int]]]:
-    """(bytes, contributors) of each gradient that is added up of several contributions, whatever the order.
+    """(bytes, contributors) of each gradient that is the sum of several contributions.
 
-    During every contribution but the first these bytes are alive beside what is there: its own block and the result's.
-    One that shares a block has none of its own; where some do, all are taken to.
+    In any order, these bytes are alive during every contribution but the first, in addition to the sum so far: the
+    allocations of the contribution and of the result. A contribution that shares memory has no allocation; if some of
+    them do, all are assumed to.
     """
     found = []
     for gradient, life in enumerate(gradient_lives(graph)):
         entry, makers = graph.gradients[gradient], [maker for maker, _ in life.makers]
         if len(makers) + life.seeded > 1 and (parameters or not entry.parameter):
-            shares = any(block >= 0 for _, block in life.makers)
+            shares = any(allocation >= 0 for _, allocation in life.makers)
             found.append((entry.nbytes if shares else 2 * entry.nbytes, makers))
     return found
 
 
 class GradientLives:
-    """What is surely alive at each backward of ``graph``, gradients of parameters counted or not."""
+    """What is certainly alive at each backward of ``graph``; gradients of ``parameters`` are counted or not."""
 
     def __init__(self, graph: TrainingGraph, *, parameters: bool) -> None:
         self.graph = graph
@@ -110,8 +115,8 @@ class GradientLives:
         self.after = closure(reversed_dependences(predecessors), order[::-1])
         self.counted = [entry.nbytes if parameters or not entry.parameter else 0 for entry in graph.gradients]
         self.lives = gradient_lives(graph)
-        self.held = [0] * len(graph.gradients)  # by block: backwards during which it is surely alive
-        self.lasting = [0] * len(graph.gradients)  # and those at whose end it still is
+        self.held = [0] * len(graph.gradients)  # by allocation: the backwards during which it is certainly alive
+        self.lasting = [0] * len(graph.gradients)  # and those at whose end it is still alive
         self.everywhere = sum(1 << index for index in order)
         for gradient in range(len(graph.gradients)):
             self._hold(gradient)
@@ -119,7 +124,7 @@ class GradientLives:
         self.lasting_nbytes = self._added(self.lasting)
 
     def _hold(self, gradient: int) -> None:
-        """Add the backwards during which a gradient is surely alive to those of its block."""
+        """Add the backwards during which a gradient is certainly alive to those of its allocation."""
         life, entry = self.lives[gradient], self.graph.gradients[gradient]
         used = used_later = 0
         if life.enders:  # until the end of the last of these backwards
@@ -131,28 +136,28 @@ class GradientLives:
         for index in life.users:
             used |= self.before[index] | 1 << index
             used_later |= self.before[index]
-        pending = pending_later = contributors = 0  # another contribution comes
+        pending = pending_later = contributors = 0  # another contribution follows
         for index, _ in life.makers:
             contributors |= 1 << index
             pending |= self.before[index] | 1 << index
             pending_later |= self.before[index]
         if entry.parameter and not self.counted[gradient] and life.makers:  # a partial sum counts, the result does not
             used = used_later = 0
-        for block, there in self._present(gradient):
-            if block != gradient and not self.counted[block]:
+        for allocation, there in self._present(gradient):
+            if allocation != gradient and not self.counted[allocation]:
                 continue  # the finished gradient of a parameter, shared
-            self.held[block] |= there & (used | pending)
-            if block != gradient:  # the next contribution makes a sum, in a block of its own
+            self.held[allocation] |= there & (used | pending)
+            if allocation != gradient:  # the next contribution makes a sum in an allocation of its own
                 there &= ~contributors
-            self.lasting[block] |= there & (used_later | pending_later)
+            self.lasting[allocation] |= there & (used_later | pending_later)
 
     def _present(self, gradient: int) -> Iterable[tuple[int, int]]:
-        """(block, backwards before which a gradient surely lives in that block)."""
+        """(allocation, backwards before which a gradient certainly is in that allocation)."""
         life, after = self.lives[gradient], self.after
         if life.seeded:
             return [(gradient, self.everywhere)]
         if len(life.makers) == 1:
-            return [(life.block, after[life.makers[0][0]])]
+            return [(life.allocation, after[life.makers[0][0]])]
         own = one = two = 0
         for index, source in life.makers:
             two |= one & after[index]
@@ -171,7 +176,7 @@ class GradientLives:
         return found
 
     def _added(self, masks: list[int]) -> list[int]:
-        """For each op the bytes of the blocks whose mask has its bit."""
+        """For each op, the bytes of the allocations whose mask has its bit."""
         count = len(self.graph.ops)
         total = np.zeros(count + 7 & ~7, dtype=np.int64)
         for entry, mask in zip(self.graph.gradients, masks, strict=True):
@@ -183,7 +188,7 @@ class GradientLives:
     # -- one backward ----------------------------------------------------------------------------
 
     def peak_nbytes(self, index: int, workspace_nbytes: int) -> int:
-        """Gradient bytes and workspace that the backward of an op surely holds at one of its moments."""
+        """Gradient bytes and workspace that the backward of an op certainly needs at one of its moments."""
         backward = self.graph.ops[index].backward
         assert backward is not None
         turns = self._turns(index)
@@ -195,11 +200,11 @@ class GradientLives:
         return peak
 
     def fresh_nbytes(self, index: int) -> int:
-        """What the backward of an op allocates for its contributions."""
+        """The bytes that the backward of an op allocates for its contributions."""
         return sum(self._partial(gradient) for gradient, source in self._turns(index) if source < 0)
 
     def _turns(self, index: int) -> list[tuple[int, int]]:
-        """(gradient, block shared or -1) of each contribution, in turn."""
+        """(gradient, allocation shared or -1) of each contribution, in turn."""
         backward = self.graph.ops[index].backward
         assert backward is not None
         turns: list[tuple[int, int]] = []
@@ -211,16 +216,16 @@ class GradientLives:
         return turns
 
     def _partial(self, gradient: int) -> int:
-        """What a contribution to a gradient counts where it allocates."""
+        """The bytes of a contribution that allocates."""
         life = self.lives[gradient]
         final = len(life.makers) == 1 and not life.seeded
         return self.counted[gradient] if final else self.graph.gradients[gradient].nbytes
 
     def _turn(self, index: int, turns: list[tuple[int, int]], place: int) -> int:
-        """The moment in which a contribution meets what is there already and becomes part of a sum."""
+        """The moment in which a contribution is added to those that exist."""
         gradient, source = turns[place]
         earlier = [shared for other, shared in turns[:place] if other == gradient]
-        existing = [block for block, there in self._present(gradient) if there >> index & 1]
+        existing = [allocation for allocation, there in self._present(gradient) if there >> index & 1]
         if earlier and (existing or len(earlier) > 1 or earlier[0] < 0):
             existing = [gradient]
         elif earlier:
@@ -230,23 +235,27 @@ class GradientLives:
         if not existing:
             return 0
         extra = self.counted[gradient]
-        blocks = {existing[0]}
+        allocations = {existing[0]}
         if source < 0:
             extra += self.graph.gradients[gradient].nbytes
         else:
-            blocks.add(source)
-        blocks = {block for block in blocks if block == gradient or (block >= 0 and self.counted[block])}
+            allocations.add(source)
+        allocations = {
+            allocation
+            for allocation in allocations
+            if allocation == gradient or (allocation >= 0 and self.counted[allocation])
+        }
         for other, shared in turns:
             if other != gradient:
-                blocks |= self._given(other, shared)
+                allocations |= self._given(other, shared)
         backward = self.graph.ops[index].backward
         assert backward is not None
         operands = {operand for total in backward.sums for operand in total.operands}
         operands -= {other for other, _ in turns} | {total.result for total in backward.sums}
-        return self._with(index, blocks | {self.lives[operand].block for operand in operands}) + extra
+        return self._with(index, allocations | {self.lives[operand].allocation for operand in operands}) + extra
 
     def _sum(self, index: int, turns: list[tuple[int, int]], number: int) -> int:
-        """The moment of a sum that the graph spells out: its result stands beside what still has a use."""
+        """The moment of a sum that the graph spells out: its result and everything that still has a use are alive."""
         backward = self.graph.ops[index].backward
         assert backward is not None
         ahead = {operand for total in backward.sums[number:] for operand in total.operands}
@@ -257,24 +266,26 @@ class GradientLives:
             there = self.graph.gradients[gradient].parameter or not life.users or gradient in ahead
             return there or any(self.after[index] >> other & 1 for other in later)
 
-        blocks: set[int] = set()
+        allocations: set[int] = set()
         for gradient, source in turns:
             if stays(gradient):
-                blocks |= self._given(gradient, source)
+                allocations |= self._given(gradient, source)
         results = [total.result for total in backward.sums]
         given = {gradient for gradient, _ in turns}
-        blocks |= {self.lives[operand].block for operand in ahead if operand not in given and operand not in results}
-        blocks |= {result for result in results[:number] if stays(result)}
-        return self._with(index, blocks) + self.counted[results[number]]
+        allocations |= {
+            self.lives[operand].allocation for operand in ahead if operand not in given and operand not in results
+        }
+        allocations |= {result for result in results[:number] if stays(result)}
+        return self._with(index, allocations) + self.counted[results[number]]
 
     def _given(self, gradient: int, source: int) -> set[int]:
-        """The block in which a contribution surely stays, alone or in a sum; none where that depends."""
+        """The allocation in which a contribution certainly stays, alone or in a sum; none if the order decides."""
         if source < 0:
             return {gradient}
         life = self.lives[gradient]
         return {source} if len(life.makers) == 1 and not life.seeded else set()
 
-    def _with(self, index: int, blocks: set[int]) -> int:
-        """Bytes of what outlasts a backward's takes, and of ``blocks``."""
-        more = (block for block in blocks if not self.lasting[block] >> index & 1)
-        return self.lasting_nbytes[index] + sum(self.counted[block] for block in more)
+    def _with(self, index: int, allocations: set[int]) -> int:
+        """Bytes of ``allocations``, and of those that are alive after a backward has released what it takes."""
+        more = (allocation for allocation in allocations if not self.lasting[allocation] >> index & 1)
+        return self.lasting_nbytes[index] + sum(self.counted[allocation] for allocation in more)

@@ -1,12 +1,12 @@
-"""The least that any backward order must hold at some step, by a search over sets of backwards that have run.
+"""The lowest floor of all backward orders, by a search over sets of backwards that have run.
 
-Whatever the order, a set of backwards leaves the same gradients behind, and one more backward needs the same bytes.
-So an order is a path through such sets, its floor the most that a step of the path needs, and the least floor of all
-orders a bottleneck shortest path (Pollack, Operations Research 8, 1960), found best first. At any time, the
-least that is still open bounds every order from below, so a search that is cut short proves a bound, too.
+In any order, a set of backwards leaves the same gradients alive, and one more backward needs the same bytes. An order
+is therefore a path through such sets, and its floor is the largest need of any step on the path. The lowest floor of
+all orders is a bottleneck shortest path (Pollack, Operations Research 8, 1960), found best first. The lowest value that
+is still open is a lower bound for every order, so a search that is cut short proves a bound, too.
 
-A backward that fits within what is proven anyway, leaves no more behind than it found and is part of no sum is run at
-once: no order is worse for running it first.
+A backward is run at once if it fits within the proven bound, leaves no more bytes alive than before and contributes to
+no sum: running it first makes no order worse.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from .gradients_after import GradientSets
 from .step_floor import Floor, lasting_of
 
 MOST_SETS = 1_000
-"""Sets from which all ways on are looked at, or as many as there are ops: a tenth of a second on 1,000 ops. Graphs
-whose branches meet soon take one or two where they meet."""
+"""Sets that are expanded at most, or as many as there are ops: a tenth of a second on 1,000 ops. Graphs whose branches
+join soon need one or two for each join."""
 _HALVINGS, _SETS_TRIED, _SETS_PER_OP = 5, 2_000, 10
-"""What it takes to find an order of a low floor where the least is not known: about half a second on 1,000 ops."""
+"""Effort of the search for an order with a low floor if the lowest is not known: half a second on 1,000 ops."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeastHeld:
-    """A bound on every order's floor, the op that sets it (``binding``), and where ``complete`` an order it is made of.
+    """A lower bound on the floor of every order.
 
-    ``binding`` is -1 where no backward needs more than what was known before.
+    ``binding`` is the op that sets it, -1 if no backward needs more than the bound known before. If the search is
+    ``complete``, ``order`` has this floor.
     """
 
     nbytes: int
@@ -42,7 +43,7 @@ class LeastHeld:
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """The last backward of a way to a set, and the way before it."""
+    """The last backward of a path to a set, and the path before it."""
 
     index: int
     before: _Ran | None
@@ -50,9 +51,9 @@ class _Ran:
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """Backwards that have run, those that may run next, what they left behind, and the way that was taken.
+    """The backwards that have run, those that may run next, and the path taken.
 
-    ``alive`` and ``lasting`` are bytes of gradients and of what backwards that have not run read.
+    ``alive`` are the bytes of gradients, ``lasting`` those of storages that can be made once only and are still read.
     """
 
     done: int
@@ -66,8 +67,8 @@ class _Set:
 class OrderFloor:
     """The search for one graph.
 
-    ``base_nbytes`` are there throughout. ``workspace`` and ``least`` have one entry per op: what its backward holds for
-    a moment, and what it holds of that and gradients under every order at least.
+    ``base_nbytes`` are alive throughout. ``workspace`` and ``least`` have one entry per op: the workspace of its
+    backward, and the least that its backward needs of gradients and workspace under every order.
     """
 
     def __init__(self, lives: GradientLives, base_nbytes: int, workspace: Sequence[int], least: Sequence[int]) -> None:
@@ -77,7 +78,7 @@ class OrderFloor:
         self._always = base_nbytes + sum(size[storage] for storage in pinned)
         lasting = {storage: users for storage, (_, users) in lasting_of(graph).items() if storage not in pinned}
         self._lasting = sum(size[storage] for storage, users in lasting.items() if users)
-        self._lets_go: list[list[tuple[int, int]]] = [[] for _ in graph.ops]  # by op: what it is among the users of
+        self._lets_go: list[list[tuple[int, int]]] = [[] for _ in graph.ops]  # by op: what it is a user of
         self._inside, self._reads = [0] * len(graph.ops), [0] * len(graph.ops)
         for storage, users in lasting.items():
             for index in _bits(users):
@@ -99,9 +100,9 @@ class OrderFloor:
         return len(self._graph.ops)
 
     def search(self, known: int, most_sets: int | None = None) -> LeastHeld:
-        """The least of all orders' floors, no less than the ``known`` bound on them.
+        """The lowest floor of all orders, at least the ``known`` lower bound.
 
-        From ``most_sets`` sets at most (default: by the size of the graph) all ways on are looked at.
+        At most ``most_sets`` sets are expanded; the default depends on the size of the graph.
         """
         everything = sum(1 << index for index in self._graph.backward_order)
         ready = sum(1 << index for index in self._graph.backward_order if not self._before[index])
@@ -133,7 +134,7 @@ class OrderFloor:
                     heappush(heap, (most, -done.bit_count(), count, other))
 
     def _run_at_once(self, found: _Set, nbytes: int) -> _Set:
-        """The set with every backward that no order is worse for running first."""
+        """The set after every backward that makes no order worse if it runs first."""
         moved = True
         while moved:
             moved = False
@@ -164,9 +165,9 @@ class OrderFloor:
 def floor_of_orders(
     lives: GradientLives, known: Floor, base_nbytes: int, workspace: Sequence[int], least: Sequence[int]
 ) -> tuple[Floor, tuple[int, ...] | None]:
-    """The ``known`` floor of every order, or a higher one, and where the search came to its end the order it found.
+    """The ``known`` floor of every order, or a higher one, and the order that has it if the search is complete.
 
-    The rest as for `OrderFloor`.
+    The other arguments are those of `OrderFloor`.
     """
     graph, found = lives.graph, OrderFloor(lives, base_nbytes, workspace, least).search(known.nbytes)
     if found.binding < 0:
@@ -183,10 +184,10 @@ def floor_of_orders(
 def low_order(
     orders: OrderFloor, between: tuple[int, int], late: Callable[[], bool] = lambda: False
 ) -> tuple[int, ...] | None:
-    """An order whose floor is about the lowest that short searches find ``between`` two sizes; None where none does.
+    """An order whose floor is about the lowest that short searches find ``between`` two sizes; None if they find none.
 
-    Proving that no order has a floor lies below a size takes long; finding one that has is easy where many do, and one
-    backward after the other needs no more than that size. ``late`` is asked before each of them.
+    It takes long to prove that no order has a floor below a size, but not to find one of many that have. ``late`` is
+    asked before each search, and ends them.
     """
     found = None
     below, within = between

@@ -1,10 +1,10 @@
-"""Proven lower bounds on the peak: the most that any single forward or backward step must hold.
+"""Proven lower bounds on the peak: the largest amount that any single forward or backward step needs.
 
-A step holds what it uses, what an op made that must run only once and that a backward from here on reads,
-and the gradients that have been begun and are still used. Under one backward order all of that is known
-(`Problem.floor_of_order`). `Problem.forced_floor` counts what the dependences force: a gradient begun by a backward
-that must precede the step and used by one that cannot precede it. It holds for every legal forward order, every
-legal backward order and any recomputation, and so does what order_floor.py makes of it.
+During a step these bytes are alive: what it uses, the outputs of ops that run only once if a later backward reads them,
+and the gradients that have been begun and are still used. Under one backward order all of them are known
+(`Problem.floor_of_order`). `Problem.forced_floor` counts only what the dependences force: a gradient begun by a
+backward that must precede the step and used by one that cannot precede it. That bound is valid for every legal forward
+order, every legal backward order and any recomputation. order_floor.py raises it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..training_graph import TrainingGraph
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A proven lower bound on the peak, the step that sets it and the storages that step holds, largest first."""
+    """A proven lower bound on the peak, the step that sets it, and the storages alive there, largest first."""
 
     nbytes: int
     step: str
     storages: tuple[str, ...]
 
     def describe(self) -> str:
-        """The step and the tensors that bind the floor, in words."""
+        """The step that sets the floor, and the tensors alive there."""
         shown = ", ".join(repr(name) for name in self.storages[:3])
         more = f" and {len(self.storages) - 3} more" if len(self.storages) > 3 else ""
         return f"{self.step} (holds {shown}{more})" if shown else self.step
@@ -32,11 +32,13 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class StepNeeds:
-    """What a floor is made of besides the storages that steps read and write, one entry per op of the graph.
+    """What steps need besides the storages that they read and write; sequences have one entry per op of the graph.
 
-    ``forward_nbytes`` and ``backward_nbytes`` are stationary bytes and workspace during the forward and the
-    backward of an op, the latter with the least gradients there can be; ``start_nbytes`` are stationary bytes
-    and seeds. ``ahead[i]`` are backwards that cannot precede that of op i, itself included, as a bitmask.
+    Attributes:
+        forward_nbytes: Stationary bytes and workspace during the forward of an op.
+        backward_nbytes: Stationary bytes, workspace and the least possible gradients during its backward.
+        start_nbytes: Stationary bytes and seeds, at the start of the backward.
+        ahead: As a bitmask, the backwards that cannot precede that of the op, itself included.
     """
 
     forward_nbytes: Sequence[int]
@@ -46,7 +48,7 @@ class StepNeeds:
 
 
 def floor_of(graph: TrainingGraph, needs: StepNeeds) -> Floor:
-    """The most that any step of ``graph`` holds."""
+    """The largest amount that any step of ``graph`` needs."""
     size = [storage.nbytes for storage in graph.storages]
     pinned = set(graph.outputs)
     lasting = lasting_of(graph)
@@ -68,9 +70,9 @@ def floor_of(graph: TrainingGraph, needs: StepNeeds) -> Floor:
 
 
 def lasting_of(graph: TrainingGraph) -> dict[int, tuple[int, int]]:
-    """Storages that cannot be made again -> the op that makes it and the backwards that read it, as a bitmask.
+    """Storages that cannot be recomputed -> (the op that makes it, a bitmask of the backwards that read it).
 
-    Every op that stands after its maker in the default order follows it in every legal order.
+    Every op that follows its producer in the default order follows it in every legal order.
     """
     producer = graph.producer
     lasting: dict[int, tuple[int, int]] = {}

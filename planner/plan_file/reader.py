@@ -1,4 +1,4 @@
-"""Plan file -> Plan: untrusted JSON, checked key by key; every failure names the key or the step."""
+"""Plan file -> Plan: untrusted JSON, checked key by key; every error names the key or the step."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 from ..annotations import Source
 from ..errors import PlanFormatError, PlanVersionError, StorageError
 from ..graph import Storage
+from ..json_input import refuse_constant
 from ..schedule import Schedule, Step, StepKind
 from ..simulate import Timeline
 from ..training_graph import (
@@ -35,7 +36,7 @@ _REDO = "make the plan again with: ogc-plan MODEL --budget SIZE -o plan.json"
 
 
 class _Reader:
-    """Typed access to untrusted JSON; every failure names the key."""
+    """Typed access to untrusted JSON; every error names the key."""
 
     def __init__(self, data: Mapping[str, Any], where: str = "plan") -> None:
         self.data, self.where = data, where
@@ -212,7 +213,7 @@ def _content(path: Path) -> bytes:
         if path.stat().st_size > MAX_FILE_NBYTES:
             raise PlanFormatError(f"plan {str(path)!r} is larger than {MAX_FILE_NBYTES} bytes", remedy=_REDO)
         content = path.read_bytes()
-        if content.startswith(b"\x1f\x8b"):  # whatever its name: plans are piped and renamed
+        if content.startswith(b"\x1f\x8b"):  # whatever its name: plans may be piped or renamed
             with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
                 content = file.read(MAX_FILE_NBYTES + 1)
             if len(content) > MAX_FILE_NBYTES:
@@ -226,22 +227,18 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a number")
-
-
 def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """Read a plan file and check its form; replaying it is `pipeline.check`.
+    """Read a plan file and check its form; `pipeline.check` replays it.
 
-    Raises StorageError, PlanFormatError (names the key or step) or PlanVersionError.
+    Raises StorageError, PlanVersionError, or PlanFormatError, which names the key or the step.
     """
     return loads(_content(Path(path)), str(path))
 
 
 def loads(content: bytes, name: str) -> Plan:
-    """`read_plan` of what a plan file holds; errors call it ``name``."""
+    """`read_plan` for the content of a plan file; errors call it ``name``."""
     try:
-        data = json.loads(content.decode("utf-8", "surrogatepass"), parse_constant=_refuse_constant)
+        data = json.loads(content.decode("utf-8", "surrogatepass"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise PlanFormatError(f"plan {name!r} is not JSON: {str(error)[:120]}", remedy=_REDO) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:

@@ -1,7 +1,7 @@
-"""A plan: a schedule with everything that was promised about it, and the graph it was made for.
+"""A plan: a schedule, everything that is promised about it, and the graph that it was made for.
 
-writer.py and reader.py turn it into the plan file, version 1, and back; the file carries the
-training graph (storages, gradients, ops), so a plan can be replayed without the model.
+writer.py and reader.py convert it to the plan file, version 1, and back. The file has the training graph (storages,
+gradients, ops), so a plan can be replayed without the model.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ FORMAT = "ogc-plan"
 VERSION = 1
 RANDOM_STATE_SUFFIX = "#random_state"
 EFFORT_NOTE = "effort "
-"""How a note of the certificate begins that names an effort other than the default one."""
+"""Prefix of the note that names an effort other than the default one."""
 STOPPED_NOTE = "stopped on request"
-"""The note of a plan whose search the user ended early."""
+"""The note of a plan whose search the user stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """Where a plan comes from: file name (no folder), hash, graph fingerprint and what was assumed.
+    """The model of a plan: file name (without folder), hash, graph fingerprint and what was assumed.
 
-    ``annotations`` says that the graph is an adapter's; then none of our rules was applied, and
-    ``rules_version`` is 0.
+    ``annotations`` is given if an adapter derived the graph; no training rules were applied then, and ``rules_version``
+    is 0.
     """
 
     file: str
@@ -46,7 +46,7 @@ class ModelRecord:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
-    """The budget as asked: ``nbytes`` bounds the peak of ``scope`` after ``headroom_nbytes`` was set aside."""
+    """The budget: ``nbytes`` bounds the peak of ``scope`` and excludes ``headroom_nbytes``."""
 
     text: str
     nbytes: int
@@ -86,7 +86,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """How good the plan is proven to be. ``bound_ns`` holds for every plan of ``bound_class``."""
+    """How good the plan is proven to be: no plan of ``bound_class`` recomputes for less than ``bound_ns``."""
 
     status: str
     bound_ns: int
@@ -99,19 +99,19 @@ class Certificate:
 
     @property
     def effort(self) -> str:
-        """How hard the search tried: fast, default or high."""
+        """The effort of the search: fast, default or high."""
         named = [note.removeprefix(EFFORT_NOTE) for note in self.notes if note.startswith(EFFORT_NOTE)]
         return named[0] if named else "default"
 
     @property
     def stopped_on_request(self) -> bool:
-        """Whether the user, not a time limit, ended the search early."""
+        """Whether the user, not a time limit, stopped the search."""
         return STOPPED_NOTE in self.notes
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A schedule with everything that was promised about it."""
+    """A schedule with everything that is promised about it."""
 
     model: ModelRecord
     budget: BudgetRecord
@@ -131,13 +131,13 @@ class Plan:
 
     @property
     def recomputed(self) -> dict[str, int]:
-        """How often each op is re-run, by name, in forward order."""
+        """How often each op is recomputed, by name, in forward order."""
         runs = Counter(step.index for step in self.schedule if step.kind is StepKind.RECOMPUTE)
         return {self.graph.ops[index].name: runs[index] for index in sorted(runs)}
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Storages that live from their forward into the backward without being freed in between."""
+        """Storages that stay alive from their forward into the backward."""
         live: set[int] = set()
         for step in self.schedule:
             if step.kind is StepKind.BACKWARD:

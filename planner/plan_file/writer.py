@@ -1,4 +1,4 @@
-"""Plan -> plan file: JSON as plan.schema.json describes it, deterministic, written whole or not at all."""
+"""Plan -> plan file: JSON as plan.schema.json describes it, deterministic and written atomically."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def dumps(plan: Plan) -> str:
 
 
 def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Write the plan to ``path`` (gzip when it ends in .gz) so that the file is whole at every moment.
+    """Write the plan to ``path`` atomically, with gzip if it ends in .gz.
 
-    Raises StorageError when the folder or the disk refuses; an existing file is then untouched.
+    Raises StorageError if the folder or the disk refuses; an existing file is then unchanged.
     """
     content = dumps(plan).encode("utf-8", "surrogatepass")
     if Path(path).name.endswith(".gz"):
@@ -106,9 +106,9 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
 
 
 def write_whole(content: bytes, path: str | os.PathLike[str], what: str = "") -> None:
-    """Write a file that is whole at every moment; ``what`` is written stands before its path in errors.
+    """Write a file atomically; errors put ``what`` before its path.
 
-    Raises StorageError when the folder or the disk refuses; an existing file is then untouched.
+    Raises StorageError if the folder or the disk refuses; an existing file is then unchanged.
     """
     target = Path(path)
     temporary = None

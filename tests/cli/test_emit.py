@@ -1,4 +1,4 @@
-"""`ogc-plan emit`: from an exported file and its plan to modules and policies that PyTorch runs as they stand."""
+"""`ogc-plan emit`: from an exported file and its plan to modules and policies that PyTorch runs as they are."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TestModules:
     def test_there_are_three_lines(self, modules: Path) -> None:
         assert len(json.loads(modules.read_text())["use"]) == 3
 
-    def test_the_real_step_holds_no_more_than_predicted(self, exported: Exported, modules: Path) -> None:
+    def test_the_real_step_peaks_no_higher_than_predicted(self, exported: Exported, modules: Path) -> None:
         data = json.loads(modules.read_text())
         real = stepped(wrap(exported.module, data["modules"]), exported.args)
         assert real.peak_nbytes <= data["peak"]["activation_nbytes"]

@@ -52,7 +52,7 @@ MODELS = {
     "two symbols": layer({"x": ["batch", "rows", 4], "z": ["batch", 1, 1]}),
     "symbols with blanks and quotes": layer({"x": ["the batch's size", "a*b", 4]}),
     "sizes without a name": layer({"x": [None, "?", 4]}),
-    "a symbol beside a size without a name": layer({"x": ["n", None, 4]}),
+    "a symbol and a size without a name": layer({"x": ["n", None, 4]}),
     "an input called by a path": inner("/model/part 1/out"),
     "a tensor called like an assignment": inner("a=b"),
     "an op of an unknown domain": contrib(),

@@ -77,3 +77,17 @@ def op(graph: Graph, op_type: str) -> Op:
 def storage_name(graph: Graph, name: str) -> str:
     """The name of the storage in which a tensor lives."""
     return graph.storages[tensor(graph, name).storage].name
+
+
+def shape_of(graph: Graph, op_type: str) -> tuple[int, ...]:
+    """The shape of the first output of the only op of that type."""
+    return graph.tensors[op(graph, op_type).outputs[0]].shape
+
+
+def unknown_op(folder: Path) -> Path:
+    """A file with an op of the unknown domain `acme`, whose output's type is declared."""
+    nodes = [node("MatMul", "x w", "h"), node("Mystery", "h", "y", domain="acme")]
+    proto = model(nodes, {"x": (4, 8)}, weights={"w": (8, 8)})
+    proto.opset_import.append(helper.make_opsetid("acme", 1))
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, (4, 8)))
+    return save(proto, folder)

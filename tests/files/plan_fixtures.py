@@ -34,7 +34,7 @@ def bare() -> Plan:
 
 
 def annotated() -> Plan:
-    """From annotations: sums, a gradient taken twice, an op that runs once, a random op that is re-run."""
+    """From annotations: sums, a gradient taken twice, an op that runs once, a random op that is recomputed."""
     model: Model = from_annotation(residual_network(), name="residual.onnx", opset=18)
     return plan(model, "min")
 

@@ -1,7 +1,7 @@
 """Exact optima of small problems where forward and backward orders are free.
 
-Class of plans: every legal forward order (dependencies.py), then every legal backward order, with re-runs as in
-brute.py. A state is (forwards done, backwards done, what is alive), each a bitmask. Gradients held between
+Class of plans: every legal forward order (dependencies.py), then every legal backward order, with recomputations as
+in brute.py. A state is (forwards done, backwards done, what is alive), each a bitmask. Gradients held between
 backwards depend on which have run, not on their order, so they are found once for each set.
 """
 
@@ -87,7 +87,7 @@ class _AnyOrder(Search):
                         yield 0, ~op, (forwards, backwards | 1 << op, (kept | required) & after)
         for op in range(self.ops):
             if forwards >> op & 1 and not self.graph.ops[op].once:
-                yield from self._rerun(op, state, useful, budget - base)
+                yield from self._recomputations(op, state, useful, budget - base)
 
     def _first_run(self, op: int, state: State, budget: int) -> Iterator[tuple[int, int, State]]:
         forwards, backwards, alive = state
@@ -101,7 +101,7 @@ class _AnyOrder(Search):
             for kept in self.subsets(alive & ~required, room) if room >= 0 else ():
                 yield 0, op, (forwards | 1 << op, backwards, (kept | required | made) & after)
 
-    def _rerun(self, op: int, state: State, useful: int, room: int) -> Iterator[tuple[int, int, State]]:
+    def _recomputations(self, op: int, state: State, useful: int, room: int) -> Iterator[tuple[int, int, State]]:
         forwards, backwards, alive = state
         required = self.reads[op] | self.state_bit[op]
         if required & ~alive or not self.writes[op] & useful & ~alive:

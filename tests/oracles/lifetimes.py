@@ -1,7 +1,7 @@
 """A second opinion on bytes and time: every object gets a lifetime in a table, and every tick sums the table.
 
 Written from the memory model alone. The replay in simulate.py walks a schedule once and counts references;
-this file never replays: it derives for each storage copy, generator state and gradient block the ticks at
+this file never replays: it derives for each storage copy, generator state and gradient allocation the ticks at
 which it is born and dies, and then adds up whatever covers each tick. Slow, plain, and meant to be read.
 
 A step is cut into ticks:
@@ -47,7 +47,7 @@ class _Row:
     nbytes: int
     birth: int
     death: int
-    final: bool = False  # the block that ends up as a parameter's gradient
+    final: bool = False  # the allocation that ends up as a parameter's gradient
     activation_nbytes: int | None = None  # what activations count of it, where that is not nbytes
 
 
@@ -131,7 +131,7 @@ def _storage_rows(graph: TrainingGraph, steps: Sequence[Step], ticks: list[range
 
 
 def _state_rows(graph: TrainingGraph, steps: Sequence[Step], ticks: list[range], end: int) -> list[_Row]:
-    """The generator state of each random op that is re-run: from its first run to its free."""
+    """The generator state of each random op that is recomputed: from its first run to its free."""
     rows = []
     for index in sorted({step.index for step in steps if step.kind is StepKind.RECOMPUTE}):
         nbytes = graph.ops[index].random_state_nbytes

@@ -71,7 +71,7 @@ class TestRoundTrip:
         graph = replace(NETWORK.graph, ops=(replace(NETWORK.graph.ops[0], name=strange), *NETWORK.graph.ops[1:]))
         assert loads(dumps(replace(NETWORK, graph=graph))).graph.ops[0].name == strange
 
-    def test_the_storages_name_stands_for_aliases_that_are_not_given(self) -> None:
+    def test_a_storage_without_aliases_is_named_by_itself(self) -> None:
         graph = replace(NETWORK.graph, aliases=())
         assert loads(dumps(replace(NETWORK, graph=graph))).graph.aliases[0] == (NETWORK.graph.storages[0].name,)
 
@@ -281,6 +281,6 @@ class TestPlans:
         made = plan(from_annotation(NETWORK, name="network"), "min", strategy="sqrt")
         assert dict(made.modules)["product1"] == "blocks.1.linear"
 
-    def test_a_plan_says_what_its_annotations_hold_for(self) -> None:
+    def test_a_plan_names_the_source_of_its_annotations(self) -> None:
         made = plan(from_annotation(NETWORK, name="network"), "min", strategy="sqrt")
         assert made.model.annotations == annotations.Source("torch 2.13.0", "cpu")

@@ -26,7 +26,7 @@ def test_the_text_of_an_error_is_its_message_and_its_remedy() -> None:
         (5 * 10**7, "= 850.00 MB (810.62 MiB) has no plan we could find (not proven infeasible): smallest activation "),
     ],
 )
-def test_sizes_that_would_look_alike_are_told_to_the_byte(below: int, said: str) -> None:
+def test_sizes_that_would_look_alike_are_printed_to_the_byte(below: int, said: str) -> None:
     problem = build_problem(*chain(8, nbytes=10**8), Scope.ACTIVATIONS)
     unknown, smallest = Solution(Status.UNKNOWN, "optimal", None), 900_000_000
     assert said in str(refusal(problem, Asked("x", smallest - below), unknown, Solver(), smallest, smaller="batch"))

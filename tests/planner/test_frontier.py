@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ogc_plan.cli.frontier import Frontier, split_budgets
-from ogc_plan.cli.main import main
-from ogc_plan.cli.report import proof_lines
-from ogc_plan.cli.terminal import console
 from ogc_plan.planner import frontier, load_model, plan
 from ogc_plan.planner.budget_frontier import Point, monotone
 from ogc_plan.planner.errors import (
     BoundMismatchError,
-    BudgetSyntaxError,
     InfeasibleBudgetError,
     OgcPlanError,
     UsageError,
 )
 from ogc_plan.planner.model import Model
 from ogc_plan.planner.pipeline import verify
-from ogc_plan.planner.plan_file.reader import read_plan
-from ogc_plan.planner.plan_file.record import EFFORT_NOTE, Plan
+from ogc_plan.planner.plan_file.record import Plan
 from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.solution import Decisions, Solution, Status
-from ogc_plan.planner.strategies.relaxation.order_free_bound import ANY_ORDER
 
 from models.light import light_path
-from tests.files.onnx_files import write_perceptron
 
 BUDGETS = ("min", "90%", "40%", "60%", "45%", "80%", "50%")
 
@@ -100,11 +88,11 @@ class TestMonotone:
         assert all(limit is None or limit < min(found, default=limit + 1) for limit in missing)
 
     @given(points())
-    def test_a_plan_is_called_optimal_exactly_where_it_meets_its_bound(self, given_points: list[Point]) -> None:
+    def test_a_plan_is_called_optimal_exactly_when_it_meets_its_bound(self, given_points: list[Point]) -> None:
         planned = [s for _, s in monotone(given_points, nothing_known) if s.decisions is not None]
         assert [s.status is Status.OPTIMAL for s in planned] == [s.bound_ns == s.objective_ns for s in planned]
 
-    def test_a_bound_for_a_larger_budget_holds_for_a_smaller_one(self) -> None:
+    def test_a_bound_for_a_larger_budget_is_one_for_a_smaller_budget(self) -> None:
         made = monotone([(10, answer(10, 9, 2)), (20, answer(20, 7, 6))], nothing_known)
         assert [solution.bound_ns for _, solution in made] == [6, 6]
 
@@ -118,7 +106,7 @@ class TestMonotone:
         made = monotone([(10, other), (20, answer(20, 7, 6))], lambda limit: (3 if limit == 20 else 0, "any order"))
         assert (made[1][1].bound_ns, made[1][1].bound_class) == (3, "any order")
 
-    def test_a_plan_below_the_bound_of_another_budget_is_told_as_a_defect(self) -> None:
+    def test_a_plan_below_the_bound_of_another_budget_is_reported_as_a_defect(self) -> None:
         with pytest.raises(BoundMismatchError, match=r"a plan of 7 ns .* none takes less than 8 ns \(fixed order\)"):
             monotone([(10, answer(10, 9, 8)), (20, answer(10, 7, 6))], nothing_known)
 
@@ -139,7 +127,7 @@ def plans(answers: tuple[Plan | OgcPlanError, ...]) -> dict[str, Plan]:
 
 
 class TestFrontier:
-    def test_the_answers_stand_in_the_order_of_the_budgets(self, plans: dict[str, Plan]) -> None:
+    def test_the_answers_are_in_the_order_of_the_budgets(self, plans: dict[str, Plan]) -> None:
         assert [made.budget.text for made in plans.values()] == list(plans)
 
     def test_every_plan_is_within_its_budget(self, plans: dict[str, Plan]) -> None:
@@ -182,135 +170,3 @@ class TestFrontier:
         assert isinstance(loose, Plan)
         assert isinstance(tight, Plan)
         assert loose.time.recompute_ns < tight.time.recompute_ns
-
-
-def verified(path: Path) -> Plan:
-    """The plan in a file, replayed."""
-    made = read_plan(path)
-    verify(made)
-    return made
-
-
-class TestCommand:
-    @pytest.fixture
-    def words(self, tmp_path: Path) -> list[str]:
-        path = write_perceptron(tmp_path / "perceptron.onnx")
-        return ["frontier", str(path), "--dim", "batch=4096", "--effort", "fast", "--budgets"]
-
-    def test_the_table_has_a_line_for_every_budget(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-        main([*words, "90%,70%,1%,min"])
-        lines = capsys.readouterr().out.splitlines()
-        first = [line.split()[0] for line in lines if line[:1].isdigit() or line.startswith("min")]
-        assert first == ["90%", "70%", "1%", "min"]
-
-    @pytest.mark.parametrize("columns", [80, 100])
-    def test_the_table_fits_the_terminal(
-        self, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
-    ) -> None:
-        monkeypatch.setenv("COLUMNS", str(columns))
-        main([*words, "90%,min"])
-        assert max(map(len, capsys.readouterr().out.splitlines())) <= columns
-
-    def test_json_has_a_point_for_every_budget(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-        main([*words, "90%,1%", "--format", "json"])
-        loose, tight = json.loads(capsys.readouterr().out)["points"]
-        assert (loose["overhead"] >= loose["bound"] >= 0, tight["proven_infeasible"]) == (True, True)
-
-    def test_the_plans_are_written_one_by_one(self, words: list[str], tmp_path: Path) -> None:
-        main([*words, "90%,1%,min", "-q", "-o", str(tmp_path)])
-        assert [verify(read_plan(path)).recompute_ns >= 0 for path in sorted(tmp_path.glob("plan-*.json"))] == [
-            True
-        ] * 2
-
-    def test_a_missing_folder_is_refused_before_the_search(self, words: list[str], tmp_path: Path) -> None:
-        assert main([*words, "90%", "-o", str(tmp_path / "none")]) == 8
-
-    def test_where_no_budget_has_a_plan_the_exit_code_says_so(self, words: list[str]) -> None:
-        assert main([*words, "1%,2%"]) == 5
-
-    def test_budgets_are_taken_once_each_and_spaces_do_not_matter(self) -> None:
-        assert split_budgets(" 80%, 60% ,80%,,min") == ("80%", "60%", "min")
-
-    @pytest.mark.parametrize(("text", "error"), [("", UsageError), (",", UsageError), ("60%,3XB", BudgetSyntaxError)])
-    def test_what_is_no_list_of_budgets(self, text: str, error: type[Exception]) -> None:
-        with pytest.raises(error):
-            split_budgets(text)
-
-
-def test_a_plan_passed_up_is_recorded_for_the_larger_budget(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ogc_plan.planner import solver as solving
-
-    solve = solving.Solver.solve
-
-    def lazy(self: solving.Solver, problem: object, limit: int | None) -> Solution:
-        found = solve(self, problem, limit)  # type: ignore[arg-type]
-        loose = limit is not None and limit > model.store_all().peak_activation_nbytes * 0.8
-        return replace(found, status=Status.UNKNOWN, decisions=None) if loose else found
-
-    monkeypatch.setattr(solving.Solver, "solve", lazy)
-    loose, tight = frontier(model, ("90%", "70%"), effort="fast")
-    assert isinstance(loose, Plan)
-    assert isinstance(tight, Plan)
-    assert (loose.schedule, loose.budget.text) == (tight.schedule, "90%")
-
-
-OTHER = "the backward order of this plan; any forward order"
-
-
-def proven_for(plan: Plan, bound_class: str) -> Plan:
-    return replace(plan, certificate=replace(plan.certificate, bound_class=bound_class))
-
-
-def test_rows_whose_bounds_hold_for_another_order_are_marked(
-    model: Model, plans: dict[str, Plan], capsys: pytest.CaptureFixture[str]
-) -> None:
-    answers = (plans["90%"], proven_for(plans["60%"], OTHER))
-    Frontier(model, ("90%", "60%"), answers).print(console(sys.stdout))
-    shown = capsys.readouterr().out
-    marked = [line.split()[0] for line in shown.splitlines() if "%*" in line]
-    assert (marked, "those with * hold for the backward order of the plan in that row" in shown) == (["60%"], True)
-
-
-def test_a_proof_for_all_orders_names_none_beside_the_figure(plans: dict[str, Plan]) -> None:
-    proven = proven_for(plans["60%"], ANY_ORDER)
-    share = 100 * proven.certificate.bound_ns / proven.time.store_all_ns
-    first, rest = proof_lines(proven)
-    assert (first.startswith(f"at least +{share:.2f}%, "), rest) == (True, f"(holds for {ANY_ORDER})")
-
-
-def test_the_proof_names_its_order_beside_the_figure(plans: dict[str, Plan]) -> None:
-    proven = proven_for(plans["60%"], OTHER)
-    share = 100 * proven.certificate.bound_ns / proven.time.store_all_ns
-    first, rest = proof_lines(proven)
-    assert (first.startswith(f"at least +{share:.2f}% in the backward order of this plan, "), rest) == (
-        True,
-        "(any forward order)",
-    )
-
-
-def advised(plan: Plan, gap: float, **certificate: object) -> str:
-    """The effort that the proof of a plan with such a gap advises, nothing for none."""
-    bound = plan.time.recompute_ns - int(gap * plan.time.store_all_ns)
-    proven = proven_for(plan, OTHER)
-    proof = replace(proven.certificate, bound_ns=bound, **certificate)  # type: ignore[arg-type]
-    time = replace(proven.time, recompute_ns=max(1, proven.time.recompute_ns))
-    first = proof_lines(replace(proven, certificate=proof, time=time))[0]
-    return first.partition("--effort ")[2].partition(" ")[0]
-
-
-@pytest.mark.parametrize(("gap", "expected"), [(0.004, ""), (0.006, "high")])
-def test_where_the_gap_is_wide_more_effort_is_advised(gap: float, expected: str, plans: dict[str, Plan]) -> None:
-    assert advised(plans["60%"], gap, notes=()) == expected
-
-
-def test_after_the_least_effort_it_is_the_default_one(plans: dict[str, Plan]) -> None:
-    assert advised(plans["60%"], 0.1, notes=(f"{EFFORT_NOTE}fast",)) == "default"
-
-
-@pytest.mark.parametrize(
-    "certificate", [{"notes": (f"{EFFORT_NOTE}high",)}, {"stopped_early": True}, {"strategy": "greedy"}]
-)
-def test_more_effort_is_not_advised_where_it_would_change_nothing(
-    certificate: dict[str, object], plans: dict[str, Plan]
-) -> None:
-    assert advised(plans["60%"], 0.1, **{"notes": (), **certificate}) == ""

@@ -46,11 +46,13 @@ def peaks_from_problem(problem: Problem, decisions: Decisions) -> list[int]:
     peaks, alive = [], set[int]()
     forwards, backwards = 0, 0
     for n, entry in enumerate(sequence):
-        rerun = entry >= 0 and entry in sequence[:n]
+        recomputed = entry >= 0 and entry in sequence[:n]
         states = sum(
             op.random_state_nbytes
             for i, op in enumerate(graph.ops)
-            if sequence.count(i) > 1 and i in sequence[: n + 1] and (i in sequence[n + 1 :] or (i == entry and rerun))
+            if sequence.count(i) > 1
+            and i in sequence[: n + 1]
+            and (i in sequence[n + 1 :] or (i == entry and recomputed))
         )
         if entry < 0:
             constant = int(problem.during_nbytes[backwards])
@@ -59,7 +61,7 @@ def peaks_from_problem(problem: Problem, decisions: Decisions) -> list[int]:
             constant = problem.costs[entry].forward_workspace_nbytes
             started = forwards == len(graph.ops) and backwards < len(problem.backward_order)
             constant += int(problem.between_nbytes[backwards]) if started else problem.base_nbytes
-            forwards += not rerun
+            forwards += not recomputed
             constant += sum(int(problem.nbytes[s]) for s in writes[n] if s in alive)  # duplicates
             alive.update(writes[n])
         peaks.append(constant + states + sum(int(problem.nbytes[s]) for s in alive))
@@ -91,7 +93,7 @@ def test_peaks_with_recomputations_follow_from_the_problem(scope: Scope) -> None
 
 
 def trimmed(decisions: Decisions) -> Decisions:
-    """Without re-runs after the last backward, where the problem has no constants: nothing needs them."""
+    """Without recomputations after the last backward, where the problem has no constants: nothing needs them."""
     sequence = list(decisions.sequence)
     while min(sequence) < 0 <= sequence[-1]:
         sequence.pop()
@@ -127,7 +129,7 @@ def test_gradient_bytes_of_a_chain() -> None:
     assert (problem.during_nbytes.tolist(), problem.between_nbytes.tolist()) == ([20, 20, 10], [10, 10, 10])
 
 
-def test_gradient_bytes_of_a_diamond_share_aliases_and_hold_the_fan_in_sum() -> None:
+def test_gradient_bytes_of_a_diamond_share_aliases_and_count_the_fan_in_sum() -> None:
     graph, costs = diamond((10, 20, 30, 40))
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
     # add: both gradients are its own; right: 40 shared, 10 new; left: 40 + 10 + 10, then a sum; top: parameter free

@@ -48,7 +48,7 @@ def test_an_output_is_never_freed() -> None:
     assert ("free", 1) not in steps_of(graph, 0, 1, 1, ~1, ~0)
 
 
-def test_the_generator_state_of_a_rerun_is_freed_after_the_last_run() -> None:
+def test_the_generator_state_of_a_recomputation_is_freed_after_the_last_run() -> None:
     graph, _ = chain(2)
     graph = replace(graph, ops=(replace(graph.ops[0], random_state_nbytes=9), graph.ops[1]))
     steps = lower(graph, Decisions((0, 1, 0, 0, ~1, ~0))).steps
@@ -91,7 +91,7 @@ def random_cases(first_seed: int) -> list[tuple[int, TrainingGraph, Decisions]]:
 
 
 @pytest.mark.parametrize("first_seed", range(20_000, 20_400, 100))
-def test_frees_stand_at_the_earliest_legal_place(first_seed: int) -> None:
+def test_frees_come_as_early_as_is_legal(first_seed: int) -> None:
     wrong = [
         seed
         for seed, graph, decisions in random_cases(first_seed)

@@ -56,26 +56,18 @@ def test_backward_step_counts_storages_taken_gradient_and_given_gradient() -> No
     assert timeline.total_nbytes[3] == 3 * 10 + 10 + 10
 
 
-def test_workspace_counts_during_the_forward_only() -> None:
-    graph, costs = one_op(workspace=(7, 0))
-    timeline = replay(graph, costs, 0, ~0)
-    assert (timeline.total_nbytes[0], timeline.after_nbytes[0]) == (100 + 10 + 7, 100 + 10)
+@pytest.mark.parametrize(
+    ("workspace", "step", "alive"), [((7, 0), 0, 10), ((0, 7), 1, 10 + 10 + 4)], ids=["forward", "backward"]
+)
+def test_workspace_counts_during_its_step_only(workspace: tuple[int, int], step: int, alive: int) -> None:
+    timeline = replay(*one_op(workspace=workspace), 0, ~0)
+    assert timeline.total_nbytes[step] == 100 + alive + 7
+    assert timeline.after_nbytes[step] == 100 + alive - (10 if step else 0)
 
 
-def test_workspace_counts_during_the_backward_only() -> None:
-    graph, costs = one_op(workspace=(0, 7))
-    timeline = replay(graph, costs, 0, ~0)
-    assert (timeline.total_nbytes[1], timeline.after_nbytes[1]) == (100 + 10 + 10 + 4 + 7, 100 + 10 + 4)
-
-
-def test_activations_leave_out_stationary_bytes() -> None:
-    graph, costs = one_op()
-    assert replay(graph, costs, 0, ~0).activation_nbytes == (10, 10 + 10 + 4)
-
-
-def test_activations_leave_out_parameter_gradients() -> None:
-    graph, costs = one_op(parameter=True)
-    assert replay(graph, costs, 0, ~0).activation_nbytes == (10, 10 + 10)
+@pytest.mark.parametrize(("parameter", "gradient"), [(False, 4), (True, 0)])
+def test_activations_leave_out_stationary_bytes_and_parameter_gradients(parameter: bool, gradient: int) -> None:
+    assert replay(*one_op(parameter=parameter), 0, ~0).activation_nbytes == (10, 10 + 10 + gradient)
 
 
 def test_output_gradients_arrive_with_the_first_step_after_the_forward() -> None:
@@ -86,18 +78,18 @@ def test_output_gradients_arrive_with_the_first_step_after_the_forward() -> None
     assert timeline.total_nbytes[1:4] == (20, 20, 10 + 10 + 10)
 
 
-def test_fan_in_sum_holds_both_operands_and_the_result() -> None:
+def test_fan_in_sum_counts_both_operands_and_the_result() -> None:
     graph, costs = diamond((10, 20, 30, 40))
     timeline = replay(graph, costs, *keep_all(graph).sequence)
     schedule = lower(graph, keep_all(graph))
     left = schedule.steps.index(Step(BACKWARD, 1))
     # Present gradient of top, the contribution of left and their sum, 10 each; top, the output and the
-    # gradient block of add, which left's taken gradient was the last to share, is gone by then.
+    # gradient allocation of add, which left's gradient was the last to share, is already freed.
     live = 7 + 10 + 40
     assert timeline.total_nbytes[left] == max(live + 40 + 10 + 10, live + 3 * 10)
 
 
-def test_aliased_gradient_keeps_the_block_it_shares() -> None:
+def test_aliased_gradient_keeps_the_allocation_it_shares() -> None:
     graph, costs = diamond((10, 20, 30, 40))
     schedule = lower(graph, keep_all(graph))
     add = schedule.steps.index(Step(BACKWARD, 3))
@@ -118,7 +110,7 @@ def test_partial_sums_of_a_shared_parameter_count_as_activations() -> None:
     assert timeline.activation_nbytes[-2:] == (1 + 1 + 1000, 1 + 1000 + 1000)
 
 
-def test_rerun_over_a_live_copy_counts_the_duplicate_during_the_step_only() -> None:
+def test_recomputation_over_a_live_copy_counts_the_duplicate_during_the_step_only() -> None:
     graph, costs = chain(2)
     steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(RECOMPUTE, 0), Step(BACKWARD, 1), Step(BACKWARD, 0)]
     timeline = simulate(graph, costs, Schedule(tuple(steps)))
@@ -174,14 +166,14 @@ def summing(*, parameter: bool = False, taken_twice: bool = True) -> TrainingGra
     return TrainingGraph(ops, tuple(Storage(name, 0) for name in "abc"), gradients, (1, 2), seed)
 
 
-def test_a_sum_spelled_out_holds_its_operands_and_its_result() -> None:
+def test_an_explicit_sum_counts_its_operands_and_its_result() -> None:
     graph = summing()
     timeline = replay(graph, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
     at = named_steps(graph).index(("backward", "b"))
     assert (timeline.total_nbytes[at], timeline.after_nbytes[at]) == (3 * 100, 100)
 
 
-def test_a_gradient_that_two_ops_take_goes_with_the_last_of_them() -> None:
+def test_a_gradient_that_two_ops_take_is_freed_after_the_last_of_them() -> None:
     graph = summing()
     lone = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], backward=BackwardOp((), (0,))), graph.ops[2]))
     timeline = replay(lone, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
@@ -195,7 +187,7 @@ def test_a_gradient_that_nothing_takes_lives_to_the_end_as_an_activation() -> No
     assert (timeline.after_nbytes[-1] - 100 - 10, timeline.activation_nbytes[-1]) == (4, 10 + 10 + 4)
 
 
-def test_a_parameters_gradient_is_none_of_the_activations_from_the_sum_that_makes_it() -> None:
+def test_a_parameters_gradient_is_no_activation_from_the_sum_that_makes_it() -> None:
     graph = summing(parameter=True, taken_twice=False)
     timeline = replay(graph, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
     assert (max(timeline.total_nbytes), max(timeline.activation_nbytes)) == (3 * 100, 2 * 100)
@@ -233,7 +225,7 @@ def named_steps(graph: TrainingGraph) -> list[tuple[str, str]]:
 
 
 def with_late_frees(rng: Random, schedule: Schedule) -> Schedule:
-    """The same computations with some frees left out: legal, and then re-runs meet copies that still live."""
+    """The same computations with some frees left out: legal, and recomputations meet copies that are still alive."""
     keep = rng.choice((1.0, 0.9, 0.5))
     return Schedule(tuple(s for s in schedule if s.kind is not FREE or rng.random() < keep))
 
@@ -303,7 +295,7 @@ def named(position: int, step: Step, graph: TrainingGraph) -> str:
 def test_a_dropped_computation_is_refused_and_a_step_or_op_is_named() -> None:
     for seed, rng, graph, costs, steps in lowered(10_000):
         pinned = set(graph.outputs)
-        droppable = [  # a re-run that only renews what is alive anyway would not be missed
+        droppable = [  # a recomputation that only renews what is alive anyway would not be missed
             i
             for i, step in enumerate(steps)
             if step.kind in (FORWARD, BACKWARD)
@@ -380,20 +372,20 @@ def test_a_step_that_breaks_a_rule_is_refused(extra: Step, what: str) -> None:
     assert what in refusal(graph, costs, [*steps, extra])
 
 
-def test_a_rerun_before_the_first_run_is_refused() -> None:
+def test_a_recomputation_before_the_first_run_is_refused() -> None:
     graph, costs = chain(2)
     message = refusal(graph, costs, [Step(FORWARD, 0), Step(RECOMPUTE, 1), Step(FORWARD, 1)])
     assert message == "step 1 (recompute 'op1') recomputes an op that has not run"
 
 
-def test_a_rerun_of_a_random_op_after_its_state_was_freed_is_refused() -> None:
+def test_a_recomputation_of_a_random_op_after_its_state_was_freed_is_refused() -> None:
     graph, costs = chain(2)
     graph = replace(graph, ops=(replace(graph.ops[0], random_state_nbytes=500), graph.ops[1]))
     steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(FREE, 0, random_state=True), Step(RECOMPUTE, 0)]
     assert "needs a generator state that was freed" in refusal(graph, costs, steps)
 
 
-def test_a_rerun_of_an_op_that_must_run_only_once_is_refused() -> None:
+def test_a_recomputation_of_an_op_that_must_run_only_once_is_refused() -> None:
     graph, costs = chain(2)
     graph = replace(graph, ops=(replace(graph.ops[0], once=True), graph.ops[1]))
     message = refusal(graph, costs, [Step(FORWARD, 0), Step(FORWARD, 1), Step(RECOMPUTE, 0)])

@@ -14,19 +14,12 @@ from ogc_plan.planner.units import BudgetText, format_both, format_nbytes, forma
 @pytest.mark.parametrize(
     ("text", "nbytes"),
     [
-        ("1", 1),
         ("512", 512),
-        ("512B", 512),
-        ("3KB", 3_000),
         ("3KiB", 3 * 1024),
         ("500MB", 500_000_000),
-        ("500MiB", 500 * 2**20),
-        ("3GB", 3 * 10**9),
         ("3GiB", 3 * 2**30),
-        ("2TB", 2 * 10**12),
         ("2TiB", 2 * 2**40),
         ("1PB", 10**15),
-        ("3 GB", 3 * 10**9),
         (" 3GB ", 3 * 10**9),
         ("+3GB", 3 * 10**9),
         ("3gb", 3 * 10**9),
@@ -74,28 +67,22 @@ def test_what_is_not_a_size_is_refused(text: str) -> None:
         parse_budget(text)
 
 
-@pytest.mark.parametrize("text", ["3G", "3XB", "3GiBs", "3bits", "3m"])
-def test_an_unknown_unit_is_refused_by_its_name(text: str) -> None:
-    with pytest.raises(BudgetSyntaxError, match="unknown unit"):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("3G", "unknown unit 'G'"),
+        ("3bits", "unknown unit 'bits'"),
+        ("0", "is zero"),
+        ("0.0%", "is zero"),
+        ("100.1%", "above 100%"),
+        ("0.4B", "outside 1 B to 4 EiB"),
+        ("9" * 30 + "PB", "outside 1 B to 4 EiB"),
+    ],
+)
+def test_a_size_that_cannot_be_a_budget_is_refused_with_the_reason_and_a_remedy(text: str, says: str) -> None:
+    with pytest.raises(BudgetSyntaxError, match=says) as caught:
         parse_budget(text)
-
-
-@pytest.mark.parametrize("text", ["0", "0GB", "0.0%", "0%"])
-def test_zero_is_refused(text: str) -> None:
-    with pytest.raises(BudgetSyntaxError, match="is zero"):
-        parse_budget(text)
-
-
-@pytest.mark.parametrize("text", ["100.1%", "101%", "1000000%"])
-def test_more_than_store_all_is_refused(text: str) -> None:
-    with pytest.raises(BudgetSyntaxError, match="above 100%"):
-        parse_budget(text)
-
-
-@pytest.mark.parametrize("text", ["0.4B", "5000PB", "9" * 30 + "PB"])
-def test_sizes_no_machine_has_are_refused(text: str) -> None:
-    with pytest.raises(BudgetSyntaxError, match="outside 1 B to 4 EiB"):
-        parse_budget(text)
+    assert "3GiB" in caught.value.remedy
 
 
 def test_a_refusal_shows_the_value_shortened() -> None:
@@ -103,13 +90,6 @@ def test_a_refusal_shows_the_value_shortened() -> None:
         parse_budget("x" * 10_000)
     assert "x" * 37 + "..." in str(caught.value)
     assert len(caught.value.message) < 100
-
-
-def test_every_refusal_says_what_to_write() -> None:
-    for text in ("", "3XB", "0", "101%", "0.4B"):
-        with pytest.raises(BudgetSyntaxError) as caught:
-            parse_budget(text)
-        assert "3GiB" in caught.value.remedy, text
 
 
 @given(st.text(max_size=50))

@@ -71,7 +71,6 @@ DOORS = {
     ),
     "onnx": (
         "planner/onnx_import/document/protobuf.py",
-        "planner/onnx_import/reader.py",
         "planner/onnx_import/shapes/shape_inference.py",
         "planner/onnx_import/values/constant_folding.py",
     ),

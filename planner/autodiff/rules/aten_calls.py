@@ -1,4 +1,4 @@
-"""Calls of aten that ONNX has no op for; the reader makes them of nodes that torch's exporter recorded."""
+"""Calls of aten without an ONNX op; the reader makes them from groups of nodes that torch's exporter recorded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .op_call import RuleCall, Saved, first_input, first_output, nothing, table
 
 
 def _log_sigmoid(call: RuleCall) -> Saved:
-    """The input; the buffer for exp(-|x|) is kept by torch on the CPU, and empty on a GPU."""
+    """The input, and on the CPU a buffer for exp(-|x|)."""
     return Saved((0,), (), (call.first.nbytes,))
 
 

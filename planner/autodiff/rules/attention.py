@@ -1,4 +1,4 @@
-"""Attention: fused where torch's kernel can do it, composed where something keeps it from that."""
+"""Attention: fused if torch has a kernel for it, else composed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Extent:
 
 
 def extent(call: RuleCall) -> Extent:
-    """Operands are [N, heads, T, width], or [N, T, heads * width] with the heads as attributes."""
+    """The sizes of operands [N, heads, T, width], or [N, T, heads * width] with the heads as attributes."""
     query, key, value = call.first, call.required(1), call.required(2)
     past = call.required(_PAST[0]).shape[2] if call.has(_PAST[0]) else 0
     if len(query.shape) == 4:
@@ -44,9 +44,9 @@ def extent(call: RuleCall) -> Extent:
 
 
 def is_fused(call: RuleCall, size: Extent) -> bool:
-    """Whether scaled_dot_product_attention runs as one kernel that keeps no matrix of scores.
+    """Whether scaled_dot_product_attention runs as one kernel that saves no matrix of scores.
 
-    Not with a gradient for the mask, values of another width, a soft cap, or the scores as an output.
+    It does not with a gradient for the mask, values of another width, a soft cap, or the scores as an output.
     """
     return (
         not call.needed(_MASK)
@@ -57,9 +57,9 @@ def is_fused(call: RuleCall, size: Extent) -> bool:
 
 
 def _mask(call: RuleCall, size: Extent) -> tuple[tuple[int, ...], int]:
-    """The mask that the kernel reads: an input, or the bytes of one that is made.
+    """The mask that the kernel reads: (its input, or none, bytes of a mask that is made).
 
-    A bool mask is turned into floats; lengths, and a causal mask beside another one, make one too.
+    A mask is made from a bool mask, from lengths, and from a causal mask together with another one.
     """
     item = item_nbytes(call.first)
     if call.has(_LENGTHS):
@@ -86,7 +86,10 @@ def _attention(call: RuleCall) -> Saved:
 
 
 def _keys_and_values(call: RuleCall, size: Extent) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where keys and values are: inputs 1 and 2, the present ones (named by 4 and 5), or copies joined to the past."""
+    """(positions of the saved keys and values, bytes of copies).
+
+    These are inputs 1 and 2, the outputs that belong to inputs 4 and 5, or copies joined to the past.
+    """
     if not call.has(_PAST[0]):
         return (1, 2), ()
     if len(call.outputs) > 2:
@@ -95,7 +98,7 @@ def _keys_and_values(call: RuleCall, size: Extent) -> tuple[tuple[int, ...], tup
 
 
 def key_and_value_nbytes(call: RuleCall, size: Extent) -> tuple[int, int]:
-    """Bytes of all keys and of all values, the past ones included."""
+    """Bytes of all keys and of all values, including the past ones."""
     rows = size.batch * size.key_heads * size.key_length * item_nbytes(call.first)
     return rows * size.width, rows * size.value_width
 
@@ -103,7 +106,7 @@ def key_and_value_nbytes(call: RuleCall, size: Extent) -> tuple[int, int]:
 def _composed(call: RuleCall, size: Extent) -> Saved:
     """softmax((q * s) (k * s)^T + mask) v: scaled copies of q and k, the probabilities, and v.
 
-    Keys of fewer heads are repeated, and so are values; a soft cap keeps its tanh.
+    Keys and values of fewer heads are repeated; a soft cap saves its tanh.
     """
     item = item_nbytes(call.first)
     rows = size.batch * size.heads * size.key_length * item
@@ -135,9 +138,9 @@ def _composed(call: RuleCall, size: Extent) -> Saved:
 
 
 def _linear_attention(call: RuleCall) -> Saved:
-    """The recurrence that defines the op, token by token: every state is kept, twice where it decays.
+    """The recurrence that defines the op, token by token: every state is saved, and twice if it decays.
 
-    Kernels that work in chunks keep fewer states and more of other things; torch has no call of its own.
+    torch has no call for it. Kernels that work in chunks save fewer states and other buffers instead.
     """
     batch, length, _ = call.first.shape
     heads = call.integer("kv_num_heads", 1)

@@ -1,4 +1,4 @@
-"""What torch keeps on a CPU and not on a GPU, where one fused kernel does it: masks of dropouts, RMS norms."""
+"""What torch saves on a CPU but not on a GPU, which has fused kernels: noise of dropouts, parts of RMS norms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .op_call import FLOAT_NBYTES, RuleCall, Saved, item_nbytes, statistic_nbyte
 
 
 def saved_on_cpu(call: RuleCall) -> Saved | None:
-    """What the backward of ``call`` reads on a CPU, None where it is the same as on a GPU."""
+    """What the backward of ``call`` reads on a CPU, None if it is the same as on a GPU."""
     if call.op.domain:
         return None
     if call.op.op_type == "Dropout":  # noise in the data type of the input instead of one byte an element
@@ -19,10 +19,7 @@ def saved_on_cpu(call: RuleCall) -> Saved | None:
 
 
 def _rms_norm(call: RuleCall) -> Saved:
-    """x * rsqrt(mean(x^2) + epsilon) in float32 at least, kept for the weight's gradient, beside x and the rsqrt.
-
-    The weight's gradient alone needs no more than the normalised input.
-    """
+    """x * rsqrt(mean(x^2) + epsilon) in at least float32 for the weight's gradient, x and the rsqrt for that of x."""
     shape = call.first.shape
     rows = prod(shape[: call.integer("axis", -1) % len(shape)])
     width = max(item_nbytes(call.first), FLOAT_NBYTES)
@@ -37,9 +34,9 @@ def _rms_norm(call: RuleCall) -> Saved:
 
 
 def temporaries_on_cpu(call: RuleCall) -> tuple[int, int] | None:
-    """(forward, backward) bytes between kernels on a CPU, None where they are the same as on a GPU.
+    """(forward, backward) bytes between kernels on a CPU, None if they are the same as on a GPU.
 
-    An RMS norm is a power, a mean, an inverse root and products there, all in float32 at least.
+    An RMS norm consists of a power, a mean, an inverse root and products, all in at least float32.
     """
     if call.op.domain or call.op.op_type != "RMSNormalization":
         return None

@@ -1,4 +1,4 @@
-"""What an Einsum computes: its equation read, and its operands contracted in pairs from the left."""
+"""The equation of an Einsum, and the contraction of its operands in pairs from the left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 
 
 def _labels(term: str, rank: int) -> list[str] | None:
-    """One label for each dimension; those of an ellipsis are numbered from the right. None if they do not fit."""
+    """One label per dimension, with those of an ellipsis numbered from the right; None if the term does not fit."""
     before, dots, after = term.partition("...")
     hidden = rank - len(before) - len(after) if dots else 0
     labels = [*before, *(f".{hidden - position}" for position in range(hidden)), *after]
@@ -18,8 +18,8 @@ def _labels(term: str, rank: int) -> list[str] | None:
 def contractions(equation: str, shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, int, int]]:
     """(right operand, floating-point operations, elements of the result) of every product of a pair.
 
-    The left operand is the first one or the result so far. A dimension that nothing later needs is summed
-    in the product, or before it where only one side has it. No pairs for an equation that does not fit.
+    The left operand is the first one or the result so far. A dimension that nothing later needs is summed in the
+    product, or before it if only one side has it. There are no pairs for an equation that does not fit.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")

@@ -1,4 +1,4 @@
-"""Convolutions and products of matrices."""
+"""Convolutions and matrix products."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .op_call import INDEX_NBYTES, RuleCall, Saved, factors, item_nbytes, table
 
 
 def _convolution(call: RuleCall) -> Saved:
-    """Both operands whatever needs a gradient: convolution_backward takes them even for a frozen weight."""
+    """Both operands in any case: convolution_backward takes them even for a frozen weight."""
     return Saved(inputs=(0, 1))
 
 
 def _causal_convolution(call: RuleCall) -> Saved:
-    """F.conv1d over the state and the input joined, or the input padded; then F.silu, which keeps what it is given."""
+    """F.conv1d over the state joined to the input, or over the padded input; then F.silu, which saves its input."""
     batch, channels, length = call.first.shape
     joined = batch * channels * (length + call.required(1).shape[-1] - 1) * item_nbytes(call.first)
     activated = call.text("activation", "none") != "none"
@@ -23,14 +23,14 @@ def _causal_convolution(call: RuleCall) -> Saved:
 
 
 def _deformable_convolution(call: RuleCall) -> Saved:
-    """torchvision's deform_conv2d keeps input, weight, offsets and mask."""
+    """torchvision's deform_conv2d saves input, weight, offsets and mask."""
     return Saved(inputs=call.present((0, 1, 2, 4)))
 
 
 def expanded(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
-    """Whether torch.matmul has to copy an operand of ``shape`` to repeat it over the ``batch`` dimensions.
+    """Whether torch.matmul copies an operand of ``shape`` to repeat it over the ``batch`` dimensions.
 
-    It expands the operand and joins its batch dimensions, which is a view only where none or all are repeated.
+    It expands the operand and joins its batch dimensions, which is a view only if none or all of them are repeated.
     """
     own = (1,) * (len(batch) - len(shape) + 2) + shape[:-2]
     repeated = [mine == 1 and size != 1 for mine, size in zip(own, batch, strict=True) if size != 1]
@@ -49,7 +49,7 @@ def repeated_operands(call: RuleCall) -> Iterator[tuple[int, int]]:
 
 
 def _matrix_product(call: RuleCall) -> Saved:
-    """Each operand for the gradient of the other; where the batches differ, the copy that repeats it."""
+    """Each operand for the gradient of the other; if the batches differ, the copy that repeats it."""
     read = factors(call).inputs
     copies = dict(repeated_operands(call))
     return Saved(
@@ -60,7 +60,7 @@ def _matrix_product(call: RuleCall) -> Saved:
 
 
 def _einsum(call: RuleCall) -> Saved:
-    """Pair by pair from the left: each operand for the gradient of the other; results in between are hidden."""
+    """Pair by pair from the left, each operand for the gradient of the other; intermediate results are hidden."""
     shapes = [call.required(position).shape for position in range(len(call.inputs))]
     pairs = contractions(call.text("equation", ""), shapes)
     if len(pairs) < len(shapes) - 1:
@@ -76,7 +76,7 @@ def _einsum(call: RuleCall) -> Saved:
 
 
 def _rotary_embedding(call: RuleCall) -> Saved:
-    """x * cos and x * sin on each half; with position_ids the rows taken from the tables are kept."""
+    """x * cos and x * sin on each half; with position_ids the rows taken from the tables are saved."""
     mine = (0,) if call.needed(1, 2) else ()
     if not call.has(3):
         return Saved((*mine, 1, 2) if call.needed(0) else mine)

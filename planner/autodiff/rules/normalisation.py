@@ -1,4 +1,4 @@
-"""Norms: the input, the scale where it is computed, and small statistics."""
+"""Norms: the input, the scale and small statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _rows(call: RuleCall) -> int:
 
 
 def _layer_norm(call: RuleCall) -> Saved:
-    """Mean and inverse deviation of each row, which may be outputs; torch keeps scale and bias too."""
+    """Input, scale, bias, and the mean and inverse deviation of each row, which may be outputs."""
     shown = tuple(range(1, len(call.outputs)))
     return Saved(call.present((0, 1, 2)), shown, _statistics(call, 2 - len(shown), _rows(call)))
 
@@ -32,7 +32,7 @@ def _rms_norm(call: RuleCall) -> Saved:
 
 
 def _group_norm(call: RuleCall) -> Saved:
-    """F.group_norm; in opset 18 scale and bias are per group, a product and a sum behind it."""
+    """F.group_norm; in opset 18 scale and bias are per group: a product and a sum after it."""
     groups, channels = call.integer("num_groups", 1), call.first.shape[1]
     statistics = _statistics(call, 2, call.first.shape[0] * groups)
     if call.required(1).shape == (channels,) or channels == groups:
@@ -42,7 +42,7 @@ def _group_norm(call: RuleCall) -> Saved:
 
 
 def _instance_norm(call: RuleCall) -> Saved:
-    """torch repeats the weight over the batch and keeps it beside mean and inverse deviation."""
+    """The input, mean and inverse deviation, and the weight repeated over the batch."""
     return Saved((0,), (), _statistics(call, 3, prod(call.first.shape[:2])))
 
 

@@ -1,4 +1,4 @@
-"""What a rule sees of an op, and what it answers."""
+"""The argument and the result of a rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLOAT_NBYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What one backward needs: positions of inputs and outputs, and the bytes of each hidden buffer."""
+    """What one backward reads: positions of inputs and outputs, and the bytes of each hidden buffer."""
 
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
@@ -22,7 +22,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class RuleCall:
-    """An op with its tensors at hand; ``needs`` are the input positions that need a gradient."""
+    """An op with its tensors; ``needs`` are the input positions that need a gradient."""
 
     op: Op
     inputs: tuple[Tensor | None, ...]
@@ -40,7 +40,7 @@ class RuleCall:
         return self.outputs[0]
 
     def required(self, position: int) -> Tensor:
-        """An input that the op cannot be without."""
+        """An input that the op always has."""
         tensor = self.inputs[position]
         assert tensor is not None
         return tensor
@@ -103,7 +103,7 @@ def input_and_output(call: RuleCall) -> Saved:
 
 
 def factors(call: RuleCall) -> Saved:
-    """Each operand of a product is read for the gradient of the other one."""
+    """Each operand of a product, for the gradient of the other one."""
     return Saved(inputs=tuple(mine for mine, other in ((0, 1), (1, 0)) if call.needed(other)))
 
 
@@ -115,6 +115,6 @@ def item_nbytes(tensor: Tensor) -> int:
 def statistic_nbytes(tensor: Tensor) -> int:
     """Bytes of one statistic of a norm or of attention.
 
-    float32 below float64: what CUDA keeps for half types; on the CPU torch keeps them in the half type.
+    At least float32, as CUDA saves them for half types; on the CPU torch saves them in the half type.
     """
     return max(item_nbytes(tensor), FLOAT_NBYTES)

@@ -2,16 +2,15 @@
 
 Measured with torch 2.13 on the CPU, T steps of N rows with I inputs and H units, for each direction:
 
-- LSTM in float32 or bfloat16 runs in oneDNN, whose workspace holds the states of layer, iteration and cell
-  of T + 1 steps, their gradients and the four gates; `lstm_workspace_nbytes` meets it to the byte. It is
-  15 to 20 T N H floats, more where I is above H.
-- LSTM in other types, and with oneDNN off, runs step by step and keeps 7 T N H numbers: four gates, the
-  cell, its tanh and the state. GRU always does, and keeps 7 T N H too; RNN keeps (T + 1) N H.
+- LSTM in float32 or bfloat16 runs in oneDNN, whose workspace has the states of layer, iteration and cell of T + 1
+  steps, their gradients and the four gates; `lstm_workspace_nbytes` gives its exact size. It is 15 to 20 T N H floats,
+  more if I is above H.
+- LSTM in other types, or without oneDNN, runs step by step and saves 7 T N H numbers: four gates, the cell, its tanh
+  and the state. GRU always runs step by step and saves 7 T N H; RNN saves (T + 1) N H.
 
-On CUDA cuDNN keeps input, output and a reserve that only the library knows. So the rule is an estimate
-there: the CPU's buffers, and the output beside them. Peepholes, sequence_lens and linear_before_reset = 0
-are composed step by step in torch and keep no more than that. An activation that is not a default one may keep
-what it is given besides its result, and so does a clip.
+On CUDA, cuDNN saves input, output and a reserve of unknown size. There the rule is an estimate: the CPU's buffers and
+the output. Peepholes, sequence_lens and linear_before_reset = 0 are composed step by step in torch and save no more
+than that. An activation that is not a default one may save its input and its result, and so does a clip.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PEEPHOLES = 7
 
 
 def lstm_workspace_nbytes(steps: int, rows: int, inputs: int, units: int, item: int) -> int:
-    """The workspace that oneDNN keeps for the backward of one direction, with elements of ``item`` bytes."""
+    """The workspace that oneDNN saves for the backward of one direction, with elements of ``item`` bytes."""
     widest, states, moments = max(inputs, units), 2 * (steps + 1) * rows, steps * rows
     parts = [states * _padded(widest, item) * item] + [states * _padded(widest, FLOAT_NBYTES) * FLOAT_NBYTES] * 2
     parts += [states * units * FLOAT_NBYTES, states * units * item]
@@ -37,7 +36,7 @@ def lstm_workspace_nbytes(steps: int, rows: int, inputs: int, units: int, item: 
 
 
 def _padded(size: int, item: int) -> int:
-    """Elements of a row: whole cache lines, and one more where rows would fall on the same cache sets."""
+    """Elements of a row: whole cache lines, and one more if rows would map to the same cache sets."""
     line = _LINE_NBYTES // item
     rounded = -(-size // line) * line
     return rounded + line if rounded % 256 == 0 else rounded
@@ -60,7 +59,7 @@ def _recurrent(call: RuleCall) -> Saved:
 
 
 def _extra_buffers(call: RuleCall) -> int:
-    """Buffers of one step beside the usual: for activations that keep what they are given, and for a clip."""
+    """Additional buffers of one step: for activations that save their input, and for a clip."""
     kind, gates = call.op.op_type, _GATES[call.op.op_type]
     given = call.op.attribute("activations", ())
     assert isinstance(given, tuple)

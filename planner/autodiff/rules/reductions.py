@@ -10,21 +10,21 @@ _INT32_NBYTES = 4
 
 
 def _softmax(call: RuleCall) -> Saved:
-    """The result, which may be wider than the input; where the reader says so, the one of the input's type too."""
+    """The result, which may be wider than the input, and if the reader says so, the one of the input's type."""
     narrow = call.integer("narrow_nbytes", 0)
     return Saved((), (0,), (narrow,) if narrow else ())
 
 
 def _log_of_sum(call: RuleCall) -> Saved:
-    """The logarithm keeps the sum."""
+    """The logarithm saves the sum."""
     return Saved(hidden_nbytes=(call.output.nbytes,))
 
 
 def _product(call: RuleCall) -> Saved:
-    """torch.prod over one dimension or all; over several it runs one by one and keeps what is between.
+    """torch.prod over one dimension or all; over several it reduces one by one and saves the intermediate results.
 
-    Which dimensions are reduced may be an input, so the shapes tell; from the last on, each step keeps
-    at most half of the step before.
+    The dimensions may be an input, so they are found from the shapes; each intermediate result has at most half the
+    size of the one before.
     """
     before, after = call.first, call.output
     if len(before.shape) == len(after.shape):
@@ -36,7 +36,7 @@ def _product(call: RuleCall) -> Saved:
 
 
 def _cumulative_product(call: RuleCall) -> Saved:
-    """torch.cumprod keeps input and result; turned round or shifted, those are copies."""
+    """torch.cumprod saves input and result; if it is reversed or shifted, these are copies."""
     turned = call.integer("reverse", 0) or call.integer("exclusive", 0)
     return Saved((), (), (call.first.nbytes,) * 2) if turned else Saved(inputs=(0,), outputs=(0,))
 
@@ -49,7 +49,7 @@ def _max_pool(call: RuleCall) -> Saved:
 
 
 def _norm_pool(call: RuleCall) -> Saved:
-    """F.lp_pool: the power, its average, sign, magnitude and product are kept beside the input."""
+    """F.lp_pool saves the input, the power, its average, sign, magnitude and product."""
     return Saved((0,), (), (call.first.nbytes, *(call.output.nbytes,) * 4))
 
 
@@ -59,9 +59,9 @@ def _region_max(call: RuleCall) -> Saved:
 
 
 def _region_average(call: RuleCall) -> Saved:
-    """torchvision's roi_align keeps the regions with their batch index in front: five numbers each.
+    """torchvision's roi_align saves the regions with their batch index: five numbers each.
 
-    It averages; the maximum is composed, and charged with what it may keep: input, output and indices.
+    It averages. A maximum is composed, and charged with what it may save: input, output and indices.
     """
     regions = call.required(1)
     rows = regions.shape[0] * 5 * item_nbytes(regions)
@@ -80,13 +80,13 @@ def _labels(call: RuleCall) -> Saved:
 
 
 def _negative_log_likelihood(call: RuleCall) -> Saved:
-    """nll_loss keeps its log-probabilities, the labels and the total weight."""
+    """nll_loss saves its log-probabilities, the labels and the total weight."""
     kept = _labels(call)
     return Saved((0, *kept.inputs), (), (*kept.hidden_nbytes, item_nbytes(call.first)))
 
 
 def _cross_entropy(call: RuleCall) -> Saved:
-    """log_softmax and the class labels, with the total weight; log_prob is an output where it is asked for."""
+    """log_softmax, which may be the output log_prob, the class labels and the total weight."""
     kept = _labels(call)
     if len(call.outputs) > 1:
         return Saved(kept.inputs, (1,), (*kept.hidden_nbytes, item_nbytes(call.first)))
@@ -98,7 +98,7 @@ def _top_values(call: RuleCall) -> Saved:
 
 
 def _determinant(call: RuleCall) -> Saved:
-    """torch.linalg.det keeps the matrix, the determinant, the LU factors and their int32 pivots."""
+    """torch.linalg.det saves the matrix, the determinant, the LU factors and their int32 pivots."""
     matrix = call.first
     return Saved((0,), (0,), (matrix.nbytes, prod(matrix.shape[:-1]) * _INT32_NBYTES))
 

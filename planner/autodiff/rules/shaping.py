@@ -8,24 +8,24 @@ from .op_call import FLOAT_NBYTES, INDEX_NBYTES, RuleCall, Saved, nothing, table
 
 
 def _indices(call: RuleCall) -> Saved:
-    """torch.index_select, embedding and x[indices] keep the indices as they are."""
+    """torch.index_select, embedding and x[indices] save the indices as they are."""
     return Saved(inputs=(1,))
 
 
 def _elementwise_indices(call: RuleCall) -> Saved:
-    """torch.gather and torch.scatter take int64: other indices are kept as a copy of that type."""
+    """torch.gather and torch.scatter take int64 and save a converted copy of other indices."""
     indices = call.required(1)
     return Saved(inputs=(1,)) if indices.dtype == "int64" else Saved((), (), (indices.numel * INDEX_NBYTES,))
 
 
 def _gather_elements(call: RuleCall) -> Saved:
-    """torch.gather keeps its input too, of which it needs the shape."""
+    """torch.gather saves its input too, for its shape."""
     kept = _elementwise_indices(call)
     return Saved((0, *kept.inputs), (), kept.hidden_nbytes)
 
 
 def _scatter_elements(call: RuleCall) -> Saved:
-    """torch.scatter, scatter_add, or scatter_reduce, which keeps everything."""
+    """torch.scatter, scatter_add, or scatter_reduce, which saves everything."""
     kept, reduction = _elementwise_indices(call), call.text("reduction", "none")
     if reduction == "none":
         return kept
@@ -53,7 +53,7 @@ def _write_cache(call: RuleCall) -> Saved:
 
 
 def _reverse_sequence(call: RuleCall) -> Saved:
-    """x[times, rows]: torch has no call of its own; times [T, N] and rows [N] are kept."""
+    """x[times, rows], as torch has no call for it: times [T, N] and rows [N] are saved."""
     batch, time = (call.first.shape[call.integer(name, default)] for name, default in _SEQUENCE_AXES)
     return Saved(hidden_nbytes=(time * batch * INDEX_NBYTES, batch * INDEX_NBYTES))
 
@@ -62,12 +62,12 @@ _SEQUENCE_AXES = (("batch_axis", 1), ("time_axis", 0))
 
 
 def _pad(call: RuleCall) -> Saved:
-    """reflection_pad and replication_pad keep their input, of which they need the shape; a circular one copies."""
+    """reflection_pad and replication_pad save their input, for its shape; a circular one copies."""
     return Saved(inputs=(0,)) if call.text("mode", "constant") in ("reflect", "edge") else Saved()
 
 
 def _resize(call: RuleCall) -> Saved:
-    """F.interpolate needs shapes alone; cropping first samples at a grid of points, as F.grid_sample does."""
+    """F.interpolate saves nothing; with cropping it samples at a grid of points, as F.grid_sample does."""
     if call.text("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize":
         return Saved()
     shape = call.output.shape

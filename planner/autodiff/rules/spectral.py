@@ -11,15 +11,15 @@ def _is_complex(shape: tuple[int, ...]) -> bool:
 
 
 def _fourier(call: RuleCall) -> Saved:
-    """torch.fft keeps a real input, of which it needs the type."""
+    """torch.fft saves a real input, for its type."""
     return Saved() if _is_complex(call.first.shape) else Saved(inputs=(0,))
 
 
 def _short_time_fourier(call: RuleCall) -> Saved:
-    """torch.stft: frames of the signal times the window, which are kept where they are real.
+    """torch.stft: frames of the signal times the window, which are saved if they are real.
 
-    Without a window the frames are a view of the signal. One-sided spectra of real frames of length
-    n have n // 2 + 1 bins; the longer of the two lengths is charged.
+    Without a window the frames are a view of the signal. One-sided spectra of real frames of length n have n // 2 + 1
+    bins; the longer of the two lengths is charged.
     """
     signal, spectrum = call.first, call.output.shape
     if not call.has(2):

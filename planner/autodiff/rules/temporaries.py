@@ -1,7 +1,8 @@
-"""What an op that torch composes of several kernels holds for a moment, between one kernel and the next.
+"""Temporaries between the kernels of an op that torch composes of several.
 
-Forward: beyond outputs and hidden buffers. Backward: beyond what is saved and the gradients that are given. The figures
-are measured by a meter of storages and held by test_temporaries.py; scratch inside a kernel is not among them.
+In the forward they come in addition to outputs and hidden buffers, in the backward in addition to saved tensors and
+given gradients. The figures were measured by a meter of storages, and test_temporaries.py checks them; scratch inside a
+kernel is not included.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ BACKWARD_MULTIPLES = {
     "ReduceSumSquare": 2, "SoftmaxCrossEntropyLoss": 1, "GatherElements": 1, "GatherND": 1, "Compress": 1,
     "CenterCropPad": 1, "AffineGrid": 2, "ReverseSequence": 1, "TensorScatter": 1,
 }  # fmt: skip
-"""Temporaries of a backward in multiples of the input's size, or the output's where that is larger."""
+"""Temporaries of a backward in multiples of the size of the input or the output, whichever is larger."""
 
 _FORWARD_MULTIPLES = {
     "HardSigmoid": 1, "ReduceSumSquare": 1, "GlobalLpPool": 1, "RotaryEmbedding": 2, "Col2Im": 1, "CenterCropPad": 1,
     "TensorScatter": 1, "CumProd": 1,
 }  # fmt: skip
-"""Temporaries of a forward, likewise."""
+"""The same for a forward."""
 
 _SCATTER_MULTIPLES = {"none": 0, "add": 0, "mul": 10, "min": 6, "max": 6}
 
@@ -41,7 +42,7 @@ def _size(call: RuleCall) -> int:
 
 
 def _broadcast(call: RuleCall, positions: tuple[int, ...]) -> int:
-    """Gradients of the output's shape that are then summed down to an operand that was broadcast."""
+    """Gradients of the output's shape, which are then reduced to operands that were broadcast."""
     smaller = [p for p in positions if p in call.needs and call.required(p).shape != call.output.shape]
     return len(smaller) * call.output.nbytes
 
@@ -76,7 +77,7 @@ def _where(call: RuleCall) -> tuple[int, int]:
 
 
 def _extremum(call: RuleCall) -> tuple[int, int]:
-    """Two masks of bytes, and the gradient before one of them fills it; a chain passes another one on.
+    """Two masks of bytes, and the gradient that they fill; a chain passes another gradient on.
 
     With a constant scalar it is a clamp, which needs masks alone.
     """
@@ -94,17 +95,17 @@ def _clip(call: RuleCall) -> tuple[int, int]:
 
 
 def _several(call: RuleCall) -> tuple[int, int]:
-    """Sum and Mean add from left to right; a mean divides at last."""
+    """Sum and Mean add from left to right; Mean then divides."""
     return (len(call.inputs) > 2 or call.op.op_type == "Mean") * call.output.nbytes, 0
 
 
 def _slopes(call: RuleCall) -> tuple[int, int]:
-    """F.prelu makes the gradients of input and slopes together, both of the input's size."""
+    """F.prelu makes the gradients of input and slopes together, each of the input's size."""
     return 0, (1 if call.needed(0) else 2) * call.first.nbytes
 
 
 def _gather(call: RuleCall) -> tuple[int, int]:
-    """An embedding adds into zeros; index_select into a copy of them."""
+    """An embedding adds into zeros, index_select into a copy of them."""
     table = call.integer("axis", 0) == 0 and len(call.first.shape) == 2
     return 0, 0 if table and call.first.role is Role.PARAMETER else call.first.nbytes
 
@@ -134,7 +135,7 @@ def _fourier(call: RuleCall) -> tuple[int, int]:
 
 
 def _group_norm(call: RuleCall) -> tuple[int, int]:
-    """Scale and bias for each group (opset 18) come behind the norm."""
+    """Scale and bias per group (opset 18) are applied after the norm."""
     if call.required(1).shape == call.first.shape[1:2]:
         return 0, 0
     return 2 * call.first.nbytes, 2 * call.first.nbytes
@@ -147,7 +148,7 @@ def _instance_norm(call: RuleCall) -> tuple[int, int]:
 
 
 def _pad(call: RuleCall) -> tuple[int, int]:
-    """A circular padding is copied side by side, and its gradient cut out again."""
+    """A circular padding is a concatenation of copies, and its gradient is cut out of them."""
     return 0, 3 * _size(call) if call.text("mode", "constant") == "wrap" else 0
 
 
@@ -157,12 +158,12 @@ def _resize(call: RuleCall) -> tuple[int, int]:
 
 
 def _grid_sample(call: RuleCall) -> tuple[int, int]:
-    """Both gradients are made, wanted or not."""
+    """Both gradients are always made."""
     return 0, sum(call.required(p).nbytes for p in (0, 1) if p not in call.needs)
 
 
 def _reverse_sequence(call: RuleCall) -> tuple[int, int]:
-    """The indices are composed of several tensors of their size."""
+    """The indices are computed from several tensors of their size."""
     return 3 * prod(call.first.shape[:2]) * INDEX_NBYTES, _size(call)
 
 
@@ -173,13 +174,13 @@ def _causal_convolution(call: RuleCall) -> tuple[int, int]:
 
 
 def _softmax(call: RuleCall) -> tuple[int, int]:
-    """The input cast to a wider type, and its gradient in that type, which is gone before the next is made."""
+    """The input cast to a wider type, and its gradient in that type, which is freed before the next is made."""
     wider = call.output.nbytes if call.output.nbytes > call.first.nbytes else 0
     return wider, max(wider - call.first.nbytes, 0)
 
 
 def _widening_mean(call: RuleCall) -> tuple[int, int]:
-    """A mean in a wider type than the input's: its gradient in that type."""
+    """The gradient of a mean in a wider type than the input's, in that type."""
     item = item_nbytes(call.output)
     return 0, call.first.numel * item if item > item_nbytes(call.first) else 0
 
@@ -189,16 +190,16 @@ def _dequantize(call: RuleCall) -> tuple[int, int]:
 
 
 def _gemm(call: RuleCall) -> tuple[int, int]:
-    """alpha scales a copy of each gradient, beta one of the output's."""
+    """alpha scales a copy of each gradient, beta a copy of the output's."""
     scaled = [call.required(p).nbytes for p in (0, 1) if p in call.needs and call.number("alpha", 1.0) != 1]
     added = [call.output.nbytes + call.required(2).nbytes] if call.needed(2) and call.number("beta", 1.0) != 1 else []
     return 0, max(scaled + added, default=0)
 
 
 def _matrix_product(call: RuleCall) -> tuple[int, int]:
-    """Operands that are repeated over the batch: a copy forward where none is kept, a gradient before its sum.
+    """Operands repeated over the batch: a forward copy that is not saved, a gradient before it is summed.
 
-    A product that is scaled, as torch.baddbmm with alpha, scales each gradient into another one.
+    A scaled product, as torch.baddbmm with alpha, scales each gradient into another one.
     """
     first, second = call.first, call.required(1)
     if len(first.shape) < 3 <= len(second.shape):
@@ -215,7 +216,7 @@ def _matrix_product(call: RuleCall) -> tuple[int, int]:
 
 
 def _einsum(call: RuleCall) -> tuple[int, int]:
-    """Operands laid out anew for a batched product, and the gradients of the results, likewise.
+    """Operands and gradients of results in the layout of a batched product.
 
     A product that sums over nothing is elementwise: the gradients of both sides have its size.
     """
@@ -228,7 +229,7 @@ def _einsum(call: RuleCall) -> tuple[int, int]:
 
 
 def _attention(call: RuleCall) -> tuple[int, int]:
-    """One kernel makes the gradients of q, k and v, wanted or not; a composition its scores in between."""
+    """A fused kernel always makes the gradients of q, k and v; a composition makes scores in between."""
     size, item = extent(call), item_nbytes(call.first)
     query, key, value = call.first.nbytes, *key_and_value_nbytes(call, size)
     if is_fused(call, size):
@@ -248,7 +249,7 @@ def _attention(call: RuleCall) -> tuple[int, int]:
 
 
 def _linear_attention(call: RuleCall) -> tuple[int, int]:
-    """States of one token in several stages."""
+    """Several states of one token."""
     widths = [call.required(p).shape[-1] // max(call.integer("kv_num_heads", 1), 1) for p in (1, 2)]
     state = call.first.shape[0] * call.integer("kv_num_heads", 1) * prod(widths) * statistic_nbytes(call.first)
     return 3 * state + call.output.nbytes, 4 * state + _size(call)

@@ -1,1 +1,1 @@
-"""The file as a document: its bytes, functions, subgraphs, node order and inputs."""
+"""The file as a document: its bytes, opsets, functions, subgraphs, records and node order."""

@@ -1,4 +1,4 @@
-"""What torch's exporter records on a node: the call of aten that it was written for."""
+"""What torch's exporter records on a node: the call of aten that it was written for, and the module of the call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 _RECORD = "pkg.torch.onnx.fx_node"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _TRACE = "pkg.torch.onnx.stack_trace"
-_MAX_LENGTH = 20_000
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_MAX_LENGTH, _MAX_SCOPES_LENGTH = 20_000, 10_000
 _CALL = re.compile(
     r"%\w+ : .*?= call_function\[target=torch\.ops\.aten\.(?P<name>\w+)\.(?P<overload>\w+)\]"
     r"\(args = \((?P<arguments>.*)\), kwargs = \{(?P<keywords>.*)\}\)"
@@ -22,7 +23,7 @@ _CALL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One call of aten: its record, its name, its arguments as written, and whether it is a no-op dropout."""
+    """One call of aten: its record, its name, its arguments as written, and whether a dropout made it."""
 
     text: str
     name: str
@@ -32,12 +33,12 @@ class RecordedCall:
 
     @property
     def copies(self) -> bool:
-        """Whether a recorded clone allocates; a dropout of nothing is recorded as one that does not."""
+        """Whether a recorded clone allocates; a dropout with rate 0 is recorded as a clone, too."""
         return self.contiguous or not self.in_dropout
 
     @property
     def contiguous(self) -> bool:
-        """Whether a recorded clone asks for a layout, as ``contiguous()`` does."""
+        """Whether a recorded clone sets a memory format, as ``contiguous()`` does."""
         return any(key == "memory_format" for key, _ in self.keywords)
 
     def integer(self, position: int) -> int | None:
@@ -46,7 +47,7 @@ class RecordedCall:
         return int(text) if text.isdecimal() and len(text) < 10 else None
 
     def tensors(self, count: int) -> tuple[str, ...]:
-        """Names of the first ``count`` positional arguments or of ``attn_mask``, "" for what is not a tensor."""
+        """Names of the first ``count`` arguments, the last one maybe as ``attn_mask``; "" for no tensor."""
         texts = (*self.arguments[:count], *("None",) * (count - len(self.arguments)))
         if texts[-1] == "None":
             texts = (*texts[:-1], dict(self.keywords).get("attn_mask", "None"))
@@ -64,7 +65,7 @@ class RecordedCall:
 
 
 def recorded_call(node: NodeProto) -> RecordedCall | None:
-    """The call of aten that a node was written for, None where nothing is recorded or it cannot be read."""
+    """The call of aten that a node was written for, None if no readable call is recorded."""
     entries = {entry.key: entry.value for entry in node.metadata_props}
     text = entries.get(_RECORD, "")
     matched = _CALL.fullmatch(text.strip()) if 0 < len(text) < _MAX_LENGTH else None
@@ -100,11 +101,27 @@ def _is_dropout(entries: dict[str, str]) -> bool:
     if lines and "dropout(" in lines[-1]:
         return True
     text = entries.get(_CLASSES, "")
-    if not 0 < len(text) < _MAX_LENGTH:
-        return False
+    classes = _parsed_list(text) if 0 < len(text) < _MAX_LENGTH else []
+    return len(classes) > 1 and "dropout" in str(classes[-2]).lower()
+
+
+def _parsed_list(text: str) -> list[object]:
+    """The list that a text spells out; an empty one where it is damaged."""
     try:
-        classes = ast.literal_eval(text)
+        parsed = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return False
-    names = [str(name) for name in classes] if isinstance(classes, list) else []
-    return len(names) > 1 and "dropout" in names[-2].lower()
+        return []
+    return parsed if isinstance(parsed, list) else []
+
+
+def scope_of(node: NodeProto) -> str:
+    """The module path that torch's exporter recorded for a node, or nothing."""
+    recorded = {entry.key: entry.value for entry in node.metadata_props}
+    scopes: list[object] = []
+    text = recorded.get(_SCOPES, "")
+    if 0 < len(text) < _MAX_SCOPES_LENGTH:
+        scopes = _parsed_list(text)
+    elif "namespace" in recorded:
+        scopes = [part.split(":")[0].strip() for part in recorded["namespace"].split("/")]
+    modules = [scope for scope in scopes if isinstance(scope, str)][:-1]
+    return modules[-1] if modules else ""

@@ -1,7 +1,8 @@
-"""The bytes of a file, and the model they hold: what a damaged or foreign file is refused for."""
+"""The bytes of a file and the model in them; a damaged or foreign file is refused."""
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterable
 from json import dumps as quoted
@@ -10,18 +11,23 @@ from typing import TYPE_CHECKING
 
 from ...errors import InvalidModelError, StorageError, UnsupportedOpError
 from .subgraphs import all_nodes, subgraphs
+from .unsupported_ops import EXPORT_AGAIN
 
 if TYPE_CHECKING:
     from .protobuf import GraphProto, ModelProto
 
-REMEDY = "export the model again"
 MAX_NODES = 2**20
 MAX_FILE_NBYTES = 2**31 - 1  # the limit of protobuf
-_KEPT_TENSOR_NBYTES = 2**20  # longer tensors are let go as soon as the file is parsed
+_KEPT_TENSOR_NBYTES = 2**20  # larger tensors are freed as soon as the file is parsed
+
+
+def open_model(path: str | os.PathLike[str]) -> ModelProto:
+    """The parsed file, without large tensors. Raises StorageError or InvalidModelError."""
+    return parse_model(read_file(Path(path)), quoted(Path(path).name))
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a regular file; StorageError when there is none to be read, and no other file is opened."""
+    """The bytes of a regular file. Raises StorageError if it cannot be read; no other file is opened."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -41,11 +47,11 @@ def read_file(path: Path) -> bytes:
 
 
 def parse_model(data: bytes, path: str = "the file") -> ModelProto:
-    """Parse a serialized model and let its large tensors go; ``path`` names it. Raises InvalidModelError."""
+    """Parse a serialized model without its large tensors; errors call it ``path``. Raises InvalidModelError."""
     from .protobuf import ModelProto
 
     if not data:
-        raise InvalidModelError(f"{path} is empty", remedy=REMEDY)
+        raise InvalidModelError(f"{path} is empty", remedy=EXPORT_AGAIN)
     if data.startswith(b"version https://git-lfs"):
         raise InvalidModelError(f"{path} is a git-lfs pointer, not the model", remedy="run: git lfs pull")
     model = ModelProto()
@@ -53,16 +59,18 @@ def parse_model(data: bytes, path: str = "the file") -> ModelProto:
         model.ParseFromString(data)
     except Exception as error:
         reason = str(error).split("\n")[0][:200]
-        raise InvalidModelError(f"{path} is not an ONNX model, or is cut short: {reason}", remedy=REMEDY) from None
+        raise InvalidModelError(
+            f"{path} is not an ONNX model, or is cut short: {reason}", remedy=EXPORT_AGAIN
+        ) from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise InvalidModelError(f"{path} holds no graph: it is not an ONNX model", remedy=REMEDY)
+        raise InvalidModelError(f"{path} holds no graph: it is not an ONNX model", remedy=EXPORT_AGAIN)
     if len(model.graph.node) > MAX_NODES:
         raise UnsupportedOpError(
             f"{path} has {len(model.graph.node)} nodes; at most {MAX_NODES} can be planned",
             remedy="export a smaller model",
         )
     if any(isinstance(text, bytes) for text in _texts(model)):
-        raise InvalidModelError(f"{path} holds names that are not UTF-8 text: it is damaged", remedy=REMEDY)
+        raise InvalidModelError(f"{path} holds names that are not UTF-8 text: it is damaged", remedy=EXPORT_AGAIN)
     for inner in _graphs(model):
         tensors = list(inner.initializer)
         tensors += [field.t for node in inner.node if node.op_type == "Constant" for field in node.attribute]
@@ -80,7 +88,7 @@ def _graphs(model: ModelProto) -> Iterable[GraphProto]:
 
 
 def _texts(model: ModelProto) -> Iterable[object]:
-    """Every name in the file; the parser hands out bytes for one that is not UTF-8."""
+    """Every name in the file; the parser returns bytes for a name that is not UTF-8."""
     yield from (model.producer_name, model.producer_version)
     yield from (entry.domain for entry in model.opset_import)
     yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))

@@ -1,4 +1,4 @@
-"""The messages of an ONNX file, and what their numbers stand for."""
+"""The protobuf messages of an ONNX file, and the names of its element types."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from onnx import ModelProto as ModelProto
 from onnx import NodeProto as NodeProto
 from onnx import TensorProto as TensorProto
 from onnx import ValueInfoProto as ValueInfoProto
-from onnx import defs
+from onnx import defs as defs
+from onnx import inliner as inliner
 
 from ...errors import UnsupportedOpError
 from ...graph import ITEM_BITS
 
 MAX_NBYTES = 2**60
-"""A larger tensor is an error of the file."""
+"""A file with a larger tensor is invalid."""
 
 DTYPES = {
     number: {"float": "float32", "double": "float64"}.get(name.lower(), name.lower())
@@ -24,16 +25,8 @@ DTYPES = {
 
 
 def dtype_name(number: int, where: str) -> str:
-    """The name of an ONNX element type; UnsupportedOpError where it is not a number type."""
+    """The name of an ONNX element type. Raises UnsupportedOpError for a type that is not numeric."""
     name = DTYPES.get(number, str(number))
     if name not in ITEM_BITS:
         raise UnsupportedOpError(f"{where} has element type {name}", remedy="only numeric tensors can be planned")
     return str(name)
-
-
-def since_version(op_type: str, opset: int) -> int | None:
-    """The opset in which a standard op got the definition that ``opset`` uses, None where it has none."""
-    try:
-        return int(defs.get_schema(op_type, opset, "").since_version)
-    except defs.SchemaError:
-        return None

@@ -1,4 +1,4 @@
-"""The graphs inside nodes: what they read from around them, and how their names are changed."""
+"""The graphs inside nodes: the outer values that they capture, and the renaming of values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from json import dumps as quoted
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidModelError
+from .unsupported_ops import EXPORT_AGAIN
 
 if TYPE_CHECKING:
     from .protobuf import GraphProto, NodeProto
@@ -30,12 +31,12 @@ def constant_names(graph: GraphProto) -> frozenset[str]:
     distinct = frozenset(names)
     if len(distinct) < len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise InvalidModelError(f"there are two initializers {quoted(twice)}", remedy="export the model again")
+        raise InvalidModelError(f"there are two initializers {quoted(twice)}", remedy=EXPORT_AGAIN)
     return distinct
 
 
 def reads_of(node: NodeProto) -> tuple[str, ...]:
-    """The values a node needs, once each: its inputs, and what the graphs inside it capture."""
+    """The values that a node needs, once each: its inputs, and those that its subgraphs capture."""
     names = dict.fromkeys(name for name in node.input if name)
     for graph in subgraphs(node):
         names.update(dict.fromkeys(captured(graph)))
@@ -43,7 +44,7 @@ def reads_of(node: NodeProto) -> tuple[str, ...]:
 
 
 def captured(graph: GraphProto) -> list[str]:
-    """The values of the surrounding graphs that a subgraph reads or hands out, in order of appearance."""
+    """The values of outer graphs that a subgraph reads or returns, in order of appearance."""
     own = _own_names(graph)
     names: dict[str, None] = {}
     for node in graph.node:
@@ -53,7 +54,7 @@ def captured(graph: GraphProto) -> list[str]:
 
 
 def renamed(nodes: Iterable[NodeProto], names: Mapping[str, str]) -> list[NodeProto]:
-    """Copies of nodes with their values renamed, also where the graphs inside them capture one."""
+    """Copies of nodes with their values renamed, also in their subgraphs."""
     copies: list[NodeProto] = []
     for node in nodes:
         copy = type(node)()

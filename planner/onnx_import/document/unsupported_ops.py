@@ -1,9 +1,10 @@
-"""The ops that are read and refused all the same, each with its reason. Error messages quote this table."""
+"""The ops that are refused, each with the reason and the remedy that the error message states."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+EXPORT_AGAIN = "export the model again"
 UNROLL = "export the model with its loops unrolled"
 NO_TEXT = "cut the text processing off and export what comes after it"
 TENSORS = "export the model with tensors instead"
@@ -12,7 +13,7 @@ CHARGE = "pass --charge-unknown to charge all of its inputs and outputs"
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Why an op cannot be planned and what to do; ``chargeable`` where --charge-unknown lets it pass."""
+    """Why an op cannot be planned, and the remedy; ``chargeable`` if --charge-unknown accepts it."""
 
     reason: str
     remedy: str
@@ -60,5 +61,5 @@ DOMAINS: dict[str, Exclusion] = {
 
 
 def exclusion(domain: str, op_type: str) -> Exclusion | None:
-    """Why ops of this type are refused, None where they are not."""
+    """Why ops of this type are refused, None if they are not."""
     return EXCLUSIONS.get((domain, op_type)) or DOMAINS.get(domain)

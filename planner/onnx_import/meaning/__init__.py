@@ -1,1 +1,1 @@
-"""What nodes stand for: fused calls, parameters and roles."""
+"""What nodes and values mean to a training step: fused calls, sequences, parameters and roles."""

@@ -1,4 +1,4 @@
-"""What each value is to a training step, and which calls remain: the last stage of reading a file."""
+"""The last stage of reading a file: the role of each value in a training step, and the calls that remain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assemble(
     outputs: Sequence[Value],
     producer: str = "",
 ) -> Assembly:
-    """Settle the roles, drop calls on constants and bijective views of leaves, and number what is left.
+    """Assign roles, drop calls on constants and bijective views of constants, and number what is left.
 
     ``producer`` is the name of the program that wrote the file.
     """
@@ -53,7 +53,7 @@ def assemble(
 
 
 def _remaining(calls: Sequence[Call]) -> list[Call]:
-    """The calls that do something in a training step; the outputs of those on constants become constants."""
+    """The calls that compute something in a training step; outputs of calls on constants become constants."""
     remaining: list[Call] = []
     for call in calls:
         constant = call.deterministic and all(value.constant for value in call.data_inputs)
@@ -64,7 +64,7 @@ def _remaining(calls: Sequence[Call]) -> list[Call]:
             continue
         if call.view is View.WHOLE and source is not None and source.producer is None and not source.is_input:
             for output in call.outputs:
-                output.producer = None  # a leaf seen through a bijective view is as good as the leaf
+                output.producer = None  # a bijective view of a constant replaces it
             continue
         remaining.append(call)
     return remaining
@@ -82,7 +82,7 @@ def _live(calls: Sequence[Call], outputs: Sequence[Value]) -> list[Call]:
 
 
 class _Numbering:
-    """Indices of tensors and storages, given at first sight."""
+    """Indices of tensors and storages, in the order of their first use."""
 
     def __init__(self, parameters: frozenset[int]) -> None:
         self.storages: list[Storage] = []

@@ -1,9 +1,9 @@
-"""Groups of nodes that torch's exporter wrote for one call of aten are read as that call again.
+"""Groups of nodes that torch's exporter wrote for one call of aten are read as that call.
 
-Eager torch keeps for a fused call what the call itself saves, not what its decomposition would: silu keeps
-its input, Sigmoid and Mul keep three tensors. Only the exporter's own record tells the two apart, so a group
-is folded where the record names the call, the nodes are the ones the exporter writes for it, and nothing
-else reads what lies between them. Without a record everything stays as the file writes it.
+For a fused call, eager torch saves what the call saves, not what its decomposition would: silu saves its input, Sigmoid
+and Mul save three tensors. Only the exporter's record distinguishes the two. A group is fused if the record names the
+call, the nodes are those that the exporter writes for it, and no other node reads an intermediate value. Nodes without
+a record stay as they are.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Group:
-    """The nodes of one recorded call, by index."""
+    """The indices of the nodes of one recorded call."""
 
     recorded: RecordedCall
     nodes: list[int] = field(default_factory=list)
-    start: int = -1  # how many calls there were before its first node
-    whole: bool = True  # nothing else has come between its nodes
+    start: int = -1  # the number of calls before its first node
+    whole: bool = True  # no other call was read between its nodes
 
 
-class Composites:
-    """Watches a walk over nodes and folds each recorded group once its last node has been read."""
+class FusedCalls:
+    """Follows a walk over nodes and fuses each recorded group as soon as its last node has been read."""
 
     def __init__(self, nodes: Sequence[NodeProto], live: Iterable[int], outputs: Iterable[str]) -> None:
-        """``live`` are the indices of the nodes in the order of the walk, ``outputs`` the names a caller gets."""
-        self._folded: Counter[tuple[str, str]] = Counter()  # (call, op it is read as) -> how many
+        """``live`` are the indices of the nodes in the order of the walk, ``outputs`` the names of graph outputs."""
+        self._folded: Counter[tuple[str, str]] = Counter()  # (call, op that it is read as) -> count
         self._no_copies = 0
         self._lost_dropouts = 0
         self._widened = 0
@@ -48,7 +48,7 @@ class Composites:
         self._readers: dict[str, set[int]] = {name: {-1} for name in outputs}
         self._open: _Group | None = None
         self._calls_before = 0
-        group: _Group | None = None  # nodes of one call stand together; the same record elsewhere is another call
+        group: _Group | None = None  # nodes of one call are adjacent; the same record elsewhere is another call
         for index in live:
             for name in nodes[index].input:
                 self._readers.setdefault(name, set()).add(index)
@@ -62,7 +62,7 @@ class Composites:
             self._groups[index] = group
 
     def visited(self, index: int, calls: list[Call]) -> None:
-        """Note that one node has been read; ``calls`` are all calls so far, the group's are replaced by one."""
+        """Note that one node has been read; in ``calls``, all calls so far, a fused call replaces its group."""
         group = self._groups.get(index)
         if group is None and self._nodes[index].op_type == "Cast" and len(calls) > self._calls_before:
             self._widen(calls)
@@ -77,8 +77,8 @@ class Composites:
                 self._open = None
         self._calls_before = len(calls)
 
-    def notes(self) -> Iterable[str]:
-        """What was read otherwise than it is written, in sentences."""
+    def assumed(self) -> Iterable[str]:
+        """A sentence for everything that is read differently from what the file says."""
         if self._folded:
             listed = ", ".join(
                 f"{count} {name}" if name.lower() == op_type.lower() else f"{count} {name} as {op_type}"
@@ -133,11 +133,11 @@ class Composites:
         self._folded[name, folded.op_type] += 1
 
     def _clone(self, call: Call, recorded: RecordedCall) -> None:
-        """A recorded clone copies, unless it stands for a dropout of nothing, which eager torch leaves out.
+        """A recorded clone copies, unless it is a dropout with rate 0, which eager torch leaves out.
 
-        That is known by its module or its line of source; after a softmax it is taken to be one, for nobody
-        copies a softmax, and a helper function's lines are not recorded. A trace on the meta device knows no
-        fused attention, whose joined heads are dense: what it copies after attention is looked at here.
+        Its module or its source line says so; the lines of a function that another one calls are not recorded, so a
+        clone of a softmax is taken to be a dropout, too: copies of a softmax are unusual. A trace on the meta device
+        has no fused attention, whose joined heads are dense; a clone after it copies nothing that is dense already.
         """
         source = call.inputs[0]
         maker = source.owner.producer if source is not None else None
@@ -150,10 +150,10 @@ class Composites:
         _copy(call)
 
     def _widen(self, calls: list[Call]) -> None:
-        """Without a record, a softmax and the cast of its result are one softmax that makes the wide result.
+        """Fuse a softmax without a record and the cast of its result into one softmax with the wide result.
 
-        Torch's exporters write them so for a softmax that was given a type, which casts first. Where not only
-        casts read the result, the narrow one is charged beside it: then the file may mean what it says.
+        Torch's exporters write the two for a softmax with a given type, which casts first. If an op other than a cast
+        reads the result, the narrow result is charged as well: the file may mean what it says.
         """
         cast = calls[-1]
         narrow = cast.inputs[0] if cast.op_type == "Cast" and not cast.domain else None
@@ -178,12 +178,12 @@ class Composites:
         self._widened += 1
 
     def _leaves(self, value: Value, group: _Group) -> bool:
-        """Whether something outside the group reads a value."""
+        """Whether a node outside the group reads a value."""
         return not self._readers.get(value.name, set()) <= set(group.nodes)
 
 
 def _copy(call: Call) -> None:
-    """What the exporter writes as Identity is a copy in memory of its own, dense in the order of its dimensions."""
+    """Make an Identity that the exporter wrote for a clone a dense copy with an allocation of its own."""
     call.view = View.NONE
     for output in call.outputs:
         output.view_of, output.strides = None, row_major(output.shape)

@@ -1,4 +1,4 @@
-"""The one call that torch's exporter wrote a group of nodes for, where they are of the types it writes for it."""
+"""The calls of aten that torch's exporter writes as groups of nodes, and the types of these nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ONE_OPERAND = {
     "log_sigmoid": ("log_sigmoid", "Log Sigmoid"),
     "roll": ("roll", "Concat Slice Reshape"),
 }
-"""Name of a call of one operand -> (op it is read as, nodes that may stand for it, of which the first has to)."""
+"""Name of a call with one operand -> (op that it is read as, types of its nodes; the first one must be there)."""
 
 _GROUP_NORM = "InstanceNormalization Reshape Mul Add"
 _ATTENTION = "Softmax Transpose Reshape Mul MatMul Add Where Unsqueeze Expand IsNaN"
@@ -29,7 +29,7 @@ SOFTMAX = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}
 
 
 def fold(recorded: RecordedCall, types: set[str], operands: list[Value], made: list[Call]) -> Call | None:
-    """The one call that a group stands for, without its outputs; None where the nodes are not the expected ones."""
+    """The call that a group was written for, without its outputs; None if the nodes are not the expected ones."""
     last = made[-1]
     moving = [value for value in operands if value.from_input]
     if recorded.name in _ONE_OPERAND and len(moving) == 1:
@@ -56,7 +56,7 @@ def fold(recorded: RecordedCall, types: set[str], operands: list[Value], made: l
 
 
 def _in_wider_type(op_type: str, made: list[Call]) -> Call | None:
-    """A softmax or a mean that was given a wider type: the exporter casts its result, torch what it is given."""
+    """A softmax or a mean with a given wider type: the exporter casts the result, torch casts the input."""
     narrow = next(call for call in made if call.op_type == op_type)
     source, result = narrow.inputs[0], made[-1].outputs[0]
     if source is None or not result.is_float or ITEM_BITS[result.dtype] <= ITEM_BITS[source.dtype]:
@@ -65,7 +65,7 @@ def _in_wider_type(op_type: str, made: list[Call]) -> Call | None:
 
 
 def _scaled_product_sum(operands: list[Value], made: list[Call]) -> Call | None:
-    """addcmul: what is added, and the two factors."""
+    """addcmul: the addend and the two factors."""
     outside = {id(value) for value in operands}
     addends, factors = (
         [value for call in made if call.op_type == kind for value in call.inputs if id(value) in outside]
@@ -78,7 +78,7 @@ def _scaled_product_sum(operands: list[Value], made: list[Call]) -> Call | None:
 
 
 def scaled_product(made: list[Call]) -> list[Call]:
-    """baddbmm with alpha: the product is scaled by its kernel, and the gradient beside the one that is given."""
+    """baddbmm with alpha: the kernel scales the product, and its backward scales another gradient."""
     for product in made:
         scaled = [call for call in made if call.op_type == "Mul" and product.outputs[0] in call.inputs]
         if product.op_type != "MatMul" or len(scaled) != 1:
@@ -91,9 +91,9 @@ def scaled_product(made: list[Call]) -> list[Call]:
 
 
 def _is_once(made: list[Call], expected: str) -> bool:
-    """Whether the first of the expected nodes is there once, so that this is one call and not several.
+    """Whether the first of the expected types occurs once, which means that this is one call and not several.
 
-    A gelu multiplies several times, and a roll moves along several axes.
+    Gelu and roll are exceptions: a gelu multiplies several times, and a roll concatenates along several axes.
     """
     return expected.startswith(("Mul ", "Concat ")) or sum(call.op_type == expected.split()[0] for call in made) == 1
 
@@ -105,7 +105,7 @@ def _gates(value: Value, made: list[Call]) -> bool:
 
 
 def _is(types: set[str], expected: str) -> bool:
-    """Whether the nodes are of the expected types, the first of which has to be there."""
+    """Whether the nodes are of the expected types and the first of these is there."""
     return types <= set(expected.split()) and expected.split()[0] in types
 
 
@@ -115,7 +115,7 @@ def drops(recorded: RecordedCall) -> bool:
 
 
 def _attention(recorded: RecordedCall, operands: list[Value], last: Call) -> Call | None:
-    """Attention without dropout; with it torch composes the call of others on the CPU, as the file does."""
+    """Attention without dropout; with dropout, torch composes the call of others on the CPU, as the file does."""
     named = {value.name: value for value in operands}
     positions = [named.get(name) for name in recorded.tensors(4)]
     query, key, value, mask = positions
@@ -137,7 +137,7 @@ def _attention(recorded: RecordedCall, operands: list[Value], last: Call) -> Cal
 
 
 def safe_softmax(made: list[Call]) -> list[Call]:
-    """Where(IsNaN(p), 0, p) of probabilities p, which torch computes in place of them, is the softmax itself."""
+    """Read Where(IsNaN(p), 0, p) of a softmax p as the softmax: torch computes it in place."""
     for softmax, is_nan, where in zip(made, made[1:], made[2:], strict=False):
         if (softmax.op_type, is_nan.op_type, where.op_type) != ("Softmax", "IsNaN", "Where"):
             continue

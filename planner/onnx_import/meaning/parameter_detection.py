@@ -1,7 +1,7 @@
-"""Which leaves of a file are trained, where the program that wrote it did not record that.
+"""Which constants of a file are trained, if the program that wrote it did not record that.
 
-Where only shapes and names can tell, a constant counts as a parameter when in doubt: a missed one would leave out
-its gradient, and what the other operand of its op keeps for that gradient.
+If only shapes and names can tell, a constant counts as a parameter in case of doubt: a parameter that is missed leaves
+out its gradient and what its op saves for it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ LAYER_SLOTS: dict[str, tuple[int, ...]] = {
     "InstanceNormalization": (1, 2), "RMSNormalization": (1,), "PRelu": (1,), "GridSample": (0,),
     "LSTM": (1, 2, 3, 7), "GRU": (1, 2, 3), "RNN": (1, 2, 3), "Einsum": (0, 1, 2, 3), "CausalConvWithState": (1, 2),
 }  # fmt: skip
-"""Where the layers take weights: every leaf that a value there is computed from is trained."""
+"""The inputs at which layers take weights: every constant that such a value is computed from is trained."""
 
 _ALL = tuple(range(64))
 ARITHMETIC_SLOTS: dict[str, tuple[int, ...]] = {
     "Add": (0, 1), "Mul": (0, 1), "Sub": (0, 1), "Div": (0, 1), "Pow": (0, 1), "Where": (1, 2), "Gather": (0,),
     "GatherElements": (0,), "GatherND": (0,), "Max": _ALL, "Min": _ALL, "Sum": _ALL, "Mean": _ALL, "Concat": _ALL,
 }  # fmt: skip
-"""Where a constant may be a weight, a mask, a table of positions or a number."""
+"""The inputs at which a constant may be a weight, a mask, a table of positions or a number."""
 
 INPUT_SCALING = frozenset({"Sub", "Div"})
-"""Ops that take mean and deviation of the data off an input."""
+"""Ops that normalise an input by the mean and the deviation of the data."""
 
 _EVEN_CONSTANTS = frozenset({"Add", "Mul", "Gather"})  # a Constant node or [1] there is trained too
 _MOVES = frozenset({
@@ -42,19 +42,19 @@ _VARIABLE = "ReadVariableOp"
 
 
 def find_parameters(values: Sequence[Value], calls: Sequence[Call], producer: str = "") -> frozenset[int]:
-    """Identities of the leaves that are trained: those recorded as such, and of those without a record
+    """Identities of the constants that are trained: those recorded as such, and of those without a record
 
-    - a floating leaf of rank one or more in a weight slot of a layer, and an initializer from which a value in
-      such a slot is computed (weight norms, exponentials of parameters), but for tables of sines;
-    - an initializer of two elements or more that arithmetic, a Concat, a Where or a Gather applies to what is
-      computed from an input, itself or computed likewise; not what a Sub or Div takes off the input before any
-      weight, which is the mean and the deviation of the data;
-    - an initializer of one element in the same places whose name says so: a module path in a file of PyTorch
-      (which writes the numbers of its formulas as Constant nodes), a variable in one of TensorFlow.
-      In Add and Mul one of shape [1] counts whatever its name.
+    - a floating constant of rank one or more in a weight slot of a layer, and an initializer from which a value in such
+      a slot is computed (weight norms, exponentials of parameters), except tables of sines;
+    - an initializer of two or more elements, or a value computed from one, that arithmetic, a Concat, a Where or a
+      Gather combines with a value that depends on an input. A Sub or a Div of an input before any weight is excluded:
+      its constants are the mean and the deviation of the data;
+    - an initializer of one element in the same slots, if its name is a module path in a file of PyTorch (which writes
+      the numbers of its formulas as Constant nodes) or a variable in a file of TensorFlow. In Add and Mul, one of shape
+      [1] counts in any case.
 
-    A file that records anything about its leaves records all parameters, so that there only weight slots
-    of layers, Add, Mul and Gather are looked at. ``producer`` is the name that the file gives.
+    A file that records anything about its constants records all parameters; in such a file only the weight slots of
+    layers, Add, Mul and Gather are considered. ``producer`` is the name of the program in the file.
     """
     recorded = any(value.declared for value in values)
     initializers = {id(v) for v in values if v.is_initializer and v.is_float}
@@ -74,7 +74,7 @@ def weight_slots(op_type: str) -> tuple[int, ...]:
 
 
 class _Leaves:
-    """Tells, call by call, which leaves it trains."""
+    """Finds, call by call, the constants that it trains."""
 
     def __init__(self, initializers: set[int], recorded: bool, by_module: bool) -> None:
         self._initializers = initializers
@@ -82,7 +82,7 @@ class _Leaves:
         self._by_module = by_module
 
     def of(self, call: Call, learned: set[int]) -> Iterator[Value]:
-        """The leaves that ``call`` trains; ``learned`` are the values that depend on a parameter already."""
+        """The constants that ``call`` trains; ``learned`` are the values that depend on a parameter."""
         if call.charged:
             for value in call.inputs:
                 yield from self._in_layer(call, value)
@@ -122,12 +122,12 @@ class _Leaves:
 
 
 def _reads_data(call: Call) -> bool:
-    """Whether a call is about anything but constants of the file."""
+    """Whether a call reads anything but constants of the file."""
     return any(not value.from_file for value in call.data_inputs)
 
 
 def _moved_leaves(value: Value) -> list[Value]:
-    """The leaves whose numbers a value of the file consists of; nothing where any of it is computed."""
+    """The constants whose elements make up a value of the file; empty if any element is computed."""
 
     def sources(call: Call) -> Sequence[Value] | None:
         if call.domain or call.op_type not in _MOVES:
@@ -139,7 +139,7 @@ def _moved_leaves(value: Value) -> list[Value]:
 
 
 def computed_from(value: Value) -> list[Value]:
-    """The floating leaves to which a gradient of a value of the file goes back. Sines are taken to be fixed."""
+    """The floating constants that a gradient of a value of the file reaches. Sines count as fixed."""
 
     def sources(call: Call) -> Sequence[Value] | None:
         if call.op_type in _STOPS:
@@ -151,7 +151,7 @@ def computed_from(value: Value) -> list[Value]:
 
 
 def _origins(value: Value, sources: Callable[[Call], Sequence[Value] | None]) -> Iterator[Value | None]:
-    """The leaves that a value goes back to by the ``sources`` of each call; None for a call without any."""
+    """The constants that a value is made of, followed through the ``sources`` of each call; None if it has none."""
     waiting, seen = [value.owner], {id(value.owner)}
     while waiting:
         owner = waiting.pop()

@@ -1,6 +1,6 @@
-"""Sequences of tensors: lists of known length while the file is read, so that none is left in the graph.
+"""Sequences of tensors: while the file is read they are lists of known length, and the graph has none.
 
-torch's exporter writes chunk and split as a SplitToSequence read at constant positions, and stack and
+torch's exporter writes chunk and split as a SplitToSequence that is read at constant positions, and the stack and the
 concatenation of a list as a ConcatFromSequence.
 """
 
@@ -12,7 +12,7 @@ from json import dumps as quoted
 import numpy as np
 
 from ...errors import InvalidModelError, UnsupportedOpError
-from ..document.module_scopes import scope_of
+from ..document.exporter_records import scope_of
 from ..document.protobuf import NodeProto
 from ..values.consistency import REMEDY, shape_text
 from ..values.constant_folding import attributes_of
@@ -24,7 +24,7 @@ _REMEDY = "export the model without sequences of tensors"
 
 
 class Sequences:
-    """Reads the ops on sequences. Each raises UnsupportedOpError where a length or a position depends on data."""
+    """Reads the ops on sequences. Raises UnsupportedOpError for a length or a position that depends on data."""
 
     def __init__(self, table: ValueTable) -> None:
         self._table = table
@@ -42,7 +42,7 @@ class Sequences:
         }
 
     def read(self, node: NodeProto, name: str, where: str) -> bool:
-        """Read the node if it makes or takes a sequence; otherwise leave it and return False."""
+        """Read the node if it makes or takes a sequence, and return whether it does."""
         if node.op_type not in self._readers or node.domain:
             return False
         if node.op_type == "Identity" and node.input[0] not in self._table.sequences:
@@ -59,7 +59,7 @@ class Sequences:
         return found
 
     def _integer(self, node: NodeProto, slot: int, where: str) -> int | None:
-        """A position; None where the node leaves it out."""
+        """A position, None if the node leaves it out."""
         if slot >= len(node.input) or not node.input[slot]:
             return None
         known = self._table.get(node.input[slot], where).known
@@ -139,7 +139,7 @@ class Sequences:
         return self._table.derive("Unsqueeze", [tensor], output, where, axes=(axis,))
 
     def _split(self, node: NodeProto, name: str, where: str) -> None:
-        """Becomes a Split, and a Squeeze of each part where the file asks for it."""
+        """Read the node as a Split, followed by a Squeeze of each part if the file asks for it."""
         inputs = self._table.inputs(node.input, where)
         call = Call(name, "Split", "", inputs, scope=scope_of(node))
         data = call.inputs[0]

@@ -1,1 +1,1 @@
-"""Shapes: inferred, declared, bound by the user, and re-batched."""
+"""Shapes and element types: inferred, declared, bound by the user, and re-batched."""

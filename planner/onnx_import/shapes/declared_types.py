@@ -1,4 +1,4 @@
-"""What a file declares about its own values; the only source for ops that the onnx library does not know."""
+"""The types that a file declares for its values; the only source for ops that the onnx library does not know."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedOpError
 from ...graph import ITEM_BITS
-from ..values.data_dependent_shapes import Partial
-from ..values.values import Call
+from ..values.values import Call, Partial
 
 if TYPE_CHECKING:
     from ..document.protobuf import GraphProto, ValueInfoProto
 
 
 class DeclaredTypes:
-    """Element types and shapes by name, with the symbolic dimensions that were bound put in.
+    """Element types and shapes by name, with the values of bound dimensions.
 
-    ``rebatch`` is (old, new) where a static batch was changed.
+    ``rebatch`` is (old, new) if a static batch was changed.
     """
 
     def __init__(self, dims: Mapping[str, int], rebatch: tuple[int, int] | None) -> None:
@@ -36,12 +35,12 @@ class DeclaredTypes:
                 self._types.setdefault(names.get(entry.name, entry.name), entry)
 
     def element_type(self, name: str) -> int:
-        """The ONNX element type of a value, 0 where the file does not declare it."""
+        """The ONNX element type of a value, 0 if the file does not declare it."""
         entry = self._types.get(name)
         return 0 if entry is None else int(entry.type.tensor_type.elem_type)
 
     def dims(self, name: str, *, batched: bool) -> Partial:
-        """The declared shape; ``batched`` lets a leading old batch become the new one."""
+        """The declared shape; with ``batched``, the new batch replaces a leading old one."""
         entry = self._types.get(name)
         if entry is None or not entry.type.tensor_type.HasField("shape"):
             return None
@@ -58,7 +57,7 @@ class DeclaredTypes:
     def guess(self, name: str, call: Call, where: str) -> str:
         """The widest floating type among the inputs of an unknown op, for an output that the file does not declare.
 
-        Raises UnsupportedOpError where the op takes none.
+        Raises UnsupportedOpError if the op takes none.
         """
         floats = [value.dtype for value in call.inputs if value is not None and value.is_float]
         if not floats:

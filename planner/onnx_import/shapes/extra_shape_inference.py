@@ -1,4 +1,4 @@
-"""Shapes that follow from known inputs and that the onnx library's inference leaves open all the same."""
+"""Shapes that follow from known inputs, but that the onnx library does not infer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ MAX_LENGTH = 2**60
 
 
 def missed_shape(call: Call) -> tuple[int, ...] | None:
-    """The shape of the first output, None where it does depend on data."""
+    """The shape of the first output, None if it depends on data."""
     rule = _RULES.get(call.op_type)
     return None if rule is None else rule(call)
 
 
 def _range(call: Call) -> tuple[int, ...] | None:
-    """The library counts only the steps of some element types, half precision not among them."""
+    """The library counts steps only for some element types, half precision not among them."""
     bounds = [call.known(position) for position in range(3)]
     if any(bound is None or bound.size != 1 for bound in bounds):
         return None

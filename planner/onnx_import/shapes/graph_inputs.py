@@ -1,4 +1,4 @@
-"""What a graph declares as its inputs, and every name a user may give a shape to."""
+"""The declared inputs of a graph, and every name that a user may give a shape to."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from json import dumps as quoted
 from ...errors import InvalidModelError, UnsupportedOpError
 from ..document.protobuf import GraphProto, ValueInfoProto, dtype_name
 from ..document.subgraphs import all_nodes, constant_names
-from ..document.topological_order import REMEDY
+from ..document.unsupported_ops import EXPORT_AGAIN
 from ..values.value_table import ValueTable
 from .input_binding import DeclaredInput
 
 
 def read_inputs(graph: GraphProto, constants: frozenset[str], table: ValueTable) -> list[DeclaredInput]:
-    """The real inputs: files of IR version 3 list their initializers among the inputs too.
+    """The inputs that are not initializers; files of IR version 3 list those, too.
 
-    One that is no tensor of numbers is refused where it is read.
+    An input that is no tensor of numbers is refused if a node reads it.
     """
     declared: list[DeclaredInput] = []
     for entry in graph.input:
@@ -32,14 +32,14 @@ def _input_dtype(entry: ValueInfoProto) -> str:
     where = f"input {quoted(entry.name)}"
     kind = entry.type.WhichOneof("value")
     if kind is None or (kind == "tensor_type" and not entry.type.tensor_type.elem_type):
-        raise InvalidModelError(f"{where} has no type", remedy=REMEDY)
+        raise InvalidModelError(f"{where} has no type", remedy=EXPORT_AGAIN)
     if kind != "tensor_type":
         raise UnsupportedOpError(f"{where} is a {kind.removesuffix('_type')}", remedy="only tensors can be planned")
     return dtype_name(entry.type.tensor_type.elem_type, where)
 
 
 def _dims(entry: ValueInfoProto) -> tuple[int | str | None, ...] | None:
-    """The declared dimensions; exporters write 0, -1 and, for any number of them, "?" for a size they do not know."""
+    """The declared dimensions; exporters write 0, -1 or "?" for an unknown size."""
     if not entry.type.tensor_type.HasField("shape"):
         return None
     return tuple(
@@ -51,6 +51,6 @@ def _dims(entry: ValueInfoProto) -> tuple[int | str | None, ...] | None:
 
 
 def tensor_names(graph: GraphProto) -> frozenset[str]:
-    """Every value that the graph and the graphs inside it name."""
+    """The names of all values in the graph and its subgraphs."""
     names = {name for node in all_nodes(graph.node) for name in (*node.input, *node.output)}
     return frozenset(names | {entry.name for entry in graph.input} | constant_names(graph))

@@ -14,7 +14,7 @@ Dimension = int | str | None  # a number, a symbol, or nothing at all
 
 @dataclass(frozen=True, slots=True)
 class DeclaredInput:
-    """An input as the file declares it; ``dims`` is None when the file gives no shape."""
+    """An input as the file declares it; ``dims`` is None if the file gives no shape."""
 
     name: str
     dtype: str
@@ -23,7 +23,7 @@ class DeclaredInput:
 
 @dataclass(frozen=True, slots=True)
 class BoundInputs:
-    """Static input shapes; ``rebatch`` is (old, new) when a static batch was changed."""
+    """Static input shapes; ``rebatch`` is (old, new) if a static batch was changed."""
 
     shapes: dict[str, tuple[int, ...]]
     dims: tuple[tuple[str, int], ...]
@@ -38,10 +38,9 @@ def bind_inputs(
 ) -> BoundInputs:
     """Give every input a static shape.
 
-    ``dims`` binds symbols, ``shapes`` replaces whole shapes (and binds the symbols it covers), and
-    ``batch`` replaces the leading dimension of every input that leads with the old batch.
-    Raises UsageError for names that do not exist and values that contradict one another, and
-    UnboundDimensionError for a dimension without a value.
+    ``dims`` binds symbols. ``shapes`` replaces whole shapes and binds the symbols in them. ``batch`` replaces the
+    leading dimension of every input that starts with the old batch. Raises UsageError for names that do not exist and
+    for values that contradict one another, and UnboundDimensionError for a dimension without a value.
     """
     symbols = dict.fromkeys(dim for entry in declared for dim in entry.dims or () if isinstance(dim, str))
     bound = dict(dims)
@@ -88,7 +87,7 @@ def _replace(
         raise UsageError(f"the model has no input {quoted(name)}", remedy=_choices("inputs", current))
     declared = current[name]
     for size in shape:
-        if size != 0:  # an empty tensor is a strange wish, but a clear one
+        if size != 0:  # an empty tensor is allowed
             _positive(size, f"a dimension of input {quoted(name)}")
     if declared is None:
         return tuple(shape)
@@ -111,7 +110,7 @@ def _rebatch(
     bound: dict[str, int],
     replaced: Mapping[str, tuple[int, ...]],
 ) -> None:
-    """Put ``batch`` where the old batch stands; a shape given by hand must agree with it."""
+    """Replace the old batch by ``batch``; a shape that the user gave must agree with it."""
     assert main.dims
     old = main.dims[0]
     if main.name in replaced and replaced[main.name][0] != batch:
@@ -138,7 +137,7 @@ def _bind(symbol: str, size: int, bound: dict[str, int], by: str) -> None:
 def _check_bound(
     current: Mapping[str, tuple[Dimension, ...] | None], bound: Mapping[str, int], main: DeclaredInput | None
 ) -> None:
-    """Raise UnboundDimensionError for the first symbol without a value; the remedy gives an option for each."""
+    """Raise UnboundDimensionError for the first symbol without a value; the remedy has an option for each one."""
     batch = main.dims[0] if main is not None and main.dims else None
     owner: dict[str, str] = {}
     for name, dims in current.items():

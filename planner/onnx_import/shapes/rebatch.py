@@ -1,4 +1,4 @@
-"""Files exported at a fixed batch carry it in the targets of Reshape and Expand: put the new batch there."""
+"""A file exported at a fixed batch has it in the targets of Reshape and Expand; here the new batch replaces it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..values.values import Call, Value
 
 
 class Rebatch:
-    """Re-targets constant Reshape and Expand shapes of activations from the old batch to the new one."""
+    """Changes constant Reshape and Expand targets of activations from the old batch to the new one."""
 
     def __init__(self, change: tuple[int, int] | None) -> None:
         self.change = change
         self._changed: list[str] = []
 
     def apply(self, node: NodeProto, call: Call) -> tuple[NodeProto, Mapping[int, Array]]:
-        """The node to infer, and by position the inputs whose contents change."""
+        """The node to infer, and by position the inputs whose values change."""
         if self.change is None or call.domain or call.op_type not in ("Reshape", "Expand"):
             return node, {}
         data = call.inputs[0]
@@ -57,10 +57,10 @@ class Rebatch:
         return self._noted(target, [new, *target[1:]])
 
     def _reshape(self, target: Sequence[int], data: Value, *, zero_copies: bool) -> list[int] | None:
-        """The new target, or None when the old one holds.
+        """The new target, or None if the old one is still right.
 
-        A first entry equal to the old batch is the batch. A larger one may hold the batch folded
-        into another dimension; it changes only where the elements then agree.
+        A first entry equal to the old batch is the batch. A larger one may be the product of the batch and another
+        dimension; it changes only if the number of elements then fits.
         """
         assert self.change is not None
         old, new = self.change
@@ -96,9 +96,9 @@ class Rebatch:
 def check_batch_axis(
     calls: Iterable[Call], declared: Mapping[str, tuple[int | str | None, ...] | None], batch: int
 ) -> None:
-    """Refuse a batch that was put where a recurrent layer of default layout reads time.
+    """Refuse a batch that replaced the time axis of a recurrent layer of default layout.
 
-    ``declared`` are the sizes of the inputs as the file has them, before ``batch`` replaced the leading one.
+    ``declared`` are the sizes of the inputs in the file, before ``batch`` replaced the leading one.
     """
     for call in calls:
         data = call.inputs[0] if call.inputs else None
@@ -116,7 +116,7 @@ def check_batch_axis(
 
 
 def _with_the_batch_second(call: Call, data: Value, length: int, batch: int) -> str:
-    """What to type so that the batch changes: the input's shape, and those of the states that are inputs too."""
+    """The options that change the batch: the shape of the input, and those of initial states that are inputs."""
     shapes = [(data, (length, batch, *data.shape[2:]))]
     for state in call.inputs[5:7]:
         if state is None or len(state.shape) != 3 or state.shape[1] == batch:

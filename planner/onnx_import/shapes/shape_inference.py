@@ -1,6 +1,6 @@
 """Element types and shapes, one node at a time, through the onnx library.
 
-Every input of a node has a static shape by the time the node is reached, so one pass suffices.
+Nodes come in topological order, so every input of a node has a static shape and one pass suffices.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from ..document.protobuf import DTYPES, NodeProto, TensorProto, dtype_name
 from ..document.unsupported_ops import CHARGE
 from ..values.consistency import REMEDY, shape_text
 from ..values.constant_folding import Array, first_line
-from ..values.data_dependent_shapes import Inferred, Partial
-from ..values.element_types import Formals, StandIns, attribute_of_type, formals, not_taken, stand_ins
-from ..values.values import Call
+from ..values.values import Call, Inferred, Partial
+from .element_types import Formals, StandIns, attribute_of_type, formals, not_taken, stand_ins
 from .extra_shape_inference import missed_shape
 
 _NUMBERS = {name: number for number, name in DTYPES.items()}
@@ -36,10 +35,10 @@ _LIKE_NEXT_OPSET = frozenset({"Concat", "Gemm", "GRU", "LpPool", "Max", "Mean", 
 
 
 def _lenient_schema(op_type: str, opset: int, domain: str) -> defs.OpSchema:
-    """The definition at an opset, or the one beside it that files really follow.
+    """The definition at an opset, or that of a near one if files follow that.
 
-    Exporters leave out the roi of a Resize two opsets before they may, and write Upsample and Scatter in
-    opsets that have dropped them.
+    Exporters leave out the roi of a Resize two opsets before it is allowed, and write Upsample and Scatter in opsets
+    that have dropped them.
     """
     if (op_type, domain) == ("Resize", "") and opset in (11, 12):
         opset = 13
@@ -63,7 +62,7 @@ def _formals(schema: defs.OpSchema) -> Formals:
 class ShapeRules:
     """Shape inference of single nodes under the opsets of one model.
 
-    ``off_schema`` lists the calls whose element type, given beside them, their definition does not allow.
+    ``off_schema`` lists calls with an element type that their definition does not allow, and that type.
     """
 
     def __init__(self, opsets: Mapping[str, int]) -> None:
@@ -76,7 +75,7 @@ class ShapeRules:
         self.off_schema: list[tuple[Call, str]] = []
 
     def find_schema(self, node: NodeProto) -> defs.OpSchema | None:
-        """The definition of a node's op, None where the library has none at the file's opset."""
+        """The definition of a node's op, None if the library has none at the file's opset."""
         key = node.domain, node.op_type
         if key not in self._schemas:
             self._schemas[key] = None
@@ -86,7 +85,7 @@ class ShapeRules:
         return self._schemas[key]
 
     def schema(self, node: NodeProto, where: str) -> defs.OpSchema:
-        """The definition of a node's op. Raises UnsupportedOpError where there is none."""
+        """The definition of a node's op. Raises UnsupportedOpError if there is none."""
         found = self.find_schema(node)
         if found is not None:
             return found
@@ -98,7 +97,7 @@ class ShapeRules:
         raise UnsupportedOpError(f"{where} {reason}", remedy=f"export the model with standard ONNX ops, or {CHARGE}")
 
     def optional_outputs(self, node: NodeProto, where: str) -> tuple[bool, ...]:
-        """For each formal output whether it may be left out."""
+        """For each formal output, whether it may be left out."""
         optional = defs.OpSchema.FormalParameterOption.Optional
         return tuple(output.option == optional for output in self.schema(node, where).outputs)
 
@@ -111,7 +110,7 @@ class ShapeRules:
         return int(_NUMBERS[dtype])
 
     def check_node(self, node: NodeProto, where: str) -> None:
-        """Refuse a node that does not fit its op's definition before the library looks at it, which trusts it."""
+        """Refuse a node that does not fit its op's definition; the library does not check it."""
         schema = self.schema(node, where)
         for what, count, low, high in (
             ("inputs", len(node.input), schema.min_input, schema.max_input),
@@ -136,10 +135,10 @@ class ShapeRules:
                 )
 
     def infer(self, node: NodeProto, call: Call, known: Mapping[int, Array], where: str) -> dict[str, Inferred]:
-        """Element type and shape of each named output; a shape is None where it depends on data.
+        """Element type and shape of each named output; a shape is None if it depends on data.
 
-        ``known`` overrides the contents of inputs by position. A Range of one-element vectors, which the
-        library itself writes for AffineGrid, is one of scalars.
+        ``known`` overrides the values of inputs by position. A Range of one-element vectors, which the library itself
+        writes for AffineGrid, is read as one of scalars.
         """
         schema = self.schema(node, where)
         if not schema.has_type_and_shape_inference_function:
@@ -190,7 +189,7 @@ class ShapeRules:
         return self._formals[key]
 
     def _with_attribute(self, node: NodeProto, stand_in: StandIns) -> NodeProto:
-        """The node, or a copy that asks for the type that stands in."""
+        """The node, or a copy that names the replacing type."""
         if stand_in.attribute is None:
             return node
         copy = NodeProto()
@@ -203,7 +202,7 @@ class ShapeRules:
     def _not_inferred(
         self, node: NodeProto, call: Call, op: Formals, error: Exception, where: str
     ) -> InvalidModelError:
-        """What the library refused, with the element type at fault where it is one."""
+        """The error for a node that the library refused; it names the element type if that is the cause."""
         text = first_line(error).replace("[ShapeInferenceError] ", "").replace("[TypeInferenceError] ", "")
         position = not_taken(op, call)
         if position is not None:
@@ -232,7 +231,7 @@ class ShapeRules:
         return "export the model with a Cast in front of it"
 
     def _without_rule(self, node: NodeProto, call: Call, where: str) -> dict[str, Inferred]:
-        """Ops to which their opset gives no inference; most are of opset 1, and most keep their shape."""
+        """Infer an op for which its opset has no inference; most are of opset 1, and most keep their shape."""
         first = next((value for value in call.inputs if value is not None), None)
         if first is not None and node.op_type in _SAME_AS_FIRST:
             return dict.fromkeys(node.output, Inferred(first.dtype, first.shape))

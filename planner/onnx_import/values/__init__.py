@@ -1,1 +1,1 @@
-"""What is known of each value: type, storage, constants and views."""
+"""What is known of each value: memory layout, constants and views."""

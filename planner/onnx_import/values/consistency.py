@@ -1,6 +1,6 @@
-"""What shape inference lets pass: reshapes that lose elements, weights and states of another size than their data.
+"""Contradictions that shape inference does not see: reshapes that lose elements, weights that do not fit their data.
 
-A batch changed on the command line but written into the file shows here.
+They appear if a batch is changed on the command line but is also a constant in the file.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Shape = tuple[int, ...]
 
 
 def shape_text(shape: Shape | list[int]) -> str:
-    """A shape for people: ``[64, 2048]``."""
+    """A shape as text: ``[64, 2048]``."""
     return "[" + ", ".join(str(size) for size in shape) + "]"
 
 
 def check_call(call: Call, where: str) -> None:
-    """Raise InvalidModelError, naming the node and both shapes, where a call contradicts itself."""
+    """Raise InvalidModelError, which names the node and both shapes, for a call that contradicts itself."""
     rule = _RULES.get(call.op_type)
     if rule is None or call.domain:
         return

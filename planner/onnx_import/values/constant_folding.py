@@ -1,6 +1,6 @@
-"""Small constants of a file: decoding them, and computing what follows from them, one node at a time.
+"""Small constants of a file: they are decoded, and folded one node at a time.
 
-Nothing is computed before its size is known, so a Range to 2^40 costs nothing.
+No value is computed before its size is known, so a Range to 2^40 costs nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
 
 from ...errors import InvalidModelError, UnsupportedOpError
+from ..document.unsupported_ops import EXPORT_AGAIN
 from .consistency import REMEDY
-from .data_dependent_shapes import Inferred
-from .values import Call
+from .values import Call, Inferred
 
 KNOWN_LIMIT = 2**16  # elements; longer constants stay unknown
 KNOWN_FLOAT_LIMIT = 2**10  # weights are never decoded, scales and shape arithmetic in floats are
@@ -35,29 +35,27 @@ _BOUNDED_BY_INPUT = frozenset({"Compress", "NonZero"})
 
 
 def keeps_contents(dtype: str, numel: int) -> bool:
-    """Whether a constant of this size is worth knowing."""
+    """Whether the values of a constant of this size are kept."""
     return numel <= (KNOWN_FLOAT_LIMIT if dtype.startswith(("float", "bfloat", "complex")) else KNOWN_LIMIT)
 
 
 def contents(tensor: TensorProto, where: str) -> Array:
-    """The elements of a small tensor of the file."""
+    """The values of a small tensor of the file."""
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except Exception as error:
-        raise InvalidModelError(
-            f"{where} cannot be decoded: {first_line(error)}", remedy="export the model again"
-        ) from None
+        raise InvalidModelError(f"{where} cannot be decoded: {first_line(error)}", remedy=EXPORT_AGAIN) from None
 
 
 def first_line(error: BaseException) -> str:
-    """What the library said, in one line of bounded length."""
+    """The message of an error of the library, as one line of bounded length."""
     text = str(error).strip().split("\n")[0] or type(error).__name__
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= 300 else text[:297] + "..."
 
 
 def attributes_of(node: NodeProto) -> dict[str, object]:
-    """The attributes as plain numbers, strings and tuples; a tensor only where it is small."""
+    """The attributes as plain numbers, strings and tuples; tensors only if they are small."""
     result: dict[str, object] = {}
     for attribute in node.attribute:
         if attribute.type == AttributeProto.TENSOR:
@@ -87,10 +85,10 @@ def _plain(value: object) -> object:
 
 
 def constant_tensor(node: NodeProto, where: str) -> TensorProto:
-    """The tensor that a Constant node holds, whichever attribute it uses."""
+    """The tensor of a Constant node, whichever attribute it uses."""
     found: list[AttributeProto] = [attribute for attribute in node.attribute if attribute.name.startswith("value")]
     if len(found) != 1:
-        raise InvalidModelError(f"{where} has {len(found)} values; one is needed", remedy="export the model again")
+        raise InvalidModelError(f"{where} has {len(found)} values; one is needed", remedy=EXPORT_AGAIN)
     attribute = found[0]
     kinds = {
         "value_int": (TensorProto.INT64, [attribute.i], ()),
@@ -107,7 +105,7 @@ def constant_tensor(node: NodeProto, where: str) -> TensorProto:
 
 
 def measured(call: Call) -> Array:
-    """What Shape or Size returns, from the shape of its input alone."""
+    """The result of Shape or Size, from the shape of its input alone."""
     value = call.inputs[0]
     assert value is not None
     if call.op_type == "Size":
@@ -121,7 +119,7 @@ def measured(call: Call) -> Array:
 def compute(
     node: NodeProto, call: Call, inferred: Mapping[str, Inferred], opsets: Mapping[str, int], where: str
 ) -> list[Array] | None:
-    """The contents of all outputs, or None where an input is unknown or an output is large."""
+    """The values of all outputs, or None if an input is unknown or an output is large."""
     if node.op_type not in _COMPUTED or node.domain:
         return None
     if any(value is not None and value.known is None for value in call.inputs):

@@ -7,6 +7,7 @@ from json import dumps as quoted
 
 from ...errors import InvalidModelError, UnsupportedOpError
 from ..document.protobuf import MAX_NBYTES, GraphProto, TensorProto, dtype_name
+from ..document.unsupported_ops import EXPORT_AGAIN
 from .consistency import shape_text
 from .constant_folding import contents, keeps_contents
 from .value_table import ValueTable
@@ -18,7 +19,7 @@ _RECORDED_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 def enter_leaves(table: ValueTable, graph: GraphProto, names: Mapping[str, str]) -> None:
     """Enter the initializers of a graph, with what torch's exporter recorded about each.
 
-    ``names`` renames them. One that cannot be planned, such as a string, is refused where it is read.
+    ``names`` renames them. One that cannot be planned, such as a string, is refused if a node reads it.
     """
     recorded = {
         entry.name: property.value
@@ -43,13 +44,13 @@ def enter_leaves(table: ValueTable, graph: GraphProto, names: Mapping[str, str])
 
 
 def leaf(table: ValueTable, name: str, tensor: TensorProto, where: str) -> Value:
-    """Enter an initializer or a Constant; its contents are decoded only when they are small and in the file."""
+    """Enter an initializer or a Constant; its values are decoded only if they are few and in the file."""
     shape = tuple(tensor.dims)
     if any(size < 0 for size in shape):
-        raise InvalidModelError(f"{where} has shape {shape_text(shape)}", remedy="export the model again")
+        raise InvalidModelError(f"{where} has shape {shape_text(shape)}", remedy=EXPORT_AGAIN)
     value = Value(name, dtype_name(tensor.data_type, where), shape, from_file=True, is_leaf=True)
     if value.nbytes >= MAX_NBYTES:
-        raise InvalidModelError(f"{where} has {value.nbytes} bytes", remedy="export the model again")
+        raise InvalidModelError(f"{where} has {value.nbytes} bytes", remedy=EXPORT_AGAIN)
     if _has_contents(tensor) and keeps_contents(value.dtype, value.numel):
         value.known = contents(tensor, where)
     table.values[name] = value
@@ -57,6 +58,6 @@ def leaf(table: ValueTable, name: str, tensor: TensorProto, where: str) -> Value
 
 
 def _has_contents(tensor: TensorProto) -> bool:
-    """Whether the elements are in the file; some files are passed on without their weights."""
+    """Whether the values are in the file; some files are passed on without their weights."""
     fields = (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data)
     return tensor.data_location == 0 and (bool(tensor.raw_data) or any(fields) or 0 in tensor.dims)

@@ -1,4 +1,4 @@
-"""Which operands torch copies into a dense layout before an op reads them, and keeps in place of the originals."""
+"""The operands that torch copies into a dense layout before an op reads them, and saves instead of the originals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _channels_last(value: Value) -> bool:
 
 
 def _one_of_two_batches(first: Value, second: Value) -> bool:
-    """Whether one of two operands of rank three has a batch of one and the other has not: torch drops that."""
+    """Whether exactly one of two operands of rank three has a batch of one, which torch drops."""
     both = len(first.shape) == len(second.shape) == 3
     return both and (first.shape[0] == 1) != (second.shape[0] == 1)
 

@@ -1,4 +1,4 @@
-"""The values and calls that have been read so far; every kind of node enters its own through this table."""
+"""The values and calls that have been read so far."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from .view_ops import mark_view
 class ValueTable:
     """Values by name, calls in order. ``used`` are the names that nodes read, ``taken`` those that exist anywhere.
 
-    ``sequences`` are the tensors of each sequence of known length. ``refused`` are values that cannot be
-    planned, with the error that whoever reads one gets: nothing is refused for the sake of a value that
-    nobody reads.
+    ``sequences`` are the tensors of each sequence of known length. ``refused`` are values that cannot be planned, with
+    the error that is raised if a node reads one; a value that no node reads never refuses a model.
     """
 
     def __init__(self, used: Iterable[str], taken: Iterable[str]) -> None:
@@ -34,7 +33,7 @@ class ValueTable:
         return name in self.values or name in self.sequences or name in self.refused
 
     def get(self, name: str, where: str) -> Value:
-        """The tensor of that name. Raises what refused it, and UnsupportedOpError for a sequence."""
+        """The tensor of that name. Raises its refusal, and UnsupportedOpError for a sequence."""
         found = self.values.get(name)
         if found is not None:
             return found
@@ -65,7 +64,7 @@ class ValueTable:
         return name
 
     def call_name(self, name: str, prefix: str = "") -> str:
-        """A name that no call has, taken from now on; ``prefix`` tells two of one name apart."""
+        """A name that no call has, taken from now on; ``prefix`` distinguishes two calls of one name."""
         if name in self._call_names and prefix:
             name = f"{prefix}.{name}"
         while name in self._call_names:
@@ -84,7 +83,7 @@ class ValueTable:
         return value
 
     def add(self, call: Call, where: str) -> None:
-        """Enter a call whose outputs are made: where they come from, how they lie in memory, the checks."""
+        """Enter a call with its outputs: set their origin and memory layout, and check the call."""
         from_input = any(value.from_input for value in call.data_inputs) or not call.deterministic
         from_file = call.deterministic and all(value.from_file for value in call.inputs if value is not None)
         for output in call.outputs:
@@ -95,7 +94,7 @@ class ValueTable:
         self.calls.append(call)
 
     def derive(self, op_type: str, inputs: Sequence[Value], output: Value, where: str, **attributes: object) -> Value:
-        """Enter a call of the reader's own making with one output, and return the output."""
+        """Enter a call that the reader inserts, with one output, and return the output."""
         call = Call(self.call_name(f"{op_type}_{output.name}"), op_type, "", tuple(inputs), (output,), dict(attributes))
         self.add(call, where)
         return output

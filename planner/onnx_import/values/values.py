@@ -1,4 +1,4 @@
-"""What the ONNX reader builds while it walks a file: values with their layout, and the calls that make them."""
+"""What the ONNX reader builds: values with their memory layout, and the calls that make them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,26 @@ def row_major(shape: Iterable[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+Partial = tuple[int | None, ...] | None
+"""A shape with None for each unknown size; None for an unknown number of dimensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """Element type of an output, and its sizes as far as they are known."""
+
+    dtype: str
+    dims: Partial
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The static shape, None if it depends on data."""
+        if self.dims is None:
+            return None
+        sizes = tuple(size for size in self.dims if size is not None)
+        return sizes if len(sizes) == len(self.dims) else None
+
+
 @dataclass(slots=True, eq=False)
 class Value(Sized):
     """One value of the file. ``strides`` are in elements; ``view_of`` is the value that owns the memory."""
@@ -31,15 +51,15 @@ class Value(Sized):
     shape: tuple[int, ...]
     strides: tuple[int, ...] = ()
     view_of: Value | None = None
-    known: np.ndarray[Any, Any] | None = None  # its contents, where they are small and computable
-    from_input: bool = False  # its contents depend on a graph input
-    from_file: bool = False  # its contents depend on nothing but constants of the file
+    known: np.ndarray[Any, Any] | None = None  # its values, if they are few and can be computed
+    from_input: bool = False  # its values depend on a graph input
+    from_file: bool = False  # its values depend on nothing but constants of the file
     is_input: bool = False
     is_leaf: bool = False  # an initializer, a Constant or a constant ConstantOfShape
     is_initializer: bool = False
-    declared: str = ""  # "PARAMETER" or "BUFFER" where the producer recorded which
+    declared: str = ""  # "PARAMETER" or "BUFFER" if the file records which
     producer: Call | None = None
-    constant: bool = False  # held all step and never trained; settled by roles.settle
+    constant: bool = False  # alive all step and never trained; set by `assemble`
 
     def __post_init__(self) -> None:
         if not self.strides:
@@ -52,7 +72,7 @@ class Value(Sized):
 
 
 def inputs_behind(value: Value) -> list[str]:
-    """Names of the graph inputs that the contents of a value depend on, nearest first."""
+    """Names of the graph inputs that the values of a tensor depend on, nearest first."""
     seen, found, queue = {id(value)}, list[str](), [value]
     for current in queue:
         if current.is_input:
@@ -66,7 +86,7 @@ def inputs_behind(value: Value) -> list[str]:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One node with its values at hand; an absent optional input is None."""
+    """One node with its values; an absent optional input is None."""
 
     name: str
     op_type: str
@@ -77,23 +97,23 @@ class Call:
     view: View = View.NONE
     deterministic: bool = True
     scope: str = ""
-    charged: bool = False  # of an op that is not known; charged with all of its inputs and outputs
+    charged: bool = False  # an unknown op, charged with all of its inputs and outputs
     copied: tuple[tuple[int, int], ...] = ()  # (input, bytes) of those that the op copies into a dense layout first
 
     @property
     def data_inputs(self) -> tuple[Value, ...]:
-        """The inputs whose contents matter; Shape, Size and EyeLike look at the type alone."""
+        """The inputs whose values matter; Shape, Size and EyeLike read the type alone."""
         if self.domain == "" and self.op_type in ("Shape", "Size", "EyeLike"):
             return ()
         return tuple(value for value in self.inputs if value is not None)
 
     def known(self, position: int) -> np.ndarray[Any, Any] | None:
-        """The contents of one input, where they are known."""
+        """The values of one input, None if they are not known."""
         value = self.inputs[position] if position < len(self.inputs) else None
         return None if value is None else value.known
 
     def integers(self, name: str, position: int) -> tuple[int, ...] | None:
-        """A list of integers that is an attribute in old opsets and an input in new ones; None when absent."""
+        """A list of integers that is an attribute in old opsets and an input in new ones; None if absent."""
         listed = self.attributes.get(name)
         if isinstance(listed, tuple):
             return tuple(int(entry) for entry in listed)

@@ -1,4 +1,4 @@
-"""Which ops return views, with the semantics of PyTorch 2.13, and the strides of what they return."""
+"""The ops that return views in PyTorch 2.13, and the strides of their outputs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Strides = tuple[int, ...]
 
 
 def reshaped(shape: tuple[int, ...], strides: Strides, target: tuple[int, ...]) -> Strides | None:
-    """Strides of a reshape that is a view, or None where it must copy (ATen's computeStride).
+    """Strides of a reshape that is a view, or None if it must copy (ATen's computeStride).
 
-    A chunk is a run of dimensions that lie densely one inside the other; it can be cut anew, and no
-    dimension of the target may reach across two chunks.
+    A chunk is a run of dimensions that are dense one inside the other. It can be divided anew, but no dimension of the
+    target may span two chunks.
     """
     if not shape or 0 in shape:
         return row_major(target)
@@ -41,7 +41,7 @@ def reshaped(shape: tuple[int, ...], strides: Strides, target: tuple[int, ...]) 
 
 
 def mark_view(call: Call) -> None:
-    """Decide whether a call is a view and lay out its outputs in memory."""
+    """Decide whether a call is a view, and set the strides of its outputs."""
     source = call.inputs[0] if call.inputs else None
     if source is None or call.domain or not call.outputs:
         return
@@ -91,7 +91,7 @@ def _view(call: Call, source: Value) -> tuple[View, Strides]:
 
 
 def _slice(call: Call, shape: tuple[int, ...], strides: Strides) -> tuple[View, Strides]:
-    """A slice is a view unless it steps backwards, which PyTorch has to copy."""
+    """A slice is a view unless it steps backwards, which PyTorch copies."""
     starts = call.integers("starts", 1)
     if starts is None:
         return View.NONE, ()
@@ -106,7 +106,7 @@ def _slice(call: Call, shape: tuple[int, ...], strides: Strides) -> tuple[View, 
 
 
 def _with_ones(shape: tuple[int, ...], strides: Strides, target: tuple[int, ...]) -> Strides:
-    """Strides after dimensions of size one came or went."""
+    """Strides after dimensions of size one were added or removed."""
     if 0 in shape:
         return row_major(target)
     kept = [stride for size, stride in zip(shape, strides, strict=True) if size != 1]
@@ -138,9 +138,9 @@ def _keep_order(call: Call) -> None:
 
 
 def _follow_query(call: Call, query: Value) -> None:
-    """Fused attention returns its output in the memory order of the query, dense (ATen's empty_like).
+    """Fused attention returns its output dense, in the memory order of the query (ATen's empty_like).
 
-    So the usual transpose and reshape that join the heads again are views.
+    The usual transpose and reshape that join the heads are then views.
     """
     output = call.outputs[0]
     if len(output.shape) != len(query.shape):

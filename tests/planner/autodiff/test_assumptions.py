@@ -15,7 +15,7 @@ from ogc_plan.planner.autodiff.assumptions import Frozen, Stop, parameters_of
 from ogc_plan.planner.errors import ModelError, UsageError
 from ogc_plan.planner.model import Model, load_model
 
-from tests.files.onnx_models import model, node, save
+from tests.files.onnx_models import model, node, save, unknown_op
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ class TestNothingToTrain:
 
 
 class TestParameters:
-    def test_running_statistics_are_told_from_weights_with_the_reason(self, load: Load) -> None:
+    def test_running_statistics_are_distinguished_from_weights_with_the_reason(self, load: Load) -> None:
         found = load(NORM, weights=NORM_WEIGHTS)
         assert found.graph is not None
         told = parameters_of(found.graph, found.training, ())
@@ -82,7 +82,7 @@ class TestParameters:
             },
         )
 
-    def test_frozen_globs_are_told_with_their_bytes(self, load: Load) -> None:
+    def test_frozen_globs_are_reported_with_their_bytes(self, load: Load) -> None:
         found = load(NORM, weights=NORM_WEIGHTS, frozen=["[sb]"])
         assert found.graph is not None
         told = parameters_of(found.graph, found.training, ("[sb]",))
@@ -140,17 +140,17 @@ class TestExplanation:
         reserve = "LSTM: its reserve is that of torch on the CPU"
         assert (groups["estimates"][0], reserve in groups.get("file", ())) == (reserve, False)
 
-    def test_bound_dimensions_are_told(self, tmp_path: Path) -> None:
+    def test_bound_dimensions_are_reported(self, tmp_path: Path) -> None:
         proto = model([node("MatMul", "x w", "y")], {"x": ("rows", 8)}, weights={"w": (8, 8)})
         groups = explain(load_model(save(proto, tmp_path), dims={"rows": 4}))
         assert groups["shapes"] == ['dimension "rows" is bound to 4']
 
-    def test_ops_charged_on_request_are_told(self, tmp_path: Path) -> None:
-        proto = unknown(tmp_path)
+    def test_ops_charged_on_request_are_reported(self, tmp_path: Path) -> None:
+        proto = unknown_op(tmp_path)
         (sentence,) = explain(load_model(proto, charge_unknown=True))["charged"][:1]
         assert "Mystery" in sentence
 
-    def test_what_lies_outside_the_budget_is_told(self, load: Load) -> None:
+    def test_what_lies_outside_the_budget_is_reported(self, load: Load) -> None:
         told = " ".join(explain(load([node("MatMul", "x w", "y")], weights={"w": (8, 8)}))["not_counted"])
         words = ("loss computed outside", "optimizer states", "optimizer.step()", "CUDA context", "cuBLAS")
         assert [word for word in words if word not in told] == []
@@ -173,14 +173,3 @@ class TestExplanation:
         main(["show", str(path), "--format", "json"])
         data = json.loads(capsys.readouterr().out)
         assert (data["parameters"]["count"], sorted(data["explanation"])[0]) == (3, "estimates")
-
-
-def unknown(folder: Path) -> Path:
-    """A file with an op of a domain that nobody knows, its output's type declared."""
-    proto = model(
-        [node("MatMul", "x w", "h"), node("Mystery", "h", "y", domain="acme")], {"x": (4, 8)}, weights={"w": (8, 8)}
-    )
-    proto.opset_import.append(onnx.helper.make_opsetid("acme", 1))
-    del proto.graph.output[:]
-    proto.graph.output.append(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (4, 8)))
-    return save(proto, folder)

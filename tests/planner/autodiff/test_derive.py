@@ -36,7 +36,7 @@ def test_outputs_that_are_views_of_one_tensor_have_a_gradient_each_and_their_sum
     assert [graph.gradients[seed].nbytes for seed in graph.seeds] == [4 * 8 * 4] * 4
 
 
-def test_they_are_let_go_by_the_backward_of_the_op_that_made_the_tensor(tmp_path: Path) -> None:
+def test_they_are_freed_by_the_backward_of_the_op_that_made_the_tensor(tmp_path: Path) -> None:
     nodes = [node("Mul", "x w", "h"), node("Mul", "h w", "y"), node("Reshape", "y shape", "flat")]
     graph = training(tmp_path, nodes, "y flat", weights={"w": (8,)}, constants={"shape": [32]})
     _, timeline = store_all_timeline(graph, (OpCost(0),) * len(graph.ops))
@@ -77,7 +77,7 @@ def test_a_gradient_in_half_is_half_the_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("outputs", "nbytes"), [("y", 1792), ("_ h", 1792 + 256), ("y h c", 1792 + 2 * 256)])
-def test_an_lstm_holds_its_sequence_and_the_states_that_are_asked_for(
+def test_an_lstm_saves_its_sequence_and_the_states_that_are_asked_for(
     tmp_path: Path, outputs: str, nbytes: int
 ) -> None:
     graph = lstm(tmp_path, outputs)

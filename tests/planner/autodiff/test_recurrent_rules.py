@@ -31,7 +31,7 @@ class Kept:
 
 
 def kept(kind: str, sizes: tuple[int, int, int, int], directions: int, dtype: Any, onednn: bool) -> Kept:
-    """What nn.LSTM, nn.GRU or nn.RNN keeps beside its parameters, found by saved-tensor hooks."""
+    """What nn.LSTM, nn.GRU or nn.RNN keeps in addition to its parameters, found by saved-tensor hooks."""
     steps, rows, inputs, units = sizes
     module = getattr(nn, kind)(inputs, units, bidirectional=directions == 2).to(dtype)
     given = torch.randn(steps, rows, inputs, dtype=dtype, requires_grad=True)
@@ -44,9 +44,9 @@ def kept(kind: str, sizes: tuple[int, int, int, int], directions: int, dtype: An
     with torch.backends.mkldnn.flags(enabled=onednn), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         result = module(given)
     parameters = {address(parameter) for parameter in module.parameters()}
-    blocks = {address(tensor): tensor for tensor in saved if address(tensor) not in parameters}
+    allocations = {address(tensor): tensor for tensor in saved if address(tensor) not in parameters}
     hidden: dict[str, list[int]] = {}
-    for tensor in blocks.values():
+    for tensor in allocations.values():
         hidden.setdefault(str(tensor.dtype).removeprefix("torch."), []).append(tensor.untyped_storage().nbytes())
     del result
     return Kept(sum(sum(sizes) for sizes in hidden.values()), hidden)
@@ -174,8 +174,8 @@ def test_what_torch_has_no_layer_for_keeps_no_more_when_composed(kind: str, call
     with torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t), t)[1], lambda t: t):
         call(x, *weights)
     stationary = {address(weight) for weight in weights}
-    blocks = {address(t): t.untyped_storage().nbytes() for t in saved if address(t) not in stationary}
-    assert ruled_nbytes(kind, sizes) >= sum(blocks.values())
+    allocations = {address(t): t.untyped_storage().nbytes() for t in saved if address(t) not in stationary}
+    assert ruled_nbytes(kind, sizes) >= sum(allocations.values())
 
 
 def test_an_activation_that_keeps_what_it_is_given_is_charged_for_each_gate() -> None:

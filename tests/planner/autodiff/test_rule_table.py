@@ -63,7 +63,7 @@ def differentiable_by_schema() -> list[str]:
 
 
 @pytest.mark.parametrize("op_type", differentiable_by_schema())
-def test_what_the_standard_calls_differentiable_has_a_rule(op_type: str) -> None:
+def test_every_differentiable_op_of_the_standard_has_a_rule(op_type: str) -> None:
     assert op_type in RULES or op_type == "Hardmax"  # one-hot of an argmax: its gradient is zero everywhere
 
 

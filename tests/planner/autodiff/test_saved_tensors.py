@@ -87,7 +87,7 @@ def test_rms_norm_on_the_cpu_also_keeps_the_normalised_input_that_the_fused_kern
 
 
 def test_attention_with_dropout_on_the_cpu_is_decomposed_and_keeps_probabilities() -> None:
-    """Two probability matrices and a mask of [N, heads, T, T] beside copies of q and k: charged only when annotated."""
+    """Two probability matrices, a mask of [N, heads, T, T], and copies of q and k: charged only when annotated."""
     case = Case(
         "Attention", "xxx", (randn(*HEADS), randn(*HEADS) + 1, randn(*HEADS) + 2),
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.1),

@@ -41,7 +41,7 @@ def measured(case: Case, needs: frozenset[int]) -> tuple[int, int]:
 
 
 def charged(case: Case, needs: frozenset[int]) -> tuple[int, int]:
-    """The same from the rules: outputs, hidden buffers and given gradients, and the temporaries beside them."""
+    """The same from the rules: outputs, hidden buffers and given gradients, and the temporaries."""
     graph = graph_of(case)
     op = graph.ops[0]
     forward, backward = temporaries_nbytes(call_of(op, graph, needs))
@@ -51,14 +51,16 @@ def charged(case: Case, needs: frozenset[int]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("case", "needs"), [*VARIANTS, *AT_LEAST])
-def test_no_op_holds_more_for_a_moment_than_is_charged(case: Case, needs: frozenset[int]) -> None:
+def test_no_op_allocates_more_temporaries_than_are_charged(case: Case, needs: frozenset[int]) -> None:
     seen, told = measured(case, needs), charged(case, needs)
     beyond = [max(0, a - b) for a, b in zip(seen, told, strict=True)]
     assert max(beyond) <= TOLERANCE_NBYTES, f"measured {seen}, charged {told}"
 
 
 @pytest.mark.parametrize(("case", "needs"), VARIANTS)
-def test_the_backward_of_an_op_is_not_charged_with_much_more_than_it_holds(case: Case, needs: frozenset[int]) -> None:
+def test_the_backward_of_an_op_is_not_charged_with_much_more_than_it_allocates(
+    case: Case, needs: frozenset[int]
+) -> None:
     graph = graph_of(case)
     size = max(graph.tensors[graph.ops[0].inputs[0] or 0].nbytes, graph.tensors[graph.ops[0].outputs[0]].nbytes)
     seen, told = measured(case, needs)[1], charged(case, needs)[1]

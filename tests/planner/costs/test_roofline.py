@@ -54,14 +54,16 @@ def cost_of(work: OpWork) -> OpCost:
     return cost
 
 
-def test_an_annotated_op_without_kernels_takes_no_time() -> None:
-    cost = cost_of(OpWork(10**12, 10**12, 0, 10**12, 10**12, 0))
-    assert (cost.forward_ns, cost.backward_ns) == (0, 0)
-
-
-def test_every_kernel_of_an_annotated_op_is_launched() -> None:
-    cost = cost_of(OpWork(0, 0, 2, 0, 0, 3))
-    assert (cost.forward_ns, cost.backward_ns) == (2 * 3000, 3 * 3000)
+@pytest.mark.parametrize(
+    ("work", "times"),
+    [
+        (OpWork(10**12, 10**12, 0, 10**12, 10**12, 0), (0, 0)),
+        (OpWork(0, 0, 2, 0, 0, 3), (2 * 3000, 3 * 3000)),
+    ],
+    ids=["no kernel, no time", "every kernel is launched"],
+)
+def test_the_kernels_of_an_annotated_op(work: OpWork, times: tuple[int, int]) -> None:
+    assert (cost_of(work).forward_ns, cost_of(work).backward_ns) == times
 
 
 def test_an_annotated_op_takes_the_longer_of_arithmetic_and_traffic() -> None:
@@ -123,18 +125,22 @@ def test_every_step_of_a_recurrence_is_launched() -> None:
     assert launches == [10, 20]
 
 
-def test_an_embedding_costs_the_rows_it_takes_and_not_its_table() -> None:
-    def forward_ns(rows: int) -> int:
-        return cost(one_op("Gather", [(rows, 1024), (512,)], [(512, 1024)], integers=(1,))).forward_ns
+def embedding(rows: int) -> OpCost:
+    """512 rows taken from a table of that many rows of 4 KiB."""
+    return cost(one_op("Gather", [(rows, 1024), (512,)], [(512, 1024)], integers=(1,)))
 
-    assert forward_ns(1000) == forward_ns(1_000_000)
+
+def test_an_embedding_costs_the_rows_it_takes_and_not_its_table() -> None:
+    assert embedding(1000).forward_ns == embedding(1_000_000).forward_ns
 
 
 def test_the_gradient_of_an_embedding_costs_its_table() -> None:
-    def backward_ns(rows: int) -> int:
-        return cost(one_op("Gather", [(rows, 1024), (512,)], [(512, 1024)], integers=(1,))).backward_ns
+    assert embedding(1_000_000).backward_ns > 100 * embedding(1000).backward_ns
 
-    assert backward_ns(1_000_000) > 100 * backward_ns(1000)
+
+def test_the_gradient_of_an_embedding_adds_into_its_rows() -> None:
+    rows, table, indices = 4 * 512 * 1024, 4 * 1000 * 1024, 8 * 512
+    assert embedding(1000).backward_ns == 3000 + round((rows + 2 * rows + table + indices) / (4800 * 0.8))
 
 
 def test_a_composed_op_is_launched_kernel_by_kernel() -> None:
@@ -167,7 +173,7 @@ def test_64_bit_arithmetic_takes_twice_the_time() -> None:
     assert double == pytest.approx(2 * single, rel=1e-6)
 
 
-def test_the_workspace_of_a_deformable_convolution_holds_its_samples() -> None:
+def test_the_workspace_of_a_deformable_convolution_has_its_samples() -> None:
     graph = one_op("DeformConv", [(3, 2, 6, 6), (4, 2, 3, 3), (3, 18, 4, 4)], [(3, 4, 4, 4)])
     assert cost(graph).forward_workspace_nbytes == 4 * (3 * 2 * 9 * 16 + 3 * 4 * 16)
 
@@ -183,9 +189,3 @@ def test_an_op_of_an_unknown_domain_is_timed_by_its_traffic() -> None:
     graph = one_op("MatMul", [(4096, 4096), (4096, 4096)], [(4096, 4096)])
     strange = replace(graph, ops=(replace(graph.ops[0], domain="acme"),))
     assert cost(strange).forward_ns == 3000 + round(3 * 4 * 4096**2 / (4800 * 0.8))
-
-
-def test_the_gradient_of_an_embedding_adds_into_its_rows() -> None:
-    rows, table, indices = 4 * 512 * 1024, 4 * 1000 * 1024, 8 * 512
-    found = cost(one_op("Gather", [(1000, 1024), (512,)], [(512, 1024)], integers=(1,))).backward_ns
-    assert found == 3000 + round((rows + 2 * rows + table + indices) / (4800 * 0.8))

@@ -53,20 +53,33 @@ def test_a_condition_that_follows_from_shapes_takes_one_branch(tmp_path: Path, b
     assert types(read(proto, tmp_path, dims={"n": batch})) == expected
 
 
+UNKNOWN, READS_F = body([node("Frobnicate", "x", "a")], "a"), body([node("Relu", "f", "a")], "a")
+ADDS, TWICE = body([node("Add", "h x", "a")], "a"), body([node("Relu", "x", "a")], "a a")
+NESTED = body([node("Relu", "x", "h"), choice("d", "b", body([node("Exp", "h", "a")], "a"), TANH)], "b")
+TAKEN = {
+    "reads a node that comes later": ([choice("c", "y", ADDS, TANH), node("Relu", "x", "h")], ["Relu", "Add"]),
+    "has an if": ([choice("c", "y", NESTED, TANH)], ["Relu", "Exp"]),
+    "gives one value twice": ([choice("c", "p q", TWICE, TWICE), node("Add", "p q", "y")], ["Relu", "Identity", "Add"]),
+    "is not the invalid one": ([choice("c", "y", RELU, UNKNOWN)], ["Relu"]),
+    "does not read an invalid node": ([node("Frobnicate", "x", "f"), choice("c", "y", RELU, READS_F)], ["Relu"]),
+}
+
+
+@pytest.mark.parametrize("branch", TAKEN)
+def test_the_ops_of_a_branch_that(tmp_path: Path, branch: str) -> None:
+    nodes, expected = TAKEN[branch]
+    assert types(read(model(nodes, X, constants={"c": True, "d": True}), tmp_path)) == expected
+
+
 def test_what_a_branch_makes_carries_the_name_it_has_outside(tmp_path: Path) -> None:
     graph = read(model([choice("c", "y", RELU, TANH)], X, constants={"c": True}), tmp_path)
     assert graph.tensors[graph.outputs[0]].name == "y"
 
 
 def test_a_branch_reads_values_around_it(tmp_path: Path) -> None:
-    nodes = [node("Relu", "x", "h"), choice("c", "y", body([node("Add", "h x", "a")], "a"), TANH)]
+    nodes = [node("Relu", "x", "h"), choice("c", "y", ADDS, TANH)]
     graph = read(model(nodes, X, constants={"c": True}), tmp_path)
     assert [graph.tensors[i or 0].name for i in op(graph, "Add").inputs] == ["h", "x"]
-
-
-def test_the_nodes_that_a_branch_reads_come_before_it_in_an_unsorted_file(tmp_path: Path) -> None:
-    nodes = [choice("c", "y", body([node("Add", "h x", "a")], "a"), TANH), node("Relu", "x", "h")]
-    assert types(read(model(nodes, X, constants={"c": True}), tmp_path)) == ["Relu", "Add"]
 
 
 def test_names_of_a_branch_do_not_collide_with_those_around_it(tmp_path: Path) -> None:
@@ -90,14 +103,7 @@ def test_weights_of_a_branch_are_parameters(tmp_path: Path) -> None:
     assert tensor(graph, "w").role is Role.PARAMETER
 
 
-def test_an_if_in_a_branch(tmp_path: Path) -> None:
-    deep = body([node("Exp", "h", "a")], "a")
-    inner = body([node("Relu", "x", "h"), choice("d", "b", deep, TANH)], "b")
-    graph = read(model([choice("c", "y", inner, TANH)], X, constants={"c": True, "d": True}), tmp_path)
-    assert types(graph) == ["Relu", "Exp"]
-
-
-def test_a_branch_without_nodes_hands_out_what_is_around_it(tmp_path: Path) -> None:
+def test_a_branch_without_nodes_gives_a_value_from_outside(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "h"), choice("c", "z", body([], "h"), TANH), node("Exp", "z", "y")]
     graph = read(model(nodes, X, constants={"c": True}), tmp_path)
     assert [(made.op_type, made.view) for made in graph.ops] == [
@@ -107,23 +113,15 @@ def test_a_branch_without_nodes_hands_out_what_is_around_it(tmp_path: Path) -> N
     ]
 
 
-def test_a_branch_may_hand_out_one_value_twice(tmp_path: Path) -> None:
-    inner = body([node("Relu", "x", "a")], "a a")
-    graph = read(model([choice("c", "p q", inner, inner), node("Add", "p q", "y")], X, constants={"c": True}), tmp_path)
-    assert types(graph) == ["Relu", "Identity", "Add"]
+INNER, OUTER = body([node("Shape", "x", "a")], "a"), body([], "t")
 
 
-def test_shape_arithmetic_passes_through_an_if(tmp_path: Path) -> None:
-    inner = body([node("Shape", "x", "a")], "a")
-    nodes = [choice("c", "s", inner, inner), node("Reshape", "w s", "v"), node("Mul", "x v", "y")]
+@pytest.mark.parametrize(("before", "branch"), [([], INNER), ([node("Shape", "x", "t")], OUTER)], ids=["in", "before"])
+def test_shape_arithmetic_in_or_before_an_if_is_folded(
+    tmp_path: Path, before: list[onnx.NodeProto], branch: onnx.GraphProto
+) -> None:
+    nodes = [*before, choice("c", "s", branch, branch), node("Reshape", "w s", "v"), node("Mul", "x v", "y")]
     graph = read(model(nodes, X, weights={"w": (8,)}, constants={"c": True}), tmp_path)
-    assert tensor(graph, "v").shape == (2, 4)
-
-
-def test_shape_arithmetic_around_an_if_passes_through_it(tmp_path: Path) -> None:
-    around = body([], "t")
-    nodes = [node("Shape", "x", "t"), choice("c", "s", around, around), node("Reshape", "w s", "v")]
-    graph = read(model([*nodes, node("Mul", "x v", "y")], X, weights={"w": (8,)}, constants={"c": True}), tmp_path)
     assert tensor(graph, "v").shape == (2, 4)
 
 
@@ -135,24 +133,14 @@ def test_an_if_in_a_branch_reads_the_branch_and_not_what_has_its_name_outside(tm
     assert graph.tensors[op(graph, "Exp").inputs[0] or 0].name == "h_"
 
 
-def test_nothing_is_refused_for_a_branch_that_is_not_taken(tmp_path: Path) -> None:
-    bad = body([node("Frobnicate", "x", "a")], "a")
-    assert types(read(model([choice("c", "y", RELU, bad)], X, constants={"c": True}), tmp_path)) == ["Relu"]
-
-
-def test_nothing_is_refused_for_nodes_that_only_an_untaken_branch_reads(tmp_path: Path) -> None:
-    nodes = [node("Frobnicate", "x", "f"), choice("c", "y", RELU, body([node("Relu", "f", "a")], "a"))]
-    assert types(read(model(nodes, X, constants={"c": True}), tmp_path)) == ["Relu"]
-
-
 def test_nothing_is_assumed_of_nodes_that_only_an_untaken_branch_reads(tmp_path: Path) -> None:
-    nodes = [node("Dropout", "x", "f"), choice("c", "y", RELU, body([node("Relu", "f", "a")], "a"))]
+    nodes = [node("Dropout", "x", "f"), choice("c", "y", RELU, READS_F)]
     graph = read(model(nodes, X, constants={"c": True}), tmp_path)
     assert graph.assumed == ("1 nodes that reach no output are dropped",)
 
 
 def test_a_refused_node_that_the_taken_branch_reads_is_named(tmp_path: Path) -> None:
-    nodes = [node("Frobnicate", "x", "f", node_name="bad"), choice("c", "y", body([node("Relu", "f", "a")], "a"), RELU)]
+    nodes = [node("Frobnicate", "x", "f", node_name="bad"), choice("c", "y", READS_F, RELU)]
     with pytest.raises(UnsupportedOpError, match='node "bad"'):
         read(model(nodes, X, constants={"c": True}), tmp_path)
 
@@ -235,7 +223,7 @@ INVALID = {
     "with a branch of too few outputs": choice("c", "y z", RELU, RELU),
     "without a condition": node("If", "", "y", then_branch=RELU, else_branch=RELU),
     "whose branch reads what nothing makes": choice("c", "y", RELU, body([node("Relu", "none", "a")], "a")),
-    "whose branch hands out what nothing makes": choice("c", "y", RELU, body([], "none")),
+    "whose branch gives what nothing makes": choice("c", "y", RELU, body([], "none")),
     "whose branch has a cycle": choice(
         "c", "y", RELU, body([node("Relu", "p", "q"), node("Relu", "q", "p"), node("Add", "p x", "a")], "a")
     ),
@@ -308,7 +296,7 @@ def test_a_sequence_as_an_output_is_all_of_its_tensors(tmp_path: Path) -> None:
     assert [graph.tensors[i].name for i in graph.outputs] == ["p", "q"]
 
 
-def test_a_branch_may_hand_out_a_sequence(tmp_path: Path) -> None:
+def test_a_branch_may_give_a_sequence(tmp_path: Path) -> None:
     nodes = [choice("c", "t", body(TWO, "s"), body(TWO, "s")), node("ConcatFromSequence", "t", "y", axis=0)]
     assert types(read(model(nodes, X, constants={"c": True}), tmp_path)) == ["Relu", "Tanh", "Concat"]
 

@@ -1,4 +1,4 @@
-"""Parameters' gradients that a step which accumulates adds up and lets go while its backward goes on."""
+"""Parameters' gradients that an accumulating step adds up and frees during its backward."""
 
 from __future__ import annotations
 
@@ -72,18 +72,14 @@ class TestOneStep:
     def test_without_an_end_gradients_add_up(self) -> None:
         assert self.replay({}).after_nbytes[-1] == 10 + 300
 
-    def test_a_gradient_that_ends_is_there_until_its_backward_is_over(self) -> None:
-        during = self.replay({2: (5,), 1: (4,)}).total_nbytes
-        assert during[3] == 3 * 10 + 2 * 10 + 100
+    def test_a_gradient_that_ends_is_freed_after_its_backward(self) -> None:
+        timeline = self.replay({2: (5,), 1: (4,), 0: (3,)})
+        assert (timeline.total_nbytes[3], timeline.after_nbytes[3]) == (3 * 10 + 2 * 10 + 100, 3 * 10 + 10)
 
-    def test_and_gone_after_it(self) -> None:
-        after = self.replay({2: (5,), 1: (4,), 0: (3,)}).after_nbytes
-        assert after[3] == 3 * 10 + 10
-
-    def test_one_that_ends_before_it_is_made_goes_when_it_is(self) -> None:
+    def test_one_that_ends_before_it_exists_is_freed_as_soon_as_it_does(self) -> None:
         assert self.replay({2: (3, 4, 5)}).total_nbytes == self.replay({2: (5,), 1: (4,), 0: (3,)}).total_nbytes
 
-    def test_it_waits_for_every_backward_that_ends_it(self) -> None:
+    def test_it_is_freed_after_the_last_backward_that_ends_it(self) -> None:
         assert self.replay({2: (5,), 0: (5,)}).after_nbytes[3] == 3 * 10 + 10 + 100
 
     def test_activations_are_the_same_with_and_without(self) -> None:
@@ -148,7 +144,7 @@ class TestRandomSteps:
             assert all(sure <= held for sure, held in zip(least, during.tolist(), strict=True)), seed
 
     @pytest.mark.parametrize("ends", [{0: (5,)}, {2: (5,)}, {1: (4, 5)}], ids=["later", "before its use", "now"])
-    def test_beside_a_sum_all_that_waits_is_surely_alive(self, ends: dict[int, tuple[int, ...]]) -> None:
+    def test_during_a_sum_every_gradient_that_has_not_ended_is_alive(self, ends: dict[int, tuple[int, ...]]) -> None:
         graph, costs = weighted_chain(ends)
         summing = BackwardOp((), (1, 5), (GradientEdge(0), GradientEdge(0), GradientEdge(4)), (), ends.get(1, ()))
         graph = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], backward=summing), graph.ops[2]))
@@ -162,21 +158,20 @@ class TestRandomSteps:
             problem = build_problem(*accumulating(seed, 7, 1.0)[1:], Scope.TOTAL)
             assert problem.floor.nbytes <= minimum_peak_in_any_order(problem), seed
 
-    def test_in_the_only_order_there_is_the_floor_counts_all_that_waits(self) -> None:
+    def test_the_floor_of_a_single_order_counts_all_gradients_that_have_not_ended(self) -> None:
         graph, costs = weighted_chain({1: (4, 5)})
         # the backward of op 1: its input and output and the model's, two gradients, and both parameters'
         assert build_problem(graph, costs, Scope.TOTAL).floor_nbytes == 30 + 20 + 200
 
-    def test_what_waits_is_counted_among_what_an_order_holds(self) -> None:
+    @pytest.mark.parametrize(
+        ("parameters", "after"), [(True, [(100, [1, 1]), (100, [2, 1])]), (False, [])], ids=["total", "activations"]
+    )
+    def test_the_total_counts_parameters_gradients_until_they_end(
+        self, parameters: bool, after: list[tuple[int, list[int]]]
+    ) -> None:
         graph, _ = weighted_chain({1: (4, 5)})
-        assert [(n, steps) for n, steps, _ in gradient_tokens(graph, parameters=True)][3:] == [
-            (100, [1, 1]),
-            (100, [2, 1]),
-        ]
-
-    def test_it_is_not_where_activations_are_planned(self) -> None:
-        graph, _ = weighted_chain({1: (4, 5)})
-        assert [n for n, _, _ in gradient_tokens(graph, parameters=False)] == [10, 10, 10]
+        tokens = [(n, steps) for n, steps, _ in gradient_tokens(graph, parameters=parameters)]
+        assert ([n for n, _ in tokens[:3]], tokens[3:]) == ([10, 10, 10], after)
 
 
 LAYERS = 6
@@ -219,7 +214,7 @@ class TestAnnotation:
     def test_the_fingerprint_is_that_of_the_step_without(self) -> None:
         assert fingerprint(network().graph) == fingerprint(residual_network(LAYERS).graph)
 
-    def test_one_without_ends_is_written_as_ever(self) -> None:
+    def test_one_without_ends_is_written_without_a_fifth_entry(self) -> None:
         widths = {len(op[4]) for op in json.loads(dumps(residual_network()))["ops"] if op[4] is not None}
         assert widths == {4}
 
@@ -234,25 +229,21 @@ class TestAnnotation:
         training = loaded(grad_accumulation=False).training
         assert training == training.without_ends()
 
-    def test_one_that_does_holds_one_set_and_what_waits(self) -> None:
+    def test_an_accumulating_step_has_one_set_of_gradients_and_those_not_ended(self) -> None:
         full = from_annotation(residual_network(LAYERS), name="n", device="t4", grad_accumulation=True).store_all()
         assert full.after_nbytes[-1] - loaded().store_all().after_nbytes[-1] == (LAYERS - 1) * WEIGHT_NBYTES + 256
 
 
 class TestPlan:
-    def test_it_holds_less_than_one_with_two_full_sets(self) -> None:
+    def test_its_peak_is_below_that_of_two_full_sets(self) -> None:
         full = from_annotation(residual_network(LAYERS), name="n", device="t4", grad_accumulation=True)
         assert planned().peak.total_nbytes < plan(full, "min", scope=Scope.TOTAL, strategy="greedy").peak.total_nbytes
 
-    def test_it_is_read_back_as_written(self, tmp_path: Path) -> None:
+    def test_it_is_read_back_as_written_and_verifies_against_the_model(self, tmp_path: Path) -> None:
         made = planned()
         write_plan(made, tmp_path / "plan.json")
-        assert to_json(read_plan(tmp_path / "plan.json")) == to_json(made)
-
-    def test_its_file_verifies_against_the_model(self, tmp_path: Path) -> None:
-        made = planned()
-        write_plan(made, tmp_path / "plan.json")
-        assert verify(read_plan(tmp_path / "plan.json"), loaded()) == made.timeline
+        again = read_plan(tmp_path / "plan.json")
+        assert (to_json(again), verify(again, loaded())) == (to_json(made), made.timeline)
 
     def test_its_file_is_as_the_schema_says(self) -> None:
         schema = json.loads(Path(plan_writer.__file__).with_name("plan.schema.json").read_text(encoding="utf-8"))

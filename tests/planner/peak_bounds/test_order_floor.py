@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from random import Random
 
@@ -116,30 +116,6 @@ def test_no_step_of_any_order_is_charged_too_much() -> None:
     assert wrong == []
 
 
-def answers_changed_by_those_before(problem: Problem, orders: list[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """(backwards that have run, backward) of which sets that were asked much tell something else than fresh ones."""
-    lives = GradientLives(problem.graph, parameters=problem.scope is Scope.TOTAL)
-    asked, fresh = GradientSets(lives), GradientSets(lives)
-    places = {(sum(1 << before for before in order[:at]), index) for order in orders for at, index in enumerate(order)}
-    told = [(asked.change(*place), asked.sum_nbytes(*place)) for place in sorted(places)]
-    wrong = []
-    for place, answer in zip(sorted(places), told, strict=True):
-        fresh._changes.clear()
-        fresh._moments.clear()
-        if (fresh.change(*place), fresh.sum_nbytes(*place)) != answer:
-            wrong.append(place)
-    return wrong
-
-
-def test_what_a_backward_adds_does_not_depend_on_what_was_asked_before() -> None:
-    wrong = [
-        (seed, *place)
-        for seed, problem, orders in odd_problems(0, 1_500)
-        for place in answers_changed_by_those_before(problem, orders)
-    ]
-    assert wrong == []
-
-
 def test_no_order_of_odd_graphs_has_a_lower_one() -> None:
     above = [
         seed
@@ -171,14 +147,8 @@ def test_no_backward_order_has_a_lower_one() -> None:
     assert above == []
 
 
-@pytest.mark.parametrize("seed", [63_718, 64_546, 66_932])
-def test_sums_of_what_is_all_another_gradients_memory_are_not_counted_on(seed: int) -> None:
-    _, problem = branching_problem(seed, 4, 9)
-    assert problem.floor.nbytes <= min(floor_under(problem, order) for order in every_order(problem))
-
-
-@pytest.mark.parametrize("seed", [63_505, 64_417, 64_447])
-def test_what_a_backward_ends_is_not_counted_after_it(seed: int) -> None:
+@pytest.mark.parametrize("seed", [63_718, 64_546, 66_932, 63_505, 64_417, 64_447])
+def test_shared_and_ended_gradients_are_not_counted_twice(seed: int) -> None:
     _, problem = branching_problem(seed, 4, 9)
     assert problem.floor.nbytes <= min(floor_under(problem, order) for order in every_order(problem))
 
@@ -194,25 +164,17 @@ def test_it_is_above_what_the_dependences_alone_force() -> None:
     assert len(lifted) > 10
 
 
-def test_the_order_that_it_finds_is_a_legal_one() -> None:
-    illegal = [
-        seed
-        for seed, problem in problems()
-        if not is_legal(found(problem).order, backward_predecessors(problem.graph), problem.graph.backward_order)
-    ]
-    assert illegal == []
-
-
 def lowered(problem: Problem) -> tuple[int, ...]:
     """The order that short searches between the floor and that of the default order find, else the default one."""
     return low_order(search(problem), (problem.floor_nbytes, problem.floor_of_order.nbytes)) or problem.backward_order
 
 
-def test_a_low_order_is_a_legal_one() -> None:
+@pytest.mark.parametrize("order_of", [lambda problem: found(problem).order, lowered], ids=["of the floor", "low"])
+def test_an_order_that_is_found_is_legal(order_of: Callable[[Problem], tuple[int, ...]]) -> None:
     illegal = [
         seed
         for seed, problem in problems()
-        if not is_legal(lowered(problem), backward_predecessors(problem.graph), problem.graph.backward_order)
+        if not is_legal(order_of(problem), backward_predecessors(problem.graph), problem.graph.backward_order)
     ]
     assert illegal == []
 
@@ -232,33 +194,14 @@ def test_a_low_order_is_low_where_the_least_is_not_found_out() -> None:
     assert floors == (50, 74, 81)
 
 
-def test_on_large_graphs_no_low_order_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = large_problem()
-    monkeypatch.setattr("ogc_plan.planner.problem._LOW_ORDER_OPS", 99)
-    assert problem.low_order() == problem.backward_order
-
-
-def test_running_some_backwards_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = [found(problem).nbytes for _, problem in problems()]
-    monkeypatch.setattr(OrderFloor, "_run_at_once", lambda self, at, nbytes: at)
-    assert [found(problem).nbytes for _, problem in problems()] == quick
-
-
 def test_a_search_that_is_cut_short_proves_no_more_than_a_whole_one() -> None:
     pairs = [(found(problem, most).nbytes, found(problem).nbytes) for _, problem in problems() for most in (1, 3, 10)]
     assert all(short <= whole for short, whole in pairs)
 
 
-def test_what_each_backward_is_known_to_hold_raises_it() -> None:
+def test_a_known_peak_of_each_backward_raises_it() -> None:
     _, problem = branching_problem(63_000, 4, 8)
     assert search(problem).search(10**9).nbytes == 10**9
-
-
-def test_the_floor_of_a_step_that_was_asked_for_before_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, problem = branching_problem(63_000, 4, 8)
-    known = problem.floor
-    monkeypatch.setattr("ogc_plan.planner.problem.floor_of", None)
-    assert build_problem(problem.graph, problem.costs, problem.scope, keep=frozenset({0})).floor == known
 
 
 def of_gradients(sizes: list[tuple[int, bool]], backward: dict[int, BackwardOp]) -> Problem:

@@ -57,12 +57,12 @@ def test_the_annotated_plan_has_what_only_annotations_have() -> None:
     backwards = [op.backward for op in made.graph.ops if op.backward is not None]
     taken = [gradient for backward in backwards for gradient in backward.takes]
     summed = [gradient for backward in backwards for total in backward.sums for gradient in total.operands]
-    rerun = {step.index for step in made.schedule if step.kind is StepKind.RECOMPUTE}
+    recomputed = {step.index for step in made.schedule if step.kind is StepKind.RECOMPUTE}
     found = {
         "annotations": made.model.annotations is not None,
         "a gradient taken and added up": bool(set(taken) & set(summed)),
         "an op that runs once": any(op.once for op in made.graph.ops),
-        "a random op that is re-run": any(made.graph.ops[op].random_state_nbytes for op in rerun),
+        "a random op that is recomputed": any(made.graph.ops[op].random_state_nbytes for op in recomputed),
         "another workspace for activations": any(
             cost.backward_activation_workspace_nbytes not in (None, cost.backward_workspace_nbytes)
             for cost in made.costs

@@ -200,7 +200,7 @@ def reordered(module: nn.Module, args: tuple[Tensor, ...], seed: int, folder: Pa
     solution = strategy_named("sqrt")(ordered(problem, orders), None)
     assert solution.decisions is not None
     solution = replace(solution, decisions=restored(solution.decisions, orders), bound_ns=0)
-    made = pipeline.assembled(model, problem, model.store_all(), Asked("min", None), solution, Solver("sqrt"))
+    made = pipeline.assembled(model, problem, Asked("min", None), solution, Solver("sqrt"))
     write_plan(made, folder / "plan.json")
     made = read_plan(folder / "plan.json")
     pipeline.verify(made)

@@ -1,8 +1,8 @@
-"""Element types that an op's definition does not allow at the opset of a file, but that exporters write all the same.
+"""Element types that exporters write although the opset of the file does not allow them.
 
-torch's exporters write a Conv of bfloat16 below opset 22, and the Add of a bool mask to floating-point scores.
-Shapes do not depend on any of that: they are inferred with types that are allowed, and bytes counted with the
-file's own.
+torch's exporters write a Conv of bfloat16 below opset 22, and the Add of a bool mask to floating-point scores. Shapes
+do not depend on element types: they are inferred with types that are allowed, and bytes are counted with those of the
+file.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .values import Call
+from ..values.values import Call
 
-_FLOATS = ("float32", "float64", "float16")  # what stands for another floating type, best first
+_FLOATS = ("float32", "float64", "float16")  # replace a floating type that is not allowed, best first
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div"})
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "RandomNormalLike": "dtype", "RandomUniformLike": "dtype",
                     "RandomNormal": "dtype", "RandomUniform": "dtype", "Bernoulli": "dtype"}  # fmt: skip
@@ -21,30 +21,33 @@ _ONNX_NAMES = {"float": "float32", "double": "float64"}
 
 @dataclass(frozen=True, slots=True)
 class Formals:
-    """The types that an op takes and makes: a type variable, or a type's name, by position, and what each allows."""
+    """The types of an op's inputs and outputs, as type variables or names of types, and what each variable allows."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    repeated: bool  # the last input stands for all that follow
+    repeated: bool  # the last input may be repeated
     allowed: Mapping[str, frozenset[str]]
 
     def input(self, position: int) -> str:
-        """The type variable of an input, "" where it has none."""
+        """The type variable of an input, "" if it has none."""
         if position >= len(self.inputs) and self.repeated:
             return self.inputs[-1]
         return self.inputs[position] if position < len(self.inputs) else ""
 
     def takes(self, variable: str, dtype: str) -> bool:
-        """Whether a dtype may stand there."""
+        """Whether a type variable allows a dtype."""
         return dtype in self.allowed.get(variable, frozenset({dtype}))
 
 
 @dataclass(frozen=True, slots=True)
 class StandIns:
-    """What to infer a node with: by position the type of an input in place of its own, and an output's real one.
+    """The types to infer a node with, where its own are not allowed.
 
-    ``attribute`` is the name and the dtype to put into an attribute that names a type. ``dtype`` is the type
-    that the op does not allow.
+    Attributes:
+        dtype: The type that the op does not allow.
+        inputs: By position, the type that replaces that of an input.
+        outputs: By position, the real type of an output.
+        attribute: The name of an attribute that names a type, and the type that replaces it.
     """
 
     dtype: str
@@ -56,22 +59,22 @@ class StandIns:
 def formals(
     inputs: Sequence[str], outputs: Sequence[str], constraints: Mapping[str, Sequence[str]], *, repeated: bool
 ) -> Formals:
-    """From the type texts of an op's definition, such as ``T`` or ``tensor(int64)``, and what each variable allows."""
+    """The types in an op's definition, from texts such as ``T`` or ``tensor(int64)``."""
     plain = {text: [text] for text in (*inputs, *outputs) if text not in constraints}
     allowed = {text: _dtypes(texts) for text, texts in {**plain, **constraints}.items()}
     return Formals(tuple(inputs), tuple(outputs), repeated, allowed)
 
 
 def _dtypes(texts: Iterable[str]) -> frozenset[str]:
-    """The dtypes of ``tensor(...)`` types; sequences and the like have none."""
+    """The dtypes of ``tensor(...)`` types; other types have none."""
     inner = (text.removeprefix("tensor(").removesuffix(")") for text in texts if text.startswith("tensor("))
     return frozenset(_ONNX_NAMES.get(name, name) for name in inner)
 
 
 def stand_ins(op: Formals, call: Call, attribute_dtype: str) -> StandIns | None:
-    """What to infer with where a floating type is not allowed; None where nothing needs it or nothing can stand in.
+    """The types that replace floating types that are not allowed; None if all are allowed or none can be replaced.
 
-    ``attribute_dtype`` is the type that an attribute of the node asks for, "" where none does.
+    ``attribute_dtype`` is the type that an attribute of the node names, "" if none does.
     """
     types = {position: value.dtype for position, value in enumerate(call.inputs) if value is not None}
     inputs: dict[int, str] = {}
@@ -101,7 +104,7 @@ def _other_float(op: Formals, variable: str, dtype: str) -> str:
 
 
 def attribute_of_type(call: Call) -> int:
-    """The number of the element type that an attribute of the call asks for, 0 where none does."""
+    """The number of the element type that an attribute of the call names, 0 if none does."""
     number = call.attributes.get(_TYPE_ATTRIBUTES.get(call.op_type, ""), 0)
     return number if isinstance(number, int) else 0
 
@@ -115,7 +118,7 @@ def not_taken(op: Formals, call: Call) -> int | None:
 
 
 def bool_operand(call: Call) -> tuple[int, str] | None:
-    """Which of two operands is a bool that a floating-point op would cast, and to what."""
+    """The position of a bool operand of floating-point arithmetic, and the type of the other operand."""
     if call.domain or call.op_type not in _ARITHMETIC or len(call.inputs) != 2:
         return None
     types = [None if value is None else value.dtype for value in call.inputs]
@@ -128,7 +131,7 @@ def bool_operand(call: Call) -> tuple[int, str] | None:
 
 def taken_as_they_are(count: int, op_type: str, dtype: str, opset: int) -> str:
     """The sentence on ops whose element type their definition does not allow."""
-    return f"{count} {op_type} of {dtype}, which opset {opset} does not allow there, are read as they stand"
+    return f"{count} {op_type} of {dtype}, which opset {opset} does not allow there, are read as they are"
 
 
 def cast_operands(count: int, op_type: str, dtype: str) -> str:

@@ -1,37 +1,18 @@
-"""Tensors inside a graph whose shape depends on data: bound by the user, or refused by name."""
+"""Inner tensors whose shape depends on data: the user gives it, or they are refused by name."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from json import dumps as quoted
 
 from ...errors import UnsupportedOpError, UsageError
-from .consistency import shape_text
-from .values import Value
-
-Partial = tuple[int | None, ...] | None  # None for an unknown size, or for an unknown number of dimensions
-
-
-@dataclass(frozen=True, slots=True)
-class Inferred:
-    """Element type of an output, and its sizes as far as they are known."""
-
-    dtype: str
-    dims: Partial
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The static shape, None where it depends on data."""
-        if self.dims is None:
-            return None
-        sizes = tuple(size for size in self.dims if size is not None)
-        return sizes if len(sizes) == len(self.dims) else None
+from ..values.consistency import shape_text
+from ..values.values import Partial, Value
 
 
 class DataShapes:
-    """The shapes that the user gave to tensors inside the graph; each is for one whose shape depends on data."""
+    """The shapes that the user gave to inner tensors whose shape depends on data."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._shapes = dict(shapes)
@@ -44,7 +25,7 @@ class DataShapes:
     def bind(self, name: str, dims: Partial, where: str, reason: str) -> tuple[int, ...]:
         """The shape of a tensor of which only ``dims`` are known; ``reason`` says why.
 
-        Raises UnsupportedOpError where the user gave none, and UsageError where it does not fit.
+        Raises UnsupportedOpError if the user gave none, and UsageError if it does not fit.
         """
         if name not in self._shapes:
             raise UnsupportedOpError(
@@ -63,7 +44,7 @@ class DataShapes:
         return shape
 
     def check(self, values: Mapping[str, Value], inputs: Iterable[str]) -> None:
-        """Raise UsageError for a given shape that no tensor took, unless it is the shape the tensor has."""
+        """Raise UsageError for a given shape that was not used, unless the tensor has that shape anyway."""
         for name, shape in self._shapes.items():
             if name in self._bound or (name in values and values[name].shape == shape):
                 continue
@@ -77,7 +58,7 @@ class DataShapes:
             )
 
     def assumed(self) -> Iterable[str]:
-        """A sentence for every shape that was taken from the user."""
+        """A sentence for every shape that the user gave."""
         for name, (shape, reason) in self._bound.items():
             yield f"the shape of {quoted(name)}, which {reason}, is bound to {shape_text(shape)}"
 
@@ -90,14 +71,14 @@ def check_names(names: Iterable[str], tensors: Collection[str], inputs: Collecti
 
 
 def bindable(names: Iterable[str]) -> str:
-    """What a shape can be given to, for an error."""
+    """What a shape can be given to."""
     listed = ", ".join(quoted(name) for name in names)
     inputs = f"shapes can be given to {listed}" if listed else "it has no inputs"
     return f"{inputs}, and to a tensor inside whose shape depends on data"
 
 
 def _example(dims: Partial) -> str:
-    """A shape that can be typed as it stands: 64 for every size that is not known."""
+    """A valid shape, with 64 for every size that is not known."""
     return "64x64" if dims is None else "x".join("64" if dim is None else str(dim) for dim in dims)
 
 

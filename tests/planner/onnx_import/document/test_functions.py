@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import onnx
@@ -11,8 +12,6 @@ from ogc_plan.planner.graph import Graph
 from onnx import AttributeProto, helper
 
 from tests.files.onnx_models import model, node, op, read
-
-X = {"x": [2, 4]}
 
 
 def function(
@@ -70,7 +69,7 @@ def test_an_attribute_that_is_left_out_is_left_out_of_the_body(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 0.25), ({"slope": 0.5}, 0.5)])
-def test_a_default_attribute_holds_where_none_is_given(
+def test_a_default_attribute_is_used_where_none_is_given(
     tmp_path: Path, given: dict[str, float], expected: float
 ) -> None:
     defaults = (helper.make_attribute("slope", 0.25),)
@@ -78,7 +77,7 @@ def test_a_default_attribute_holds_where_none_is_given(
     assert op(graph, "LeakyRelu").attribute("alpha") == expected
 
 
-def test_overloads_are_told_apart(tmp_path: Path) -> None:
+def test_overloads_are_distinct(tmp_path: Path) -> None:
     first = function("f", [node("Relu", "a", "d")], overload="one")
     second = function("f", [node("Tanh", "a", "d")], overload="two")
     nodes = [call("f", "x", "h", overload="one"), call("f", "h", "y", overload="two")]
@@ -154,3 +153,20 @@ def test_a_function_called(tmp_path: Path, how: str) -> None:
 def test_a_function_defined_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelError, match="cannot be inlined"):
         inlined(tmp_path, [call("f")], *[function("f", [node("Relu", "a", "d")])] * 2)
+
+
+def test_a_function_bomb_is_refused_at_once(tmp_path: Path) -> None:
+    levels = [function("f0", [node("Relu", "a", "b"), node("Relu", "b", "d")])]
+    for k in range(1, 26):
+        calls = [call(f"f{k - 1}", "a", "b"), call(f"f{k - 1}", "b", "d")]
+        levels.append(function(f"f{k}", calls))
+    start = time.process_time()
+    with pytest.raises(UnsupportedOpError, match="expand to 67108864 nodes"):
+        inlined(tmp_path, [call("f25")], *levels)
+    assert time.process_time() - start < 1
+
+
+def test_a_function_that_calls_itself(tmp_path: Path) -> None:
+    endless = function("again", [call("again", "a", "d")])
+    with pytest.raises(InvalidModelError, match="calls itself"):
+        inlined(tmp_path, [call("again")], endless)

@@ -53,7 +53,7 @@ class TestATypeThatTheOpsetDoesNotAllow:
 
     def test_it_is_assumed_and_counted(self, tmp_path: Path) -> None:
         assert bfloat16_conv(tmp_path).assumed == (
-            "1 Conv of bfloat16, which opset 18 does not allow there, are read as they stand",
+            "1 Conv of bfloat16, which opset 18 does not allow there, are read as they are",
         )
 
     def test_nothing_is_assumed_where_the_opset_allows_it(self, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ X = {"x": [2, 4]}
 # --- shapes that depend on data ---------------------------------------------------------------------------------------
 
 FIND = [node("NonZero", "x", "i", node_name="find"), node("Cast", "i", "y", to=1)]
+LARGEST = [node("Cast", "x", "z", to=7), node("ReduceMax", "z", "m", keepdims=0)]
 DEPENDENT = {
     "NonZero": (FIND, "i", "2x?", (2, 5)),
     "Compress": ([node("Greater", "r r", "c"), node("Compress", "x c", "y", axis=0)], "y", "?x4", (1, 4)),
@@ -31,31 +32,11 @@ DEPENDENT = {
     ),
     "Reshape": ([node("Cast", "r", "s", to=7), node("Reshape", "x s", "y")], "y", "?x?", (4, 2)),
     "Expand": ([node("Cast", "f", "s", to=7), node("Expand", "w4 s", "y")], "y", "?x?x4x4", (2, 1, 4, 4)),
-    "Range": (
-        [
-            node("Cast", "x", "z", to=7),
-            node("ReduceMax", "z", "m", keepdims=0),
-            node("Range", "zero m one", "q"),
-            node("Cast", "q", "y", to=1),
-        ],
-        "q",
-        "?",
-        (6,),
-    ),
+    "Range": ([*LARGEST, node("Range", "zero m one", "q"), node("Cast", "q", "y", to=1)], "q", "?", (6,)),
     "Slice": ([node("Cast", "r", "s", to=7), node("Slice", "x zeros s", "y")], "y", "?x?", (1, 2)),
     "Tile": ([node("Cast", "r", "s", to=7), node("Tile", "x s", "y")], "y", "?x?", (2, 8)),
     "Pad": ([node("Cast", "f", "s", to=7), node("Pad", "x s", "y")], "y", "?x?", (3, 5)),
-    "TopK": (
-        [
-            node("Cast", "x", "z", to=7),
-            node("ReduceMax", "z", "m", keepdims=0),
-            node("Reshape", "m one1", "k1"),
-            node("TopK", "x k1", "y _", axis=1),
-        ],
-        "y",
-        "?x?",
-        (2, 3),
-    ),
+    "TopK": ([*LARGEST, node("Reshape", "m one1", "k1"), node("TopK", "x k1", "y _", axis=1)], "y", "?x?", (2, 3)),
     "Resize": ([node("Resize", "w4 _ f", "y")], "y", "?x?x?x?", (1, 1, 8, 8)),
     "ConstantOfShape": ([node("Cast", "r", "s", to=7), node("ConstantOfShape", "s", "y")], "y", "?x?", (2, 4)),
 }
@@ -165,24 +146,25 @@ def charged(proto: onnx.ModelProto, folder: Path, **options: object) -> Graph:
     return read(proto, folder, charge_unknown=True, **{"dims": {"n": 2}, **options})
 
 
-def test_an_op_of_another_domain_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(
-        UnsupportedOpError, match=r'node "fused" \(FusedMatMul\) is of the unknown domain "com.microsoft"'
-    ):
-        read(contrib(["n", 3]), tmp_path, dims={"n": 2})
-
-
-def test_the_refusal_names_the_option_that_charges(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedOpError) as caught:
+def test_an_op_of_another_domain_is_refused_with_the_option_that_charges(tmp_path: Path) -> None:
+    refusal = r'node "fused" \(FusedMatMul\) is of the unknown domain "com.microsoft"'
+    with pytest.raises(UnsupportedOpError, match=refusal) as caught:
         read(contrib(["n", 3]), tmp_path, dims={"n": 2})
     assert "--charge-unknown" in caught.value.remedy
 
 
-def test_a_charged_op_has_the_declared_shape(tmp_path: Path) -> None:
-    assert tensor(charged(contrib(["n", 3]), tmp_path), "h").shape == (2, 3)
+@pytest.mark.parametrize(
+    ("declared", "bound"),
+    [(["n", 3], {}), (None, {"h": (2, 3)}), ([9, 3], {"h": (2, 3)})],
+    ids=["declared", "bound", "declared and bound"],
+)
+def test_a_charged_op_has_the_bound_shape_or_the_declared_one(
+    tmp_path: Path, declared: list[int | str | None] | None, bound: dict[str, tuple[int, ...]]
+) -> None:
+    assert tensor(charged(contrib(declared), tmp_path, inputs=bound), "h").shape == (2, 3)
 
 
-def test_a_charged_op_holds_all_of_its_inputs_and_outputs(tmp_path: Path) -> None:
+def test_a_charged_op_saves_all_of_its_inputs_and_outputs(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "p"), node("Fused", "p w", "h", domain="own"), node("Neg", "h", "y")]
     proto = model(nodes, X, weights={"w": (4, 3)})
     proto.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, [2, 3]))
@@ -192,16 +174,10 @@ def test_a_charged_op_holds_all_of_its_inputs_and_outputs(tmp_path: Path) -> Non
     assert {training.storages[s].name for s in fused.backward.reads} == {"p", "h"}
 
 
-def test_the_weights_of_a_charged_op_are_trained(tmp_path: Path) -> None:
-    assert tensor(charged(contrib(["n", 3]), tmp_path), "w").role is Role.PARAMETER
-
-
-def test_a_charged_op_may_be_random(tmp_path: Path) -> None:
-    assert not op(charged(contrib(["n", 3]), tmp_path), "FusedMatMul").deterministic
-
-
-def test_a_charge_is_assumed(tmp_path: Path) -> None:
-    (note,) = [note for note in charged(contrib(["n", 3]), tmp_path).assumed if "charged" in note]
+def test_a_charged_op_may_be_random_and_its_weights_are_trained(tmp_path: Path) -> None:
+    graph = charged(contrib(["n", 3]), tmp_path)
+    assert (op(graph, "FusedMatMul").deterministic, tensor(graph, "w").role) == (False, Role.PARAMETER)
+    (note,) = [note for note in graph.assumed if "charged" in note]
     assert note.startswith("1 FusedMatMul of com.microsoft are charged as asked: all inputs and outputs held")
 
 
@@ -224,21 +200,10 @@ def test_a_shape_that_is_not_declared_is_asked_for(tmp_path: Path) -> None:
     assert caught.value.remedy == "pass --shape h=2x64 with its sizes, to plan for one shape"
 
 
-def test_a_shape_that_is_not_declared_can_be_bound(tmp_path: Path) -> None:
-    assert tensor(charged(contrib(None), tmp_path, inputs={"h": (2, 3)}), "h").shape == (2, 3)
-
-
-def test_a_declared_shape_can_be_replaced(tmp_path: Path) -> None:
-    assert tensor(charged(contrib([9, 3]), tmp_path, inputs={"h": (2, 3)}), "h").shape == (2, 3)
-
-
-def test_an_element_type_that_is_not_declared_is_that_of_the_widest_floating_input(tmp_path: Path) -> None:
-    assert tensor(charged(contrib(declared=False), tmp_path, inputs={"h": (2, 3)}), "h").dtype == "float32"
-
-
-def test_an_element_type_that_was_taken_from_an_input_is_assumed(tmp_path: Path) -> None:
-    told = charged(contrib(declared=False), tmp_path, inputs={"h": (2, 3)}).assumed
-    assert [sentence for sentence in told if "does not declare" in sentence] == [
+def test_an_undeclared_element_type_is_assumed_to_be_that_of_the_widest_floating_input(tmp_path: Path) -> None:
+    graph = charged(contrib(declared=False), tmp_path, inputs={"h": (2, 3)})
+    assert tensor(graph, "h").dtype == "float32"
+    assert [sentence for sentence in graph.assumed if "does not declare" in sentence] == [
         "1 outputs of FusedMatMul that the file does not declare are taken as float32, as its inputs are"
     ]
 
@@ -298,13 +263,17 @@ def test_an_op_is_refused_with_the_reason_of_its_domain(tmp_path: Path, domain: 
         read(proto, tmp_path)
 
 
-def test_a_loop_cannot_be_charged(tmp_path: Path) -> None:
-    inner = helper.make_graph([], "b", [], [])
-    with pytest.raises(UnsupportedOpError, match="is a loop"):
-        charged(model([node("Loop", "n _ x", "y", body=inner)], X, constants={"n": 3}), tmp_path, dims={})
+BODY = helper.make_graph([], "b", [], [])
 
 
-def test_an_unknown_op_with_a_graph_of_its_own_cannot_be_charged(tmp_path: Path) -> None:
-    inner = helper.make_graph([], "b", [], [])
-    with pytest.raises(UnsupportedOpError, match="carries a graph of its own"):
-        charged(model([node("Beam", "x", "y", decoder=inner, domain="own")], X), tmp_path, dims={})
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (node("Loop", "n _ x", "y", body=BODY), "is a loop"),
+        (node("Beam", "x", "y", decoder=BODY, domain="own"), "carries a graph of its own"),
+    ],
+    ids=["loop", "unknown op with a graph"],
+)
+def test_control_flow_cannot_be_charged(tmp_path: Path, made: onnx.NodeProto, reason: str) -> None:
+    with pytest.raises(UnsupportedOpError, match=reason):
+        charged(model([made], X, constants={"n": 3}), tmp_path, dims={})

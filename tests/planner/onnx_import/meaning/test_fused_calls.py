@@ -41,14 +41,14 @@ def saved(proto: onnx.ModelProto, folder: Path) -> Path:
 
 @pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize("name", MODULES)
-def test_an_export_holds_what_a_real_step_holds(name: str, opset: int, tmp_path: Path) -> None:
+def test_an_export_saves_what_a_real_step_saves(name: str, opset: int, tmp_path: Path) -> None:
     simulated, _ = simulated_peaks(load_model(saved(exported(name, opset), tmp_path), device="cpu"))
     assert abs(simulated - measured_nbytes(name)) <= SCALAR_NBYTES
 
 
 @pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize("name", WITH_TEMPORARIES)
-def test_an_export_with_its_temporaries_holds_what_a_real_step_holds(name: str, opset: int, tmp_path: Path) -> None:
+def test_an_export_with_its_temporaries_peaks_like_a_real_step(name: str, opset: int, tmp_path: Path) -> None:
     _, simulated = simulated_peaks(load_model(saved(exported(name, opset), tmp_path), device="cpu"))
     measured = measured_nbytes(name) - SCALAR_NBYTES
     assert measured <= simulated <= 1.1 * measured
@@ -67,12 +67,10 @@ def silu() -> onnx.ModelProto:
     return exported("silu", 18)
 
 
-def test_a_recorded_call_is_one_op(silu: onnx.ModelProto, tmp_path: Path) -> None:
-    assert op_types(silu, tmp_path) == {"MatMul", "Add", "Swish"}
-
-
-def test_a_recorded_call_is_named_as_assumed(silu: onnx.ModelProto, tmp_path: Path) -> None:
-    assert any("3 silu as Swish" in sentence for sentence in graph_of(silu, tmp_path).assumed)
+def test_a_recorded_call_is_one_op_and_named_as_assumed(silu: onnx.ModelProto, tmp_path: Path) -> None:
+    graph = graph_of(silu, tmp_path)
+    assert {op.op_type for op in graph.ops} == {"MatMul", "Add", "Swish"}
+    assert any("3 silu as Swish" in sentence for sentence in graph.assumed)
 
 
 def test_without_records_nodes_stay_as_they_are_written(silu: onnx.ModelProto, tmp_path: Path) -> None:
@@ -134,34 +132,22 @@ def test_an_attention_of_other_heads_for_keys_stays_as_it_is_written(tmp_path: P
     assert "Attention" not in op_types(proto, tmp_path)
 
 
-@pytest.fixture
-def lost_dropout() -> onnx.ModelProto:
-    """Attention that was traced with a dropout which the file does not hold, as the exporter's optimiser leaves it."""
+def test_attention_traced_with_a_dropout_that_the_file_has_lost_stays_and_is_named(tmp_path: Path) -> None:
     proto = exported("attention", 18)
     for node in proto.graph.node:
         for entry in node.metadata_props:
             if "scaled_dot_product_attention.default" in entry.value:
                 entry.value = entry.value.replace("), kwargs", ", None, 0.1), kwargs")
-    return proto
+    graph = graph_of(proto, tmp_path)
+    assert "Attention" not in {op.op_type for op in graph.ops}
+    assert any("dropout that the file has lost" in sentence for sentence in graph.assumed)
 
 
-def test_attention_traced_with_a_dropout_stays_as_it_is_written(lost_dropout: onnx.ModelProto, tmp_path: Path) -> None:
-    assert "Attention" not in op_types(lost_dropout, tmp_path)
-
-
-def test_a_dropout_that_the_file_has_lost_is_named(lost_dropout: onnx.ModelProto, tmp_path: Path) -> None:
-    assert any("dropout that the file has lost" in sentence for sentence in graph_of(lost_dropout, tmp_path).assumed)
-
-
-def test_a_copy_by_contiguous_has_memory_of_its_own(tmp_path: Path) -> None:
-    graph = graph_of(exported("attention of parts", 23), tmp_path)
-    copy = next(op for op in graph.ops if op.op_type == "Identity")
-    assert graph.tensors[copy.outputs[0]].storage != graph.tensors[copy.inputs[0] or 0].storage
-
-
-def test_a_clone_by_the_user_has_memory_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["contiguous", "clone"])
+def test_a_copy_has_memory_of_its_own(tmp_path: Path, by: str) -> None:
     module, example = layers(lambda value: value.tanh().clone())()
-    graph = graph_of(export_module(module, (example,)), tmp_path)
+    proto = exported("attention of parts", 23) if by == "contiguous" else export_module(module, (example,))
+    graph = graph_of(proto, tmp_path)
     copy = next(op for op in graph.ops if op.op_type == "Identity")
     assert graph.tensors[copy.outputs[0]].storage != graph.tensors[copy.inputs[0] or 0].storage
 

@@ -1,0 +1,248 @@
+"""The command line: help, exit codes, the default command, and where a plan is written."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from ogc_plan.cli.files import check_target, is_plan
+from ogc_plan.cli.main import cli, main
+from ogc_plan.planner import model as model_module
+from ogc_plan.planner import pipeline
+from ogc_plan.planner.errors import NoPlanInTimeError, StorageError
+
+from models.light import light_path
+from tests.cli.calls import GREEDY, Call, process, raising
+from tests.files.onnx_files import RESNET50
+
+
+class TestStart:
+    def test_help_takes_less_than_half_a_second_of_a_processor(self) -> None:
+        before = os.times()
+        process("--help")
+        after = os.times()
+        assert (after.children_user + after.children_system) - (before.children_user + before.children_system) < 0.5
+
+    @pytest.mark.parametrize("words", [["--help"], ["-h"], ["model.onnx", "--help"], ["--budget", "3GB", "--help"]])
+    def test_help_tells_the_default_command_and_all_others(self, run: Call, words: list[str]) -> None:
+        done = run(*words)
+        missing = [word for word in ("--budget", "--time-limit", *cli.commands) if word not in done.out]
+        assert (done.code, missing) == (0, [])
+
+    @pytest.mark.parametrize("command", [*cli.commands])
+    def test_every_command_has_its_help(self, run: Call, command: str) -> None:
+        assert f"ogc-plan {command}" in run(command, "--help").out
+
+    def test_help_fits_80_columns(self) -> None:
+        lines = process("--help", env={**os.environ, "COLUMNS": "80"}).stdout.splitlines()
+        assert max(map(len, lines)) <= 80
+
+    def test_without_arguments_the_help_goes_to_stderr_with_code_2(self, run: Call) -> None:
+        done = run()
+        assert (done.code, done.out, "Usage:" in done.err) == (2, "", True)
+
+    def test_version(self, run: Call) -> None:
+        assert re.fullmatch(r"ogc-plan \d+\.\d+\.\d+\n", run("--version").out)
+
+
+class TestExitCodes:
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            ([], "no budget is given"),
+            (["--budget", "3XB"], "'XB'"),
+            (["--budget", "0"], "zero"),
+            (["--budget"], "--budget"),
+            (["--frobnicate"], "--frobnicate"),
+            (["--budget", "60%", "--batch", "0"], "--batch '0'"),
+            (["--budget", "60%", "--batch", "many"], "--batch 'many'"),
+            (["--budget", "60%", "--seed", "-1"], "--seed '-1'"),
+            (["--budget", "60%", "--dim", "batch"], "--dim 'batch'"),
+            (["--budget", "60%", "--dim", "batch=0"], "'0'"),
+            (["--budget", "60%", "--dim", "batch=1", "--dim", "batch=2"], "'batch' is given as 1 and as 2"),
+            (["--budget", "60%", "--input", "x=3xy"], "'3xy' is not a shape"),
+            (["--budget", "60%", "--input", "x=3", "--input", "x=4"], "'x' is given two shapes"),
+            (["--budget", "60%", "--time-limit", "soon"], "--time-limit 'soon'"),
+            (["--budget", "60%", "--time-limit", "0s"], "--time-limit '0s'"),
+            (["--budget", "60%", "--headroom", "some"], "--headroom 'some'"),
+            (["--budget", "60%", "--dim", "batch=4096", "--strategy", "magic"], "'magic'"),
+            (["--budget", "60%", "--dim", "batch=4096", "--device", "abacus"], "'abacus'"),
+            (["--budget", "60%", "--dim", "batch=4096", "--optimizer", "hope"], "'hope'"),
+            (["--budget", "60%", "--dim", "batch=4096", "--frozen", "zzz*"], "'zzz*'"),
+            (["--budget", "60%", "--dim", "batch=4096", "--keep", "zzz*"], "'zzz*'"),
+            (["--budget", "60%", "--scope", "everything"], "--scope"),
+            (["--budget", "60%", "--effort", "heroic"], "--effort"),
+            (["--budget", "60%", "--effort", "high", "--strategy", "greedy"], "strategy 'greedy' has none"),
+            (["--budget", "60%", "second.onnx"], "second.onnx"),
+            (["--budget", "60%"], "batch"),
+        ],
+    )
+    def test_2_for_usage_with_one_line_that_names_it(self, run: Call, model: Path, words: list[str], says: str) -> None:
+        done = run(model, *words)
+        assert (done.code, says in done.error, done.out) == (2, True, "")
+
+    def test_a_missing_budget_says_what_to_pass(self, run: Call, model: Path) -> None:
+        assert run(model).err.splitlines()[1] == "help: pass --budget 3GB, --budget 60% or --budget min"
+
+    @pytest.mark.parametrize(
+        ("content", "says"), [(b"", '"model.onnx" is empty'), (b"\x00\xff" * 50, '"model.onnx" is not an ONNX model')]
+    )
+    def test_3_for_a_file_that_is_no_model(self, run: Call, tmp_path: Path, content: bytes, says: str) -> None:
+        (tmp_path / "model.onnx").write_bytes(content)
+        done = run(tmp_path / "model.onnx", *GREEDY)
+        assert (done.code, says in done.error) == (3, True)
+
+    def test_5_for_a_budget_below_the_floor(self, run: Call, model: Path) -> None:
+        done = run(model, "--dim", "batch=4096", "--budget", "1MB")
+        assert (done.code, "proven floor" in done.error, "--budget" in done.err.splitlines()[1]) == (5, True, True)
+
+    def test_the_budget_that_an_infeasible_one_names_works(self, run: Call, model: Path) -> None:
+        words = [model, "--dim", "batch=4096", "--budget"]
+        smallest = re.search(r"--budget (\d+B)", run(*words, "1MB").err)
+        assert smallest is not None
+        assert run(*words, smallest[1]).code == 0
+
+    @pytest.mark.parametrize(("batch", "smaller"), [("2", "a smaller --batch"), ("1", "a smaller input")])
+    def test_no_batch_below_one_is_asked_for(self, run: Call, model: Path, batch: str, smaller: str) -> None:
+        assert run(model, "--batch", batch, "--budget", "1B").err.splitlines()[1].endswith(smaller)
+
+    def test_6_when_the_time_ends_without_a_plan(self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pipeline, "plan", raising(NoPlanInTimeError("no plan in 1 s", remedy="wait")))
+        assert run(model, *GREEDY).code == 6
+
+    def test_7_for_something_that_is_no_plan(self, run: Call, model: Path) -> None:
+        assert run("verify", model).code == 7
+
+    @pytest.mark.parametrize(
+        ("word", "remedy"), [("verfy", "did you mean verify?"), ("zzz", f"the commands are {', '.join(cli.commands)}")]
+    )
+    def test_2_for_a_word_that_is_no_command_and_no_file(self, run: Call, word: str, remedy: str) -> None:
+        done = run(word, "plan.json")
+        assert (done.code, done.err) == (2, f"error: '{word}' is no file and no command\nhelp: {remedy}\n")
+
+    def test_3_for_sizes_that_add_up_to_more_than_any_machine_has(self, run: Call) -> None:
+        done = run("show", light_path("squeezenet"), "--batch", "20000000000")
+        assert (done.code, re.search(r"squeezenet\.onnx' add up to \d+ bytes", done.error) is not None) == (3, True)
+
+    @pytest.mark.parametrize("path", ["absent.onnx", "."])
+    def test_8_for_a_path_that_is_no_file(self, run: Call, path: str) -> None:
+        done = run(path, *GREEDY)
+        assert (done.code, f"'{path}'" in done.error) == (8, True)
+
+    def test_8_for_a_named_pipe_which_is_not_opened(self, run: Call, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        done = run(tmp_path / "pipe", *GREEDY)
+        assert (done.code, "pipe or a device" in done.err) == (8, True)
+
+    @pytest.mark.parametrize(
+        ("error", "code", "says"),
+        [
+            (RuntimeError("two\nlines"), 1, r"internal RuntimeError: two\nlines"),
+            (MemoryError(), 8, "memory ran out"),
+            (OSError(errno.EIO, "Input/output error", "disk"), 8, "cannot read or write 'disk': Input/output error"),
+        ],
+    )
+    def test_an_error_of_the_machine_or_of_ours_has_its_code(
+        self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, says: str
+    ) -> None:
+        monkeypatch.setattr(model_module, "load_model", raising(error))
+        done = run(model, *GREEDY)
+        assert (done.code, done.error) == (code, f"error: {says}")
+
+    def test_130_for_ctrl_c(self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pipeline, "plan", raising(KeyboardInterrupt()))
+        done = run(model, *GREEDY)
+        assert (done.code, "interrupted" in done.error) == (130, True)
+
+    def test_debug_shows_the_traceback(self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(model_module, "load_model", raising(RuntimeError("x")))
+        assert "Traceback" in run(model, *GREEDY, "--debug").err
+
+
+class TestFirstWord:
+    @pytest.mark.parametrize("split", [0, 2, 4, 6])
+    def test_options_come_before_or_after_the_file(self, run: Call, model: Path, split: int) -> None:
+        assert run(*GREEDY[:split], model, *GREEDY[split:]).code == 0
+
+    @pytest.mark.parametrize("words", [("./show", *GREEDY), (*GREEDY, "--", "show")], ids=["by its path", "after --"])
+    def test_a_file_named_show_can_be_planned(
+        self, run: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    ) -> None:
+        shutil.copy(model, tmp_path / "show")
+        monkeypatch.chdir(tmp_path)
+        assert run(*words).code == 0
+
+    def test_a_command_may_follow_its_options(self, run: Call, model: Path) -> None:
+        assert "largest storages" in run("--dim", "batch=64", "show", model).out
+
+    def test_the_value_of_an_option_is_no_command(self, run: Call, model: Path, tmp_path: Path) -> None:
+        (tmp_path / "compare").mkdir()
+        assert "matches no tensor" in run("--keep", "compare", model, *GREEDY).error
+
+
+class TestTarget:
+    def test_a_missing_folder_is_refused_before_the_model_is_read(self, run: Call, tmp_path: Path) -> None:
+        done = run("absent.onnx", *GREEDY, "-o", tmp_path / "no" / "plan.json")
+        assert (done.code, "folder" in done.error) == (8, True)
+
+    def test_a_folder_as_target_is_refused(self, run: Call, model: Path, tmp_path: Path) -> None:
+        done = run(model, *GREEDY, "-o", tmp_path)
+        assert (done.code, f"{tmp_path}/plan.json" in done.err) == (8, True)
+
+    def test_a_folder_without_write_permission_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+        with pytest.raises(StorageError, match="not writable"):
+            check_target(str(tmp_path / "plan.json"))
+
+    @pytest.mark.parametrize("words", [["--budget", "1B"], ["--budget", "3XB"], ["--budget", "70%", "--strategy", "x"]])
+    def test_a_failure_leaves_an_old_plan_untouched(
+        self, run: Call, model: Path, plan_file: Path, words: list[str]
+    ) -> None:
+        before = plan_file.read_bytes()
+        code = run(model, "--dim", "batch=4096", *words, "-o", plan_file).code
+        assert (code != 0, plan_file.read_bytes() == before) == (True, True)
+
+    def test_an_interrupt_leaves_an_old_plan_untouched(
+        self, run: Call, model: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = plan_file.read_bytes()
+        monkeypatch.setattr(pipeline, "plan", raising(KeyboardInterrupt()))
+        run(model, *GREEDY, "-o", plan_file)
+        assert plan_file.read_bytes() == before
+
+    def test_a_link_is_written_through(self, run: Call, model: Path, tmp_path: Path) -> None:
+        (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+        run(model, *GREEDY, "-o", tmp_path / "link.json")
+        assert ((tmp_path / "link.json").is_symlink(), is_plan(str(tmp_path / "real.json"))) == (True, True)
+
+    def test_a_pipe_or_device_stays_one(self, run: Call, model: Path, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        done = run(model, *GREEDY, "-q", "-o", tmp_path / "pipe")
+        os.close(reader)
+        assert (done.code, (tmp_path / "pipe").is_fifo()) == (0, True)
+
+    def test_a_name_that_ends_in_gz_is_packed(self, run: Call, model: Path, plan_file: Path, tmp_path: Path) -> None:
+        run(model, *GREEDY, "-o", tmp_path / "plan.json.gz")
+        assert gzip.decompress((tmp_path / "plan.json.gz").read_bytes()) == plan_file.read_bytes()
+
+
+def test_a_plan_never_overwrites_the_model(run: Call, model: Path) -> None:
+    assert run(model, *GREEDY, "-o", model).err.startswith(f"error: -o {str(model)!r} would overwrite the model")
+
+
+class TestResNet50:
+    def test_the_main_job(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        words = [RESNET50, "--batch", "64", "--budget", "60%", "-o", tmp_path / "p.json", "--format", "json"]
+        code = main([str(word) for word in words])
+        data = json.loads(capsys.readouterr().out)
+        within = data["peak"]["activation_nbytes"] <= data["budget"]["nbytes"]
+        assert (code, within, data["time"]["overhead"] < 0.06) == (0, True, True)

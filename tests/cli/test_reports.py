@@ -1,0 +1,181 @@
+"""The reports on plans, models and comparisons."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ogc_plan.cli import options
+from ogc_plan.cli.timeline import BLOCKS, axis, bars, binned, phase_widths
+from ogc_plan.planner.strategies import STRATEGIES
+from ogc_plan.planner.strategies.optimal.effort import EFFORTS
+
+from tests.cli.calls import GREEDY, Call
+
+
+class TestReport:
+    @pytest.mark.parametrize(
+        ("words", "echo"),
+        [
+            (("3MB",), "3MB = 3.00 MB (2.86 MiB), bounds the total peak"),
+            (("3MiB",), "3MiB = 3.15 MB (3.00 MiB), bounds the total peak"),
+            (("70%",), "bounds the activation peak"),
+            (("70%", "--scope", "total"), "bounds the total peak"),
+            (("70%", "--headroom", "5%"), "kept free as headroom"),
+            (("min",), "min = "),
+        ],
+    )
+    def test_the_budget_is_echoed_once_with_what_it_bounds(
+        self, run: Call, model: Path, words: tuple[str, ...], echo: str
+    ) -> None:
+        out = " ".join(run(model, "--dim", "batch=1024", "--budget", *words).out.split())
+        assert (out.count(f"{words[0]} = "), echo in out) == (1, True)
+
+    @pytest.mark.parametrize("columns", [60, 80, 250])
+    def test_no_line_is_wider_than_the_terminal_or_100_columns(
+        self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert max(map(len, run(model, *GREEDY).out.splitlines())) <= min(columns, 100)
+
+    def test_no_line_ends_with_spaces(self, run: Call, model: Path) -> None:
+        assert not re.search(r" $", run(model, *GREEDY).out, re.MULTILINE)
+
+    def test_the_parts_at_the_total_peak_add_up(self, run: Call, model: Path) -> None:
+        data = json.loads(run(model, *GREEDY, "--optimizer", "adamw", "--format", "json").out)
+        assert sum(data["at_total_peak_nbytes"].values()) == data["peak"]["total_nbytes"]
+
+    def test_what_is_not_covered_is_said(self, run: Call, model: Path) -> None:
+        out = " ".join(run(model, *GREEDY).out.split())
+        assert "a loss computed outside the model; optimizer states (no --optimizer given); temporaries of" in out
+
+    def test_a_given_optimizer_is_covered(self, run: Call, model: Path) -> None:
+        assert "no --optimizer given" not in run(model, *GREEDY, "--optimizer", "sgd").out
+
+    def test_verbose_names_what_is_recomputed(self, run: Call, model: Path) -> None:
+        assert re.search(r"^recomputed .*(gemm|act|drop)\d", run(model, *GREEDY, "-v").out, re.MULTILINE)
+
+    def test_the_timeline_shows_both_phases_of_both_schedules(self, run: Call, model: Path) -> None:
+        lines = run(model, *GREEDY).out.splitlines()
+        rows = [line for line in lines if any(block in line for block in BLOCKS[1:])]
+        marker = next(line for line in lines if "┴" in line)
+        assert (len(rows), "forward" in marker, "backward" in marker) == (2, True, True)
+
+    def test_the_summary_has_no_step_lists(self, run: Call, model: Path) -> None:
+        data = json.loads(run(model, *GREEDY, "--format", "json").out)
+        assert not {"schedule", "timeline", "storages", "ops"} & set(data) or isinstance(data["ops"], int)
+
+
+class TestEffort:
+    WORDS = ("--dim", "batch=4096", "--budget", "70%")
+
+    def test_the_names_are_those_of_the_search(self) -> None:
+        assert tuple(EFFORTS) == options.EFFORTS
+
+    @pytest.mark.parametrize("effort", ["fast", "default"])
+    def test_the_summary_names_it(self, run: Call, model: Path, effort: str) -> None:
+        data = json.loads(run(model, *self.WORDS, "--effort", effort, "--format", "json").out)
+        assert data["effort"] == effort
+
+    @pytest.mark.parametrize(("effort", "told"), [("fast", True), ("default", False)])
+    def test_the_report_tells_one_that_was_asked_for(self, run: Call, model: Path, effort: str, told: bool) -> None:
+        assert ("optimal, effort fast, seed 0" in run(model, *self.WORDS, "--effort", effort).out) is told
+
+    def test_a_plan_shown_from_its_file_names_it_too(self, run: Call, model: Path, tmp_path: Path) -> None:
+        run(model, *self.WORDS, "--effort", "fast", "-q", "-o", tmp_path / "p.json")
+        assert "optimal, effort fast" in run("show", tmp_path / "p.json").out
+
+    def test_a_search_that_the_time_limit_ended_says_so(self, run: Call, model: Path) -> None:
+        out = " ".join(run(model, *self.WORDS, "--time-limit", "1ms").out.split())
+        assert ("search stopped by the time limit" in out, "the time limit ended it early" in out) == (True, True)
+
+
+class TestTimeline:
+    @given(st.lists(st.integers(0, 2**50), min_size=1, max_size=300), st.integers(1, 120))
+    def test_binning_keeps_the_peak(self, values: list[int], width: int) -> None:
+        found = binned(values, width)
+        assert (len(found), max(found)) == (width, max(values))
+
+    def test_an_empty_phase_is_blank(self) -> None:
+        assert bars(binned([], 5), 10) == "     "
+
+    def test_bars_round_up_so_that_something_is_seen(self) -> None:
+        assert bars([0, 1, 500, 1000], 1000) == " ▁▄█"
+
+    @given(st.integers(0, 5000), st.integers(0, 5000), st.integers(20, 120))
+    def test_the_marker_line_is_as_wide_as_the_bars(self, forward: int, backward: int, width: int) -> None:
+        widths = phase_widths(forward + backward, forward, width)
+        assert (sum(widths), len(axis(widths)), min(widths) > 1) == (width, width, True)
+
+
+class TestShow:
+    def test_a_model_is_described(self, run: Call, model: Path) -> None:
+        out = run("show", model, "--dim", "batch=64").out
+        words = ("Dropout 6", "parameters", "optimizer", "floor set by", "largest storages", "store-all peak")
+        assert [word for word in words if word not in out] == []
+
+    def test_verbose_lists_every_tensor(self, run: Call, model: Path) -> None:
+        out = run("show", model, "--dim", "batch=64", "-v").out
+        assert [name for i in range(6) for name in (f"w{i}", f"g{i}", f"r{i}") if f"  {name}  " not in out] == []
+
+    def test_json_is_bytes(self, run: Call, model: Path) -> None:
+        data = json.loads(run("show", model, "--dim", "batch=64", "--format", "json").out)
+        assert (data["memory_nbytes"]["parameters"], data["memory_nbytes"]["inputs"]) == (6 * 32 * 32 * 4, 64 * 32 * 4)
+
+    def test_the_peaks_are_those_of_the_plan(self, run: Call, model: Path, plan_file: Path) -> None:
+        data = json.loads(run("show", model, "--dim", "batch=4096", "--format", "json").out)
+        peak = json.loads(plan_file.read_text())["peak"]
+        shown = (data["store_all"]["total_peak_nbytes"], data["floor"]["activations"]["nbytes"])
+        assert shown == (peak["store_all_total_nbytes"], peak["floor_activation_nbytes"])
+
+    @pytest.mark.parametrize("name", ["plan.json", "plan.onnx", "plan.json.gz"])
+    def test_a_plan_is_known_by_its_content(self, run: Call, plan_file: Path, tmp_path: Path, name: str) -> None:
+        content = plan_file.read_bytes()
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        assert "bounds the activation peak" in run("show", tmp_path / name).out
+
+    def test_a_plan_as_json(self, run: Call, plan_file: Path) -> None:
+        assert json.loads(run("show", plan_file, "--format", "json").out)["format"] == "ogc-plan"
+
+    def test_a_plan_that_is_not_true_is_not_shown(self, run: Call, plan_file: Path) -> None:
+        data = json.loads(plan_file.read_text())
+        data["peak"]["total_nbytes"] -= 1
+        plan_file.write_text(json.dumps(data))
+        assert run("show", plan_file).code == 7
+
+    def test_model_options_do_not_apply_to_a_plan(self, run: Call, plan_file: Path) -> None:
+        done = run("show", plan_file, "--batch", "4")
+        assert (done.code, "--batch" in done.error) == (2, True)
+
+    def test_other_json_is_refused(self, run: Call, tmp_path: Path) -> None:
+        (tmp_path / "other.json").write_text('{"a": 1}')
+        assert run("show", tmp_path / "other.json").code == 7
+
+
+class TestCompare:
+    @pytest.fixture
+    def rows(self, run: Call, model: Path) -> list[dict[str, Any]]:
+        done = run("compare", model, "--dim", "batch=4096", "--budget", "70%", "--format", "json")
+        rows: list[dict[str, Any]] = json.loads(done.out)["rows"]
+        return rows
+
+    def test_every_strategy_has_its_row(self, rows: list[dict[str, Any]]) -> None:
+        assert {row["strategy"].partition(":")[0] for row in rows} == set(STRATEGIES)
+
+    def test_optimal_is_no_worse_at_the_same_peak(self, rows: list[dict[str, Any]]) -> None:
+        worse = [r["strategy"] for r in rows if r["optimal_ns"] is not None and r["optimal_ns"] > r["recompute_ns"]]
+        assert worse == []
+
+    def test_no_plan_is_below_the_bound(self, rows: list[dict[str, Any]]) -> None:
+        assert all(row["gap"] >= 0 for row in rows if row["gap"] is not None)
+
+    def test_the_table_fits_80_columns(self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        out = run("compare", model, "--dim", "batch=1024", "--budget", "70%").out
+        assert (max(map(len, out.splitlines())) <= 80, "…" in out) == (True, False)

@@ -1,0 +1,80 @@
+"""Files that are no model, or a damaged one, are refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from ogc_plan.planner.errors import (
+    InvalidModelError,
+    OgcPlanError,
+    StorageError,
+)
+from ogc_plan.planner.onnx_import.reader import read_onnx
+from onnx import helper
+
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("none.onnx", "No such file"),
+        (".", "is a folder"),
+        ("a\0b.onnx", "cannot be read"),
+        ("/dev/zero", "regular file"),
+    ],
+)
+def test_a_path_that_is_no_file_is_refused_without_opening_it(tmp_path: Path, path: str, says: str) -> None:
+    with pytest.raises(StorageError, match=says):
+        read_onnx(tmp_path / path)
+
+
+GARBAGE = {
+    "empty": (b"", "empty"),
+    "text": (b"hello, this is not a model\n" * 20, "not an ONNX model"),
+    "html": (b"<!DOCTYPE html><html><body>404</body></html>", "not an ONNX model"),
+    "git-lfs pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git-lfs pointer"),
+    "gzip": (b"\x1f\x8b\x08\x00" + bytes(range(256)), "not an ONNX model"),
+    "pickle": (b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00", "not an ONNX model"),
+    "random": (bytes(np.random.default_rng(0).integers(0, 256, 5000, np.uint8)), "not an ONNX model"),
+    "a model without a graph": (onnx.ModelProto(ir_version=10).SerializeToString(), "holds no graph"),
+    "a model with an empty graph": (
+        helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString(),
+        "holds no graph",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_a_file_that_is_no_model(tmp_path: Path, kind: str) -> None:
+    content, message = GARBAGE[kind]
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(InvalidModelError, match=message):
+        read_onnx(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_file(tmp_path: Path, share: float) -> None:
+    content = (LIGHT / "light_zfnet512.onnx").read_bytes()
+    (tmp_path / "model.onnx").write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(InvalidModelError):
+        read_onnx(tmp_path / "model.onnx")
+
+
+def test_a_damaged_file_gives_one_line_or_a_graph(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    content = np.frombuffer((LIGHT / "light_squeezenet.onnx").read_bytes(), np.uint8)
+    path, lines = tmp_path / "model.onnx", []
+    for _ in range(300):
+        damaged = content.copy()
+        damaged[generator.integers(0, len(content), 3)] = generator.integers(0, 256, 3)
+        path.write_bytes(damaged.tobytes())
+        try:
+            read_onnx(path)
+        except OgcPlanError as error:
+            lines.append(str(error))
+    assert lines
+    assert not any("\n" in line for line in lines)
