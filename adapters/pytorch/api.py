@@ -24,9 +24,9 @@ from .binding.export_mapping import exported, ops_of_nodes
 from .binding.make_executor import Request, annotated_step, by_plan, profile_of, traced
 from .binding.onnx_export import write_onnx
 from .binding.plan_per_signature import Signature, Signatures
-from .capture.autocast import AutocastState
 from .errors import UnsupportedModuleError
 from .execution.op_timing import op_times
+from .guards.autocast_state import AutocastState
 from .step.annotate import annotate, device_of
 from .step.backward_parts import accumulating_nbytes
 from .unbind import original
@@ -56,10 +56,12 @@ def export(
     model = original(model)
     _refuse_autocast(model)
     timed = profile_of(profile)
-    step, annotated = annotated_step(model, args, kwargs, timed)
+    annotated = annotated_step(model, args, kwargs, timed)
     annotation = annotated.annotation if timed is None else applied(annotated.annotation, timed)
     program = exported(model, args, dict(kwargs or {}))
-    write_onnx(program, path, training_graph=dumps(annotation), op_of_node=ops_of_nodes(program, step, args, kwargs))
+    write_onnx(
+        program, path, training_graph=dumps(annotation), op_of_node=ops_of_nodes(program, annotated.step, args, kwargs)
+    )
 
 
 def bind(
@@ -152,8 +154,8 @@ def profile(
     if type(rounds) is not int or rounds < 1:
         raise AdapterError(f"rounds is {rounds!r}", remedy="pass a whole number from 1")
     model = original(model)
-    step = traced(model, args, kwargs)
-    annotation = annotate(step).annotation
+    annotated = annotate(traced(model, args, kwargs))
+    step, annotation = annotated.step, annotated.annotation
     prepared = from_annotation(annotation, name=type(model).__name__)
     if budget is None:
         schedule, _ = store_all_timeline(prepared.training, prepared.costs)

@@ -41,7 +41,7 @@ def all_again(module: nn.Module, args: tuple[Any, ...]) -> nn.Module:
     model = from_annotation(annotated.annotation, name="module", device="cpu")
     schedule = lower(model.training, Decisions(_everything_again(model.training)))
     plan = replace(pipeline.plan(model, "1GB", strategy="keep-all"), schedule=schedule)
-    return bound(module, Executor(module, step, plan, annotated.visible))
+    return bound(module, Executor(module, plan, annotated))
 
 
 def _everything_again(graph: TrainingGraph) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ def planned(
     model = from_annotation(annotation, name="module", device="cpu", grad_accumulation=grad_accumulation)
     effort = effort if strategy == CERTIFIED else "default"
     made = pipeline.plan(model, budget, scope=scope, strategy=strategy, effort=effort)
-    return bound(module, Executor(module, step, made, annotated.visible))
+    return bound(module, Executor(module, made, annotated))
 
 
 @dataclass(frozen=True)

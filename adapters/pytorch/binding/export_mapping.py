@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from ....planner.errors import OgcPlanError
-from ..capture.joint_graph import capture, first_line
+from ..capture.diagnostics import first_line
+from ..capture.joint_graph import capture
 from ..errors import UnsupportedModuleError
 from ..step.step_graph import TracedStep
 

@@ -64,9 +64,11 @@ def write_onnx(
     """
     target = Path(path)
     try:
-        for place in (target, _data_of(target)):
-            if place.exists() and not place.is_file():
-                raise StorageError(f"cannot write model {str(place)!r}: it is not a file", remedy="choose another path")
+        for position in (target, _data_of(target)):
+            if position.exists() and not position.is_file():
+                raise StorageError(
+                    f"cannot write model {str(position)!r}: it is not a file", remedy="choose another path"
+                )
         with tempfile.TemporaryDirectory(prefix=f".{target.name[:80]}.", suffix=".tmp", dir=target.parent) as folder:
             model = _translate(program, opset, op_of_node)
             model.metadata_props[MODEL_KEY] = training_graph

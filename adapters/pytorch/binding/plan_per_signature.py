@@ -15,10 +15,10 @@ from torch import nn
 
 from ....planner.errors import AdapterError
 from ....planner.plan_file.record import Plan
-from ..capture.autocast import AutocastState
-from ..capture.joint_graph import meta
 from ..execution.attachment import Attachment, OtherValuesError
 from ..execution.executor import Executor
+from ..guards.autocast_state import AutocastState
+from ..joint import meta
 from ..torch_private import pytree
 from .make_executor import Request
 from .pickled_plan import plan_from, text_of

@@ -1,4 +1,4 @@
-"""Whether a call has the arguments that a forward takes, in the words of who calls."""
+"""Checks the arguments of a call against the signature of a forward."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 
 from torch import nn
 
+from ....planner.errors import AdapterError
+
 PASS_THEM = "pass what its forward takes: in args by position, in kwargs by name"
 
 
-def misfit(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """What is missing from ``args`` and ``kwargs`` for the forward of ``module``, or too much; None where they fit."""
+def signature_error(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    """Which arguments of the forward of ``module`` are missing or too many; None if they fit."""
     name = f"{type(module).__name__}.forward"
     try:
         signature = inspect.signature(type(module).forward)
-    except ValueError:  # a built-in shows none
+    except ValueError:  # a built-in has no signature
         return None
     try:
         signature.bind(module, *args, **kwargs)
@@ -34,17 +36,17 @@ def misfit(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     return f"{name} needs {' and '.join(map(repr, missing))}, missing from the arguments"
 
 
-def is_foreign(leaf: Any) -> bool:
-    """Whether an argument leaf is of a type that no trace takes."""
+def is_untraceable(leaf: Any) -> bool:
+    """Whether an argument leaf has a type that cannot be traced."""
     return type(leaf).__module__.partition(".")[0] not in ("torch", "builtins")
 
 
-def told(name: str, leaf: Any) -> tuple[str, str]:
-    """What is wrong with a leaf that `is_foreign`, and what to do about it."""
+def untraceable_argument(name: str, leaf: Any) -> AdapterError:
+    """The error for an argument leaf that `is_untraceable`."""
     kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
     remedy = "pass tensors, numbers, texts and None in tuples, lists and dicts, or keep it in the module"
     if kind == "numpy.ndarray":
         remedy = "pass torch.from_numpy(...) of it, and convert nothing in the forward"
     elif kind.startswith("numpy."):
         remedy = "pass float(...) or int(...) of it, or a tensor"
-    return f"argument {name} is a {kind}, which a plan cannot take", remedy
+    return AdapterError(f"argument {name} is a {kind}, which a plan cannot take", remedy=remedy)

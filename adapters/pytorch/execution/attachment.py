@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from ....planner.errors import AdapterError
-from ..capture.joint_graph import HOOKS, Joint, Meta, Primal, meta
+from ..capture.module_checks import HOOKS
 from ..capture.tensor_attributes import attributes_of
-from ..guards.module_attributes import WatchedReads
+from ..guards.module_attributes import AttributeGuards
+from ..joint import Joint, Meta, Primal, meta
 
 
 class InputMismatchError(AdapterError):
@@ -68,8 +69,8 @@ class Attachment:
             (child.__dict__, tuple(child._modules.values()), child, setting)
             for child, setting in zip(children, traced, strict=True)
         ]
-        self._guards, self._outer, self.module = joint.guards, joint.outer, module
-        self._reads = WatchedReads(module, joint.reads)
+        self._guards, self._sources, self.module = joint.guards, joint.sources, module
+        self._reads = AttributeGuards(module, joint.reads)
         self._tied = _tied(module)
         if like is not None:
             changed = self._reads.differs_from(like.held)
@@ -89,7 +90,7 @@ class Attachment:
     @property
     def described(self) -> Described:
         """What is taken for granted of the module besides its settings."""
-        return Described(self._reads.described, [names for _, names in self._tied])
+        return Described(self._reads.values, [names for _, names in self._tied])
 
     def check(self) -> None:
         """Raise InputMismatchError where a submodule was replaced or its mode, attributes or hooks changed."""
@@ -104,9 +105,9 @@ class Attachment:
                 where = f"submodule {setting.path!r}" if setting.path else "the module"
                 raise InputMismatchError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
 
-        for places, names in self._tied:
-            first = places[0][0].get(places[0][1])
-            if any(tensors.get(key) is not first for tensors, key in places):
+        for positions, names in self._tied:
+            first = positions[0][0].get(positions[0][1])
+            if any(tensors.get(key) is not first for tensors, key in positions):
                 raise InputMismatchError(
                     f"parameters {', '.join(map(repr, names))} were one when the plan was bound and are not now",
                     remedy="tie them again, or bind again",
@@ -114,7 +115,7 @@ class Attachment:
 
     def check_reads(self) -> None:
         """Raise InputMismatchError where what the forward reads is another; of tensors `tensors` has told."""
-        changed = self._reads.changed() or self._outer.changed()
+        changed = self._reads.changed() or self._sources.changed()
         if changed is not None:
             raise _other(changed)
 
@@ -125,7 +126,7 @@ class Attachment:
         for guard in self._guards:
             if not guard.holds(leaves, buffers):
                 raise OtherValuesError(
-                    f"{guard} was {guard.answer!r} for the arguments the plan was bound for and is not for these",
+                    f"{guard} was {guard.value!r} for the arguments the plan was bound for and is not for these",
                     remedy='plan with signatures="plan", which makes one plan per way',
                 )
 
@@ -163,8 +164,8 @@ def _tied(module: nn.Module) -> list[tuple[list[tuple[dict[str, Any], str]], lis
     for path, child in module.named_modules():
         for key, parameter in child._parameters.items():
             if parameter is not None:
-                places, names = found.setdefault(id(parameter), ([], []))
-                places.append((child._parameters, key))
+                positions, names = found.setdefault(id(parameter), ([], []))
+                positions.append((child._parameters, key))
                 names.append(f"{path}.{key}".lstrip("."))
     return [entry for entry in found.values() if len(entry[1]) > 1]
 

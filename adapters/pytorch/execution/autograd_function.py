@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from .. import torch_private
-from ..capture.joint_graph import Joint
+from ..joint import Joint
 from ..memory.allocations import tensors
 from ..step.step_graph import TracedStep
 from .codegen import Program
@@ -56,13 +56,13 @@ class Executable:
 
     def complete(self, tangents: list[torch.Tensor | None]) -> None:
         """Bring output gradients into the layout the graph was traced with."""
-        for place, traced in enumerate(self.tangent_metas):
-            given = tangents[place]
+        for position, traced in enumerate(self.tangent_metas):
+            given = tangents[position]
             if given is None or (given.stride() == traced.stride() and given.dtype == traced.dtype):
                 continue
             with torch.no_grad():
                 dense = torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=given.device)
-                tangents[place] = dense.copy_(given)
+                tangents[position] = dense.copy_(given)
 
 
 class Run:
@@ -105,13 +105,13 @@ class Run:
             )
         tangents, self.tangents = self.tangents, None
         assert tangents is not None
-        missing = frozenset(place for place, tangent in enumerate(tangents) if tangent is None)
+        missing = frozenset(position for position, tangent in enumerate(tangents) if tangent is None)
         self.backward = self.executable.backward
         if missing:
             self.backward = self.executable.absent.backward(missing, self.retrace)
             self._guard_hooks(node)
-        for place, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
-            if place in self.backward.outputs and torch_private.version_of(self.saved[place]) != version:
+        for position, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
+            if position in self.backward.outputs and torch_private.version_of(self.saved[position]) != version:
                 raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
         self.executable.complete(tangents)
         saved = self.saved
@@ -140,31 +140,33 @@ class Run:
         for part, gradients in zip(self.executable.program.parts, self.backward.gradients, strict=True):
             edges = [edge for edge, _ in node.next_functions]
             own = edges[len(edges) - len(part.primals) :]  # behind the one to the next part, where there is one
-            for place, edge in zip(part.primals, own, strict=True):
+            for position, edge in zip(part.primals, own, strict=True):
                 leaf = getattr(edge, "variable", None)
-                if leaf is not None and place not in gradients:
+                if leaf is not None and position not in gradients:
                     guard_hooks(leaf)
             node = edges[0]
 
     def _check_versions(self, number: int) -> None:
         """Refuse to differentiate with values that were overwritten since the forward, as autograd does."""
-        for place in self.backward.reads[number]:
-            now = torch_private.version_of(self.primals[place])
-            if now != self.versions[place]:
-                name = self.executable.names[place]
+        for position in self.backward.reads[number]:
+            now = torch_private.version_of(self.primals[position])
+            if now != self.versions[position]:
+                name = self.executable.names[position]
                 raise RuntimeError(
                     f"{name} was modified in place after the forward, and its backward still needs it: "
-                    f"version {now}, expected {self.versions[place]}"
+                    f"version {now}, expected {self.versions[position]}"
                 )
 
 
 def _shared(step: TracedStep) -> tuple[bool, ...]:
     """Of each tensor output whether it takes a gradient and looks at memory that an input or another such one has."""
-    joint, of = step.joint, step.blocks.of
+    joint, of = step.joint, step.allocations.of
     pairs = [pair for pair in zip(joint.outputs, joint.tangents, strict=True) if isinstance(pair[0], fx.Node)]
-    users = Counter(block for node, tangent in pairs if tangent is not None for block in of[node])
-    users.update({block for primal in joint.primals for block in of[primal.node]})
-    return tuple(tangent is not None and any(users[block] > 1 for block in of[node]) for node, tangent in pairs)
+    users = Counter(allocation for node, tangent in pairs if tangent is not None for allocation in of[node])
+    users.update({allocation for primal in joint.primals for allocation in of[primal.node]})
+    return tuple(
+        tangent is not None and any(users[allocation] > 1 for allocation in of[node]) for node, tangent in pairs
+    )
 
 
 def _never(outputs: frozenset[int]) -> Joint:

@@ -20,10 +20,11 @@ from ....planner.errors import PlanMismatchError
 from ....planner.schedule import Schedule, Step, StepKind
 from .. import torch_private
 from ..errors import UnsupportedModuleError
-from ..memory.rng_state import generator_of, put_back, save_state, swap_state
+from ..joint import is_backward
+from ..memory.rng_state import generator_of, restore_state, save_state, swap_state
 from ..step.backward_parts import Part, parts_of
-from ..step.backward_segments import is_backward
-from ..step.step_graph import Copy, StepOp, TracedStep
+from ..step.step_graph import TracedStep
+from ..step.step_ops import GradientCopy, StepOp
 
 Values = list[Any]
 Pass = Callable[[int], None]
@@ -68,8 +69,8 @@ class _Writer:
         """Names that may be asked for: they exist before the first line if they are."""
         self.available |= nodes
         for node in nodes:
-            for block in self.step.blocks.of[node]:
-                self.available_of.setdefault(block, []).append(node)
+            for allocation in self.step.allocations.of[node]:
+                self.available_of.setdefault(allocation, []).append(node)
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -101,7 +102,11 @@ class _Writer:
             if node.op in ("placeholder", "get_attr") or node in self.available:
                 self.asked[node] = None
                 self.born(node)
-            elif self.step.blocks.allocates(node) or not self.step.blocks.of[node] or node in self.step.reuse.calls:
+            elif (
+                self.step.allocations.allocates(node)
+                or not self.step.allocations.of[node]
+                or node in self.step.reuse.calls
+            ):
                 raise UnsupportedModuleError(f"{node.name} is used before the plan computes it")
             else:
                 self.call(node)
@@ -110,18 +115,18 @@ class _Writer:
     def born(self, node: fx.Node) -> None:
         """Note that a name is alive from here on."""
         self.alive.add(node)
-        for block in set(self.step.blocks.of[node]):
-            self.looking_at.setdefault(block, []).append(node)
+        for allocation in set(self.step.allocations.of[node]):
+            self.looking_at.setdefault(allocation, []).append(node)
 
-    def names_of(self, blocks: set[int]) -> list[fx.Node]:
+    def names_of(self, allocations: set[int]) -> list[fx.Node]:
         """The names alive that look at one of the blocks."""
-        found = (node for block in sorted(blocks) for node in self.looking_at.get(block, ()))
+        found = (node for allocation in sorted(allocations) for node in self.looking_at.get(allocation, ()))
         return list(dict.fromkeys(node for node in found if node in self.alive))
 
-    def ask(self, blocks: set[int]) -> None:
+    def ask(self, allocations: set[int]) -> None:
         """Ask for every name that looks at one of the blocks and may be asked for."""
-        for block in sorted(blocks):
-            for node in self.available_of.get(block, ()):
+        for allocation in sorted(allocations):
+            for node in self.available_of.get(allocation, ()):
                 self.name(node)
 
     # -- lines -----------------------------------------------------------------------------------
@@ -131,7 +136,7 @@ class _Writer:
         call = self.step.reuse.calls.get(node)
         target, args, kwargs = node.target, node.args, node.kwargs
         if call is not None:
-            target, (args, kwargs) = call.row.call, call.bound(args, kwargs)
+            target, (args, kwargs) = call.kernel.call, call.bound(args, kwargs)
         words = [self.argument(value) for value in args]
         words += [f"{key}={self.argument(value)}" for key, value in kwargs.items()]
         return f"{self.function(target)}({', '.join(words)})"
@@ -139,8 +144,8 @@ class _Writer:
     def call(self, node: fx.Node) -> None:
         """Run a node and name its result; of a tuple, name every element that has a node."""
         if node.target is operator.getitem:
-            source, place = node.args
-            self.lines.append(f"{node.name} = {self.argument(source)}[{place!r}]")
+            source, position = node.args
+            self.lines.append(f"{node.name} = {self.argument(source)}[{position!r}]")
         else:
             self.lines.append(f"{node.name} = {self.expression(node)}")
         self.born(node)
@@ -160,11 +165,11 @@ class _Writer:
         if names:
             self.lines.append(f"del {', '.join(names)}")
 
-    def release(self, blocks: set[int]) -> None:
+    def release(self, allocations: set[int]) -> None:
         """Delete every name that looks at one of the blocks; what was there before the first line is gone too."""
-        for block in sorted(blocks):
-            self.delete(self.looking_at.pop(block, []))
-            self.available.difference_update(self.available_of.pop(block, ()))
+        for allocation in sorted(allocations):
+            self.delete(self.looking_at.pop(allocation, []))
+            self.available.difference_update(self.available_of.pop(allocation, ()))
 
     def source(self, head: str, first: list[str], last: str) -> str:
         body = [*first, *self.lines, last]
@@ -174,13 +179,13 @@ class _Writer:
 class _Generator:
     def __init__(self, step: TracedStep, schedule: Schedule, pass_: Pass | None, parts: tuple[Part, ...]) -> None:
         self.step, self.schedule, self.pass_ = step, schedule, pass_
-        self.block_of = {storage: block for block, storage in step.storage_of.items()}
+        self.allocation_of = {storage: allocation for allocation, storage in step.storage_of.items()}
         self.constants: dict[str, Any] = {}
-        self.rerun = {s.index for s in schedule if s.kind is StepKind.RECOMPUTE}
+        self.recomputed = {s.index for s in schedule if s.kind is StepKind.RECOMPUTE}
         self.takers = self._count_takers()
-        self.blocks_of: dict[int, set[int]] = {}
-        for block, gradient in step.gradient_of.items():
-            self.blocks_of.setdefault(gradient, set()).add(block)
+        self.allocations_of: dict[int, set[int]] = {}
+        for allocation, gradient in step.gradient_of.items():
+            self.allocations_of.setdefault(gradient, set()).add(allocation)
         self.live: set[int] = set()  # blocks of forward values
         self.parts = parts or parts_of(step, schedule)
 
@@ -207,9 +212,9 @@ class _Generator:
         forward = _Writer(self.step, self.constants)
         self.states: set[int] = set()
         self._passed(forward, -1)
-        for place, step in enumerate(steps[:split]):
+        for position, step in enumerate(steps[:split]):
             self._forward_or_free(forward, step)
-            self._passed(forward, place)
+            self._passed(forward, position)
         outputs = [forward.name(node) for node in self.step.joint.outputs if isinstance(node, fx.Node)]
         states = sorted(self.states)
 
@@ -220,23 +225,23 @@ class _Generator:
         for part in self.parts:
             if part.end < split:  # nothing to do before its end
                 self._hand_over(backward, part)
-        for place, step in enumerate(steps[split:], split):
+        for position, step in enumerate(steps[split:], split):
             if step.kind is StepKind.BACKWARD:
                 self._backward(backward, self.step.ops[step.index], step.index)
             else:
                 self._forward_or_free(backward, step)
-            self._passed(backward, place)
+            self._passed(backward, position)
             for part in self.parts:
-                if part.end == place:
+                if part.end == position:
                     self._hand_over(backward, part)
         return self._assemble(forward, backward, at_start, outputs, states)
 
-    def _passed(self, to: _Writer, place: int) -> None:
+    def _passed(self, to: _Writer, position: int) -> None:
         if self.pass_ is not None:
-            to.lines.append(f"{to.function(self.pass_)}({place})")
+            to.lines.append(f"{to.function(self.pass_)}({position})")
 
     def _is_saved(self, node: fx.Node) -> bool:
-        return any(block in self.step.storage_of for block in self.step.blocks.of[node])
+        return any(allocation in self.step.storage_of for allocation in self.step.allocations.of[node])
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -246,8 +251,8 @@ class _Generator:
                 self.states.discard(step.index)
                 to.lines.append(f"del __state{step.index}")
             else:
-                to.release({self.block_of[step.index]})
-                self.live.discard(self.block_of[step.index])
+                to.release({self.allocation_of[step.index]})
+                self.live.discard(self.allocation_of[step.index])
             return
         op = self.step.ops[step.index]
         again = step.kind is StepKind.RECOMPUTE
@@ -260,21 +265,21 @@ class _Generator:
                 to.lines.append(f"{to.name(target)}.copy_({to.argument(value)})")
 
     def _run(self, to: _Writer, op: StepOp, index: int, again: bool) -> None:
-        made = {block for node in op.runs for block in self.step.blocks.made[node]}
+        made = {allocation for node in op.runs for allocation in self.step.allocations.made[node]}
         for node in op.runs:
             for argument in node.all_input_nodes:
-                if not made.intersection(self.step.blocks.of[argument]):
+                if not made.intersection(self.step.allocations.of[argument]):
                     to.name(argument)
         state = f"__state{index}"
         device = to.constant(generator_of(op.runs[0])) if op.random else ""
         if op.random and again:
             to.lines.append(f"__now = {to.function(swap_state)}({state}, {device})")
-        elif op.random and index in self.rerun:
+        elif op.random and index in self.recomputed:
             to.lines.append(f"{state} = {to.function(save_state)}({device})")
             self.states.add(index)
         first = len(to.lines)
         if made & self.live:  # the old copy stays; what the re-run makes of it again dies at once
-            self._rerun_beside(to, op, made & self.live)
+            self._recompute_keeping(to, op, made & self.live)
         else:
             for node in op.runs:
                 to.call(node)
@@ -282,9 +287,9 @@ class _Generator:
         self.live |= made
         if op.random and again:  # whatever the re-run raises, the caller's stream goes on where it was
             to.lines[first:] = ["try:", *(f"    {line}" for line in to.lines[first:])]
-            to.lines += ["finally:", f"    {to.function(put_back)}(__now, {device})", "del __now"]
+            to.lines += ["finally:", f"    {to.function(restore_state)}(__now, {device})", "del __now"]
 
-    def _rerun_beside(self, to: _Writer, op: StepOp, live: set[int]) -> None:
+    def _recompute_keeping(self, to: _Writer, op: StepOp, live: set[int]) -> None:
         """Run nodes of whose blocks some are still alive: set those aside, run, and drop the duplicates."""
         to.ask(live)
         kept = to.names_of(live)
@@ -301,20 +306,20 @@ class _Generator:
             to.born(node)
 
     def _backward(self, to: _Writer, op: StepOp, index: int) -> None:
-        blocks = self.step.blocks
+        allocations = self.step.allocations
         last: dict[int, int] = {}
-        for place, node in enumerate(op.main):
-            for block in (*blocks.made[node], *blocks.reads(node)):
-                last[block] = place
+        for position, node in enumerate(op.main):
+            for allocation in (*allocations.made[node], *allocations.reads(node)):
+                last[allocation] = position
         backward = self.step.graph.ops[index].backward
         assert backward is not None
-        for place, node in enumerate(op.main):
+        for position, node in enumerate(op.main):
             to.call(node)
             to.elements(node)
-            to.release({b for b, end in last.items() if end == place and self._is_temporary(b)})
+            to.release({b for b, end in last.items() if end == position and self._is_temporary(b)})
         self._take(to, backward.takes)
         for node, total in zip(op.sums, backward.sums, strict=True):
-            if isinstance(node, Copy):
+            if isinstance(node, GradientCopy):
                 primal = self.step.joint.primals[node.primal].node
                 to.lines.append(
                     f"__copy{node.primal} = {to.function(copy_like)}({to.name(node.source)}, {to.name(primal)})"
@@ -323,26 +328,31 @@ class _Generator:
                 to.call(node)
             self._take(to, total.operands)
 
-    def _is_temporary(self, block: int) -> bool:
-        maker = self.step.blocks.blocks[block].node
-        return is_backward(maker) and maker.op == "call_function" and block not in self.step.gradient_of
+    def _is_temporary(self, allocation: int) -> bool:
+        maker = self.step.allocations.entries[allocation].node
+        return is_backward(maker) and maker.op == "call_function" and allocation not in self.step.gradient_of
 
     def _take(self, to: _Writer, gradients: tuple[int, ...]) -> None:
         for gradient in gradients:
             self.takers[gradient] -= 1
             if not self.takers[gradient]:
-                to.release(self.blocks_of.get(gradient, set()))
+                to.release(self.allocations_of.get(gradient, set()))
 
     def _hand_over(self, to: _Writer, part: Part) -> None:
         """Yield the gradients of a part, of which no name stays."""
-        gradients = [self.step.joint.gradients[place] for place in part.gradients]
+        gradients = [self.step.joint.gradients[position] for position in part.gradients]
         copies = {primal: f"__copy{primal}" for primal, _ in gradients if primal in self.step.copied}
         results = [copies[primal] if primal in copies else to.name(node) for primal, node in gradients]
         to.lines.append(f"__given = [{', '.join(results)}]")
         to.lines += [f"del {copy}" for copy in copies.values()]
-        own = {block for primal, node in gradients if primal not in copies for block in self.step.blocks.of[node]}
-        for block in own:  # with the blocks that were summed in its memory
-            to.release({block} | self.blocks_of.get(self.step.gradient_of[block], set()))
+        own = {
+            allocation
+            for primal, node in gradients
+            if primal not in copies
+            for allocation in self.step.allocations.of[node]
+        }
+        for allocation in own:  # with the blocks that were summed in its memory
+            to.release({allocation} | self.allocations_of.get(self.step.gradient_of[allocation], set()))
         to.lines.append("yield __given")
 
     # -- the two functions -----------------------------------------------------------------------
@@ -359,10 +369,10 @@ class _Generator:
         tangents = [node for node in self.step.joint.tangents if node is not None]
         saved = [node for node in backward.asked if node in at_start]
         needed = [node for node in backward.asked if node in primals]
-        held = {block for node in self.step.joint.outputs if isinstance(node, fx.Node)
-                for block in self.step.blocks.of[node]}  # fmt: skip
+        held = {allocation for node in self.step.joint.outputs if isinstance(node, fx.Node)
+                for allocation in self.step.allocations.of[node]}  # fmt: skip
         # An output must not be saved as the very object that is returned: its history would hold itself.
-        shared = tuple(i for i, node in enumerate(saved) if held.intersection(self.step.blocks.of[node]))
+        shared = tuple(i for i, node in enumerate(saved) if held.intersection(self.step.allocations.of[node]))
         words = [f"{node.name}.detach()" if i in shared else node.name for i, node in enumerate(saved)]
         words += [f"__state{index}" for index in states]
         names = [node.name for node in saved] + [f"__state{index}" for index in states]

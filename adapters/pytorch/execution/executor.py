@@ -12,13 +12,12 @@ from torch import nn
 from ....planner.errors import PlanMismatchError
 from ....planner.plan_file.record import Plan
 from .. import torch_private
-from ..capture.autocast import AutocastState
-from ..capture.call_signature import misfit
-from ..capture.joint_graph import Joint, Meta, Primal, capture, meta
-from ..step.annotate import cpu_text, visible_costs
+from ..capture.call_signature import signature_error
+from ..capture.joint_graph import capture
+from ..guards.autocast_state import AutocastState
+from ..joint import Joint, Meta, Primal, meta
+from ..step.annotate import Annotated, cpu_text, visible_costs
 from ..step.backward_parts import accumulating_nbytes
-from ..step.op_workspace import Workspace
-from ..step.step_graph import TracedStep
 from ..torch_private import pytree
 from ..unbind import original
 from .attachment import Attachment, Described, InputMismatchError, settings_of
@@ -28,13 +27,11 @@ from .partial_backward import AbsentGradients
 
 
 class Executor:
-    """Runs the planned step of one architecture on whatever module is attached to it.
+    """Runs the planned step of one architecture on any module attached to it."""
 
-    ``visible`` are the workspaces that a meter of tensors sees (annotate.py).
-    """
-
-    def __init__(self, module: nn.Module, step: TracedStep, plan: Plan, visible: tuple[Workspace, ...]) -> None:
+    def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated) -> None:
         self.plan = plan
+        step, visible = annotated.step, annotated.visible
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program: Program = generate(step, plan.schedule)
         absent = AbsentGradients(step, plan, visible, self.program)
@@ -86,13 +83,13 @@ class Executor:
         attachment.check_reads()
         self._warn_of_gradients(primals)
         self._warn_of_threads()
-        given = {self._joint.primals[place]: primals[place] for place in self._given_back}
+        given = {self._joint.primals[position]: primals[position] for position in self._given_back}
         outputs = iter(self._executable(primals, partial(self._retrace, attachment.module, args, kwargs)))
         results = [
             next(outputs) if isinstance(value, torch.fx.Node) else given[value] if isinstance(value, Primal) else value
             for value in self._joint.outputs
         ]
-        return pytree.tree_unflatten([results[place] for place in self._joint.places], self._joint.out_spec)
+        return pytree.tree_unflatten([results[output] for output in self._joint.leaf_outputs], self._joint.out_spec)
 
     def _retrace(self, module: nn.Module, args: Any, kwargs: dict[str, Any], detached: frozenset[int]) -> Joint:
         """The step of a forward that has run, with outputs detached. Raises what `capture` raises."""
@@ -101,7 +98,7 @@ class Executor:
 
     def _check_arguments(self, module: nn.Module, leaves: list[Any], spec: pytree.TreeSpec) -> None:
         if spec != self._joint.in_spec:
-            fault = misfit(module, *pytree.tree_unflatten(leaves, spec))
+            fault = signature_error(module, *pytree.tree_unflatten(leaves, spec))
             if fault is not None:
                 raise InputMismatchError(fault, remedy="pass what its forward takes")
             names = tuple(spec.child(1).context)
@@ -114,12 +111,12 @@ class Executor:
                 f"the plan was bound for other arguments: {len(leaves)} leaves in another structure",
                 remedy="bind it again with arguments of this structure",
             )
-        for place, (leaf, wanted) in enumerate(zip(leaves, self._joint.inputs, strict=True)):
+        for position, (leaf, wanted) in enumerate(zip(leaves, self._joint.arguments, strict=True)):
             given = meta(leaf)
             if given != wanted:
                 fixed = not (isinstance(given, Meta) and isinstance(wanted, Meta))
                 raise InputMismatchError(
-                    f"argument {_path(leaves, spec, place)} is {_shown(given)}; "
+                    f"argument {_path(leaves, spec, position)} is {_shown(given)}; "
                     f"the plan was bound for {_shown(wanted)}",
                     remedy="pass a tensor, such as torch.tensor(5), here and where it is planned: "
                     "a plan holds for one value of anything else"
@@ -184,10 +181,10 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _path(leaves: list[Any], spec: pytree.TreeSpec, place: int) -> str:
-    """Where the leaf at ``place`` stands in a call: ``0``, ``labels``, ``0['mask'][1]``."""
+def _path(leaves: list[Any], spec: pytree.TreeSpec, position: int) -> str:
+    """Where the leaf at ``position`` stands in a call: ``0``, ``labels``, ``0['mask'][1]``."""
     named, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(leaves, spec))
-    (_, first, *rest), _ = named[place]
+    (_, first, *rest), _ = named[position]
     name = first.idx if isinstance(first, pytree.SequenceKey) else first.key
     return f"{name}{pytree.keystr(tuple(rest))}"
 

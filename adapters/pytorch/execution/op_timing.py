@@ -19,7 +19,8 @@ from torch import nn
 from ....planner.errors import AdapterError, OgcPlanError
 from ....planner.schedule import Schedule, StepKind
 from .. import torch_private
-from ..capture.joint_graph import first_line, meta
+from ..capture.diagnostics import first_line
+from ..joint import meta
 from ..memory.allocations import tensors
 from ..step.step_graph import TracedStep
 from ..torch_private import pytree
@@ -39,7 +40,7 @@ class OpTime(NamedTuple):
 class Clock(Protocol):
     """Notes when each place of a program is passed."""
 
-    def pass_(self, place: int) -> None:
+    def pass_(self, position: int) -> None:
         """Note a place."""
 
     def passed(self) -> list[tuple[int, float]]:
@@ -56,14 +57,14 @@ class HostClock:
         self._now = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
         self._places: list[tuple[int, float]] = []
 
-    def pass_(self, place: int) -> None:
+    def pass_(self, position: int) -> None:
         """Note a place."""
-        self._places.append((place, self._now()))
+        self._places.append((position, self._now()))
 
     def passed(self) -> list[tuple[int, float]]:
         """The places with their times in ns."""
-        places, self._places = self._places, []
-        return places
+        positions, self._places = self._places, []
+        return positions
 
 
 class EventClock:
@@ -73,17 +74,17 @@ class EventClock:
         self._device = device
         self._places: list[tuple[int, Any]] = []
 
-    def pass_(self, place: int) -> None:
+    def pass_(self, position: int) -> None:
         """Note a place."""
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
-        self._places.append((place, event))
+        self._places.append((position, event))
 
     def passed(self) -> list[tuple[int, float]]:
         """The places with their times in ns."""
-        places, self._places = self._places, []
+        positions, self._places = self._places, []
         torch.cuda.synchronize(self._device)
-        return [(place, 1e6 * places[0][1].elapsed_time(event)) for place, event in places]
+        return [(position, 1e6 * positions[0][1].elapsed_time(event)) for position, event in positions]
 
 
 def op_times(
@@ -111,9 +112,9 @@ def op_times(
         try:
             for number in range(_WARM_UPS + rounds):
                 _run(step, program, primals)
-                places = clock.passed()
+                positions = clock.passed()
                 if number >= _WARM_UPS:
-                    found.append(_by_op(step, schedule, places))
+                    found.append(_by_op(step, schedule, positions))
         except OgcPlanError:
             raise
         except Exception as error:  # whatever a kernel has against real values, and the end of memory
@@ -139,14 +140,14 @@ def _primals(
 
     def made() -> list[torch.Tensor]:
         found = attachment.tensors(joint.primals, metas, leaves)
-        return [tensor.clone() if place in overwritten else tensor for place, tensor in enumerate(found)]
+        return [tensor.clone() if position in overwritten else tensor for position, tensor in enumerate(found)]
 
     return made
 
 
 def _run(step: TracedStep, program: Program, primals: Callable[[], list[torch.Tensor]]) -> None:
     given = primals()
-    needed = [given[place] for place in program.backward_primals]
+    needed = [given[position] for position in program.backward_primals]
     with torch_private.WithoutAutocast():
         outputs, saved = program.forward(given)
         del outputs
@@ -159,15 +160,15 @@ def _ones(traced: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=traced.device).fill_(1)
 
 
-def _by_op(step: TracedStep, schedule: Schedule, places: list[tuple[int, float]]) -> list[tuple[float, float]]:
+def _by_op(step: TracedStep, schedule: Schedule, positions: list[tuple[int, float]]) -> list[tuple[float, float]]:
     """(forward, backward) of each op in one step; what frees a result belongs to the op that made it."""
     maker = {storage: index for index, op in enumerate(step.graph.ops) for storage in op.writes}
     steps = list(schedule)
     forward, backward, runs = ([0.0] * len(step.ops) for _ in range(3))
-    for (_, before), (place, now) in pairwise(places):
-        if place < 0:
+    for (_, before), (position, now) in pairwise(positions):
+        if position < 0:
             continue  # from the end of the forward to the begin of the backward
-        at = steps[place]
+        at = steps[position]
         if at.kind is StepKind.BACKWARD:
             backward[at.index] += now - before
         elif at.kind is StepKind.FREE:

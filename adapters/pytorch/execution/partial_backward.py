@@ -21,10 +21,10 @@ from ....planner.plan_file.record import Plan
 from ....planner.schedule import Schedule, Step, StepKind
 from ....planner.simulate import simulate
 from ....planner.training_graph import OpCost
-from ..capture.joint_graph import Joint, meta
 from ..errors import UnsupportedModuleError
+from ..joint import Joint, meta
 from ..memory.allocations import tensors
-from ..memory.inplace_kernels import ROWS
+from ..memory.inplace_kernels import KERNELS
 from ..step.backward_parts import Part, primals_read
 from ..step.op_workspace import Workspace, workspaces
 from ..step.step_graph import TracedStep
@@ -66,7 +66,7 @@ class Backward:
 
     def begun(self, primals: Mapping[int, Any], saved: list[Any], tangents: list[Any]) -> Iterator[list[Any]]:
         """Begin it. ``saved`` is emptied: this backward alone holds what it takes of it."""
-        taken = [_looking(saved[place], look) for place, look in self.saved]
+        taken = [_looking(saved[position], look) for position, look in self.saved]
         saved.clear()
         return self.run([primals[i] for i in self.primals], taken, [tangents[i] for i in self.tangents])
 
@@ -74,7 +74,7 @@ class Backward:
 def full_backward(program: Program, joint: Joint) -> Backward:
     """The backward in which every output has a gradient."""
     count = sum(tangent is not None for tangent in joint.tangents)
-    saved = tuple((place, None) for place in range(len(program.saved)))
+    saved = tuple((position, None) for position in range(len(program.saved)))
     gradients = tuple(part.primals for part in program.parts)
     reads, outputs = _reads(program, joint), frozenset(program.saved_outputs)
     return Backward(program.backward, tuple(range(count)), program.backward_primals, saved, gradients, reads, outputs)
@@ -106,17 +106,17 @@ class AbsentGradients:
         return self._known[absent]
 
     def _made(self, absent: frozenset[int], retrace: Retrace) -> Backward:
-        places = [place for place, tangent in enumerate(self._step.joint.tangents) if tangent is not None]
-        if len(absent) == len(places):
+        positions = [position for position, tangent in enumerate(self._step.joint.tangents) if tangent is not None]
+        if len(absent) == len(positions):
             parts = self._program.parts
             nothing: tuple[tuple[int, ...], ...] = ((),) * len(parts)
             return Backward(lambda *_: iter([[] for _ in parts]), (), (), (), nothing, nothing, frozenset())
-        outputs = frozenset(places[place] for place in absent)
+        outputs = frozenset(positions[position] for position in absent)
         try:
-            step = TracedStep(_attached(retrace(outputs), outputs), like=self._step)
+            step = TracedStep(retrace(outputs), like=self._step)
             return _Follower(self._step, step, self._plan, self._visible, self._program).backward(absent)
         except OgcPlanError as error:
-            names = ", ".join(str(place) for place in sorted(outputs))
+            names = ", ".join(str(position) for position in sorted(outputs))
             raise UnsupportedModuleError(
                 f"the loss leaves out output {names}, and the backward without it cannot be run: {error.message}",
                 remedy=_REMEDY,
@@ -130,13 +130,13 @@ class _Follower:
         self, planned: TracedStep, step: TracedStep, plan: Plan, visible: tuple[Workspace, ...], program: Program
     ) -> None:
         self.planned, self.step, self.plan, self.visible, self.program = planned, step, plan, visible, program
-        self.place = {op.name: index for index, op in enumerate(planned.ops)}
+        self.position = {op.name: index for index, op in enumerate(planned.ops)}
         # Views that only go out are made after the backward, and so their numbers depend on it.
         outputs = zip(step.joint.outputs, planned.joint.outputs, strict=True)
         run = {node.name for op in step.ops for node in op.runs}
         known = {mine.name: theirs.name for mine, theirs in outputs if isinstance(mine, fx.Node)}
         self.names = [op.name if op.name in run else known.get(op.name, op.name) for op in step.ops]
-        self.op_of = {self.place.get(name, ~index): index for index, name in enumerate(self.names)}
+        self.op_of = {self.position.get(name, ~index): index for index, name in enumerate(self.names)}
         theirs, mine = _storages(planned, [op.name for op in planned.ops]), _storages(step, self.names)
         self.storage_of = {theirs[key]: storage for key, storage in mine.items() if key in theirs}
         if _primals(planned) != _primals(step):
@@ -155,12 +155,12 @@ class _Follower:
         saved = tuple(self._saved(value) for value in program.saved)
         return Backward(
             program.backward,
-            tuple(place for place in range(len(tangents)) if place not in absent),
+            tuple(position for position in range(len(tangents)) if position not in absent),
             program.backward_primals,
             saved,
             tuple(part.primals for part in program.parts),
             _reads(program, self.step.joint),
-            frozenset(place for place, _ in saved).intersection(self.program.saved_outputs),
+            frozenset(position for position, _ in saved).intersection(self.program.saved_outputs),
         )
 
     def _schedule(self) -> tuple[Schedule, list[int]]:
@@ -172,9 +172,9 @@ class _Follower:
         mine = dict(enumerate(self.step.ops))
         theirs = {mine: theirs for theirs, mine in self.op_of.items()}
         steps = [Step(StepKind.FORWARD, i) for i in mine if (StepKind.FORWARD, theirs[i]) not in planned]
-        new = [i for i in mine if mine[i].has_backward and (StepKind.BACKWARD, theirs[i]) not in planned]
+        new = [i for i in mine if mine[i].backward and (StepKind.BACKWARD, theirs[i]) not in planned]
         ends, waiting = [], [part.end for part in self.program.parts]
-        for place, step in enumerate(self.plan.schedule):
+        for position, step in enumerate(self.plan.schedule):
             if step.kind is StepKind.FREE and not step.random_state:
                 if step.index in self.storage_of:
                     steps.append(replace(step, index=self.storage_of[step.index]))
@@ -182,9 +182,9 @@ class _Follower:
                 index = self.op_of[step.index]
                 while step.kind is StepKind.BACKWARD and new and new[-1] > index:
                     steps.append(Step(StepKind.BACKWARD, new.pop()))
-                if step.kind is not StepKind.BACKWARD or self.step.ops[index].has_backward:
+                if step.kind is not StepKind.BACKWARD or self.step.ops[index].backward:
                     steps.append(replace(step, index=index))
-            if waiting and waiting[0] == place:
+            if waiting and waiting[0] == position:
                 if waiting.pop(0) and not waiting:
                     steps += [Step(StepKind.BACKWARD, index) for index in reversed(new)]
                 ends.append(len(steps) - 1)
@@ -194,11 +194,11 @@ class _Follower:
         """The parts of the plan's backward with the gradients that there are, and what they read now."""
         read = primals_read(self.step, schedule)
         begin = 0
-        place = {primal: number for number, (primal, _) in enumerate(self.step.joint.gradients)}
+        position = {primal: number for number, (primal, _) in enumerate(self.step.joint.gradients)}
         for part, end in zip(self.program.parts, ends, strict=True):
-            primals = tuple(primal for primal in part.primals if primal in place)
+            primals = tuple(primal for primal in part.primals if primal in position)
             reads = tuple(sorted(set().union(*read[begin : end + 1])))
-            gradients = tuple(place[primal] for primal in primals)
+            gradients = tuple(position[primal] for primal in primals)
             yield replace(part, end=end, gradients=gradients, primals=primals, reads=reads)
             begin = end + 1
 
@@ -224,8 +224,8 @@ class _Follower:
         found = zip(self.names, self.step.ops, workspaces(self.step, None), strict=True)
         for name, op, (_, backward, activations) in found:
             cost, seen = OpCost(0, 0, 0, 0, 0), Workspace(0, 0, 0)
-            if name in self.place:
-                cost, seen = self.plan.costs[self.place[name]], self.visible[self.place[name]]
+            if name in self.position:
+                cost, seen = self.plan.costs[self.position[name]], self.visible[self.position[name]]
             new = [node for node in (*op.main, *op.sums) if isinstance(node, fx.Node) and _signature(node) not in known]
             copies = max((_copied_nbytes(node) for node in new), default=0)
             inside = max(0, cost.backward_workspace_nbytes - seen.backward_nbytes)
@@ -241,23 +241,23 @@ class _Follower:
 
     def _saved(self, value: fx.Node | int) -> tuple[int, _Look | None]:
         """Where a value, or the generator state of an op, is among those the plan's forward saved."""
-        for place, kept in enumerate(self.program.saved):
+        for position, kept in enumerate(self.program.saved):
             if isinstance(value, int) and isinstance(kept, int) and self.op_of.get(kept) == value:
-                return place, None
+                return position, None
         if isinstance(value, fx.Node):
             wanted = _look(self.step, value, self.step.storage_of)
-            here = {block: self.storage_of.get(storage) for block, storage in self.planned.storage_of.items()}
+            here = {allocation: self.storage_of.get(storage) for allocation, storage in self.planned.storage_of.items()}
             looks = [
-                (_look(self.planned, kept, here), place)
-                for place, kept in enumerate(self.program.saved)
+                (_look(self.planned, kept, here), position)
+                for position, kept in enumerate(self.program.saved)
                 if isinstance(kept, fx.Node)
             ]
-            for look, place in looks:
+            for look, position in looks:
                 if look == wanted:
-                    return place, None
-            for look, place in looks:
+                    return position, None
+            for look, position in looks:
                 if (look.storages, look.kind) == (wanted.storages, wanted.kind):
-                    return place, wanted
+                    return position, wanted
         raise _Unlike(f"it needs {value}, which the plan does not save")
 
 
@@ -266,18 +266,6 @@ class _Unlike(AdapterError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, remedy=_REMEDY)
-
-
-def _attached(joint: Joint, outputs: frozenset[int]) -> Joint:
-    """A step whose detached outputs are what was detached: the calls by name that the planned step has."""
-    found = list(joint.outputs)
-    for place in outputs:
-        node = found[place]
-        if isinstance(node, fx.Node) and node.target is torch.ops.aten.detach.default:
-            (found[place],) = node.all_input_nodes
-            node.replace_all_uses_with(found[place])
-            joint.graph.erase_node(node)
-    return replace(joint, outputs=tuple(found))
 
 
 def _storages(step: TracedStep, names: Sequence[str]) -> dict[tuple[str, int], int]:
@@ -294,18 +282,18 @@ def _forward(step: TracedStep) -> dict[str, Any]:
     """What runs forward, by op: each call, where its arguments come from, and what writes over its result."""
 
     def source(node: fx.Node) -> Any:
-        makers = [step.blocks.blocks[block].node for block in step.blocks.of[node]]
+        makers = [step.allocations.entries[allocation].node for allocation in step.allocations.of[node]]
         return [maker.name for maker in makers], _layouts(node)
 
     def call(node: fx.Node) -> str:
         return repr((str(node.target), fx.map_arg((node.args, node.kwargs), source)))
 
-    return {op.name: ([call(node) for node in op.runs], [node.name for node in op.then]) for op in step.ops if op.runs}
+    return {op.name: ([call(node) for node in op.runs], [node.name for node in op.fused]) for op in step.ops if op.runs}
 
 
 def _look(step: TracedStep, node: fx.Node, storage_of: Mapping[int, int | None]) -> _Look:
     (tensor,) = tensors(node)
-    storages = tuple(storage_of[block] for block in step.blocks.of[node])
+    storages = tuple(storage_of[allocation] for allocation in step.allocations.of[node])
     kind = tensor.dtype, tensor.is_conj(), tensor.is_neg()
     return _Look(storages, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), kind)
 
@@ -323,7 +311,7 @@ def _layouts(node: fx.Node) -> list[Any]:
 
 
 def _copied_nbytes(node: fx.Node) -> int:
-    if node.target in ROWS or {torch.Tag.pointwise, torch.Tag.reduction} & set(getattr(node.target, "tags", ())):
+    if node.target in KERNELS or {torch.Tag.pointwise, torch.Tag.reduction} & set(getattr(node.target, "tags", ())):
         return 0  # goes through tensors however they lie
     given = (tensor for argument in node.all_input_nodes for tensor in tensors(argument))
     return sum(tensor.numel() * tensor.element_size() for tensor in given if not tensor.is_contiguous())

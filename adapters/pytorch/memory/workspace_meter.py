@@ -22,6 +22,7 @@ from ....planner.errors import AdapterError
 from .. import torch_private
 from ..torch_private import pytree
 from .inplace_kernels import InPlace
+from .strides import example
 
 _MARK = "ogc-plan call "
 _TIMED_RUNS = 3
@@ -38,10 +39,10 @@ class _Layout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Memory taken, or (negative) returned, inside a call; ``places`` are the outputs that live in it."""
+    """Memory taken, or (negative) returned, inside a call; ``positions`` are the outputs that live in it."""
 
     nbytes: int
-    places: frozenset[int]
+    positions: frozenset[int]
 
 
 class _Event(NamedTuple):
@@ -75,29 +76,29 @@ class WorkspaceMeter:
         self._signature: dict[fx.Node, str] = {}
         self._returned: dict[str, Any] = {}  # layouts of the outputs, in their tuple
         self._changes: dict[str, list[_Change]] = {}
-        self._held: dict[str, list[int]] = {}
+        self._storage_nbytes: dict[str, list[int]] = {}
         self._time_ns: dict[str, int] = {}
 
-    def peak_without(self, node: fx.Node, places: frozenset[int] = frozenset()) -> int:
-        """Bytes inside the call at its worst moment, without its outputs at ``places``; 0 where unknown.
+    def peak_without(self, node: fx.Node, positions: frozenset[int] = frozenset()) -> int:
+        """Bytes inside the call at its worst moment, without its outputs at ``positions``; 0 where unknown.
 
         Places count the tensors that tracing left on the node (blocks.ranks). Raises as `measure`.
         """
         self.measure([node])
         held = peak = 0
         for change in self._changes[self._signature[node]]:
-            if not change.places & places:
+            if not change.positions & positions:
                 held += change.nbytes
                 peak = max(peak, held)
         return peak
 
-    def held_nbytes(self, node: fx.Node) -> list[int]:
+    def storage_nbytes(self, node: fx.Node) -> list[int]:
         """Bytes of the storage of each tensor that the call returned, in order; empty where unknown.
 
         Some kernels return a small view of a large storage: ``mse_loss`` its mean in the squares' memory.
         """
         self.measure([node])
-        return self._held.get(self._signature[node], [])
+        return self._storage_nbytes.get(self._signature[node], [])
 
     def time_ns(self, node: fx.Node) -> int:
         """Time of the call, the best of some runs; 0 where unknown."""
@@ -136,15 +137,15 @@ class WorkspaceMeter:
     def _sign(self, node: fx.Node) -> str:
         call = self._in_place.get(node)
         layouts = fx.map_arg((node.args, node.kwargs), self._layouts)
-        return repr((str(node.target), layouts) if call is None else (str(node.target), layouts, call.place))
+        return repr((str(node.target), layouts) if call is None else (str(node.target), layouts, call.argument))
 
     def _layouts(self, argument: fx.Node) -> Any:
         """The layouts of an argument: as a measured call returned it, else as traced."""
         if argument.target is operator.getitem:
-            call, place = argument.args
+            call, position = argument.args
             returned = self._returned.get(self._signature.get(call, ""))
             if returned is not None:
-                return returned[place]
+                return returned[position]
         value = argument.meta.get("val")
         if value is None and argument.op == "get_attr":
             value = getattr(argument.graph.owning_module, str(argument.target))
@@ -152,13 +153,15 @@ class WorkspaceMeter:
 
     def _run(self, node: fx.Node, signature: str) -> _Run:
         inputs = {
-            argument: pytree.tree_map_only(_Layout, _tensor, self._layouts(argument), is_leaf=_is_layout)
+            argument: pytree.tree_map_only(
+                _Layout, lambda layout: example(*layout), self._layouts(argument), is_leaf=_is_layout
+            )
             for argument in node.all_input_nodes
         }
         args, kwargs = fx.map_arg((node.args, node.kwargs), inputs.__getitem__)
         target, call = torch_private.direct(node.target), self._in_place.get(node)
         if call is not None:
-            target, (args, kwargs) = call.row.call, call.bound(args, kwargs)
+            target, (args, kwargs) = call.kernel.call, call.bound(args, kwargs)
         if self._device.type == "cuda":  # a first call may also make handles and choose algorithms
             target(*args, **kwargs)
         mark = f"{_MARK}{len(self._changes)}"
@@ -172,7 +175,7 @@ class WorkspaceMeter:
             if isinstance(traced, torch.Tensor):
                 addresses.append(storage.data_ptr() if storage is not None else 0)
                 held.append(storage.nbytes() if storage is not None else 0)
-        self._held[signature] = held
+        self._storage_nbytes[signature] = held
         return _Run(signature, mark, addresses)
 
     def _timed(self, target: Callable[..., Any], args: Any, kwargs: Any) -> int:
@@ -246,15 +249,6 @@ def _is_layout(value: Any) -> bool:
     return isinstance(value, _Layout)
 
 
-def _tensor(layout: _Layout) -> torch.Tensor:
-    """A tensor whose values every kernel takes: probabilities of one half, indices and masks of zero."""
-    extent = 0 if 0 in layout.shape else 1 + sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True))
-    value = 0.5 if layout.dtype.is_floating_point or layout.dtype.is_complex else 0
-    return torch.full((extent,), value, dtype=layout.dtype, device=layout.device).as_strided(
-        layout.shape, layout.strides
-    )
-
-
 def _changes(events: list[_Event], outputs: list[int]) -> list[_Change]:
     """The record of one call, each block with the places of the outputs (given by address) it becomes."""
     alive: dict[int, int] = {}  # address -> position of the event that took it
@@ -265,8 +259,8 @@ def _changes(events: list[_Event], outputs: list[int]) -> list[_Change]:
         elif alive.pop(event.address, None) is None:
             continue  # returns memory older than the call
         kept.append(position)
-    places: dict[int, set[int]] = {}
-    for place, address in enumerate(outputs):
+    positions: dict[int, set[int]] = {}
+    for position, address in enumerate(outputs):
         if address in alive:
-            places.setdefault(alive[address], set()).add(place)
-    return [_Change(events[position].nbytes, frozenset(places.get(position, ()))) for position in kept]
+            positions.setdefault(alive[address], set()).add(position)
+    return [_Change(events[position].nbytes, frozenset(positions.get(position, ()))) for position in kept]

@@ -14,9 +14,9 @@ import torch
 from torch import fx
 
 from .. import torch_private
-from ..capture.joint_graph import Joint
 from ..errors import UnsupportedModuleError
-from ..memory.allocations import Blocks, tensors
+from ..joint import Joint, is_backward
+from ..memory.allocations import Allocations, tensors
 from ..memory.slice_writes import VIEWS
 
 
@@ -42,11 +42,6 @@ A write into a part is numbered right after the call that writes; a call in plac
 """
 
 
-def is_backward(node: fx.Node) -> bool:
-    """Whether tracing made the node while it ran the backward."""
-    return node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward")
-
-
 _ASSERTIONS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
 
 
@@ -58,7 +53,7 @@ def assertions(graph: fx.Graph) -> list[fx.Node]:
 def tangents_needed(joint: Joint) -> dict[fx.Node, frozenset[int]]:
     """For each node that depends on tangents the places of those tangents, among the ones there are."""
     tangents = [node for node in joint.tangents if node is not None]
-    needed = {node: frozenset([place]) for place, node in enumerate(tangents)}
+    needed = {node: frozenset([position]) for position, node in enumerate(tangents)}
     for node in joint.graph.nodes:
         found = [needed[argument] for argument in node.all_input_nodes if argument in needed]
         if found:
@@ -66,18 +61,18 @@ def tangents_needed(joint: Joint) -> dict[fx.Node, frozenset[int]]:
     return needed
 
 
-def _merge_later(segments: list[Segment], place: dict[fx.Node, int], earliest: int) -> None:
+def _merge_later(segments: list[Segment], position: dict[fx.Node, int], earliest: int) -> None:
     """Join the last segment to those before it until its owner is no earlier than what it reads of the forward.
 
     Where a forward writes over pieces of one tensor in turn, backwards of the first pieces read what the last one left.
     """
-    while len(segments) > 1 and place[segments[-1].owner] < earliest:
+    while len(segments) > 1 and position[segments[-1].owner] < earliest:
         late = segments.pop()
         segments[-1].main += [*segments[-1].sums, *late.main]
         segments[-1].sums = late.sums
 
 
-def needed_backward(joint: Joint, blocks: Blocks) -> list[fx.Node]:
+def needed_backward(joint: Joint, allocations: Allocations) -> list[fx.Node]:
     """The allocating backward nodes that some gradient depends on, in order."""
     needed: set[fx.Node] = set()
     stack = [node for _, node in joint.gradients]
@@ -86,46 +81,46 @@ def needed_backward(joint: Joint, blocks: Blocks) -> list[fx.Node]:
         if node not in needed:
             needed.add(node)
             stack += node.all_input_nodes
-    return [n for n in joint.graph.nodes if n in needed and is_backward(n) and blocks.allocates(n)]
+    return [n for n in joint.graph.nodes if n in needed and is_backward(n) and allocations.allocates(n)]
 
 
-def cut(joint: Joint, blocks: Blocks) -> list[Segment]:
+def cut(joint: Joint, allocations: Allocations) -> list[Segment]:
     """Segments in backward order. Owners come in strictly decreasing forward order.
 
     A segment reads only blocks of its owner or of earlier nodes. Where a sequence number names no such
     owner, the nodes join the segment before.
     """
-    place = {node: i for i, node in enumerate(joint.graph.nodes)}
-    owners = _owners(joint, blocks)
+    position = {node: i for i, node in enumerate(joint.graph.nodes)}
+    owners = _owners(joint, allocations)
     tangent_dependent = tangents_needed(joint).keys()
     segments: list[Segment] = []
     running: int | None = None  # sequence number of the segment being filled
-    for node in needed_backward(joint, blocks):
+    for node in needed_backward(joint, allocations):
         number = node.meta.get("seq_nr")
-        earliest = max((place[b] for b in _forward_reads(node, blocks)), default=-1)
+        earliest = max((position[b] for b in _forward_reads(node, allocations)), default=-1)
         if segments and number == running and not segments[-1].sums:
             segments[-1].main.append(node)
-            _merge_later(segments, place, earliest)
+            _merge_later(segments, position, earliest)
             continue
         if segments and number != running and _accumulates(node, tangent_dependent):
             segments[-1].sums.append(node)
             continue
         owner = owners.get(number) if number is not None else None
-        latest = place[segments[-1].owner] if segments else len(place)
-        if owner is not None and earliest <= place[owner] < latest:
+        latest = position[segments[-1].owner] if segments else len(position)
+        if owner is not None and earliest <= position[owner] < latest:
             segments.append(Segment(owner, [node]))
             running = number
         elif segments:
             last = segments[-1]
             last.main += [*last.sums, node]  # what follows a sum in the same segment reads its result
             last.sums = []
-            _merge_later(segments, place, earliest)
+            _merge_later(segments, position, earliest)
         else:
-            segments.append(Segment(_last_forward(joint, blocks), [node]))
+            segments.append(Segment(_last_forward(joint, allocations), [node]))
             running = number
     for segment in segments:
         for node in (*segment.main, *segment.sums):
-            if any(place[made] > place[segment.owner] for made in _forward_reads(node, blocks)):
+            if any(position[made] > position[segment.owner] for made in _forward_reads(node, allocations)):
                 raise UnsupportedModuleError(
                     f"the backward node {node.name} reads a value made after {segment.owner.name}, its forward",
                     remedy="report this with the model",
@@ -133,7 +128,7 @@ def cut(joint: Joint, blocks: Blocks) -> list[Segment]:
     return segments
 
 
-def _owners(joint: Joint, blocks: Blocks) -> dict[int, fx.Node]:
+def _owners(joint: Joint, allocations: Allocations) -> dict[int, fx.Node]:
     """For each sequence number the last forward node with a floating-point result that carries it.
 
     An allocating node comes before the views that share its number.
@@ -147,7 +142,7 @@ def _owners(joint: Joint, blocks: Blocks) -> dict[int, fx.Node]:
             t.is_floating_point() for t in tensors(node)
         ):
             continue
-        if number not in owners or blocks.allocates(node) or not blocks.allocates(owners[number]):
+        if number not in owners or allocations.allocates(node) or not allocations.allocates(owners[number]):
             owners[number] = node
     for node in joint.graph.nodes:
         if node.target in _SHIFTS and not is_backward(node) and node.meta.get("seq_nr") is not None:
@@ -155,7 +150,7 @@ def _owners(joint: Joint, blocks: Blocks) -> dict[int, fx.Node]:
     return owners
 
 
-def _last_forward(joint: Joint, blocks: Blocks) -> fx.Node:
+def _last_forward(joint: Joint, allocations: Allocations) -> fx.Node:
     forward = [n for n in joint.graph.nodes if n.op == "call_function" and not is_backward(n)]
     if not forward:
         raise UnsupportedModuleError("the module computes nothing")
@@ -171,7 +166,7 @@ def _accumulates(node: fx.Node, tangent_dependent: Collection[fx.Node]) -> bool:
     )
 
 
-def _forward_reads(node: fx.Node, blocks: Blocks) -> list[fx.Node]:
+def _forward_reads(node: fx.Node, allocations: Allocations) -> list[fx.Node]:
     """The forward nodes whose blocks a node reads."""
-    made = (blocks.blocks[block].node for block in blocks.reads(node))
+    made = (allocations.entries[allocation].node for allocation in allocations.reads(node))
     return [maker for maker in made if maker.op == "call_function" and not is_backward(maker)]

@@ -18,58 +18,62 @@ import torch
 from torch import fx
 
 from .. import torch_private
-from ..capture.joint_graph import Joint
-from ..memory.allocations import Blocks, elements
-from ..memory.inplace_kernels import ROWS, InPlace
+from ..joint import Joint, is_backward
+from ..memory.allocations import Allocations, elements
+from ..memory.inplace_kernels import KERNELS, InPlace
 from ..memory.rng_state import is_random
-from ..memory.slice_writes import PARTS, VIEWS, WRITES, scatters_of
+from ..memory.slice_writes import SLICE_KERNELS, VIEWS, WRITES, scatters_of
 from ..memory.strides import is_dense
-from .backward_segments import Segment, assertions, is_backward
+from .backward_segments import Segment, assertions
 
 
 @dataclass(slots=True)
 class Reuse:
     """``calls`` are the nodes that run in place.
 
-    ``joined`` maps the maker of a forward block to the nodes that run right after it in its memory, in order;
-    ``over`` a block made in the backward to the block whose memory it takes.
+    ``fused`` maps the maker of a forward block to the nodes that run right after it in its memory, in order;
+    ``overwrites`` a block made in the backward to the block whose memory it takes.
     """
 
     calls: dict[fx.Node, InPlace] = field(default_factory=dict)
-    joined: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)
-    over: dict[int, int] = field(default_factory=dict)
+    fused: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)
+    overwrites: dict[int, int] = field(default_factory=dict)
 
     @property
-    def elsewhere(self) -> frozenset[fx.Node]:
+    def fused_nodes(self) -> frozenset[fx.Node]:
         """Forward nodes that run with the op whose memory they write into."""
-        return frozenset(node for nodes in self.joined.values() for node in nodes)
+        return frozenset(node for nodes in self.fused.values() for node in nodes)
 
 
-def find(joint: Joint, blocks: Blocks, segments: Iterable[Segment], among: frozenset[str] | None = None) -> Reuse:
-    """All reuse in a graph; the blocks of forward nodes that run in place become those they write into.
+def find_reuse(
+    joint: Joint, allocations: Allocations, segments: Iterable[Segment], among: frozenset[str] | None = None
+) -> tuple[Reuse, Allocations]:
+    """All reuse in a graph, and the allocations with it: forward nodes that run in place live where they write.
 
-    ``among`` are the names of the only forward nodes that may; None: all.
+    Only forward nodes named in ``among`` may run in place; None: all.
     """
-    finder = _Finder(joint, blocks, list(segments), among)
+    finder = _Finder(joint, allocations.copy(), list(segments), among)
     finder.forward()
     finder.backward()
-    return finder.found
+    return finder.found, finder.allocations
 
 
 class _Finder:
-    def __init__(self, joint: Joint, blocks: Blocks, segments: list[Segment], among: frozenset[str] | None) -> None:
-        self.joint, self.blocks, self.segments, self.among = joint, blocks, segments, among
+    def __init__(
+        self, joint: Joint, allocations: Allocations, segments: list[Segment], among: frozenset[str] | None
+    ) -> None:
+        self.joint, self.allocations, self.segments, self.among = joint, allocations, segments, among
         self.found = Reuse()
         self.parts: set[fx.Node] = set()  # nodes that write over a part of a block
-        self.place = {node: i for i, node in enumerate(joint.graph.nodes)}
+        self.position = {node: i for i, node in enumerate(joint.graph.nodes)}
         run = {node for segment in segments for node in (*segment.main, *segment.sums)}
         self.readers: dict[int, list[fx.Node]] = {}
         for node in joint.graph.nodes:
-            if blocks.allocates(node) and (node in run or not is_backward(node)):
-                for block in blocks.reads(node):
-                    self.readers.setdefault(block, []).append(node)
-        self.pinned = {block for node in self._kept() for block in blocks.of[node]}
-        self.overwritten = {blocks.of[joint.primals[primal].node][0] for primal, _ in joint.updates}
+            if allocations.allocates(node) and (node in run or not is_backward(node)):
+                for allocation in allocations.reads(node):
+                    self.readers.setdefault(allocation, []).append(node)
+        self.pinned = {allocation for node in self._kept() for allocation in allocations.of[node]}
+        self.overwritten = {allocations.of[joint.primals[primal].node][0] for primal, _ in joint.updates}
 
     def _kept(self) -> Iterator[fx.Node]:
         """Nodes whose memory somebody outside the graph is given, or that an assertion looks at."""
@@ -82,45 +86,53 @@ class _Finder:
 
     def candidates(self, node: fx.Node) -> Iterator[tuple[InPlace, int]]:
         """The arguments, with their blocks, that a node may write over as far as the two of them are concerned."""
-        row = ROWS.get(node.target) or WRITES.get(node.target)
-        if row is None or node.kwargs.keys() & {"out", "dtype"} or not row.allowed(node):
+        kernel = KERNELS.get(node.target) or WRITES.get(node.target)
+        if kernel is None or node.kwargs.keys() & {"out", "dtype"} or not kernel.allowed(node):
             return
         result = next(iter(elements(node).values()))
-        for place in row.places:
-            argument = node.args[place] if place < len(node.args) else None
+        for position in kernel.arguments:
+            argument = node.args[position] if position < len(node.args) else None
             if not isinstance(argument, fx.Node) or argument.op != "call_function":
                 continue
-            (block,) = self.blocks.of[argument] or (-1,)
+            (allocation,) = self.allocations.of[argument] or (-1,)
             once = sum(other is argument for other in node.args) == 1
-            readers = self.readers.get(block, [])
+            readers = self.readers.get(allocation, [])
             # What a backward reads before it writes is a temporary of its own; a forward runs with the maker.
             last = readers[-1:] if node.target in WRITES and is_backward(node) else readers
-            ends = self._is_alone(block, node) and once and last == [node] and block not in self.pinned
-            if ends and _same_memory(argument.meta["val"], result, self.blocks.blocks[block].nbytes):
-                yield InPlace(row, place), block
+            ends = self._is_alone(allocation, node) and once and last == [node] and allocation not in self.pinned
+            if ends and _same_memory(argument.meta["val"], result, self.allocations.entries[allocation].nbytes):
+                yield InPlace(kernel, position), allocation
 
-    def _is_alone(self, block: int, node: fx.Node) -> bool:
+    def _is_alone(self, allocation: int, node: fx.Node) -> bool:
         """Whether one argument of a node looks at a block, besides what was written over a part of it."""
-        return sum(block in self.blocks.of[other] for other in node.all_input_nodes if other not in self.parts) == 1
+        return (
+            sum(allocation in self.allocations.of[other] for other in node.all_input_nodes if other not in self.parts)
+            == 1
+        )
 
     def part(self, node: fx.Node) -> tuple[InPlace, int] | None:
         """The view, with its block, that a node may write over as the part that scatters put its result into."""
-        row, view = PARTS.get(node.target), node.args[0] if node.args else None
-        if row is None or not isinstance(view, fx.Node) or node.kwargs or not row.allowed(node):
+        kernel, view = SLICE_KERNELS.get(node.target), node.args[0] if node.args else None
+        if kernel is None or not isinstance(view, fx.Node) or node.kwargs or not kernel.allowed(node):
             return None
-        (block,) = self.blocks.of[view] or (-1,)
-        readers = self.readers.get(block, [])
+        (allocation,) = self.allocations.of[view] or (-1,)
+        readers = self.readers.get(allocation, [])
         if view.op != "call_function" or node not in readers:
             return None
-        nbytes = self.blocks.blocks[block].nbytes
-        scatters = scatters_of(node, view, nbytes, lambda made: self.readers.get(self.blocks.made[made][0], []))
+        nbytes = self.allocations.entries[allocation].nbytes
+        scatters = scatters_of(node, view, nbytes, lambda made: self.readers.get(self.allocations.made[made][0], []))
         rest = readers[readers.index(node) :] if is_backward(node) else readers
-        if not scatters or rest != [node, *scatters] or not self._is_alone(block, node) or block in self.pinned:
+        if (
+            not scatters
+            or rest != [node, *scatters]
+            or not self._is_alone(allocation, node)
+            or allocation in self.pinned
+        ):
             return None
         whole, looked, result = scatters[-1].args[0], view.meta["val"], node.meta["val"]
         fits = _same_memory(whole.meta["val"], scatters[-1].meta["val"], nbytes)
         fits = fits and (looked.shape, looked.dtype, looked.device) == (result.shape, result.dtype, result.device)
-        return (InPlace(row, 0), block) if fits else None
+        return (InPlace(kernel, 0), allocation) if fits else None
 
     # -- forward ---------------------------------------------------------------------------------
 
@@ -129,11 +141,11 @@ class _Finder:
         for node in self.joint.graph.nodes:
             if self.among is not None and node.name not in self.among:
                 continue
-            if node.op == "call_function" and not is_backward(node) and self.blocks.allocates(node):
-                for call, block in self.candidates(node):
-                    maker = self.blocks.blocks[block].node
-                    if _is_plain(maker) and not is_backward(maker) and self._joins(maker, node, block):
-                        self._join(call, maker, node, block)
+            if node.op == "call_function" and not is_backward(node) and self.allocations.allocates(node):
+                for call, allocation in self.candidates(node):
+                    maker = self.allocations.entries[allocation].node
+                    if _is_plain(maker) and not is_backward(maker) and self._joins(maker, node, allocation):
+                        self._join(call, maker, node, allocation)
                         break
                 else:
                     self._join_part(node)
@@ -143,34 +155,34 @@ class _Finder:
         found = self.part(node)
         if found is None:
             return
-        call, block = found
-        maker = self.blocks.blocks[block].node
-        if _is_plain(maker) and not is_backward(maker) and self._joins(maker, node, block):
-            scatters = self.readers[block][1:]
-            self._join(call, maker, node, block)
-            self.readers[block] = scatters
+        call, allocation = found
+        maker = self.allocations.entries[allocation].node
+        if _is_plain(maker) and not is_backward(maker) and self._joins(maker, node, allocation):
+            scatters = self.readers[allocation][1:]
+            self._join(call, maker, node, allocation)
+            self.readers[allocation] = scatters
             self.parts.add(node)
 
-    def _joins(self, maker: fx.Node, node: fx.Node, block: int) -> bool:
+    def _joins(self, maker: fx.Node, node: fx.Node, allocation: int) -> bool:
         """Whether a node can run where a maker does, and the two together need no more than each of them alone."""
-        group = [maker, *self.found.joined.get(maker, ())]
-        made = {made for member in group for made in self.blocks.made[member]}
-        reads = {read for member in group for read in self.blocks.reads(member)} - made
-        more = self.blocks.reads(node) - made - reads
-        if any(self.place[self.blocks.blocks[read].node] > self.place[maker] for read in more):
+        group = [maker, *self.found.fused.get(maker, ())]
+        made = {made for member in group for made in self.allocations.made[member]}
+        reads = {read for member in group for read in self.allocations.reads(member)} - made
+        more = self.allocations.reads(node) - made - reads
+        if any(self.position[self.allocations.entries[read].node] > self.position[maker] for read in more):
             return False
         if is_random(node) and any(is_random(other) for other in self._between(maker, node) if other not in group):
             return False
         if more & self.overwritten:  # must run once; what it joins need not
             return False
-        if len(self.blocks.made[node]) > 1 and any(self._is_dead(other) for other in made):
+        if len(self.allocations.made[node]) > 1 and any(self._is_dead(other) for other in made):
             return False  # as one op all that both make would be there at once, but that goes before the node runs
-        nbytes = self.blocks.blocks[block].nbytes
+        nbytes = self.allocations.entries[allocation].nbytes
         return not self._nbytes(more) or self._nbytes(reads) <= nbytes
 
-    def _is_dead(self, block: int) -> bool:
+    def _is_dead(self, allocation: int) -> bool:
         """Whether nobody reads a block."""
-        return not self.readers.get(block) and block not in self.pinned
+        return not self.readers.get(allocation) and allocation not in self.pinned
 
     def _between(self, first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
         node = first.next
@@ -178,37 +190,37 @@ class _Finder:
             yield node
             node = node.next
 
-    def _nbytes(self, blocks: Iterable[int]) -> int:
+    def _nbytes(self, allocations: Iterable[int]) -> int:
         """Bytes of the blocks that forward calls made: the rest is there all the time."""
-        made = (self.blocks.blocks[block] for block in blocks)
-        return sum(block.nbytes for block in made if block.node.op == "call_function")
+        made = (self.allocations.entries[allocation] for allocation in allocations)
+        return sum(allocation.nbytes for allocation in made if allocation.node.op == "call_function")
 
-    def _join(self, call: InPlace, maker: fx.Node, node: fx.Node, block: int) -> None:
+    def _join(self, call: InPlace, maker: fx.Node, node: fx.Node, allocation: int) -> None:
         self.found.calls[node] = call
-        self.found.joined.setdefault(maker, []).append(node)
-        old = self.blocks.of[node][0]
-        self.blocks.take_over(old, block)
-        self.readers[block] = self.readers.pop(old, [])
+        self.found.fused.setdefault(maker, []).append(node)
+        old = self.allocations.of[node][0]
+        self.allocations.move(old, allocation)
+        self.readers[allocation] = self.readers.pop(old, [])
         if old in self.pinned:
-            self.pinned.add(block)
+            self.pinned.add(allocation)
 
     # -- backward --------------------------------------------------------------------------------
 
     def backward(self) -> None:
         """Let nodes of the backward take over the memory of gradients that end with them."""
         for segment in self.segments:
-            own = {block for node in segment.main for block in self.blocks.made[node]}
+            own = {allocation for node in segment.main for allocation in self.allocations.made[node]}
             for node in segment.main:
-                made = self.blocks.made[node][0]
+                made = self.allocations.made[node][0]
                 if self._write(node, own) or node.target in WRITES:
                     continue
                 given = any(reader not in segment.main for reader in self.readers.get(made, ()))
                 if given and made not in self.pinned:
-                    self._take_over(node, {b for b in self.blocks.reads(node) if b not in own})
+                    self._take_over(node, {b for b in self.allocations.reads(node) if b not in own})
             for node in segment.sums:
-                (made,) = self.blocks.made[node]
+                (made,) = self.allocations.made[node]
                 # A parameter's gradient has memory of its own, never that of another gradient.
-                fitting = own - self.found.over.keys() if made in self.pinned else own
+                fitting = own - self.found.overwrites.keys() if made in self.pinned else own
                 if self._take_over(node, fitting):
                     own.add(made)
 
@@ -216,26 +228,26 @@ class _Finder:
         """Let a write of a backward go into a temporary of its op."""
         found = self.part(node)
         if found is not None and found[1] in own and self._is_own(found[1]):
-            self.found.calls[node], self.found.over[self.blocks.made[node][0]] = found
+            self.found.calls[node], self.found.overwrites[self.allocations.made[node][0]] = found
             self.parts.add(node)
         elif node.target not in WRITES or not self._take_over(node, own):
             return False
         source = node.args[1]
         if node.target in VIEWS and source in self.parts:  # which has the memory already
-            self.found.over[self.blocks.made[node][0]] = self.blocks.made[source][0]
+            self.found.overwrites[self.allocations.made[node][0]] = self.allocations.made[source][0]
         return True
 
-    def _is_own(self, block: int) -> bool:
-        maker = self.blocks.blocks[block].node
+    def _is_own(self, allocation: int) -> bool:
+        maker = self.allocations.entries[allocation].node
         return _is_plain(maker) and is_backward(maker)
 
-    def _take_over(self, node: fx.Node, blocks: Collection[int]) -> bool:
+    def _take_over(self, node: fx.Node, allocations: Collection[int]) -> bool:
         """Let a node write over an argument that lives in one of the blocks."""
-        for call, block in self.candidates(node):
-            maker = self.blocks.blocks[block].node
-            if block in blocks and _is_plain(maker) and is_backward(maker):
+        for call, allocation in self.candidates(node):
+            maker = self.allocations.entries[allocation].node
+            if allocation in allocations and _is_plain(maker) and is_backward(maker):
                 self.found.calls[node] = call
-                self.found.over[self.blocks.made[node][0]] = block
+                self.found.overwrites[self.allocations.made[node][0]] = allocation
                 return True
         return False
 

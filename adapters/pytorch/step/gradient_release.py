@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from torch import fx
-
 from ....planner.dependencies import backward_predecessors, closure
 from ....planner.training_graph import TrainingGraph
-from .step_graph import Copy, TracedStep
+from .step_graph import TracedStep
+from .step_ops import GradientCopy
 
 PARTS = 8
 LEAST_NBYTES = 2**20
@@ -59,7 +58,7 @@ def with_ends(step: TracedStep) -> TrainingGraph:
     """The graph of a step with the parameters' gradients ending as their groups go."""
     ends: list[list[int]] = [[] for _ in step.ops]
     for group in groups_of(step):
-        gone = [step.gradient_at(place) for place in group.gradients if _parameter_nbytes(step, place)]
+        gone = [step.gradient_at(position) for position in group.gradients if _parameter_nbytes(step, position)]
         for op in group.ops:
             ends[op] += gone
     ops = (
@@ -69,34 +68,28 @@ def with_ends(step: TracedStep) -> TrainingGraph:
     return replace(step.graph, ops=tuple(ops))
 
 
-def blocks_read(step: TracedStep, node: fx.Node | Copy) -> set[int]:
-    """The blocks that a node of a segment reads."""
-    return set(step.blocks.of[node.source]) if isinstance(node, Copy) else step.blocks.reads(node)
-
-
 def _waits(step: TracedStep) -> list[int]:
     """For each gradient of the joint graph the ops whose backwards it waits for, as bits of an integer."""
     touching: dict[int, int] = {}  # block -> ops whose backward makes or reads it, or serves from a run that reads it
     copied: dict[int, int] = {}  # primal whose gradient is a copy -> the op that makes it
     for index, op in enumerate(step.ops):
-        for node in (*op.main, *op.sums):
-            own = () if isinstance(node, Copy) else step.blocks.made[node]
-            for block in (*own, *blocks_read(step, node)):
-                touching[block] = touching.get(block, 0) | 1 << index
-            if isinstance(node, Copy):
+        for node in op.backward:
+            for allocation in (*step.made(node), *step.reads(node)):
+                touching[allocation] = touching.get(allocation, 0) | 1 << index
+            if isinstance(node, GradientCopy):
                 copied[node.primal] = 1 << index
     served = _served(step.graph)
     for index, op in enumerate(step.ops):
         for node in op.runs:
-            for block in step.blocks.reads(node):
-                touching[block] = touching.get(block, 0) | served[index]
+            for allocation in step.allocations.reads(node):
+                touching[allocation] = touching.get(allocation, 0) | served[index]
     found = []
     for primal, node in step.joint.gradients:
-        own = step.blocks.of[step.joint.primals[primal].node]
-        blocks = own if primal in step.copied else (*own, *step.blocks.of[node])
+        own = step.allocations.of[step.joint.primals[primal].node]
+        allocations = own if primal in step.copied else (*own, *step.allocations.of[node])
         mask = copied.get(primal, 0)
-        for block in blocks:
-            mask |= touching.get(block, 0)
+        for allocation in allocations:
+            mask |= touching.get(allocation, 0)
         found.append(mask)
     return found
 
@@ -139,4 +132,4 @@ def _parameter_nbytes(step: TracedStep, gradient: int) -> int:
         return 0
     if primal in step.copied:
         return step.copied[primal].nbytes
-    return sum(step.blocks.blocks[block].nbytes for block in step.blocks.of[node])
+    return sum(step.allocations.entries[allocation].nbytes for allocation in step.allocations.of[node])
