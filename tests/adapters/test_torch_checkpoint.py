@@ -103,7 +103,7 @@ class TestPrediction:
         choice = random.Random(seed)
         chosen = [region for region in prepared.regions if choice.random() < 0.5]
         entries = [call for entry in nested(prepared.step, chosen) for call in entry.all()]
-        again = Counter(prepared.step.graph.ops[index].op_type for call in entries for index in call.region.rerun)
+        again = Counter(prepared.step.graph.ops[index].op_type for call in entries for index in call.region.recomputed)
         real = calls(wrap(prepared.module, [region.path for region in chosen]), prepared.args)
         real.subtract(calls(prepared.module, prepared.args))
         kinds = ("addmm", "convolution", "native_layer_norm", "gelu", "tanh")
@@ -239,7 +239,7 @@ class TestTraining:
     def test_a_root_of_the_momentum_makes_all_moves_of_statistics_one(self) -> None:
         residual = Prepared(*built("residual"))
         made = replayed(residual.step, nested(residual.step, [residual.region("layers"), residual.region("layers.1")]))
-        again = [i for entry in made.wrapped for call in entry.all() for i in call.region.rerun]
+        again = [i for entry in made.wrapped for call in entry.all() for i in call.region.recomputed]
         wrapped = wrap(residual.module, ["layers", "layers.1"])
         for path, runs in batch_norms(residual.step, again).items():
             norm = wrapped.get_submodule(path)
@@ -256,7 +256,7 @@ def any_policy(prepared: Prepared, seed: int) -> Iterator[Wrapped]:
     choice = random.Random(seed)
     for region in disjoint(prepared.regions, seed):
         kinds = ("addmm", "convolution", "native_layer_norm")
-        able = [i for i in region.rerun if prepared.step.graph.ops[i].op_type in kinds and seen(prepared.step, i)]
+        able = [i for i in region.recomputed if prepared.step.graph.ops[i].op_type in kinds and seen(prepared.step, i)]
         yield Wrapped(region, frozenset(i for i in able if choice.random() < 0.5))
 
 

@@ -1,1 +1,1 @@
-"""Plan + module -> bound module; ONNX file."""
+"""From a module and a plan to a bound module, and to an ONNX file."""

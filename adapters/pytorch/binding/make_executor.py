@@ -1,4 +1,4 @@
-"""Executors made to order: by a plan that is there, or by one made for what was asked."""
+"""Makes executors: for a given plan, or for a new plan made on request."""
 
 from __future__ import annotations
 
@@ -27,17 +27,20 @@ from ..step.step_graph import TracedStep
 from ..unbind import original
 
 _OPTION = re.compile(r"--([a-z]+) ([^\s,;]+)")
-"""An option of the command line with its value, as remedies of the planner name it."""
+"""An option of the command line with its value, as the planner's remedies name it."""
 
 
 def _in_python(remedy: str) -> str:
-    """A remedy of the planner in the words of `within_budget`."""
+    """A remedy of the planner in terms of `within_budget`'s arguments."""
     named = re.sub(r"\b(batch|input) in the export", r"\1", remedy.replace("--time-limit", "time_limit_s"))
     return _OPTION.sub(r'\1="\2"', named)
 
 
 def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:
-    """Runs ``plan`` on modules like this one. Raises PlanMismatchError, and whatever `pipeline.check` finds."""
+    """An executor of ``plan`` for modules like this one.
+
+    Raises PlanMismatchError, and whatever `pipeline.check` raises.
+    """
     module = original(module)
     annotated = _annotated_as(module, args, kwargs, {plan.model.fingerprint} if plan.model.annotations else ())
     return _checked(plan, module, annotated)
@@ -45,9 +48,9 @@ def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mappin
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked of `planning.within_budget`, to be planned for each signature anew.
+    """The arguments of `api.within_budget`, with which each new signature is planned.
 
-    Where the graph is that of one of the plans ``made`` before, nothing is searched.
+    A graph that one of the plans ``made`` before has is not planned again.
     """
 
     budget: str
@@ -109,7 +112,7 @@ class Request:
 
 
 def profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:
-    """The profile, read where it is a path."""
+    """The profile, read if it is a path."""
     return profile if profile is None or isinstance(profile, StepProfile) else read_profile(profile)
 
 

@@ -1,1 +1,1 @@
-"""Schedule -> code -> autograd."""
+"""From a schedule to generated code that runs inside autograd."""

@@ -1,8 +1,7 @@
 """A schedule as two straight-line Python functions, forward and backward, generated and compiled once.
 
-Names die where the memory model says that bytes do: a storage's names at its FREE step, a gradient's
-after the last op that takes it, a temporary after its last use. Views are made when first needed and
-die with the storage they look at.
+Names are deleted where the memory model frees their bytes: a storage's names at its FREE step, a gradient's after the
+last op that takes it, a temporary after its last use. Views are made when first needed and deleted with their storage.
 """
 
 from __future__ import annotations
@@ -27,19 +26,23 @@ from ..step.step_graph import TracedStep
 from ..step.step_ops import GradientCopy, StepOp
 
 Values = list[Any]
-Pass = Callable[[int], None]
-"""Told that a place was passed: -1 when a function begins, k after the k-th step of the schedule."""
+OnStep = Callable[[int], None]
+"""Called with -1 when a function begins, and with k after the k-th step of the schedule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """The two functions of one training step, and their source.
 
-    ``forward(primals) -> (outputs, saved)``; ``backward(primals, saved, tangents)`` yields the gradients of
-    one part after the other (backward_parts.py), each time in a list that the caller must empty. Both
-    functions empty the lists they are given, so that what they hold dies as the plan says.
-    ``backward_primals`` are the primals that the backward reads. ``saved`` are the nodes whose values the forward
-    hands to it, then the ops whose generator states; ``saved_outputs`` the places there that look at a model output.
+    ``forward(primals) -> (outputs, saved)``; ``backward(primals, saved, tangents)`` yields the gradients of one part
+    after the other (backward_parts.py), each time in a list that the caller must empty. Both functions empty the lists
+    they are given, so that values die as the plan says.
+
+    Attributes:
+        backward_primals: the primals that the backward reads.
+        saved: the nodes whose values the forward saves, then the ops whose generator states it saves.
+        saved_outputs: the indices in ``saved`` of values that share memory with a model output.
+        parts: the parts of the backward.
     """
 
     forward: Callable[[Values], tuple[Values, Values]]
@@ -53,20 +56,20 @@ class Program:
 
 
 class _Writer:
-    """Source lines of one function and the names that are alive at each point."""
+    """Source lines of one function, and the names that are alive after the last line."""
 
     def __init__(self, step: TracedStep, constants: dict[str, Any]) -> None:
         self.step = step
         self.constants = constants
         self.lines: list[str] = []
         self.alive: set[fx.Node] = set()
-        self.looking_at: dict[int, list[fx.Node]] = {}  # block -> names that keep it alive
-        self.asked: dict[fx.Node, None] = {}  # names that must exist before the first line
+        self.names_in: dict[int, list[fx.Node]] = {}  # block -> names that keep it alive
+        self.requested: dict[fx.Node, None] = {}  # names that must exist before the first line
         self.available: set[fx.Node] = set()  # names that may be asked for
         self.available_of: dict[int, list[fx.Node]] = {}  # the same, by block
 
     def offer(self, nodes: set[fx.Node]) -> None:
-        """Names that may be asked for: they exist before the first line if they are."""
+        """Make names available: a name that is requested then exists before the first line."""
         self.available |= nodes
         for node in nodes:
             for allocation in self.step.allocations.of[node]:
@@ -97,11 +100,11 @@ class _Writer:
         return self.constant(value)
 
     def name(self, node: fx.Node) -> str:
-        """The variable that holds a node's result, made now if it is a view that does not exist yet."""
+        """The variable of a node's result; a view that does not exist yet is made now."""
         if node not in self.alive:
             if node.op in ("placeholder", "get_attr") or node in self.available:
-                self.asked[node] = None
-                self.born(node)
+                self.requested[node] = None
+                self.define(node)
             elif (
                 self.step.allocations.allocates(node)
                 or not self.step.allocations.of[node]
@@ -112,19 +115,19 @@ class _Writer:
                 self.call(node)
         return str(node.name)
 
-    def born(self, node: fx.Node) -> None:
+    def define(self, node: fx.Node) -> None:
         """Note that a name is alive from here on."""
         self.alive.add(node)
         for allocation in set(self.step.allocations.of[node]):
-            self.looking_at.setdefault(allocation, []).append(node)
+            self.names_in.setdefault(allocation, []).append(node)
 
     def names_of(self, allocations: set[int]) -> list[fx.Node]:
-        """The names alive that look at one of the blocks."""
-        found = (node for allocation in sorted(allocations) for node in self.looking_at.get(allocation, ()))
+        """The live names that share memory with one of the allocations."""
+        found = (node for allocation in sorted(allocations) for node in self.names_in.get(allocation, ()))
         return list(dict.fromkeys(node for node in found if node in self.alive))
 
-    def ask(self, allocations: set[int]) -> None:
-        """Ask for every name that looks at one of the blocks and may be asked for."""
+    def request(self, allocations: set[int]) -> None:
+        """Request every available name in one of the allocations."""
         for allocation in sorted(allocations):
             for node in self.available_of.get(allocation, ()):
                 self.name(node)
@@ -132,7 +135,7 @@ class _Writer:
     # -- lines -----------------------------------------------------------------------------------
 
     def expression(self, node: fx.Node) -> str:
-        """The call of a node's operator, in place where it writes over an argument."""
+        """The call of a node's operator, in place if it writes over an argument."""
         call = self.step.reuse.calls.get(node)
         target, args, kwargs = node.target, node.args, node.kwargs
         if call is not None:
@@ -142,16 +145,16 @@ class _Writer:
         return f"{self.function(target)}({', '.join(words)})"
 
     def call(self, node: fx.Node) -> None:
-        """Run a node and name its result; of a tuple, name every element that has a node."""
+        """Run a node and name its result."""
         if node.target is operator.getitem:
             source, position = node.args
             self.lines.append(f"{node.name} = {self.argument(source)}[{position!r}]")
         else:
             self.lines.append(f"{node.name} = {self.expression(node)}")
-        self.born(node)
+        self.define(node)
 
     def elements(self, node: fx.Node) -> None:
-        """Name the elements of a tuple and drop the tuple, which would keep all of them alive."""
+        """Name the elements of a tuple and delete the tuple, which would keep all of them alive."""
         if isinstance(node.meta.get("val"), (tuple, list)):
             for user in node.users:
                 if user.target is operator.getitem and user not in self.alive:
@@ -159,16 +162,16 @@ class _Writer:
             self.delete([node])
 
     def delete(self, nodes: list[fx.Node]) -> None:
-        """Delete names; those that are not alive are left alone."""
+        """Delete the names of those nodes that are alive."""
         names = [node.name for node in nodes if node in self.alive]
         self.alive.difference_update(nodes)
         if names:
             self.lines.append(f"del {', '.join(names)}")
 
     def release(self, allocations: set[int]) -> None:
-        """Delete every name that looks at one of the blocks; what was there before the first line is gone too."""
+        """Delete every name in one of the allocations; names not yet requested are no longer available."""
         for allocation in sorted(allocations):
-            self.delete(self.looking_at.pop(allocation, []))
+            self.delete(self.names_in.pop(allocation, []))
             self.available.difference_update(self.available_of.pop(allocation, ()))
 
     def source(self, head: str, first: list[str], last: str) -> str:
@@ -177,8 +180,8 @@ class _Writer:
 
 
 class _Generator:
-    def __init__(self, step: TracedStep, schedule: Schedule, pass_: Pass | None, parts: tuple[Part, ...]) -> None:
-        self.step, self.schedule, self.pass_ = step, schedule, pass_
+    def __init__(self, step: TracedStep, schedule: Schedule, on_step: OnStep | None, parts: tuple[Part, ...]) -> None:
+        self.step, self.schedule, self.on_step = step, schedule, on_step
         self.allocation_of = {storage: allocation for allocation, storage in step.storage_of.items()}
         self.constants: dict[str, Any] = {}
         self.recomputed = {s.index for s in schedule if s.kind is StepKind.RECOMPUTE}
@@ -211,34 +214,34 @@ class _Generator:
             split += 1
         forward = _Writer(self.step, self.constants)
         self.states: set[int] = set()
-        self._passed(forward, -1)
+        self._report(forward, -1)
         for position, step in enumerate(steps[:split]):
             self._forward_or_free(forward, step)
-            self._passed(forward, position)
+            self._report(forward, position)
         outputs = [forward.name(node) for node in self.step.joint.outputs if isinstance(node, fx.Node)]
         states = sorted(self.states)
 
         backward = _Writer(self.step, self.constants)
         at_start = {node for node in forward.alive if self._is_saved(node)}
         backward.offer(at_start)
-        self._passed(backward, -1)
+        self._report(backward, -1)
         for part in self.parts:
-            if part.end < split:  # nothing to do before its end
+            if part.end < split:  # it ends before the backward begins
                 self._hand_over(backward, part)
         for position, step in enumerate(steps[split:], split):
             if step.kind is StepKind.BACKWARD:
                 self._backward(backward, self.step.ops[step.index], step.index)
             else:
                 self._forward_or_free(backward, step)
-            self._passed(backward, position)
+            self._report(backward, position)
             for part in self.parts:
                 if part.end == position:
                     self._hand_over(backward, part)
         return self._assemble(forward, backward, at_start, outputs, states)
 
-    def _passed(self, to: _Writer, position: int) -> None:
-        if self.pass_ is not None:
-            to.lines.append(f"{to.function(self.pass_)}({position})")
+    def _report(self, to: _Writer, position: int) -> None:
+        if self.on_step is not None:
+            to.lines.append(f"{to.function(self.on_step)}({position})")
 
     def _is_saved(self, node: fx.Node) -> bool:
         return any(allocation in self.step.storage_of for allocation in self.step.allocations.of[node])
@@ -290,8 +293,8 @@ class _Generator:
             to.lines += ["finally:", f"    {to.function(restore_state)}(__now, {device})", "del __now"]
 
     def _recompute_keeping(self, to: _Writer, op: StepOp, live: set[int]) -> None:
-        """Run nodes of whose blocks some are still alive: set those aside, run, and drop the duplicates."""
-        to.ask(live)
+        """Recompute nodes whose allocations are partly alive: set the live names aside, run, drop the duplicates."""
+        to.request(live)
         kept = to.names_of(live)
         names = [f"__kept{number}" for number in range(len(kept))]
         to.lines.append(f"{', '.join(names)}, = {', '.join(node.name for node in kept)},")
@@ -303,7 +306,7 @@ class _Generator:
         to.lines.append(f"{', '.join(node.name for node in kept)}, = {', '.join(names)},")
         to.lines.append(f"del {', '.join(names)}")
         for node in kept:
-            to.born(node)
+            to.define(node)
 
     def _backward(self, to: _Writer, op: StepOp, index: int) -> None:
         allocations = self.step.allocations
@@ -339,7 +342,7 @@ class _Generator:
                 to.release(self.allocations_of.get(gradient, set()))
 
     def _hand_over(self, to: _Writer, part: Part) -> None:
-        """Yield the gradients of a part, of which no name stays."""
+        """Yield the gradients of a part; no name keeps them alive."""
         gradients = [self.step.joint.gradients[position] for position in part.gradients]
         copies = {primal: f"__copy{primal}" for primal, _ in gradients if primal in self.step.copied}
         results = [copies[primal] if primal in copies else to.name(node) for primal, node in gradients]
@@ -351,7 +354,7 @@ class _Generator:
             if primal not in copies
             for allocation in self.step.allocations.of[node]
         }
-        for allocation in own:  # with the blocks that were summed in its memory
+        for allocation in own:  # with the allocations summed into its memory
             to.release({allocation} | self.allocations_of.get(self.step.gradient_of[allocation], set()))
         to.lines.append("yield __given")
 
@@ -367,11 +370,11 @@ class _Generator:
     ) -> Program:
         primals = {primal.node: i for i, primal in enumerate(self.step.joint.primals)}
         tangents = [node for node in self.step.joint.tangents if node is not None]
-        saved = [node for node in backward.asked if node in at_start]
-        needed = [node for node in backward.asked if node in primals]
+        saved = [node for node in backward.requested if node in at_start]
+        needed = [node for node in backward.requested if node in primals]
         held = {allocation for node in self.step.joint.outputs if isinstance(node, fx.Node)
                 for allocation in self.step.allocations.of[node]}  # fmt: skip
-        # An output must not be saved as the very object that is returned: its history would hold itself.
+        # An output must not be saved as the object that is returned: its history would hold itself.
         shared = tuple(i for i, node in enumerate(saved) if held.intersection(self.step.allocations.of[node]))
         words = [f"{node.name}.detach()" if i in shared else node.name for i, node in enumerate(saved)]
         words += [f"__state{index}" for index in states]
@@ -396,12 +399,12 @@ class _Generator:
         )
 
     def _bind(self, writer: _Writer, primals: dict[fx.Node, int], source: str) -> list[str]:
-        lines = [f"{node.name} = {source}[{primals[node]}]" for node in writer.asked if node in primals]
+        lines = [f"{node.name} = {source}[{primals[node]}]" for node in writer.requested if node in primals]
         return [*lines, f"{source}.clear()", *self._constants(writer)]
 
     def _constants(self, writer: _Writer) -> list[str]:
         module = self.step.joint.graph.owning_module
-        lifted = [node for node in writer.asked if node.op == "get_attr"]
+        lifted = [node for node in writer.requested if node.op == "get_attr"]
         return [f"{node.name} = {writer.constant(getattr(module, str(node.target)))}" for node in lifted]
 
 
@@ -421,9 +424,11 @@ def copy_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
 
 
-def generate(step: TracedStep, schedule: Schedule, pass_: Pass | None = None, parts: tuple[Part, ...] = ()) -> Program:
-    """Generate and compile the two functions that run ``schedule``; ``pass_`` is called as they go along.
+def generate(
+    step: TracedStep, schedule: Schedule, on_step: OnStep | None = None, parts: tuple[Part, ...] = ()
+) -> Program:
+    """Generate and compile the two functions that run ``schedule``; ``on_step`` is called as they run.
 
-    ``parts`` are those of its backward, where they are given.
+    ``parts`` are the parts of its backward, if they are known.
     """
-    return _Generator(step, schedule, pass_, parts).program()
+    return _Generator(step, schedule, on_step, parts).program()

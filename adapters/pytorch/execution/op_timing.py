@@ -1,7 +1,7 @@
-"""Times of ops inside a real training step: its own values and memory, other ops before and after.
+"""Times of ops inside a real training step, with its own values and memory, and other ops before and after.
 
-A call that is run again and again by itself finds its inputs in the caches, and made-up values hide what
-depends on values (denormal numbers take a CPU many times as long).
+A call that runs repeatedly by itself finds its inputs in the caches, and invented values hide what depends on values
+(denormal numbers take a CPU many times as long).
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ _WARM_UPS = 2
 
 
 class OpTime(NamedTuple):
-    """ns of one forward run of an op, the release of its results included, and of its backward."""
+    """Nanoseconds of one forward run of an op, including the release of its results, and of its backward."""
 
     forward_ns: int
     backward_ns: int
 
 
 class Clock(Protocol):
-    """Notes when each place of a program is passed."""
+    """Records when each step of a program has run."""
 
-    def pass_(self, position: int) -> None:
+    def on_step(self, position: int) -> None:
         """Note a place."""
 
-    def passed(self) -> list[tuple[int, float]]:
+    def read(self) -> list[tuple[int, float]]:
         """All places with their times in ns, in order; they are forgotten."""
 
 
 class HostClock:
-    """For kernels that have run when their call returns.
+    """For kernels that have finished when their call returns.
 
-    With one thread its processor time counts, which other processes do not lengthen.
+    With one thread it takes the thread's processor time, which other processes do not lengthen.
     """
 
     def __init__(self) -> None:
         self._now = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
         self._places: list[tuple[int, float]] = []
 
-    def pass_(self, position: int) -> None:
+    def on_step(self, position: int) -> None:
         """Note a place."""
         self._places.append((position, self._now()))
 
-    def passed(self) -> list[tuple[int, float]]:
+    def read(self) -> list[tuple[int, float]]:
         """The places with their times in ns."""
         positions, self._places = self._places, []
         return positions
@@ -74,13 +74,13 @@ class EventClock:
         self._device = device
         self._places: list[tuple[int, Any]] = []
 
-    def pass_(self, position: int) -> None:
+    def on_step(self, position: int) -> None:
         """Note a place."""
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         self._places.append((position, event))
 
-    def passed(self) -> list[tuple[int, float]]:
+    def read(self) -> list[tuple[int, float]]:
         """The places with their times in ns."""
         positions, self._places = self._places, []
         torch.cuda.synchronize(self._device)
@@ -98,11 +98,11 @@ def op_times(
 ) -> list[OpTime]:
     """The times of all ops: medians of ``rounds`` real steps on ``device`` that run ``schedule``.
 
-    An op that the schedule runs several times gets the mean of its runs. The module, its buffers and
-    gradients, and the random generators stay as they are. Raises AdapterError where the step fails.
+    An op that runs several times gets the mean of its runs. The module, its buffers and gradients, and the random
+    generators stay as they are. Raises AdapterError if the step fails.
     """
     clock: Clock = EventClock(device) if device.type == "cuda" else HostClock()
-    program = generate(step, schedule, clock.pass_)
+    program = generate(step, schedule, clock.on_step)
     primals = _primals(step, module, args, kwargs)
     found = []
     with ExitStack() as stack:
@@ -112,7 +112,7 @@ def op_times(
         try:
             for number in range(_WARM_UPS + rounds):
                 _run(step, program, primals)
-                positions = clock.passed()
+                positions = clock.read()
                 if number >= _WARM_UPS:
                     found.append(_by_op(step, schedule, positions))
         except OgcPlanError:
@@ -131,7 +131,7 @@ def op_times(
 def _primals(
     step: TracedStep, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
 ) -> Callable[[], list[torch.Tensor]]:
-    """Makes the inputs of one step, with copies of the buffers that it overwrites."""
+    """A function that makes the inputs of one step, with copies of the buffers that the step overwrites."""
     joint = step.joint
     attachment = Attachment(module, joint, settings_of(module))
     metas = [meta(tensor) for tensor in attachment.own_tensors()]
@@ -161,13 +161,13 @@ def _ones(traced: torch.Tensor) -> torch.Tensor:
 
 
 def _by_op(step: TracedStep, schedule: Schedule, positions: list[tuple[int, float]]) -> list[tuple[float, float]]:
-    """(forward, backward) of each op in one step; what frees a result belongs to the op that made it."""
+    """(forward, backward) of each op in one step; freeing a result belongs to the op that made it."""
     maker = {storage: index for index, op in enumerate(step.graph.ops) for storage in op.writes}
     steps = list(schedule)
     forward, backward, runs = ([0.0] * len(step.ops) for _ in range(3))
     for (_, before), (position, now) in pairwise(positions):
         if position < 0:
-            continue  # from the end of the forward to the begin of the backward
+            continue  # between the forward and the backward
         at = steps[position]
         if at.kind is StepKind.BACKWARD:
             backward[at.index] += now - before

@@ -1,4 +1,4 @@
-"""Transforms of torch under which a planned step cannot run: they would look into its calls, or past them."""
+"""Transforms of torch under which a planned step cannot run: they would trace its calls, or bypass them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The memory inside one call and its time, measured: each distinct call runs alone, under the allocator's record.
+"""Measures the memory inside one call, and its time: each distinct call runs alone, while the allocator is recorded.
 
-A kernel may take memory and return it before the call ends. No trace shows that; the allocator does.
+A kernel may allocate memory and free it before the call ends. No trace shows that; the allocator does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIMED_RUNS = 3
 
 
 class _Layout(NamedTuple):
-    """What the memory of a call may depend on of a tensor."""
+    """The properties of a tensor that a call's memory may depend on."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -39,7 +39,7 @@ class _Layout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Memory taken, or (negative) returned, inside a call; ``positions`` are the outputs that live in it."""
+    """Memory allocated, or (negative) freed, inside a call, and the outputs that live in it."""
 
     nbytes: int
     positions: frozenset[int]
@@ -54,7 +54,7 @@ class _Event(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A call that was made: its span in the record bears ``mark``; the addresses of its outputs, by place."""
+    """A call that was made: the name of its span in the record, and the addresses of its outputs."""
 
     signature: str
     mark: str
@@ -64,9 +64,8 @@ class _Run(NamedTuple):
 class WorkspaceMeter:
     """Measures calls on ``device``, each distinct one once.
 
-    Calls are told apart by operator, constant arguments, and shapes, strides and data types of tensors.
-    Nodes ``in_place`` run so. ``unmeasured`` names the operators of calls that could not run alone, whose
-    memory is not known.
+    Calls differ by operator, constant arguments, and shapes, strides and dtypes of tensors. Nodes in ``in_place`` run
+    in place. ``unmeasured`` names the operators of calls that could not run alone; their memory is unknown.
     """
 
     def __init__(self, device: torch.device, in_place: Mapping[fx.Node, InPlace] | None = None) -> None:
@@ -80,9 +79,9 @@ class WorkspaceMeter:
         self._time_ns: dict[str, int] = {}
 
     def peak_without(self, node: fx.Node, positions: frozenset[int] = frozenset()) -> int:
-        """Bytes inside the call at its worst moment, without its outputs at ``positions``; 0 where unknown.
+        """Bytes inside the call at its worst moment, without its outputs at ``positions``; 0 if unknown.
 
-        Places count the tensors that tracing left on the node (blocks.ranks). Raises as `measure`.
+        Positions count the tensors that tracing left on the node (allocations.ranks). Raises what `measure` raises.
         """
         self.measure([node])
         held = peak = 0
@@ -93,23 +92,23 @@ class WorkspaceMeter:
         return peak
 
     def storage_nbytes(self, node: fx.Node) -> list[int]:
-        """Bytes of the storage of each tensor that the call returned, in order; empty where unknown.
+        """Bytes of the storage of each tensor that the call returned, in order; empty if unknown.
 
-        Some kernels return a small view of a large storage: ``mse_loss`` its mean in the squares' memory.
+        Some kernels return a small view of a large storage: ``mse_loss`` returns its mean in the memory of the squares.
         """
         self.measure([node])
         return self._storage_nbytes.get(self._signature[node], [])
 
     def time_ns(self, node: fx.Node) -> int:
-        """Time of the call, the best of some runs; 0 where unknown."""
+        """Nanoseconds of the call, the best of several runs; 0 if unknown."""
         self.measure([node])
         return self._time_ns.get(self._signature[node], 0)
 
     def measure(self, nodes: Iterable[fx.Node]) -> None:
         """Run the calls of ``nodes`` that are new, in order, under one record.
 
-        Random generators, gradient mode and autocast are left as they are. Raises AdapterError while a
-        profiler runs, which the record would end.
+        Random generators, gradient mode and autocast are left as they are. Raises AdapterError while a profiler runs,
+        which the record would end.
         """
         waiting = [node for node in nodes if node not in self._signature]
         if not waiting:
@@ -130,7 +129,7 @@ class WorkspaceMeter:
                 self._changes[signature] = []
                 try:
                     runs.append(self._run(node, signature))
-                except Exception:  # whatever a kernel has against its inputs
+                except Exception:  # a kernel may refuse its inputs in any way
                     self.unmeasured.add(str(node.target))
         self._read(record, runs)
 
@@ -162,7 +161,7 @@ class WorkspaceMeter:
         target, call = torch_private.direct(node.target), self._in_place.get(node)
         if call is not None:
             target, (args, kwargs) = call.kernel.call, call.bound(args, kwargs)
-        if self._device.type == "cuda":  # a first call may also make handles and choose algorithms
+        if self._device.type == "cuda":  # the first call may also create handles and choose algorithms
             target(*args, **kwargs)
         mark = f"{_MARK}{len(self._changes)}"
         with record_function(mark):
@@ -179,7 +178,7 @@ class WorkspaceMeter:
         return _Run(signature, mark, addresses)
 
     def _timed(self, target: Callable[..., Any], args: Any, kwargs: Any) -> int:
-        """Nanoseconds of one run of a call, to the end of its kernels."""
+        """Nanoseconds of one run of a call, until its kernels end."""
         self._synchronise()
         start = time.perf_counter_ns()
         target(*args, **kwargs)
@@ -213,7 +212,7 @@ class WorkspaceMeter:
 
 @contextmanager
 def _recording() -> Iterator[profile]:
-    """The allocator's record, without the lines that starting and stopping it writes to standard error."""
+    """The allocator's record, without the lines that it writes to standard error when it starts and stops."""
     record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
     with _standard_error_closed():
         record.start()
@@ -228,7 +227,7 @@ def _recording() -> Iterator[profile]:
 def _standard_error_closed() -> Iterator[None]:
     try:
         kept = os.dup(2)
-    except OSError:  # there is none
+    except OSError:  # standard error is closed
         yield
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -250,14 +249,14 @@ def _is_layout(value: Any) -> bool:
 
 
 def _changes(events: list[_Event], outputs: list[int]) -> list[_Change]:
-    """The record of one call, each block with the places of the outputs (given by address) it becomes."""
+    """The record of one call; each allocation has the positions of the outputs, given by address, that live in it."""
     alive: dict[int, int] = {}  # address -> position of the event that took it
     kept: list[int] = []
     for position, event in enumerate(events):
         if event.nbytes > 0:
             alive[event.address] = position
         elif alive.pop(event.address, None) is None:
-            continue  # returns memory older than the call
+            continue  # frees memory older than the call
         kept.append(position)
     positions: dict[int, set[int]] = {}
     for position, address in enumerate(outputs):

@@ -1,4 +1,4 @@
-"""What each op of a step holds for a moment beyond its results: temporaries between calls, and inside them."""
+"""The workspace of each op: memory beyond its results, in temporaries between its calls and inside them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .step_graph import TracedStep
 from .step_ops import StepOp
 
 KernelPeak = Callable[[fx.Node, frozenset[int]], int]
-"""Bytes inside a node's call at its worst moment, without some of its outputs (blocks.ranks)."""
+"""Bytes inside a node's call at its worst moment, without some of its outputs (allocations.ranks)."""
 
 
 class Workspace(NamedTuple):
-    """Bytes of one op, as `planner.training.OpCost` defines them."""
+    """Bytes of one op, as `planner.training_graph.OpCost` defines them."""
 
     forward_nbytes: int
     backward_nbytes: int
@@ -27,8 +27,8 @@ class Workspace(NamedTuple):
 def workspaces(step: TracedStep, kernel_peak: KernelPeak | None) -> tuple[Workspace, ...]:
     """The workspace of every op.
 
-    Without ``kernel_peak`` only the temporaries between the calls of one backward count, which is what a
-    meter of tensors sees.
+    Without ``kernel_peak`` only temporaries between the calls of one backward count, which is what a meter of tensors
+    sees.
     """
     gradients = step.graph.gradients
     parameter = frozenset(allocation for allocation, g in step.gradient_of.items() if gradients[g].parameter)
@@ -53,7 +53,7 @@ def workspaces(step: TracedStep, kernel_peak: KernelPeak | None) -> tuple[Worksp
 def _backward(
     op: StepOp, step: TracedStep, lasting: frozenset[int], kernel_peak: KernelPeak | None, left_out: frozenset[int]
 ) -> int:
-    """The most the main part holds beyond the ``lasting`` gradients it gives, neither counting ``left_out``."""
+    """The most that the main part holds beyond the ``lasting`` gradients it makes, neither counting ``left_out``."""
     allocations, overwrites = step.allocations, step.reuse.overwrites
     last_use: dict[int, int] = {}
     for position, node in enumerate(op.main):
@@ -63,7 +63,7 @@ def _backward(
     for position, node in enumerate(op.main):
         before = sum(alive.values())
         fresh = [b for b in allocations.made[node] if b not in left_out]
-        # What a result takes over was made here, and goes on under its name, or is a gradient that came in.
+        # A result that takes over memory keeps it alive if it was made here; otherwise a gradient that came in has it.
         alive.update(
             {b: alive.pop(overwrites[b], 0) if b in overwrites else allocations.entries[b].nbytes for b in fresh}
         )

@@ -22,7 +22,7 @@ from ....planner.training_graph import (
 from ..joint import Joint
 from ..memory.allocations import Allocations, tensors
 from ..memory.rng_state import generator_of, state_nbytes
-from .backward_segments import cut
+from .backward_segments import backward_segments
 from .buffer_reuse import Reuse, find_reuse
 from .step_ops import GradientCopy, StepOp, make_ops
 
@@ -45,7 +45,7 @@ class TracedStep:
     def __init__(self, joint: Joint, like: TracedStep | None = None) -> None:
         self.joint = joint
         traced = Allocations(joint.graph)
-        segments = cut(joint, traced)
+        segments = backward_segments(joint, traced)
         among = None if like is None else frozenset(node.name for node in like.reuse.fused_nodes)
         reuse, allocations = find_reuse(joint, traced, segments, among)
         self.reuse: Reuse = reuse
