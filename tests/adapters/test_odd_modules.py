@@ -117,24 +117,6 @@ def test_a_layer(name: str, strategy: str) -> None:
     assert train(planned(module, args, "1GB", strategy), args, steps=3) == train(module, args, steps=3)
 
 
-class Heads(nn.Module):
-    """Two heads on one trunk."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trunk, self.one, self.two = nn.Linear(6, 6), nn.Linear(6, 3), nn.Linear(6, 3)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = torch.tanh(self.trunk(x))
-        return self.one(hidden), self.two(hidden)
-
-
-def test_the_parameters_of_an_unused_output_get_no_gradient() -> None:
-    module, args = Heads(), (torch.randn(4, 6),)
-    loss = lambda output: output[0].square().sum()  # noqa: E731
-    assert train(planned(module, args), args, steps=3, loss=loss) == train(module, args, steps=3, loss=loss)
-
-
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_dropout_of_everything_draws_nothing_as_in_eager_training(in_place: bool) -> None:
     module = nn.Sequential(
@@ -166,10 +148,6 @@ class TestSurroundings:
         outer = nn.Sequential(within_budget(module, args, budget="100%"), nn.Linear(6, 2))
         with pytest.raises(UnsupportedModuleError, match="submodule '0' is bound to a plan already"):
             within_budget(outer, args, budget="100%")
-
-    def test_a_slice_of_a_bound_sequential_is_a_plain_one(self) -> None:
-        module, args = self.net()
-        assert within_budget(module, args, budget="100%")[:1](torch.randn(9, 6)).shape == (9, 6)
 
     def test_a_forward_of_the_instance_is_refused(self) -> None:
         module, args = self.net()
@@ -222,19 +200,6 @@ class TestSurroundings:
         trained(*args).sum().backward()
         with pytest.warns(UserWarning, match="grad_accumulation=True"):
             trained(*args)
-
-    def test_attributes_that_a_forward_sets_survive_the_trace(self) -> None:
-        class Remembers(nn.Linear):
-            last = None
-
-            def forward(self, x: Tensor) -> Tensor:
-                self.last = super().forward(x)
-                return self.last * 2
-
-        module = Remembers(6, 6)
-        with pytest.raises(UnsupportedModuleError, match="sets attribute 'last'"):
-            planned(module, (torch.randn(4, 6),))
-        assert module.last is None
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from torch import nn
 
 from ....planner.errors import AdapterError
 from ....planner.plan_file.record import Plan
+from .. import torch_private
+from ..execution.attachment import InputMismatchError
 from ..execution.executor import Executor
-from ..execution.unsupported_transforms import refuse_transforms
 from ..unbind import RUNNER, Bound, original
 from .pickled_plan import OnePlan
 
@@ -46,8 +47,26 @@ class Runner(Protocol):
         ...
 
 
+def _refuse_transforms() -> None:
+    """Raise InputMismatchError inside torch.func's transforms, forward-mode differentiation, a trace or an export."""
+    if torch_private.inside_functorch():
+        found = "inside a transform of torch.func (vmap, grad, jvp, ...)"
+    elif torch_private.differentiates_forward():
+        found = "under forward-mode differentiation (torch.autograd.forward_ad), which it has no rule for"
+    elif torch.jit.is_tracing():
+        found = "inside torch.jit.trace"
+    elif torch.compiler.is_exporting():
+        found = "inside torch.export"
+    else:
+        return
+    raise InputMismatchError(
+        f"a planned step cannot run {found}",
+        remedy="give it the module that was planned, which has the same parameters, or call .eval() before",
+    )
+
+
 def _step(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    refuse_transforms()
+    _refuse_transforms()
     return module.__dict__[RUNNER](module, args, kwargs)
 
 

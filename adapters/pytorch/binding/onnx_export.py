@@ -126,7 +126,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _origins(program: torch.export.ExportedProgram, decomposed: torch.export.ExportedProgram) -> dict[str, str]:
-    """The origin, in the program, of each node of the decomposed program; nodes are named by the text the exporter records."""
+    """For each node of the decomposed program, by the exporter's text for it, the program's node it came from."""
     wanted = id(program.graph)
     origins = {}
     for node in decomposed.graph.nodes:

@@ -91,7 +91,7 @@ class Signatures:
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """The plans that are kept: first those of a pickle not used yet, then the others, the one used last at the end."""
+        """The plans that are kept: those of a pickle not used yet first, the one used last at the end."""
         known = tuple(executor.plan for executor, _ in self._known.values())
         return tuple(plan for plan in self._asked.made if plan not in known) + known
 

@@ -10,7 +10,6 @@ from torch import fx
 from ..capture.module_scopes import scope_of
 from ..joint import Joint, is_backward
 from ..memory.allocations import Allocations, target_name, tensors
-from ..memory.norm_statistics import ignores_statistics
 from ..memory.rng_state import is_random
 from ..memory.strides import is_dense, same_layout
 from .backward_segments import Segment, assertions
@@ -69,6 +68,27 @@ class StepOp:
         return any(is_random(node) for node in self.runs)
 
 
+_TRAINING_NORMS = {
+    "_native_batch_norm_legit_functional": 5,
+    "_native_batch_norm_legit": 5,
+    "native_batch_norm": 5,
+    "cudnn_batch_norm": 5,
+    "miopen_batch_norm": 5,
+    "_batch_norm_with_update_functional": None,
+    "_batch_norm_with_update": None,
+}
+"""Norm -> the argument that says whether it trains; None: always."""
+
+
+def _ignores_statistics(node: fx.Node) -> bool:
+    """Whether a norm's result does not depend on the running statistics it reads, so that it may be recomputed."""
+    name = target_name(node)
+    if name not in _TRAINING_NORMS:
+        return False
+    flag = _TRAINING_NORMS[name]
+    return flag is None or bool(node.args[flag])
+
+
 _CHOICES = ("argmax", "argmin", "argsort", "kthvalue", "mode", "multinomial", "sort", "topk")
 _CHOICES_WITH_VALUES = ("max", "median", "min", "nanmedian")
 """Calls that make a discrete choice: if one bit of their argument differed, a recomputation could choose otherwise."""
@@ -98,7 +118,7 @@ def make_ops(joint: Joint, allocations: Allocations, reuse: Reuse, segments: lis
         if runs:
             old = allocations.reads(node) & updated
             reader.update(dict.fromkeys(old, len(ops)))
-            op.once = (bool(old) and not ignores_statistics(node)) or _chooses(node)
+            op.once = (bool(old) and not _ignores_statistics(node)) or _chooses(node)
         if node in owned:
             op.main, op.sums = owned[node].main, list(owned[node].sums)
         ops.append(op)

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from ogc_plan.adapters.pytorch import InputMismatchError, bind, export, plan_of, plans_of, within_budget
 from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
-from ogc_plan.adapters.pytorch.capture.autocast import AutocastState
-from ogc_plan.adapters.pytorch.capture.joint_graph import UnsupportedModuleError, capture
+from ogc_plan.adapters.pytorch.capture.joint_graph import capture
+from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
+from ogc_plan.adapters.pytorch.guards.autocast_state import AutocastState
 from ogc_plan.planner.errors import PlanMismatchError
 from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode

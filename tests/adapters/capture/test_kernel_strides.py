@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ogc_plan.adapters.pytorch.capture.joint_graph import Joint, capture
+from ogc_plan.adapters.pytorch.capture.joint_graph import capture
+from ogc_plan.adapters.pytorch.joint import Joint
 from torch import Tensor, fx, nn
 
 from tests.modules.torch_training import measured, planned, predicted, train

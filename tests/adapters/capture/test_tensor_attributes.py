@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import export
-from ogc_plan.adapters.pytorch.capture.joint_graph import UnsupportedModuleError
+from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
 from ogc_plan.adapters.pytorch.execution.attachment import InputMismatchError, OtherValuesError
 from torch import Tensor, nn
 

@@ -142,8 +142,8 @@ class TestWhatItHolds:
         monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
         clock = EventClock(torch.device("cuda"))
         for place in (-1, 0, 1):
-            clock.pass_(place)
-        assert (clock.passed(), clock.passed()) == ([(-1, 0.0), (0, 1e6), (1, 2e6)], [])
+            clock.on_step(place)
+        assert (clock.read(), clock.read()) == ([(-1, 0.0), (0, 1e6), (1, 2e6)], [])
 
     def test_of_steps_by_a_plan_where_storing_everything_does_not_fit(self, measured: StepProfile) -> None:
         found = profile(network(), ARGS, rounds=1, budget=BUDGET)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import io
 import threading
 import weakref
 from typing import Any
@@ -303,11 +302,3 @@ class TestUse:
         for thread in threads:
             thread.join()
         assert found == [alone, alone]
-
-    def test_a_state_dict_goes_through_a_file_into_a_plain_module(self) -> None:
-        trained, file = planned(Between(torch.sin), X), io.BytesIO()
-        torch.save(trained.state_dict(), file)
-        file.seek(0)
-        plain = Between(torch.sin)
-        plain.load_state_dict(torch.load(file, weights_only=True))
-        assert torch.equal(plain(*X), trained(*X))

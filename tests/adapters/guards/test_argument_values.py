@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from ogc_plan.adapters.pytorch import InputMismatchError, plans_of, within_budget
+from ogc_plan.adapters.pytorch import InputMismatchError, plan_of, plans_of, within_budget
 from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
-from ogc_plan.adapters.pytorch.capture.joint_graph import UnsupportedModuleError, capture
-from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
+from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
 from torch import Tensor, nn
 
 from tests.modules.torch_training import bits, planned
@@ -141,8 +140,7 @@ class Sliced(nn.Module):
 
 
 def test_parameters_that_are_slices_count_with_the_whole_tensor_once() -> None:
-    step = TracedStep(capture(Sliced(), (X,)))
-    assert step.graph.stationary.parameter_nbytes == 4 * 1024
+    assert plan_of(planned(Sliced(), (X,))).graph.stationary.parameter_nbytes == 4 * 1024
 
 
 @pytest.mark.parametrize("source", [random.random, lambda: float(np.random.rand())], ids=["random", "numpy"])
@@ -175,7 +173,7 @@ def test_a_layer_drop_of_zero_trains_as_eager_does() -> None:
 
 
 def test_a_layer_drop_that_drops_is_refused() -> None:
-    with pytest.raises(UnsupportedModuleError, match="goes by a value that is not its arguments'"):
+    with pytest.raises(UnsupportedModuleError, match="branches on a value that does not follow from its arguments"):
         planned(DroppedLayer(0.5), (X, WHOLE))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from ogc_plan.adapters.pytorch.memory.rng_state import put_back, save_state, state_nbytes, swap_state
+from ogc_plan.adapters.pytorch.memory.rng_state import restore_state, save_state, state_nbytes, swap_state
 
 from models.meters import allocator_meter
 
@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 def test_putting_a_state_back_takes_no_memory() -> None:
     state = save_state(CPU)
-    events = allocator_meter.record(lambda: put_back(state, CPU))
+    events = allocator_meter.record(lambda: restore_state(state, CPU))
     assert allocator_meter.peaks(events).total_nbytes == 0
 
 
@@ -25,5 +25,5 @@ def test_exchanging_it_takes_one_state() -> None:
 def test_a_stream_goes_on_where_a_state_was_saved() -> None:
     state = save_state(CPU)
     first = torch.rand(3)
-    put_back(state, CPU)
+    restore_state(state, CPU)
     assert torch.equal(torch.rand(3), first)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
-from ogc_plan.adapters.pytorch.memory.allocations import Blocks
+from ogc_plan.adapters.pytorch.memory.allocations import Allocations
 from ogc_plan.adapters.pytorch.memory.workspace_meter import WorkspaceMeter
 from ogc_plan.planner.errors import AdapterError
 from torch import Tensor, fx, nn
@@ -127,8 +127,8 @@ def joint(name: str) -> fx.Graph:
 
 
 def allocating(graph: fx.Graph) -> list[fx.Node]:
-    blocks = Blocks(graph)
-    return [node for node in graph.nodes if blocks.allocates(node)]
+    allocations = Allocations(graph)
+    return [node for node in graph.nodes if allocations.allocates(node)]
 
 
 class TestPeak:
@@ -203,17 +203,17 @@ def last_uses(graph: fx.Graph) -> dict[fx.Node, int]:
 
 
 def predicted_peak(graph: fx.Graph, meter: WorkspaceMeter) -> int:
-    blocks, last = Blocks(graph), last_uses(graph)
+    allocations, last = Allocations(graph), last_uses(graph)
     end: dict[int, int] = {}
-    for node, found in blocks.of.items():
-        end.update({block: max(end.get(block, 0), last[node]) for block in found})
+    for node, found in allocations.of.items():
+        end.update({allocation: max(end.get(allocation, 0), last[node]) for allocation in found})
     peak, alive = 0, set[int]()
     for position, node in enumerate(graph.nodes):
-        if blocks.allocates(node):
-            held = sum(blocks.blocks[block].nbytes for block in alive)
+        if allocations.allocates(node):
+            held = sum(allocations.entries[allocation].nbytes for allocation in alive)
             peak = max(peak, held + meter.peak_without(node))
-            alive.update(blocks.made[node])
-        alive = {block for block in alive if end[block] > position}
+            alive.update(allocations.made[node])
+        alive = {allocation for allocation in alive if end[allocation] > position}
     return peak
 
 
@@ -302,13 +302,13 @@ class TestUnmeasured:
         assert meter.peak_without(nodes[1]) == IMAGES.nbytes
 
     def test_a_call_that_returns_more_than_was_traced_tells_how_much_it_holds(self, meter: WorkspaceMeter) -> None:
-        assert meter.held_nbytes(call(larger_than_traced, IMAGES))[1] == 4 * 1000
+        assert meter.storage_nbytes(call(larger_than_traced, IMAGES))[1] == 4 * 1000
 
     def test_a_call_is_timed(self, meter: WorkspaceMeter) -> None:
         assert meter.time_ns(call(aten.relu, IMAGES)) > 0
 
     def test_a_mean_may_hold_the_memory_of_all_it_was_taken_of(self, meter: WorkspaceMeter) -> None:
-        assert meter.held_nbytes(call(aten.mse_loss, IMAGES, IMAGES)) == [IMAGES.nbytes]
+        assert meter.storage_nbytes(call(aten.mse_loss, IMAGES, IMAGES)) == [IMAGES.nbytes]
 
     def test_its_reader_is_measured_on_what_it_really_returns(self, meter: WorkspaceMeter) -> None:
         nodes = traced(lambda x: aten.relu(larger_than_traced(x)[1]), IMAGES)
