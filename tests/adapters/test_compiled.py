@@ -79,7 +79,7 @@ def peak_nbytes(module: Any, owner: nn.Module) -> int:
 
 
 class TestCompiled:
-    def test_the_whole_trains_to_the_bits_of_eager(self, plain: Outer, partly: Outer) -> None:
+    def test_a_compiled_module_trains_to_the_bits_of_eager(self, plain: Outer, partly: Outer) -> None:
         assert trained(torch.compile(partly, backend="aot_eager"), partly) == trained(plain, plain)
 
     def test_compiling_a_bound_module_itself_changes_no_bit(self, plain: Outer) -> None:
@@ -101,13 +101,13 @@ class TestCompiled:
         with pytest.raises(torch._dynamo.exc.Unsupported, match="a planned step runs as it was planned"):
             torch.compile(partly, backend="aot_eager", fullgraph=True)(X)
 
-    def test_evaluation_is_compiled_whole(self, partly: Outer) -> None:
+    def test_evaluation_compiles_without_graph_breaks(self, partly: Outer) -> None:
         torch.compile(partly.eval(), backend="aot_eager", fullgraph=True)(X)
         assert not counters["graph_break"]
 
 
 class TestCopiesAndStates:
-    def test_a_deep_copy_of_the_whole_trains_to_the_same_bits(self, plain: Outer, partly: Outer) -> None:
+    def test_a_deep_copy_trains_to_the_same_bits(self, plain: Outer, partly: Outer) -> None:
         other = copy.deepcopy(partly)
         assert trained(other, other) == trained(plain, plain)
 

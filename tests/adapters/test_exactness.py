@@ -87,13 +87,13 @@ class TestRandomNets:
 
 
 class TestRecomputation:
-    def test_the_segments_strategy_re_runs_random_ops(self) -> None:
+    def test_the_segments_strategy_recomputes_random_ops(self) -> None:
         module = WithLoss(nn.Sequential(Attention(), Attention()))
         trained = planned(module, (torch.randn(2, 5, 16),), "1GB", "segments:2")
         source = runner_of(trained).executor.program.backward_source
         assert source.count("__f_native_dropout_default(") > 0
 
-    def test_what_reads_a_moving_buffer_is_never_re_run(self) -> None:
+    def test_a_reader_of_an_updated_buffer_is_never_recomputed(self) -> None:
         build, arguments = ODD["moving buffer"]
         source = runner_of(planned(build(), arguments(), "min")).executor.program.backward_source
         assert "__f_sub_Tensor(" not in source

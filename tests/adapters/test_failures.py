@@ -59,18 +59,18 @@ RANDOM: dict[str, Call] = {
 
 class TestRandomness:
     @pytest.mark.parametrize("name", RANDOM)
-    def test_its_masks_are_equal_in_forward_and_backward(self, name: str) -> None:
+    def test_masks_are_equal_in_forward_and_backward(self, name: str) -> None:
         module = Between(RANDOM[name])
         assert train(all_again(module, X), X, steps=3) == train(module, X, steps=3)
 
     @pytest.mark.parametrize("name", ["dropout", "noise"])
-    def test_its_masks_are_equal_at_every_budget(self, name: str) -> None:
+    def test_masks_are_equal_at_every_budget(self, name: str) -> None:
         module = Between(RANDOM[name])
         plain = train(module, X, steps=2)
         assert [budget for budget in BUDGETS if train(planned(module, X, budget), X, steps=2) != plain] == []
 
     @pytest.mark.parametrize("name", ["dropout", "noise", "a random leak", "a Gumbel softmax"])
-    def test_it_was_run_again(self, name: str) -> None:
+    def test_a_random_op_is_recomputed(self, name: str) -> None:
         assert "swap_state" in backward_source(all_again(Between(RANDOM[name]), X))
 
     def test_200_steps_leave_the_loss_curve_and_the_stream_of_the_plain_module(self) -> None:
@@ -102,7 +102,7 @@ class TestRandomness:
         module = Between(torch.ops.ogc_failures.noisy)
         assert train(all_again(module, X), X, steps=3) == train(module, X, steps=3)
 
-    def test_its_error_in_a_re_run_leaves_the_stream_where_it_was(self) -> None:
+    def test_an_error_in_a_recomputation_leaves_the_generator_state_unchanged(self) -> None:
         module = all_again(Between(torch.ops.ogc_failures.noisy), X)
         loss = module(*X)
         before = bits(torch.get_rng_state())
@@ -281,7 +281,7 @@ IN_PLACE: dict[str, Call] = {
 
 class TestInPlace:
     @pytest.mark.parametrize("name", IN_PLACE)
-    def test_a_call_in_place(self, name: str) -> None:
+    def test_calls_in_place_are_bitwise_equal(self, name: str) -> None:
         module = Between(IN_PLACE[name])
         plain = train(module, X, steps=2)
         trained = [all_again(module, X), *(planned(module, X, "1GB", f"segments:{n}") for n in (2, 3, 4))]

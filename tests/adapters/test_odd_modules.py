@@ -75,7 +75,7 @@ BETWEEN: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", BETWEEN)
 @pytest.mark.parametrize("budget", ["100%", "min"])
-def test_a_module_with(name: str, budget: str) -> None:
+def test_a_module_trains_to_the_bits_of_eager(name: str, budget: str) -> None:
     torch.manual_seed(0)
     module, args = Calls(BETWEEN[name]), (torch.randn(6, 6, requires_grad=True),)
     assert train(planned(module, args, budget), args, steps=3) == train(module, args, steps=3)
@@ -109,7 +109,7 @@ class Squared(nn.Module):
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("strategy", ["keep-all", "segments:2"])
-def test_a_layer(name: str, strategy: str) -> None:
+def test_a_layer_trains_to_the_bits_of_eager(name: str, strategy: str) -> None:
     torch.manual_seed(0)
     build, shape = LAYERS[name]
     module = Squared(build())
@@ -193,7 +193,7 @@ class TestSurroundings:
         with pytest.raises(InputMismatchError, match="passed for two arguments"):
             planned(module, (x, x))(x, x)
 
-    def test_gradients_that_a_byte_budget_does_not_cover_are_told(self) -> None:
+    def test_gradients_that_a_byte_budget_does_not_cover_cause_a_warning(self) -> None:
         module, args = self.net()
         enough = plan_of(within_budget(module, args, budget="100%")).peak.total_nbytes
         trained = within_budget(module, args, budget=enough)

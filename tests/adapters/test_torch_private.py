@@ -89,7 +89,7 @@ def test_another_signature_is_the_same_error(monkeypatch: pytest.MonkeyPatch) ->
         torch_private.check()
 
 
-def test_it_is_raised_where_the_adapter_is_first_used() -> None:
+def test_a_missing_name_is_an_error_when_the_adapter_is_first_used() -> None:
     code = (
         "import torch, torch._functorch.aot_autograd as a; del a.aot_export_joint_with_descriptors\n"
         "import ogc_plan.adapters.pytorch as p\n"

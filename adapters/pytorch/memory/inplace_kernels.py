@@ -2,7 +2,7 @@
 
 All kernels are elementwise: each element of the result depends only on that element of the argument, so that writing
 it where it was read is safe. The call in place runs the same kernels in the same order;
-tests/adapters/memory/test_buffer_reuse.py compares the bits. Overloads that torch generates around the call out of
+tests/adapters/step/test_buffer_reuse.py compares the bits. Overloads that torch generates around the call out of
 place, which copy the result, are left out.
 """
 

@@ -52,16 +52,16 @@ def gradients(module: nn.Module) -> list[bytes]:
 
 
 class TestLooksLikeTheOriginal:
-    def test_it_is_an_instance_of_the_same_class(self, trained: nn.Module) -> None:
+    def test_a_bound_module_is_an_instance_of_the_same_class(self, trained: nn.Module) -> None:
         assert isinstance(trained, Net)
 
-    def test_it_shares_the_parameters(self, plain: Net, trained: nn.Module) -> None:
+    def test_a_bound_module_shares_the_parameters(self, plain: Net, trained: nn.Module) -> None:
         assert all(a is b for a, b in zip(plain.parameters(), trained.parameters(), strict=True))
 
-    def test_it_has_the_same_state_dict_keys(self, plain: Net, trained: nn.Module) -> None:
+    def test_a_bound_module_has_the_same_state_dict_keys(self, plain: Net, trained: nn.Module) -> None:
         assert list(trained.state_dict()) == list(plain.state_dict())
 
-    def test_it_prints_like_the_original(self, plain: Net, trained: nn.Module) -> None:
+    def test_a_bound_module_prints_like_the_original(self, plain: Net, trained: nn.Module) -> None:
         assert repr(trained) == repr(plain)
 
     def test_evaluation_runs_the_original_forward(self, plain: Net, trained: nn.Module, args: Any) -> None:
@@ -99,7 +99,9 @@ class TestLooksLikeTheOriginal:
 
 
 class TestTraining:
-    def test_two_forwards_before_two_backwards(self, plain: Net, trained: nn.Module, args: Any) -> None:
+    def test_two_forwards_before_two_backwards_give_the_gradients_of_eager(
+        self, plain: Net, trained: nn.Module, args: Any
+    ) -> None:
         reference = copy.deepcopy(plain)
         for module in (reference, trained):
             one, two = module(*args), module(args[0] * 2)
@@ -158,19 +160,19 @@ class Ones(torch.autograd.Function):
 
 
 class TestRefusals:
-    def test_another_shape(self, trained: nn.Module) -> None:
+    def test_another_shape_is_refused(self, trained: nn.Module) -> None:
         with pytest.raises(InputMismatchError, match=r"argument 0 is float32\[5, 6\].*bound for float32\[4, 6\]"):
             trained(torch.randn(5, 6))
 
-    def test_another_structure_of_arguments(self, trained: nn.Module, args: Any) -> None:
+    def test_another_structure_of_arguments_is_refused(self, trained: nn.Module, args: Any) -> None:
         with pytest.raises(InputMismatchError, match="was bound for other arguments"):
             trained(list(args))
 
-    def test_keyword_arguments_of_other_names(self, trained: nn.Module, args: Any) -> None:
+    def test_keyword_arguments_of_other_names_are_refused(self, trained: nn.Module, args: Any) -> None:
         with pytest.raises(InputMismatchError, match="the keyword arguments are x; the plan was bound for none"):
             trained(x=args[0])
 
-    def test_another_number_where_a_tensor_would_do(self) -> None:
+    def test_another_number_is_refused_with_the_advice_to_pass_a_tensor(self) -> None:
         class Divided(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
@@ -186,40 +188,40 @@ class TestRefusals:
             trained(torch.randn(4, 6), options={"count": torch.tensor(9)})
         assert "pass a tensor" in str(caught.value.remedy)
 
-    def test_a_submodule_that_changed_mode(self, trained: nn.Module, args: Any) -> None:
+    def test_a_submodule_in_another_mode_is_refused(self, trained: nn.Module, args: Any) -> None:
         trained.norm.eval()
         with pytest.raises(InputMismatchError, match="'norm' changed since the plan was bound: training is now False"):
             trained(*args)
 
-    def test_a_submodule_that_was_replaced(self, trained: nn.Module, args: Any) -> None:
+    def test_a_replaced_submodule_is_refused(self, trained: nn.Module, args: Any) -> None:
         trained.second = nn.Linear(32, 6)
         with pytest.raises(InputMismatchError, match="added, removed or replaced"):
             trained(*args)
 
-    def test_a_parameter_that_was_frozen_later(self, trained: nn.Module, args: Any) -> None:
+    def test_a_parameter_frozen_later_is_refused(self, trained: nn.Module, args: Any) -> None:
         trained.first.weight.requires_grad_(False)
         with pytest.raises(InputMismatchError, match=r"parameter 'first\.weight'"):
             trained(*args)
 
-    def test_a_module_in_evaluation_mode(self, plain: Net, args: Any) -> None:
+    def test_a_module_in_evaluation_mode_is_refused(self, plain: Net, args: Any) -> None:
         with pytest.raises(AdapterError, match="Net is in evaluation mode"):
             planned(plain.eval(), args)
 
-    def test_a_module_without_gradients(self, plain: Net, args: Any) -> None:
+    def test_a_module_without_gradients_is_refused(self, plain: Net, args: Any) -> None:
         with pytest.raises(UnsupportedModuleError, match="no output of Net needs a gradient"):
             planned(plain.requires_grad_(False), args)
 
-    def test_a_hook_on_a_submodule(self, plain: Net, args: Any) -> None:
+    def test_a_hook_on_a_submodule_is_refused(self, plain: Net, args: Any) -> None:
         plain.norm.register_forward_hook(lambda *_: None)
         with pytest.raises(UnsupportedModuleError, match="'norm' has a hook"):
             planned(plain, args)
 
-    def test_a_call_that_cannot_be_traced_is_told_by_the_error_alone(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_call_that_cannot_be_traced_logs_no_error(self, caplog: pytest.LogCaptureFixture) -> None:
         with pytest.raises(UnsupportedModuleError, match="Linear cannot be traced"):
             planned(nn.Linear(8, 8), (torch.randn(4, 9),))
         assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
-    def test_an_argument_changed_in_place(self) -> None:
+    def test_an_argument_changed_in_place_is_refused(self) -> None:
         class Changes(nn.Module):
             def __init__(self) -> None:
                 super().__init__()

@@ -124,6 +124,6 @@ class TestRefusal:
             planned(network())(LARGE)
         assert 'signatures="plan"' in str(caught.value.remedy)
 
-    def test_another_word_is_refused(self) -> None:
+    def test_another_value_of_signatures_is_refused(self) -> None:
         with pytest.raises(AdapterError, match="signatures is 'both'"):
             planned(network(), signatures="both")

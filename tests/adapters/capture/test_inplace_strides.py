@@ -53,13 +53,13 @@ class Over(nn.Module):
 
 
 @pytest.mark.parametrize("name", OVER)
-def test_a_call_over_a_transposed_tensor(name: str) -> None:
+def test_a_call_over_a_transposed_tensor_is_bitwise_equal(name: str) -> None:
     torch.manual_seed(0)
     module, args = Over(OVER[name], lambda x: x.t() * 1), (torch.randn(16, WIDTH),)
     assert train(planned(module, args, "1GB", "segments:2"), args, steps=2) == train(module, args, steps=2)
 
 
-def test_dropout_over_an_image_that_is_stored_by_pixels() -> None:
+def test_dropout_over_a_channels_last_image_is_bitwise_equal() -> None:
     torch.manual_seed(0)
     images = lambda x: x.view(4, 4, 5, 8).contiguous(memory_format=torch.channels_last) * 1  # noqa: E731
     module, args = Over(OVER["dropout"], images), (torch.randn(16, WIDTH),)
@@ -92,7 +92,7 @@ OVER_PIECES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", OVER_PIECES)
-def test_calls_over_the_pieces_of_a_tensor_in_turn(name: str) -> None:
+def test_calls_over_the_pieces_of_a_tensor_are_bitwise_equal(name: str) -> None:
     torch.manual_seed(0)
     module, args = Pieces(OVER_PIECES[name]), (torch.randn(16, WIDTH),)
     assert train(planned(module, args, "1GB", "segments:2"), args, steps=2) == train(module, args, steps=2)

@@ -89,7 +89,7 @@ def otherwise(joint: Joint) -> list[str]:
 
 
 class TestLayouts:
-    def test_everything_lies_as_it_was_traced(self, net: nn.Module) -> None:
+    def test_every_result_has_the_strides_that_were_traced(self, net: nn.Module) -> None:
         assert otherwise(capture(net, IMAGES)) == []
 
     def test_training_is_bitwise_equal(self, net: nn.Module) -> None:
@@ -123,7 +123,7 @@ def test_a_call_that_refuses_to_run_on_stand_ins_is_named() -> None:
         capture(Transposed(lambda _, h: refuses_halves(h)), IMAGES)
 
 
-def test_the_networks_here_have_none() -> None:
+def test_no_call_of_these_networks_has_unknown_strides() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for build in NETS.values():

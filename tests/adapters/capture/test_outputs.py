@@ -129,7 +129,7 @@ class TestReturned:
 class TestSharing:
     """Outputs that look at the memory of one another, of an argument or of a parameter."""
 
-    def test_it_is_where_the_loss_leaves_one_out(self, name: str) -> None:
+    def test_training_is_bitwise_equal_if_the_loss_leaves_one_out(self, name: str) -> None:
         torch.manual_seed(0)
         module = Sharing(SHARING[name])
         trained = planned(module, GRADED)
@@ -152,19 +152,19 @@ def _who_shares(net: nn.Module, x: Tensor) -> list[list[bool]]:
 class TestWrittenLater:
     """A write that eager training gives a history is refused where outputs share memory."""
 
-    def test_into_one_of_two_views(self) -> None:
+    def test_a_write_into_one_of_two_views_is_refused(self) -> None:
         outputs = planned(Sharing(lambda _, __, h: (h, h.transpose(2, 3))), IMAGES)(*IMAGES)
         with pytest.raises(RuntimeError, match="modified inplace"):
             outputs[0].mul_(2)
 
-    def test_into_one_without_gradients_before_the_other_is_used(self) -> None:
+    def test_a_write_under_no_grad_into_one_of_two_views_is_refused(self) -> None:
         outputs = planned(Sharing(lambda _, __, h: (h, h.transpose(2, 3))), IMAGES)(*IMAGES)
         with torch.no_grad():
             outputs[0].mul_(2)
         with pytest.raises(RuntimeError, match="modified inplace"):
             outputs[1].sum().backward()
 
-    def test_into_an_argument_that_was_returned(self) -> None:
+    def test_a_write_into_a_returned_argument_is_refused(self) -> None:
         given = GRADED[0] * 1
         outputs = planned(Sharing(lambda _, x, h: (h, x)), GRADED)(given)
         given.mul_(2)
@@ -179,7 +179,9 @@ class TestGivenBack:
         lambda net, x, h: (h, x), lambda net, x, h: (net.norm(h), net.norm.running_mean),
         lambda net, x, h: (h, net.frozen),
     ], ids=["an argument", "a buffer that the step moves", "a frozen parameter"])  # fmt: skip
-    def test_as_that_very_object(self, of: Callable[[Sharing, Tensor, Tensor], Any]) -> None:
+    def test_an_input_that_is_returned_comes_back_as_the_same_object(
+        self, of: Callable[[Sharing, Tensor, Tensor], Any]
+    ) -> None:
         trained = planned(Sharing(of), IMAGES)
         own = [*IMAGES, *trained.buffers(), *trained.parameters()]
         assert any(trained(*IMAGES)[1] is tensor for tensor in own)
@@ -280,7 +282,7 @@ class TestAnyUnused:
             train(module, ROWS, steps=2, loss=using(places)) for places in USED
         ]
 
-    def test_it_is_when_the_backward_runs_in_parts(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_training_in_parts_is_bitwise_equal(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gradient_release, "LEAST_NBYTES", 0)
         module = Branching(seed)
         trained = planned(module, ROWS)
@@ -300,15 +302,15 @@ class TestUnused:
         trained = planned(module, IMAGES, "1GB", "segments:2")
         assert train(trained, IMAGES) == train(module, IMAGES)
 
-    def test_nor_does_one_whose_gradient_would_be_infinite(self) -> None:
+    def test_an_unused_output_whose_gradient_would_be_infinite_adds_nothing(self) -> None:
         module = Convolved(lambda _, h: (h.square().sum(), (h - h.detach()).sqrt()))
         assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
 
-    def test_nor_one_that_decides_how_a_sum_of_gradients_lies(self) -> None:
+    def test_an_unused_output_does_not_change_the_layout_of_a_sum(self) -> None:
         module = Convolved(lambda _, h: (h.transpose(2, 3).softmax(-1).square().sum(), h))
         assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
 
-    def test_nor_under_autocast(self) -> None:
+    def test_an_unused_output_under_autocast_adds_nothing(self) -> None:
         module = Convolved(lambda net, h: (net.second(h).square().sum(), h, h.exp()))
         with torch.autocast("cpu", torch.bfloat16):
             trained = planned(module, IMAGES)
@@ -438,7 +440,7 @@ class TestUnused:
         module = Convolved(of)
         assert train(all_again(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
 
-    def test_outputs_that_share_a_sum_in_place_may_be_left_out_beside_others_that_share(self) -> None:
+    def test_outputs_that_share_a_sum_in_place_may_be_left_out(self) -> None:
         def of(net: Convolved, h: Tensor) -> tuple[Tensor, ...]:
             scaled = h.sin() * 2 + net.first.bias.view(3, 1, 1)
             return scaled.square().sum(), scaled.transpose(2, 3), scaled, h, h.view(-1)

@@ -46,13 +46,13 @@ class TestOneDnn:
         trained = planned(Tagger(LAYERS[name]), TOKENS, "1GB", "segments:2")
         assert measured(trained, TOKENS) == predicted(trained)
 
-    def test_it_runs_as_one_call_a_layer(self, name: str) -> None:
+    def test_each_layer_runs_as_one_call(self, name: str) -> None:
         source = runner_of(planned(Tagger(LAYERS[name]), TOKENS)).executor.program.forward_source
         layers = int(LAYERS[name].get("num_layers", 1)) * (1 + bool(LAYERS[name].get("bidirectional")))
         assert source.count("mkldnn_rnn_layer_default(") + source.count("_rnn_layer_in_training(") == layers
 
 
-def test_its_workspace_can_be_measured() -> None:
+def test_the_workspace_of_an_lstm_can_be_measured() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained = within_budget(Tagger({}), TOKENS, budget="100%")

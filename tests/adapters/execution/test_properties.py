@@ -150,7 +150,7 @@ class TestPeaks:
             found.append(plan_of(trained).budget.nbytes)
         assert found == sorted(found)
 
-    def test_running_everything_again_peaks_where_the_plan_says(self) -> None:
+    def test_recomputing_everything_peaks_where_the_plan_says(self) -> None:
         trained = all_again(Deep(), ROWS)
         assert measured(trained, ROWS) == predicted(trained)
 
@@ -159,7 +159,7 @@ class TestPeaks:
         module = Deep()
         assert train(planned(module, ROWS, budget), ROWS, steps=3) == train(module, ROWS, steps=3)
 
-    def test_a_saved_view_whose_base_nothing_else_saves(self) -> None:
+    def test_a_saved_view_without_a_saved_base_is_exact(self) -> None:
         module = Between(lambda x: (x.exp().view(6, 8).t()[:, 1:] @ x.sin().view(6, 8)[1:]).narrow(1, 1, 6))
         trained = [all_again(module, X), *(planned(module, X, budget) for budget in ("100%", "min"))]
         assert [train(made, X) == train(module, X) for made in trained] == [True] * 3
@@ -167,10 +167,10 @@ class TestPeaks:
 
 
 class TestRouters:
-    def test_a_choice_is_never_made_again(self) -> None:
+    def test_a_choice_is_never_recomputed(self) -> None:
         assert "topk" not in backward_source(all_again(Routed(), X))
 
-    def test_everything_around_it_is(self) -> None:
+    def test_the_calls_around_a_choice_are_recomputed(self) -> None:
         assert "softmax_default(" in backward_source(all_again(Routed(), X))
 
     def test_routing_and_loads_are_those_of_the_plain_module(self) -> None:
@@ -209,7 +209,7 @@ class TestHooks:
             found.append(seen)
         assert found[0] == found[1]
 
-    def test_hooks_and_kept_gradients_of_outputs(self) -> None:
+    def test_hooks_and_retained_gradients_of_outputs_work(self) -> None:
         trained, seen = planned(Between(torch.sin), X), []
         output = trained(*X)
         output.register_hook(lambda gradient: seen.append(float(gradient)))
@@ -229,7 +229,7 @@ class TestModes:
             found.append([bits(p.grad) for p in made.parameters()])
         assert found[0] == found[1]
 
-    def test_turns_of_training_and_evaluation(self) -> None:
+    def test_alternating_training_and_evaluation_changes_no_bit(self) -> None:
         module, found = Deep(), []
         for made in (copy.deepcopy(module), copy.deepcopy(planned(module, ROWS, "min"))):
             torch.manual_seed(3)
@@ -241,7 +241,7 @@ class TestModes:
 
 
 class TestUse:
-    def test_inside_another_module_and_inside_a_checkpoint(self) -> None:
+    def test_a_bound_module_works_inside_another_module_and_inside_a_checkpoint(self) -> None:
         class Outer(nn.Module):
             def __init__(self, inner: nn.Module) -> None:
                 super().__init__()

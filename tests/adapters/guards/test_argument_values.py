@@ -70,19 +70,19 @@ def trained(module: nn.Module, masks: tuple[Tensor, ...]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("mask", [WHOLE, PADDED], ids=["whole", "padded"])
-def test_each_way_trains_as_eager_does(mask: Tensor) -> None:
+def test_each_branch_trains_to_the_bits_of_eager(mask: Tensor) -> None:
     module = masked()
     expected = trained(copy.deepcopy(module), (mask,) * 2)
     assert trained(planned(module, (X, mask), strategy="greedy"), (mask,) * 2) == expected
 
 
-def test_arguments_that_lead_another_way_are_refused() -> None:
+def test_arguments_that_lead_to_another_branch_are_refused() -> None:
     module = planned(masked(), (X, WHOLE), strategy="greedy")
     with pytest.raises(InputMismatchError, match=r"args\[1\].*was False .*is not for these"):
         module(X, PADDED)
 
 
-def test_other_values_that_lead_the_same_way_are_taken() -> None:
+def test_other_values_that_lead_to_the_same_branch_are_accepted() -> None:
     module = masked()
     other = PADDED.clone()
     other[0, 3:] = False
@@ -90,7 +90,7 @@ def test_other_values_that_lead_the_same_way_are_taken() -> None:
     assert trained(bound, (other,)) == trained(masked(), (other,))
 
 
-def test_both_ways_are_planned_where_signatures_are() -> None:
+def test_both_branches_are_planned_if_signatures_are() -> None:
     masks = (WHOLE, PADDED, WHOLE, PADDED)
     module = within_budget(masked(), (X, WHOLE), budget="100%", strategy="greedy", device="cpu", signatures="plan")
     with warnings.catch_warnings():
@@ -220,7 +220,7 @@ class TestAssertions:
             trained(torch.tensor([0, 1, 3]))
 
     @pytest.mark.parametrize("strategy", ["keep-all", "segments:2"])
-    def test_it_does_not_run_again(self, strategy: str) -> None:
+    def test_an_assertion_is_not_recomputed(self, strategy: str) -> None:
         trained = planned(Classes(), (torch.tensor([0, 1, 3]),), "1GB", strategy)
         program = runner_of(trained).executor.program
         counts = [source.count("_assert_async") for source in (program.forward_source, program.backward_source)]

@@ -332,7 +332,7 @@ def test_a_registry_may_grow(monkeypatch: pytest.MonkeyPatch) -> None:
         trained(*X)
 
 
-def test_of_a_large_container_the_number_of_items_is_watched() -> None:
+def test_a_change_of_a_large_containers_length_is_refused() -> None:
     trained = planned(Through(lambda _, x: x * (1 + MANY[0])), X)
     MANY.append(0)
     with pytest.raises(InputMismatchError, match="global 'MANY'"):

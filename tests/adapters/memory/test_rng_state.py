@@ -22,7 +22,7 @@ def test_exchanging_it_takes_one_state() -> None:
     assert allocator_meter.peaks(events).total_nbytes == state_nbytes(CPU)
 
 
-def test_a_stream_goes_on_where_a_state_was_saved() -> None:
+def test_a_restored_state_repeats_the_random_numbers() -> None:
     state = save_state(CPU)
     first = torch.rand(3)
     restore_state(state, CPU)

@@ -105,7 +105,7 @@ class TestWrites:
         trained = planned(module, ROWS, "100%" if strategy == "optimal" else "1GB", strategy)
         assert train(trained, ROWS, steps=2, loss=torch.sum) == train(module, ROWS, steps=2, loss=torch.sum)
 
-    def test_it_is_in_the_fewest_bytes(self, write: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def test_training_in_the_fewest_bytes_is_bitwise_equal(self, write: Callable[[Tensor, Tensor], Tensor]) -> None:
         module = Writing(write)
         trained = planned(module, ROWS, "min")
         assert train(trained, ROWS, loss=torch.sum) == train(module, ROWS, loss=torch.sum)

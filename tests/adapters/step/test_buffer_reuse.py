@@ -77,7 +77,7 @@ class TestInPlaceKernels:
     @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
     @pytest.mark.parametrize("dtype", TYPES, ids=str)
     @pytest.mark.parametrize(("overload", "place"), EVERY, ids=str)
-    def test_a_call_in_place_gives_the_bits_of_the_one_out_of_place(
+    def test_a_call_in_place_gives_the_bits_of_the_call_out_of_place(
         self, overload: Any, place: int, dtype: torch.dtype, layout: torch.memory_format
     ) -> None:
         never = overload in DROPOUTS and dtype == torch.bfloat16
@@ -97,7 +97,7 @@ class TestInPlaceKernels:
         assert torch.equal(drawn, torch.get_rng_state())
 
     @pytest.mark.parametrize("place", range(len(EVERY)), ids=[f"{overload}-{place}" for overload, place in EVERY])
-    def test_a_call_in_place_takes_what_the_one_out_of_place_takes_beside_its_result(
+    def test_a_call_in_place_has_the_workspace_of_the_call_out_of_place(
         self, peaks: tuple[list[int], list[int]], place: int
     ) -> None:
         in_place, beside_the_result = peaks
