@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ogc_plan.adapters.pytorch import InputMismatchError, plan_of
+from ogc_plan.adapters.pytorch import plan_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -201,8 +201,3 @@ class TestWhatTrainersRelyOn:
     def test_keyword_arguments_come_in_any_order(self, batch: dict[str, Tensor]) -> None:
         made = planned(self.Net(), (), kwargs=batch)
         assert torch.equal(made(labels=batch["labels"], x=batch["x"]), made(**batch))
-
-    def test_keyword_arguments_of_other_names_are_named(self, batch: dict[str, Tensor]) -> None:
-        made = planned(self.Net(), (), kwargs=batch)
-        with pytest.raises(InputMismatchError, match="keyword arguments are x; the plan was bound for labels, x"):
-            made(x=batch["x"])

@@ -37,17 +37,15 @@ def eager_autocast(module: nn.Module, on_enter: Callable[[], None]) -> Iterator[
         if settings:  # empty if an earlier hook raised
             torch.set_autocast_cache_enabled(settings.pop())
 
-    before = module.register_forward_pre_hook(enter)
-    after = module.register_forward_hook(leave, always_call=True)
     try:
         with (
+            module.register_forward_pre_hook(enter),
+            module.register_forward_hook(leave, always_call=True),
             torch_private.backward_without_autocast(),
             torch_private.called_on_entering_autocast(lambda: on_enter() if settings else None),
         ):
             yield
     finally:
-        before.remove()
-        after.remove()
         torch.clear_autocast_cache()  # drops casts of traced tensors; an open region makes its own casts again
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,8 +14,48 @@ from ....planner.errors import AdapterError
 from ..errors import UnsupportedModuleError
 from ..guards.argument_values import Guard
 from ..torch_private import OpOverload, pytree, schema_of
-from .call_signature import PASS_THEM, is_untraceable, signature_error, untraceable_argument
 from .module_scopes import scope_of
+
+_PASS_THEM = "pass what its forward takes: in args by position, in kwargs by name"
+
+
+def signature_error(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    """Which arguments of the forward of ``module`` are missing or too many; None if they fit."""
+    name = f"{type(module).__name__}.forward"
+    try:
+        signature = inspect.signature(type(module).forward)
+    except ValueError:  # a built-in has no signature
+        return None
+    try:
+        signature.bind(module, *args, **kwargs)
+        return None
+    except TypeError as error:
+        fault = str(error)
+    own = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+    try:
+        given = signature.bind_partial(module, *args, **kwargs).arguments
+    except TypeError:
+        shown = inspect.Signature(own[1:])
+        return f"{name}{shown} does not take these arguments: {fault}"
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    missing = [p.name for p in own if p.default is p.empty and p.kind not in variable and p.name not in given]
+    return f"{name} needs {' and '.join(map(repr, missing))}, missing from the arguments"
+
+
+def _is_untraceable(leaf: Any) -> bool:
+    """Whether an argument leaf has a type that cannot be traced."""
+    return type(leaf).__module__.partition(".")[0] not in ("torch", "builtins")
+
+
+def _untraceable_argument(name: str, leaf: Any) -> AdapterError:
+    """The error for an argument leaf that `_is_untraceable`."""
+    kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
+    remedy = "pass tensors, numbers, texts and None in tuples, lists and dicts, or keep it in the module"
+    if kind == "numpy.ndarray":
+        remedy = "pass torch.from_numpy(...) of it, and convert nothing in the forward"
+    elif kind.startswith("numpy."):
+        remedy = "pass float(...) or int(...) of it, or a tensor"
+    return AdapterError(f"argument {name} is a {kind}, which a plan cannot take", remedy=remedy)
 
 
 def first_line(error: BaseException) -> str:
@@ -33,10 +74,10 @@ def explain_trace_error(
     """Raise a clear error for a failed trace if its cause is known. ``names`` are those of the argument leaves."""
     fault = signature_error(module, args, kwargs) if isinstance(error, TypeError) else None
     if fault is not None:
-        raise AdapterError(fault, remedy=PASS_THEM) from error
+        raise AdapterError(fault, remedy=_PASS_THEM) from error
     for name, leaf in zip(names, pytree.tree_leaves((args, kwargs)), strict=True):
-        if "KNOWN_TYPES" in str(error) and is_untraceable(leaf):
-            raise untraceable_argument(name, leaf) from error
+        if "KNOWN_TYPES" in str(error) and _is_untraceable(leaf):
+            raise _untraceable_argument(name, leaf) from error
     # An output of a class that torch cannot flatten, such as a cache of keys and values.
     found = re.search(r"Found <class '(?:\w+\.)*(\w+)'> in output, which is not a known type", str(error))
     if found:

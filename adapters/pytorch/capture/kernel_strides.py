@@ -14,11 +14,8 @@ from typing import Any
 import torch
 
 from .. import torch_private
-from ..memory.strides import example
+from ..memory.strides import Layout
 from ..torch_private import FakeTensorMode, OpOverload, pytree, schema_of
-
-_Layout = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and strides."""
 
 _RIGHT = frozenset({
     torch.ops.aten.addmm, torch.ops.aten.baddbmm, torch.ops.aten.bmm, torch.ops.aten.mm, torch.ops.aten.embedding,
@@ -61,7 +58,7 @@ class _KernelLayouts:
     def __init__(self, unknown: dict[str, str]) -> None:
         self.busy = False
         self._unknown = unknown
-        self._known: dict[str, list[_Layout | None]] = {}
+        self._known: dict[str, list[Layout | None]] = {}
 
     def corrected(self, mode: Any, func: OpOverload, args: Any, kwargs: Any, made: Any) -> Any:
         """``made`` with each new tensor in the layout of its kernel; views stay as they are."""
@@ -71,7 +68,7 @@ class _KernelLayouts:
         fresh = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
         if not fresh or any(torch_private.storage_key(tensor) in old for tensor in fresh):
             return made
-        signature = repr((func, pytree.tree_map_only(torch.Tensor, _description, (args, kwargs))))
+        signature = repr((func, pytree.tree_map_only(torch.Tensor, Layout.of, (args, kwargs))))
         if signature not in self._known:
             try:
                 self._known[signature] = _run(func, args, kwargs)
@@ -79,11 +76,11 @@ class _KernelLayouts:
                 self._known[signature] = []
                 self._unknown[str(func)] = str(error).strip().partition("\n")[0]
         for i, (leaf, layout) in enumerate(zip(leaves, self._known[signature], strict=False)):
-            if layout is not None and any(leaf is tensor for tensor in fresh):
-                shape, strides = layout
-                if shape == tuple(leaf.shape) and strides != leaf.stride():
-                    with mode:
-                        leaves[i] = torch.empty_strided(shape, strides, dtype=leaf.dtype, device=leaf.device)
+            if layout is None or not any(leaf is tensor for tensor in fresh):
+                continue
+            if layout.shape == tuple(leaf.shape) and layout.strides != leaf.stride():
+                with mode:
+                    leaves[i] = torch.empty_strided(*layout[:2], dtype=leaf.dtype, device=leaf.device)
         return pytree.tree_unflatten(leaves, spec)
 
 
@@ -97,7 +94,7 @@ def _may_differ(func: Any, arguments: Any) -> bool:
     return any(leaf.layout is torch.strided and not leaf.is_contiguous() for leaf in given)
 
 
-def _run(func: OpOverload, args: Any, kwargs: Any) -> list[_Layout | None]:
+def _run(func: OpOverload, args: Any, kwargs: Any) -> list[Layout | None]:
     """The layouts of a call's results on example tensors. Raises what the kernel raises."""
     devices = {leaf.device for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
     generators = [device for device in devices if device.type == "cuda"]
@@ -106,15 +103,10 @@ def _run(func: OpOverload, args: Any, kwargs: Any) -> list[_Layout | None]:
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch_private.WithoutAutocast())
         stack.enter_context(torch.random.fork_rng(generators, device_type="cuda"))
-        real = pytree.tree_map_only(torch.Tensor, lambda tensor: example(*_description(tensor)), (args, kwargs))
+        real = pytree.tree_map_only(torch.Tensor, lambda tensor: Layout.of(tensor).example(), (args, kwargs))
         made = torch_private.direct(func)(*real[0], **real[1])
     return [_layout(leaf) for leaf in pytree.tree_leaves(made)]
 
 
-def _layout(value: Any) -> _Layout | None:
-    dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    return (tuple(value.shape), tuple(value.stride())) if dense else None
-
-
-def _description(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]:
-    return tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device
+def _layout(value: Any) -> Layout | None:
+    return Layout.of(value) if isinstance(value, torch.Tensor) and value.layout is torch.strided else None

@@ -28,12 +28,8 @@ def record_scopes(module: nn.Module) -> Iterator[None]:
         if id(child) in paths and entered:
             entered.pop().__exit__(None, None, None)
 
-    before, after = register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)
-    try:
+    with register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True):
         yield
-    finally:
-        before.remove()
-        after.remove()
 
 
 def scope_of(node: fx.Node) -> str:

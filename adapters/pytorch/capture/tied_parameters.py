@@ -38,10 +38,6 @@ def one_name_each(module: nn.Module) -> Iterator[None]:
         for owner, key, _source, _name in others:
             owner._parameters.pop(key, None)
 
-    before = register_module_forward_pre_hook(fill)  # a global hook runs before the hooks that look at the module
-    after = module.register_forward_hook(empty, always_call=True)
-    try:
+    # The first hook is a global one: it runs before the hooks that look at the module.
+    with register_module_forward_pre_hook(fill), module.register_forward_hook(empty, always_call=True):
         yield
-    finally:
-        before.remove()
-        after.remove()

@@ -12,7 +12,7 @@ from torch import nn
 from ....planner.errors import PlanMismatchError
 from ....planner.plan_file.record import Plan
 from .. import torch_private
-from ..capture.call_signature import signature_error
+from ..capture.diagnostics import signature_error
 from ..capture.joint_graph import capture
 from ..guards.autocast_state import AutocastState
 from ..joint import Joint, Meta, Primal, meta

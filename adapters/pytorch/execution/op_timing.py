@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -37,16 +37,6 @@ class OpTime(NamedTuple):
     backward_ns: int
 
 
-class Clock(Protocol):
-    """Records when each step of a program has run."""
-
-    def on_step(self, position: int) -> None:
-        """Note a place."""
-
-    def read(self) -> list[tuple[int, float]]:
-        """All places with their times in ns, in order; they are forgotten."""
-
-
 class HostClock:
     """For kernels that have finished when their call returns.
 
@@ -55,15 +45,15 @@ class HostClock:
 
     def __init__(self) -> None:
         self._now = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
-        self._places: list[tuple[int, float]] = []
+        self._steps: list[tuple[int, float]] = []
 
     def on_step(self, position: int) -> None:
-        """Note a place."""
-        self._places.append((position, self._now()))
+        """Record that a step has run."""
+        self._steps.append((position, self._now()))
 
     def read(self) -> list[tuple[int, float]]:
-        """The places with their times in ns."""
-        positions, self._places = self._places, []
+        """The steps that ran since the last call, with their times in ns."""
+        positions, self._steps = self._steps, []
         return positions
 
 
@@ -72,17 +62,17 @@ class EventClock:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._places: list[tuple[int, Any]] = []
+        self._steps: list[tuple[int, Any]] = []
 
     def on_step(self, position: int) -> None:
-        """Note a place."""
+        """Record that a step has run."""
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
-        self._places.append((position, event))
+        self._steps.append((position, event))
 
     def read(self) -> list[tuple[int, float]]:
-        """The places with their times in ns."""
-        positions, self._places = self._places, []
+        """The steps that ran since the last call, with their times in ns."""
+        positions, self._steps = self._steps, []
         torch.cuda.synchronize(self._device)
         return [(position, 1e6 * positions[0][1].elapsed_time(event)) for position, event in positions]
 
@@ -101,7 +91,7 @@ def op_times(
     An op that runs several times gets the mean of its runs. The module, its buffers and gradients, and the random
     generators stay as they are. Raises AdapterError if the step fails.
     """
-    clock: Clock = EventClock(device) if device.type == "cuda" else HostClock()
+    clock: EventClock | HostClock = EventClock(device) if device.type == "cuda" else HostClock()
     program = generate(step, schedule, clock.on_step)
     primals = _primals(step, module, args, kwargs)
     found = []

@@ -2,7 +2,34 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
+
+
+class Layout(NamedTuple):
+    """The properties of a tensor that a kernel's result and memory may depend on."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Layout:
+        """The layout of a tensor."""
+        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device)
+
+    def example(self) -> torch.Tensor:
+        """A real tensor of this layout, with values that every kernel accepts.
+
+        Floating-point values are one half (a probability), others are zero (an index, a mask).
+        """
+        sizes = zip(self.shape, self.strides, strict=True)
+        extent = 0 if 0 in self.shape else 1 + sum((size - 1) * stride for size, stride in sizes)
+        value = 0.5 if self.dtype.is_floating_point or self.dtype.is_complex else 0
+        flat = torch.full((extent,), value, dtype=self.dtype, device=self.device)
+        return flat.as_strided(self.shape, self.strides)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -20,13 +47,3 @@ def same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.shape == other.shape and all(
         a == b for a, b, size in zip(one.stride(), other.stride(), one.shape, strict=True) if size > 1
     )
-
-
-def example(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A real tensor of this layout, with values that every kernel accepts.
-
-    Floating-point values are one half (a probability), others are zero (an index, a mask).
-    """
-    extent = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    value = 0.5 if dtype.is_floating_point or dtype.is_complex else 0
-    return torch.full((extent,), value, dtype=dtype, device=device).as_strided(shape, strides)

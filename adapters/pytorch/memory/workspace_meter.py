@@ -22,19 +22,10 @@ from ....planner.errors import AdapterError
 from .. import torch_private
 from ..torch_private import pytree
 from .inplace_kernels import InPlace
-from .strides import example
+from .strides import Layout
 
 _MARK = "ogc-plan call "
 _TIMED_RUNS = 3
-
-
-class _Layout(NamedTuple):
-    """The properties of a tensor that a call's memory may depend on."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +139,11 @@ class WorkspaceMeter:
         value = argument.meta.get("val")
         if value is None and argument.op == "get_attr":
             value = getattr(argument.graph.owning_module, str(argument.target))
-        return pytree.tree_map_only(torch.Tensor, _layout, value)
+        return pytree.tree_map_only(torch.Tensor, Layout.of, value)
 
     def _run(self, node: fx.Node, signature: str) -> _Run:
         inputs = {
-            argument: pytree.tree_map_only(
-                _Layout, lambda layout: example(*layout), self._layouts(argument), is_leaf=_is_layout
-            )
+            argument: pytree.tree_map_only(Layout, Layout.example, self._layouts(argument), is_leaf=_is_layout)
             for argument in node.all_input_nodes
         }
         args, kwargs = fx.map_arg((node.args, node.kwargs), inputs.__getitem__)
@@ -167,7 +156,7 @@ class WorkspaceMeter:
         with record_function(mark):
             result = target(*args, **kwargs)
         self._time_ns[signature] = min(self._timed(target, args, kwargs) for _ in range(_TIMED_RUNS))
-        self._returned[signature] = pytree.tree_map_only(torch.Tensor, _layout, result)
+        self._returned[signature] = pytree.tree_map_only(torch.Tensor, Layout.of, result)
         addresses, held = [], []
         for given, traced in zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta["val"]), strict=True):
             storage = given.untyped_storage() if isinstance(given, torch.Tensor) else None
@@ -240,12 +229,8 @@ def _standard_error_closed() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _layout(tensor: torch.Tensor) -> _Layout:
-    return _Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device)
-
-
 def _is_layout(value: Any) -> bool:
-    return isinstance(value, _Layout)
+    return isinstance(value, Layout)
 
 
 def _changes(events: list[_Event], outputs: list[int]) -> list[_Change]:

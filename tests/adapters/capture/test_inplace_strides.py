@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
+from ogc_plan.adapters.pytorch import plan_of, within_budget
 from torch import Tensor, nn
 
 from models.meters.storage_meter import StorageMeter
@@ -99,20 +101,25 @@ def test_calls_over_the_pieces_of_a_tensor_are_bitwise_equal(name: str) -> None:
 
 
 class Recurrent(nn.Module):
-    """The mean square of what a recurrent layer of a width that fills no register gives."""
+    """A recurrent layer of a width that fills no register, with its last state in the loss."""
 
     def __init__(self, build: Callable[..., nn.Module], **options: object) -> None:
         super().__init__()
         self.layer = build(WIDTH, WIDTH, **options)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)[0].square().mean()
+        output, state = self.layer(x)
+        return output.square().mean() + sum(last.sum() for last in (state if isinstance(state, tuple) else (state,)))
 
 
 LAYERS = {
     "GRU": lambda: Recurrent(nn.GRU),
     "GRU, both directions": lambda: Recurrent(nn.GRU, bidirectional=True, num_layers=2, dropout=0.3),
     "GRU in float64": lambda: Recurrent(nn.GRU).double(),
+    "LSTM": lambda: Recurrent(nn.LSTM),
+    "LSTM, both directions": lambda: Recurrent(nn.LSTM, bidirectional=True),
+    "LSTM without bias": lambda: Recurrent(nn.LSTM, bias=False, batch_first=True),
+    "LSTM of two layers with dropout": lambda: Recurrent(nn.LSTM, num_layers=2, dropout=0.3, batch_first=True),
     "LSTM in float64": lambda: Recurrent(nn.LSTM).double(),
     "LSTM with a projection": lambda: Recurrent(nn.LSTM, proj_size=24),
     "RNN": lambda: Recurrent(nn.RNN),
@@ -146,3 +153,11 @@ class TestRecurrent:
             peaks.append(meter.peak().nbytes)
             module.zero_grad(set_to_none=True)
         assert peaks[0] <= peaks[1]
+
+
+def test_the_workspace_of_an_lstm_can_be_measured() -> None:
+    module, args = LAYERS["LSTM"](), (STEPS.float(),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained = within_budget(module, args, budget="100%")
+    assert plan_of(trained).peak.activation_nbytes >= predicted(trained)[1]

@@ -296,20 +296,50 @@ class TestAnyUnused:
         assert max(peaks) <= predicted(trained)[1] + 64
 
 
+def in_place(act: Callable[..., Tensor], view: Callable[[Tensor], Tensor]) -> Returned:
+    """A view of what a call in place makes, and its sum."""
+
+    def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor]:
+        changed = act(h + net.second(h), inplace=True)
+        return view(changed), changed.sum()
+
+    return of
+
+
+def sharing_a_sum(net: Convolved, h: Tensor) -> tuple[Tensor, ...]:
+    scaled = h.sin() * 2 + net.first.bias.view(3, 1, 1)
+    return scaled.square().sum(), scaled.transpose(2, 3), scaled, h, h.view(-1)
+
+
+def of_two_gradients(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    made = net.second(h)
+    return made, made.sum(), h
+
+
+VIEWS = {"part": lambda h: h[:, 1:], "rows": lambda h: h.view(-1, 6), "transposed": lambda h: h.transpose(1, 3)}
+UNUSED: dict[str, tuple[Returned, tuple[int, ...]]] = {
+    "two of three": (lambda net, h: (net.second(h.sin()).square().sum(), h, h.exp()), (0,)),
+    "an infinite gradient": (lambda _, h: (h.square().sum(), (h - h.detach()).sqrt()), (0,)),
+    "one that would decide the layout of a sum": (lambda _, h: (h.transpose(2, 3).softmax(-1).square().sum(), h), (0,)),
+    "several that share a sum in place": (sharing_a_sum, (0,)),
+    "one besides one with two gradients": (of_two_gradients, (0, 1)),
+    **{
+        f"{act.__name__} in place, {name}": (in_place(act, view), (1,))
+        for act in (F.silu, F.hardswish, F.mish)
+        for name, view in VIEWS.items()
+    },
+}
+"""What is returned, and the outputs that the loss uses."""
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_an_unused_output_adds_nothing(name: str) -> None:
+    of, used = UNUSED[name]
+    module, loss = Convolved(of), using(used)
+    assert train(planned(module, IMAGES), IMAGES, loss=loss) == train(module, IMAGES, loss=loss)
+
+
 class TestUnused:
-    def test_an_output_without_a_use_adds_nothing(self) -> None:
-        module = Convolved(lambda net, h: (net.second(h.sin()).square().sum(), h, h.exp()))
-        trained = planned(module, IMAGES, "1GB", "segments:2")
-        assert train(trained, IMAGES) == train(module, IMAGES)
-
-    def test_an_unused_output_whose_gradient_would_be_infinite_adds_nothing(self) -> None:
-        module = Convolved(lambda _, h: (h.square().sum(), (h - h.detach()).sqrt()))
-        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
-
-    def test_an_unused_output_does_not_change_the_layout_of_a_sum(self) -> None:
-        module = Convolved(lambda _, h: (h.transpose(2, 3).softmax(-1).square().sum(), h))
-        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
-
     def test_an_unused_output_under_autocast_adds_nothing(self) -> None:
         module = Convolved(lambda net, h: (net.second(h).square().sum(), h, h.exp()))
         with torch.autocast("cpu", torch.bfloat16):
@@ -418,18 +448,6 @@ class TestUnused:
         other.backward()
         assert trained.first.weight.grad is not None
 
-    @pytest.mark.parametrize("view", [lambda h: h[:, 1:], lambda h: h.view(-1, 6), lambda h: h.transpose(1, 3)])
-    @pytest.mark.parametrize("act", [F.silu, F.hardswish, F.mish])
-    def test_an_unused_view_of_what_was_changed_in_place_adds_nothing(
-        self, act: Callable[..., Tensor], view: Callable[[Tensor], Tensor]
-    ) -> None:
-        def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor]:
-            changed = act(h + net.second(h), inplace=True)
-            return view(changed), changed.sum()
-
-        module = Convolved(of)
-        assert train(planned(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
-
     @pytest.mark.parametrize("act", [F.silu, F.hardswish, F.mish])
     def test_an_output_may_be_left_out_before_calls_in_place_that_run_again(self, act: Callable[..., Tensor]) -> None:
         def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -439,22 +457,6 @@ class TestUnused:
 
         module = Convolved(of)
         assert train(all_again(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
-
-    def test_outputs_that_share_a_sum_in_place_may_be_left_out(self) -> None:
-        def of(net: Convolved, h: Tensor) -> tuple[Tensor, ...]:
-            scaled = h.sin() * 2 + net.first.bias.view(3, 1, 1)
-            return scaled.square().sum(), scaled.transpose(2, 3), scaled, h, h.view(-1)
-
-        module = Convolved(of)
-        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
-
-    def test_an_output_may_be_left_out_beside_one_that_gets_two_gradients(self) -> None:
-        def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            made = net.second(h)
-            return made, made.sum(), h
-
-        module, loss = Convolved(of), using((0, 1))
-        assert train(planned(module, IMAGES), IMAGES, loss=loss) == train(module, IMAGES, loss=loss)
 
     @pytest.mark.parametrize("budget", ["100%", "min"])
     def test_the_gradient_of_a_sum_is_not_charged_as_if_it_were_copied(self, budget: str) -> None:
