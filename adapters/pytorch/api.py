@@ -74,7 +74,7 @@ def bind(
     """The module training by ``plan``, on arguments like ``args``: same class, parameters and state_dict.
 
     Raises PlanMismatchError if the plan was made for another module, shape, device or torch version, or for a bare ONNX
-    file; and whatever `pipeline.check` raises.
+    file; and what `pipeline.check` raises.
     """
     made = plan if isinstance(plan, Plan) else read_plan(plan)
     model = original(model)

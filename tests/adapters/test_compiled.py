@@ -1,4 +1,4 @@
-"""A bound module inside a compiled one runs by its plan, and copies and saved states are what they are without one."""
+"""A bound module inside a compiled one runs by its plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X = torch.randn(64, 6)
 
 
 class Inner(nn.Module):
-    """What is bound: norm, dropout and enough layers to recompute."""
+    """The bound module: norm, dropout and enough layers to recompute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Inner(nn.Module):
 
 
 class Outer(nn.Module):
-    """What is compiled: layers before and after."""
+    """The compiled module: layers before and after the bound one."""
 
     def __init__(self) -> None:
         super().__init__()

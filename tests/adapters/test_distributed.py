@@ -196,11 +196,11 @@ def work(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS, timeout=limit)
     for name, case in CASES.items():
         try:
-            told = str(case(rank))
+            message = str(case(rank))
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-        Path(folder, f"{name} {rank}").write_text(told)
-        if told != "True":
+            message = f"{type(error).__name__}: {error}"
+        Path(folder, f"{name} {rank}").write_text(message)
+        if message != "True":
             break  # the other rank may be waiting in another call
     dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""Private names of torch come in by one door, torch_private.py, which says what a torch version lacks."""
+"""All private names of torch are in torch_private.py, which says which one a torch version lacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ATTRIBUTES = {name.split(".")[-1] for name in torch_private.NEEDED if name.split
 
 
 def dotted(node: ast.AST) -> str:
-    """``a.b.c`` of nested attributes; empty where something else stands at the beginning."""
+    """``a.b.c`` of nested attributes; empty if they do not start at a name."""
     if isinstance(node, ast.Attribute):
         before = dotted(node.value)
         return f"{before}.{node.attr}" if before else ""
@@ -27,7 +27,7 @@ def dotted(node: ast.AST) -> str:
 
 
 def private(name: str) -> bool:
-    """Whether a name of torch is private; operators are not, whatever they are called."""
+    """Whether a name of torch is private; operators never are."""
     parts = name.split(".")
     if name.startswith("torch.ops."):
         return False

@@ -23,14 +23,14 @@ def fitted(losses: list[float], module: nn.Module) -> Fitted:
 
 
 def recomputing(module: nn.Module, args: tuple[Any, ...], budget: str, **kwargs: Any) -> nn.Module:
-    """The module planned within ``budget``, which it cannot meet without running something again."""
+    """The module planned within ``budget``, which it cannot meet without recomputation."""
     made = planned(module, args, budget, kwargs=kwargs)
     assert plan_of(made).recomputed
     return made
 
 
 def network() -> nn.Sequential:
-    """Batch norms and dropouts: statistics move once and masks stay equal only where re-runs are done right."""
+    """Batch norms and dropouts: their statistics and masks are right only if recomputation is."""
     torch.manual_seed(0)
     block = lambda: nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.GELU(), nn.Dropout(0.1))  # noqa: E731
     return nn.Sequential(*(block() for _ in range(4)))
@@ -172,7 +172,7 @@ class TestHuggingFaceTrainer:
 
 
 class TestWhatTrainersRelyOn:
-    """No package needed: how a trainer looks at a module, and how it calls it."""
+    """How a trainer looks at a module, and how it calls it; needs no package."""
 
     class Net(nn.Module):
         def __init__(self) -> None:

@@ -79,8 +79,8 @@ TRANSFORMS: dict[str, tuple[Callable[[nn.Module], Any], str]] = {
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_what_a_planned_step_cannot_run_under_is_refused(transform: str) -> None:
-    do, told = TRANSFORMS[transform]
-    with pytest.raises(InputMismatchError, match=f"a planned step cannot run (inside|under) .*{told}"):
+    do, message = TRANSFORMS[transform]
+    with pytest.raises(InputMismatchError, match=f"a planned step cannot run (inside|under) .*{message}"):
         do(planned(Network(), X))
 
 

@@ -1,4 +1,4 @@
-"""Modules and plans for the tests of failures: a call between layers, and plans that run everything again."""
+"""A module with any call between layers, and plans that recompute everything."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Between(nn.Module):
         return self.second(y.tanh().view(-1, 6)).square().mean()
 
 
-def all_again(module: nn.Module, args: tuple[Any, ...]) -> nn.Module:
-    """``module`` by a plan that makes everything anew for every single backward, as far as ops may run again."""
+def recompute_all(module: nn.Module, args: tuple[Any, ...]) -> nn.Module:
+    """``module`` by a plan that recomputes for every single backward whatever ops may run again."""
     step = TracedStep(capture(module, args))
     annotated = annotate(step, measure=False)
     model = from_annotation(annotated.annotation, name="module", device="cpu")

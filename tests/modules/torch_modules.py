@@ -63,7 +63,7 @@ class Attention(nn.Module):
 
 
 class Moving(nn.Module):
-    """A buffer that the forward reads and then moves, so that a later re-run would read another value."""
+    """A buffer that the forward reads and then updates, so that a recomputation would read another value."""
 
     center: Tensor
 
@@ -92,7 +92,7 @@ class Tied(nn.Module):
 
 
 class Squares(nn.Module):
-    """A loss whose scalar holds the memory of a whole tensor: ``mse_loss`` on the CPU."""
+    """A loss whose scalar keeps a whole tensor's memory: ``mse_loss`` on the CPU."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the adapter tests compare: a module trained plainly, and the same module trained by a plan."""
+"""Trains a module plainly and by a plan, so that tests can compare every bit and byte."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def planned(
     grad_accumulation: bool = False,
     effort: str = "fast",
 ) -> nn.Module:
-    """``within_budget`` without measured workspace and with little effort: most of these tests look at neither."""
+    """``within_budget`` without measured workspace and with little effort."""
     step = TracedStep(capture(module, args, kwargs))
     annotated = annotate(step, measure=False)
     annotation = annotated.annotation
@@ -56,7 +56,7 @@ def planned(
 
 @dataclass(frozen=True)
 class Trained:
-    """Everything training left behind, as bytes, so that equality means equality of every bit."""
+    """Everything that training left behind, as bytes: equality means equality of every bit."""
 
     outputs: tuple[bytes, ...]
     input_gradients: tuple[bytes, ...]
@@ -79,7 +79,7 @@ def train(
     loss: Loss = first,
     kwargs: dict[str, Any] | None = None,
 ) -> Trained:
-    """Train a copy of ``module`` with AdamW from a fixed seed; the last step's gradients are looked at."""
+    """Train a copy of ``module`` with AdamW from a fixed seed; the result has the last step's gradients."""
     module = copy.deepcopy(module)
     leaves, spec = pytree.tree_flatten((args, kwargs or {}))
     leaves = [

@@ -94,7 +94,7 @@ class Trace:
         self.enters_autocast = False
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedGraph:
-        """Trace the step. Raises whatever torch or a mode raises."""
+        """Trace the step. Raises what torch or a mode raises."""
         with ExitStack() as stack:
             for mode in MODES:
                 stack.enter_context(mode(self))

@@ -281,14 +281,14 @@ class _Generator:
             to.lines.append(f"{state} = {to.function(save_state)}({device})")
             self.states.add(index)
         first = len(to.lines)
-        if made & self.live:  # the old copy stays; what the re-run makes of it again dies at once
+        if made & self.live:  # the live result stays; its recomputed duplicate is deleted at once
             self._recompute_keeping(to, op, made & self.live)
         else:
             for node in op.runs:
                 to.call(node)
                 to.elements(node)
         self.live |= made
-        if op.random and again:  # whatever the re-run raises, the caller's stream goes on where it was
+        if op.random and again:  # even if the recomputation raises, the caller's generator state is restored
             to.lines[first:] = ["try:", *(f"    {line}" for line in to.lines[first:])]
             to.lines += ["finally:", f"    {to.function(restore_state)}(__now, {device})", "del __now"]
 

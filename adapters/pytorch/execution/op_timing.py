@@ -107,7 +107,7 @@ def op_times(
                     found.append(_by_op(step, schedule, positions))
         except OgcPlanError:
             raise
-        except Exception as error:  # whatever a kernel has against real values, and the end of memory
+        except Exception as error:  # kernels may refuse real values, and memory may run out
             raise AdapterError(
                 f"a step of {type(module).__name__} fails when it is profiled: {first_line(error)}",
                 remedy='where memory ran out, pass a budget that fits, such as profile(..., budget="50%")',

@@ -1,4 +1,4 @@
-"""A bound module is the original in every respect but how its training step runs."""
+"""A bound module is the original in every respect except how its training step runs."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class TestTraining:
 
 
 class Ones(torch.autograd.Function):
-    """A loss of its own that hands a dense gradient of ones to nobody but the backward."""
+    """A loss whose dense gradient of ones only the backward holds."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""With ``signatures="plan"`` every kind of arguments trains by a plan of its own; otherwise it is refused."""
+"""With ``signatures="plan"`` each new signature is planned; otherwise it is refused."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def cast(dtype: torch.dtype = torch.bfloat16, **options: Any) -> torch.autocast:
 
 
 class Shared(nn.Module):
-    """One linear layer three times in one forward: eager casts its weight once, and sums its gradients in 16 bits."""
+    """One linear layer applied three times: eager training casts its weight once, and sums its gradients in 16 bits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Excepted(nn.Module):
 
 
 class Own(nn.Module):
-    """Enters autocast in its own forward, twice: between two regions of no outer one eager forgets its casts."""
+    """Enters autocast in its own forward, twice: eager training clears its casts between the two regions."""
 
     def __init__(self) -> None:
         super().__init__()

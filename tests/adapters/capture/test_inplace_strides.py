@@ -1,4 +1,4 @@
-"""What a forward writes in place lies where it lay before, so that what reads it has the bits of eager training."""
+"""A tensor that is written in place keeps its layout, so that its readers compute the bits of eager training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from models.meters.storage_meter import StorageMeter
 from tests.modules.torch_training import measured, planned, predicted, train
 
 WIDTH = 40
-"""Neither AVX2's nor AVX-512's registers divide it, unrolled twice: the rest of a row goes another way."""
+"""No multiple of AVX2's or AVX-512's registers, unrolled twice: the rest of a row takes another path."""
 
 
 def turned_triangle(x: Tensor) -> Tensor:
@@ -38,11 +38,11 @@ OVER: dict[str, Call] = {
     "random numbers": lambda x, mask: x * torch.empty_like(x).bernoulli_(0.3),
     "random numbers, packed": lambda x, mask: x * torch.bernoulli(x.detach(), 0.3),
 }
-"""Calls over a transposed tensor; what they return out of place lies in the order of its dimensions."""
+"""Calls over a transposed tensor; out of place their results are contiguous."""
 
 
 class Over(nn.Module):
-    """A product, laid out in another order of its dimensions, written over and summed up by rows."""
+    """A product in another layout, written in place and summed by rows."""
 
     def __init__(self, call: Call, turned: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tensors lie as kernels lay them out, and calls are the kernels of eager: transposed inputs, channels last."""
+"""Traced tensors have the strides that kernels give, and calls are the kernels of eager training."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def net(request: pytest.FixtureRequest) -> nn.Module:
 
 
 def otherwise(joint: Joint) -> list[str]:
-    """Calls whose results lie otherwise than traced, each run on tensors of the layouts before it."""
+    """Calls whose results have other strides than traced, each run on tensors of the strides before it."""
     real: dict[fx.Node, Any] = {}
     found = []
     for node in joint.graph.nodes:

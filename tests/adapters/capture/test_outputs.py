@@ -1,4 +1,4 @@
-"""What a planned module returns is what the module returns: one tensor several times, views, changed in place."""
+"""A planned module returns what the module returns: a tensor several times, views, results changed in place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ogc_plan.adapters.pytorch.step import gradient_release
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tests.modules.failure_modules import all_again
+from tests.modules.failure_modules import recompute_all
 from tests.modules.torch_training import bits, measured, planned, predicted, train
 
 IMAGES = (torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)),)
@@ -50,7 +50,7 @@ AGAIN: dict[str, Returned] = {
 
 
 def used_often(output: Any) -> Tensor:
-    """Every output used twice, each with a weight of its own."""
+    """Every output used twice, each with its own weights."""
     total = torch.zeros(())
     for place, leaf in enumerate(pytree.tree_leaves(output)):
         weights = torch.linspace(-1, 1, leaf.numel()).view(leaf.shape)
@@ -105,12 +105,12 @@ RETURNED: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
     **{f"again, {name}": (partial(Convolved, of), IMAGES) for name, of in AGAIN.items()},
     **{f"sharing, {name}": (partial(Sharing, of), GRADED) for name, of in SHARING.items()},
 }
-"""Every module above, and its arguments."""
+"""Every module above, with its arguments."""
 
 
 @pytest.mark.parametrize("name", RETURNED)
 class TestReturned:
-    """Tensors returned several times, and outputs that look at one memory."""
+    """Tensors returned several times, and outputs that share memory."""
 
     def test_training_is_bitwise_equal(self, name: str) -> None:
         torch.manual_seed(0)
@@ -127,7 +127,7 @@ class TestReturned:
 
 @pytest.mark.parametrize("name", SHARING)
 class TestSharing:
-    """Outputs that look at the memory of one another, of an argument or of a parameter."""
+    """Outputs that share memory with each other, an argument or a parameter."""
 
     def test_training_is_bitwise_equal_if_the_loss_leaves_one_out(self, name: str) -> None:
         torch.manual_seed(0)
@@ -150,7 +150,7 @@ def _who_shares(net: nn.Module, x: Tensor) -> list[list[bool]]:
 
 
 class TestWrittenLater:
-    """A write that eager training gives a history is refused where outputs share memory."""
+    """A write that eager training would differentiate is refused if outputs share memory."""
 
     def test_a_write_into_one_of_two_views_is_refused(self) -> None:
         outputs = planned(Sharing(lambda _, __, h: (h, h.transpose(2, 3))), IMAGES)(*IMAGES)
@@ -173,7 +173,7 @@ class TestWrittenLater:
 
 
 class TestGivenBack:
-    """What takes no gradient and belongs to the caller or the module comes back as itself."""
+    """Arguments, parameters and buffers without gradient come back as the same objects."""
 
     @pytest.mark.parametrize("of", [
         lambda net, x, h: (h, x), lambda net, x, h: (net.norm(h), net.norm.running_mean),
@@ -218,7 +218,7 @@ class Shifted(nn.Module):
 
 
 class Branching(nn.Module):
-    """A network drawn by lot, with several outputs that build upon each other: [4, 3, 4, 6] -> outputs of any shape."""
+    """A random network with several outputs that build upon each other: [4, 3, 4, 6] -> outputs of any shape."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -273,7 +273,7 @@ USED = [(0,), (4,), (1, 2, 3)]
 
 @pytest.mark.parametrize("seed", range(3))
 class TestAnyUnused:
-    """Outputs left out by the loss, in networks drawn by lot."""
+    """Outputs left out by the loss, in random networks."""
 
     def test_training_is_bitwise_equal(self, seed: int) -> None:
         module = Branching(seed)
@@ -456,7 +456,7 @@ class TestUnused:
             return left.detach(), left.view(-1), activated.sum()
 
         module = Convolved(of)
-        assert train(all_again(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
+        assert train(recompute_all(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
 
     @pytest.mark.parametrize("budget", ["100%", "min"])
     def test_the_gradient_of_a_sum_is_not_charged_as_if_it_were_copied(self, budget: str) -> None:

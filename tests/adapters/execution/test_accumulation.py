@@ -61,7 +61,7 @@ class Chain(nn.Module):
 
 
 class ReadBefore(nn.Module):
-    """The last layer's weight has no gradient where it is used first, but is read there in the backward."""
+    """The last layer's weight has no gradient where it is used first, but the backward reads it there."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Branches(nn.Module):
 
 
 class Apart(nn.Module):
-    """What a layer makes is read by one that gives it no gradient; its backward may come after that one's."""
+    """A layer whose result is read by another one that gives it no gradient; its backward may come after that one's."""
 
     def __init__(self) -> None:
         super().__init__()

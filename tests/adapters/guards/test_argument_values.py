@@ -1,4 +1,4 @@
-"""A module that goes by values of its arguments trains by one plan per way, to the bits of eager training."""
+"""A module that branches on values of its arguments trains by one plan for each branch, bit for bit as in eager."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
 
 
 class Masked(nn.Module):
-    """Takes another way where nothing is masked, as attention does; the mask is edited in place before."""
+    """Takes another branch if nothing is masked, as attention does; the mask is edited in place first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Masked(nn.Module):
 
 
 class Asking(nn.Module):
-    """Goes by a value of its own computation."""
+    """Branches on a value that it computes."""
 
     def __init__(self, question: str) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ def test_a_layer_drop_that_drops_is_refused() -> None:
 
 
 class Cache:
-    """What a language model returns beside its logits: no tensor, no tuple."""
+    """An output of a language model that is neither tensor nor tuple."""
 
 
 class Caching(nn.Linear):

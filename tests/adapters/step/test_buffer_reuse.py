@@ -1,4 +1,4 @@
-"""Ops write over arguments that die in them: the same bits, in fewer bytes, and charged so."""
+"""Ops write over arguments that nothing else reads: the same bits, in fewer bytes, which the plan counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TYPES = (torch.float32, torch.float64, torch.bfloat16)
 EVERY = [(overload, place) for overload, kernel in KERNELS.items() for place in kernel.arguments]
 DROPOUTS = (aten.native_dropout.default, aten.native_dropout_backward.default)
 CONTIGUOUS = (aten.masked_fill.Scalar, aten.native_dropout.default)
-"""Calls that lay out their results so, whatever their arguments are."""
+"""Calls whose results are contiguous for any arguments."""
 
 SCALARS = {
     aten.clamp.default: (-0.3, 0.4),
@@ -40,7 +40,7 @@ SCALARS = {
     aten.native_dropout_backward.default: (1 / 0.7,),
     aten.pow.Tensor_Scalar: (2,),
 }
-"""What a call takes besides tensors, where not any numbers will do."""
+"""Arguments besides tensors, for calls that do not accept any number."""
 
 
 def arguments(overload: Any, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Any, ...]:
@@ -63,7 +63,7 @@ def first(result: Any) -> Tensor:
 
 @pytest.fixture(scope="module")
 def peaks() -> tuple[list[int], list[int]]:
-    """Bytes inside every call, in place, and out of place without its result."""
+    """Bytes inside every call in place, and inside every call out of place without its result."""
     nodes = [call(overload, *arguments(overload, torch.float32, torch.contiguous_format)) for overload, _ in EVERY]
     own = {node: InPlace(KERNELS[overload], place) for node, (overload, place) in zip(nodes, EVERY, strict=True)}
     meter, plain = WorkspaceMeter(CPU, own), WorkspaceMeter(CPU)
@@ -100,12 +100,12 @@ class TestInPlaceKernels:
     def test_a_call_in_place_has_the_workspace_of_the_call_out_of_place(
         self, peaks: tuple[list[int], list[int]], place: int
     ) -> None:
-        in_place, beside_the_result = peaks
-        assert in_place[place] <= beside_the_result[place]
+        in_place, out_of_place_without_result = peaks
+        assert in_place[place] <= out_of_place_without_result[place]
 
 
 def eager_peaks(module: nn.Module, args: tuple[Any, ...]) -> tuple[int, int]:
-    """Total and activation peak of one plain step, stationary memory in the total."""
+    """Total and activation peak of one plain step, stationary memory included in the total."""
     module.zero_grad(set_to_none=True)
     gc.collect()
     stationary = [*module.parameters(), *module.buffers(), *args]
@@ -214,7 +214,7 @@ class TestOtherSteps:
 
 
 class TestCopiesThatAutogradKeeps:
-    """An in-place activation that copies its argument for the backward."""
+    """Activations in place whose argument autograd copies for the backward."""
 
     ACTIVATIONS = (nn.Hardswish(inplace=True), nn.SiLU(inplace=True), nn.Mish(inplace=True))
     ALL = (*ACTIVATIONS, nn.ReLU6(inplace=True), nn.Hardsigmoid(inplace=True), nn.Threshold(0.1, 0.0, inplace=True))
