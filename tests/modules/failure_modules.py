@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ogc_plan.adapters.pytorch.binding.bound_module import bound, runner_of
+from ogc_plan.adapters.pytorch.binding.bound_module import bound
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
 from ogc_plan.adapters.pytorch.execution.executor import Executor
 from ogc_plan.adapters.pytorch.step.annotate import annotate
@@ -59,8 +59,3 @@ def _everything_again(graph: TrainingGraph) -> tuple[int, ...]:
                 stack += graph.ops[op].reads
         order += [*sorted(needed), ~index]
     return tuple(order)
-
-
-def backward_source(module: nn.Module) -> str:
-    """The generated backward of a planned module."""
-    return str(runner_of(module).executor.program.backward_source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.solver import CERTIFIED
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.meters.storage_meter import StorageMeter
 
@@ -104,6 +106,26 @@ def train(
         tuple(bits(b) for b in module.buffers()),
         bits(torch.get_rng_state()),
     )
+
+
+class CountedCalls(TorchDispatchMode):
+    """Counts calls by aten name, without overload."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def backward_calls(module: nn.Module, args: tuple[Any, ...]) -> Counter[str]:
+    """How often each aten call is made in the backward of one step."""
+    loss = module(*args)
+    with CountedCalls() as counted:
+        loss.sum().backward()
+    return counted.count
 
 
 def measured(module: nn.Module, args: tuple[Any, ...], *, loss: Loss = first) -> tuple[int, int]:
