@@ -92,15 +92,15 @@ def _lacking(name: str) -> TorchVersionError:
 def _exists(name: str) -> bool:
     parts = name.split(".")
     found: Any = torch
-    for place in range(1, len(parts)):
-        if not hasattr(found, parts[place]):
+    for position in range(1, len(parts)):
+        if not hasattr(found, parts[position]):
             try:
-                import_module(".".join(parts[: place + 1]))
+                import_module(".".join(parts[: position + 1]))
             except ImportError:
                 return False
-        if not hasattr(found, parts[place]):
+        if not hasattr(found, parts[position]):
             return False
-        found = getattr(found, parts[place])
+        found = getattr(found, parts[position])
     return True
 
 

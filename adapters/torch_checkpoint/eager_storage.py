@@ -27,7 +27,7 @@ def _backward(backward: BackwardOp, gradients: list[Gradient]) -> BackwardOp:
     into = {edge.gradient: edge.gradient for edge in backward.gives}
     final = {gradients[gradient].name: gradient for gradient in into}
     sums: list[GradientSum] = []
-    latest: dict[int, int] = {}  # gradient -> place of the last sum written into it
+    latest: dict[int, int] = {}  # gradient -> position of the last sum written into it
     for total in backward.sums:
         name = gradients[total.result].name
         target = final.get(name.split(IN_PLACE_SUM)[0]) if IN_PLACE_SUM in name else None

@@ -111,7 +111,7 @@ class Profiler:
         alive = set(saved)
         at = peak = 0
         steps = lowered(region_entries(self.step, wrapped, {}), frozenset())
-        following: list[int] = []  # for each step the place of the next backward
+        following: list[int] = []  # for each step the position of the next backward
         for step in reversed(steps.steps):
             at = self.position[step.index] if step.kind is StepKind.BACKWARD else at
             following.append(at)

@@ -145,9 +145,9 @@ def _where(module: nn.Module, node: fx.Node) -> str:
 
 def _argument(node: fx.Node, name: str) -> Any:
     """The value of a call's argument of this name; None if the call leaves it out."""
-    for place, argument in enumerate(schema_of(node.target).arguments):
+    for position, argument in enumerate(schema_of(node.target).arguments):
         if argument.name == name:
-            return node.args[place] if place < len(node.args) else node.kwargs.get(name)
+            return node.args[position] if position < len(node.args) else node.kwargs.get(name)
     return None
 
 

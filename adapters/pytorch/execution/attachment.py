@@ -49,7 +49,7 @@ def settings_of(module: nn.Module) -> tuple[Setting, ...]:
 class Described:
     """The attribute values that the forward reads of a module, and the names of each tied parameter."""
 
-    held: list[Any]
+    values: list[Any]
     tied: list[list[str]]
 
 
@@ -73,7 +73,7 @@ class Attachment:
         self._reads = AttributeGuards(module, joint.reads)
         self._tied = _tied(module)
         if like is not None:
-            changed = self._reads.differs_from(like.held)
+            changed = self._reads.differs_from(like.values)
             if changed is None and [names for _, names in self._tied] != like.tied:
                 changed = "which of its parameters are one"
             if changed is not None:

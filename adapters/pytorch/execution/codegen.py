@@ -63,10 +63,10 @@ class _Writer:
         self.constants = constants
         self.lines: list[str] = []
         self.alive: set[fx.Node] = set()
-        self.names_in: dict[int, list[fx.Node]] = {}  # block -> names that keep it alive
+        self.names_in: dict[int, list[fx.Node]] = {}  # allocation -> names that keep it alive
         self.requested: dict[fx.Node, None] = {}  # names that must exist before the first line
         self.available: set[fx.Node] = set()  # names that may be asked for
-        self.available_of: dict[int, list[fx.Node]] = {}  # the same, by block
+        self.available_of: dict[int, list[fx.Node]] = {}  # the same, by allocation
 
     def offer(self, nodes: set[fx.Node]) -> None:
         """Make names available: a name that is requested then exists before the first line."""
@@ -189,7 +189,7 @@ class _Generator:
         self.allocations_of: dict[int, set[int]] = {}
         for allocation, gradient in step.gradient_of.items():
             self.allocations_of.setdefault(gradient, set()).add(allocation)
-        self.live: set[int] = set()  # blocks of forward values
+        self.live: set[int] = set()  # allocations of forward values
         self.parts = parts or parts_of(step, schedule)
 
     def _count_takers(self) -> Counter[int]:

@@ -91,19 +91,19 @@ def snapshot(value: Any, *, generator_states: bool = False, into_objects: bool =
 def _snapshot(value: Any, generator_states: bool, depth: int, objects: int) -> Any:
     if isinstance(value, (*_PLAIN, *_OPAQUE)):
         return value
-    for kind, held in _KINDS.items():
+    for kind, content in _KINDS.items():
         if isinstance(value, kind):
             if depth >= MAX_NESTING:
                 return value
-            return _Items(_snapshot(item, generator_states, depth + 1, objects) for item in held(value))
+            return _Items(_snapshot(item, generator_states, depth + 1, objects) for item in content(value))
     if is_numpy_array(value):
         return _Items([value.dtype.str, str(value.shape), *_elements(value)])
     if is_generator(value):
         return repr(state_of(value)) if generator_states else value
     if is_plain_object(value) and objects < MAX_OBJECTS:
         made = _Attributes({"": type(value)})
-        for key, held in attributes_of_object(value).items():
-            made[key] = _snapshot(held, generator_states, depth, objects + 1)
+        for key, content in attributes_of_object(value).items():
+            made[key] = _snapshot(content, generator_states, depth, objects + 1)
         return made
     return value
 
@@ -128,13 +128,13 @@ def equal_snapshots(one: Any, other: Any, *, ignore_filled: bool = False) -> boo
     return type(one) is type(other) and isinstance(one, _PLAIN) and bool(one == other or one != one)
 
 
-def without_references(held: Any) -> Any:
+def without_references(content: Any) -> Any:
     """A snapshot that keeps no object alive and is equal for copies: opaque values are replaced by their types."""
-    if isinstance(held, _Items):
-        return _Items(without_references(item) for item in held)
-    if isinstance(held, _Attributes):
-        return _Attributes({key: without_references(value) for key, value in held.items()})
-    return held if isinstance(held, (*_PLAIN, type, types.FunctionType)) else type(held)
+    if isinstance(content, _Items):
+        return _Items(without_references(item) for item in content)
+    if isinstance(content, _Attributes):
+        return _Attributes({key: without_references(value) for key, value in content.items()})
+    return content if isinstance(content, (*_PLAIN, type, types.FunctionType)) else type(content)
 
 
 def is_plain_object(value: Any) -> bool:
@@ -179,10 +179,12 @@ def data_part(value: Any, depth: int = 0) -> Any:
     """``value`` with only the data in its containers: a registry or cache of other objects may grow."""
     if depth < MAX_NESTING and isinstance(value, (dict, types.MappingProxyType)):
         return {
-            key: data_part(held, depth + 1) for key, held in value.items() if _is_compared(key) and _is_compared(held)
+            key: data_part(content, depth + 1)
+            for key, content in value.items()
+            if _is_compared(key) and _is_compared(content)
         }
     if depth < MAX_NESTING and isinstance(value, (list, tuple, deque, set, frozenset)):
-        kept = [data_part(held, depth + 1) for held in value if _is_compared(held)]
+        kept = [data_part(content, depth + 1) for content in value if _is_compared(content)]
         return kept if isinstance(value, (list, tuple, deque)) else set(kept)
     return value
 
@@ -191,17 +193,17 @@ def _is_compared(value: Any) -> bool:
     return isinstance(value, Enum) or is_data(value)
 
 
-def find_iterator(held: Any) -> Any:
+def find_iterator(content: Any) -> Any:
     """The first iterator, or file open for reading, in a snapshot; None if there is none."""
-    if isinstance(held, (_Items, _Attributes)):
-        inner = held.values() if isinstance(held, _Attributes) else held
+    if isinstance(content, (_Items, _Attributes)):
+        inner = content.values() if isinstance(content, _Attributes) else content
         return next((found for found in map(find_iterator, inner) if found is not None), None)
-    if isinstance(held, IOBase):
-        written = str(getattr(held, "mode", "")).startswith("a")  # a log file
-        return held if not held.closed and held.readable() and not written else None
-    if type(held).__module__.startswith("unittest.mock"):  # a mock has every method
+    if isinstance(content, IOBase):
+        written = str(getattr(content, "mode", "")).startswith("a")  # a log file
+        return content if not content.closed and content.readable() and not written else None
+    if type(content).__module__.startswith("unittest.mock"):  # a mock has every method
         return None
-    return held if isinstance(held, Iterator) and not isinstance(held, (*_PLAIN, *_OPAQUE)) else None
+    return content if isinstance(content, Iterator) and not isinstance(content, (*_PLAIN, *_OPAQUE)) else None
 
 
 _SLOTS: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()

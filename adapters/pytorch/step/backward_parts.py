@@ -48,7 +48,7 @@ def parts_of(step: TracedStep, schedule: Schedule) -> tuple[Part, ...]:
     reads, ready = primals_read(step, schedule), _ready(step, schedule)
     runs = {each.index: position for position, each in enumerate(schedule) if each.kind is StepKind.BACKWARD}
     last = len(schedule) - 1
-    released: dict[int, list[int]] = {last: []}  # place in the schedule -> gradients that go after it
+    released: dict[int, list[int]] = {last: []}  # position in the schedule -> gradients that go after it
     nbytes = {last: 0}
     for group in groups_of(step):
         waits = [*(runs[op] for op in group.ops), *(ready[gradient] for gradient in group.gradients)]
