@@ -160,6 +160,11 @@ class Ones(torch.autograd.Function):
         return torch.ones(ctx.shape)
 
 
+def without_onednn(net: nn.Module, x: Tensor) -> Any:
+    with torch.backends.mkldnn.flags(enabled=False):
+        return net(x)
+
+
 MISFITS: dict[str, tuple[Callable[[nn.Module, Tensor], Any], str]] = {
     "another shape": (
         lambda net, x: net(torch.cat([x, x])),
@@ -171,6 +176,13 @@ MISFITS: dict[str, tuple[Callable[[nn.Module, Tensor], Any], str]] = {
         lambda net, x: (net.norm.eval(), net(x)),
         "'norm' changed since the plan was bound: training is now False",
     ),
+    "a changed attribute": (
+        lambda net, x: (setattr(net.norm, "eps", 1.0), net(x)),
+        r"submodule 'norm' changed .*: eps is now 1\.0",
+    ),
+    "an added hook": (lambda net, x: (net.norm.register_forward_hook(print), net(x)), "its hooks"),
+    "a parameter that is gone": (lambda net, x: (setattr(net.first, "bias", None), net(x)), r"'first\.bias' is gone"),
+    "another kernel library": (without_onednn, "oneDNN is False"),
     "a replaced submodule": (lambda net, x: (setattr(net, "second", nn.Linear(32, 6)), net(x)), "removed or replaced"),
     "a frozen parameter": (
         lambda net, x: (net.first.weight.requires_grad_(False), net(x)),
