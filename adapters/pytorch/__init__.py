@@ -14,36 +14,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import Prediction as Prediction
-    from .api import bind as bind
-    from .api import export as export
-    from .api import plan_of as plan_of
-    from .api import plans_of as plans_of
-    from .api import predict as predict
-    from .api import profile as profile
-    from .api import within_budget as within_budget
-    from .errors import UnsupportedModuleError as UnsupportedModuleError
-    from .execution.attachment import InputMismatchError as InputMismatchError
-    from .unbind import original as original
+    from .api import Prediction, bind, export, plan_of, plans_of, predict, profile, within_budget
+    from .errors import UnsupportedModuleError
+    from .execution.attachment import InputMismatchError
+    from .unbind import original
 
-_HOMES = {
-    "InputMismatchError": "execution.attachment",
-    "original": "unbind",
-    "UnsupportedModuleError": "errors",
-    "Prediction": "api",
-    "bind": "api",
-    "export": "api",
-    "plan_of": "api",
-    "plans_of": "api",
-    "predict": "api",
-    "profile": "api",
-    "within_budget": "api",
-}
+__all__ = [
+    "InputMismatchError", "Prediction", "UnsupportedModuleError", "bind", "export", "original", "plan_of", "plans_of",
+    "predict", "profile", "within_budget",
+]  # fmt: skip
 
-__all__ = sorted(_HOMES)
+_HOMES = {"InputMismatchError": "execution.attachment", "UnsupportedModuleError": "errors", "original": "unbind"}
+"""The modules of public names that are not in api.py."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    return getattr(import_module(f".{_HOMES.get(name, 'api')}", __name__), name)

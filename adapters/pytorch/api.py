@@ -1,4 +1,4 @@
-"""From a module to a plan and back: export, bind, within_budget."""
+"""The public functions: export, bind, within_budget, profile, predict."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .binding.export_mapping import exported, ops_of_nodes
 from .binding.make_executor import Request, annotated_step, by_plan, profile_of, traced
 from .binding.onnx_export import write_onnx
 from .binding.plan_per_signature import Signature, Signatures
-from .capture.autocast import AutocastState
 from .errors import UnsupportedModuleError
 from .execution.op_timing import op_times
+from .guards.autocast_state import AutocastState
 from .step.annotate import annotate, device_of
 from .step.backward_parts import accumulating_nbytes
 from .unbind import original
@@ -34,7 +34,7 @@ from .unbind import original
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Peaks of one training step in bytes: everything, and without stationary memory and parameter gradients."""
+    """Peaks of one training step in bytes: of everything, and without stationary memory and parameter gradients."""
 
     total_nbytes: int
     activation_nbytes: int
@@ -50,16 +50,18 @@ def export(
 ) -> None:
     """Write ``model`` as a standard ONNX file that also carries its real training graph.
 
-    ``ogc-plan FILE --budget ...`` plans from it; `bind` runs the plan. Each distinct aten call of the step
-    is run once, alone, to measure its workspace and time, unless a ``profile`` (see `profile`) has them.
+    ``ogc-plan FILE --budget ...`` plans from it; `bind` runs the plan. Each distinct aten call of the step runs once,
+    alone, to measure its workspace and time, unless a ``profile`` (see `profile`) has them.
     """
     model = original(model)
     _refuse_autocast(model)
     timed = profile_of(profile)
-    step, annotated = annotated_step(model, args, kwargs, timed)
+    annotated = annotated_step(model, args, kwargs, timed)
     annotation = annotated.annotation if timed is None else applied(annotated.annotation, timed)
     program = exported(model, args, dict(kwargs or {}))
-    write_onnx(program, path, training_graph=dumps(annotation), op_of_node=ops_of_nodes(program, step, args, kwargs))
+    write_onnx(
+        program, path, training_graph=dumps(annotation), op_of_node=ops_of_nodes(program, annotated.step, args, kwargs)
+    )
 
 
 def bind(
@@ -71,8 +73,8 @@ def bind(
 ) -> nn.Module:
     """The module training by ``plan``, on arguments like ``args``: same class, parameters and state_dict.
 
-    Raises PlanMismatchError when the plan was made for another module, shape, device or torch version, or
-    for a bare ONNX file; and whatever `pipeline.check` finds.
+    Raises PlanMismatchError if the plan was made for another module, shape, device or torch version, or for a bare ONNX
+    file; and what `pipeline.check` raises.
     """
     made = plan if isinstance(plan, Plan) else read_plan(plan)
     model = original(model)
@@ -101,17 +103,23 @@ def within_budget(
 ) -> nn.Module:
     """Plan ``model`` within ``budget`` straight from its graph, and bind it.
 
-    ``budget`` is ``3GB``, ``60%``, ``min`` or a number of bytes, ``headroom`` a size like it. Under autocast, call
-    it inside the context that the forward will run in.
-    Times are measured, each distinct call alone, unless ``device`` names a roofline to take them from or
-    ``profile`` (what `profile` returned, or its file) has them, measured in a step with these arguments.
-    Arguments unlike ``args`` in shape, type, strides or gradient, and another autocast state, raise
-    InputMismatchError when training; with ``signatures="plan"`` each new kind is planned when it first
-    comes, told in a warning, and kept (the 8 used last are). ``grad_accumulation`` plans a step that finds
-    gradients there: a full set all step, and beside it new ones until their part of the backward ends
-    (backward_parts.py); its peak is what ``predict(..., gradients_present=True)`` tells. The other options are
-    those of the command line.
-    Raises InfeasibleBudgetError and what `capture` raises.
+    Under autocast, call it inside the context that the forward will run in.
+
+    Args:
+        model: a module in training mode.
+        args, kwargs: example arguments of its forward.
+        budget: ``"3GB"``, ``"60%"``, ``"min"`` or a number of bytes.
+        headroom: a size like ``budget`` that is kept free.
+        grad_accumulation: plan a step that finds gradients: a full set lives through the step, and each new gradient
+            until its part of the backward ends; the peak is that of ``predict(..., gradients_present=True)``.
+        device: the roofline to take times from. Without it each distinct call is timed alone.
+        profile: what `profile` returned, or its file, measured with these arguments; replaces timing.
+        signatures: with "raise", arguments that differ from ``args`` in shape, dtype, strides or gradient, or another
+            autocast state, raise InputMismatchError in training. With "plan", each new signature is planned when it
+            first occurs, with a warning; the 8 used last are kept.
+        scope, strategy, keep, recompute, optimizer, time_limit_s, seed, effort: as on the command line.
+
+    Raises InfeasibleBudgetError, and what `capture` raises.
     """
     if signatures not in ("raise", "plan"):
         raise AdapterError(f"signatures is {signatures!r}", remedy='write "raise" or "plan"')
@@ -143,17 +151,17 @@ def profile(
 ) -> StepProfile:
     """Measure the training step of ``model`` on ``args`` op by op: times in real steps, and workspace.
 
-    Times are medians of ``rounds`` steps that store everything, or with a ``budget`` of steps by a plan within
-    it, where storing everything does not fit: CUDA events, on the CPU wall-clock time, with one thread its
-    processor time. Workspace is that of each distinct call alone. `within_budget`, `export` and the command line
-    take the result. The module, its buffers and gradients, and random generators stay as they are. Raises
-    AdapterError where a step fails, and what `capture` raises.
+    Times are medians of ``rounds`` steps that store everything; with a ``budget``, for a step that does not fit, of
+    steps by a plan within it. They are CUDA events or wall-clock time; with one CPU thread, its processor time.
+    Workspace is that of each distinct call alone. `within_budget`, `export` and the command line take the result. The
+    module, its buffers and gradients, and random generators stay as they are. Raises AdapterError if a step fails, and
+    what `capture` raises.
     """
     if type(rounds) is not int or rounds < 1:
         raise AdapterError(f"rounds is {rounds!r}", remedy="pass a whole number from 1")
     model = original(model)
-    step = traced(model, args, kwargs)
-    annotation = annotate(step).annotation
+    annotated = annotate(traced(model, args, kwargs))
+    step, annotation = annotated.step, annotated.annotation
     prepared = from_annotation(annotation, name=type(model).__name__)
     if budget is None:
         schedule, _ = store_all_timeline(prepared.training, prepared.costs)
@@ -174,22 +182,21 @@ def profile(
 
 
 def plan_of(module: nn.Module) -> Plan:
-    """The plan a bound module trains by; where there is one per signature, the one made first."""
+    """The plan that a bound module trains by; with one plan for each signature, the one made first."""
     return runner_of(module).plan
 
 
 def plans_of(module: nn.Module) -> tuple[Plan, ...]:
-    """The plans that a bound module keeps, one per signature of its arguments; the one used last at the end."""
+    """The plans that a bound module keeps, one for each signature of its arguments; the one used last is at the end."""
     return runner_of(module).plans
 
 
 def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_present: bool = False) -> Prediction:
     """The peaks of a bound module's training step.
 
-    Without ``kernel_workspace``, memory that a kernel takes and returns inside one call is left out, as a
-    meter of tensors sees it. ``gradients_present``: every parameter has a ``.grad`` already, into which
-    the step accumulates; a gradient that it makes lives to the end of its part of the backward
-    (backward_parts.py).
+    Without ``kernel_workspace``, memory that a kernel allocates and frees inside one call is left out, as a meter of
+    tensors sees it. ``gradients_present``: every parameter has a ``.grad`` into which the step accumulates; a gradient
+    that the step makes lives to the end of its part of the backward (backward_parts.py).
     """
     executor = runner_of(module).executor
     made = executor.plan
@@ -203,7 +210,7 @@ def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_prese
 
 
 def _refuse_autocast(model: nn.Module) -> None:
-    """An exported program shows no casts of the autocast that it was exported under."""
+    """An exported program does not show the casts of the autocast that it was exported under."""
     state = AutocastState.now()
     if state.enabled:
         raise UnsupportedModuleError(

@@ -1,6 +1,7 @@
-"""The one door to PyTorch's private names. What tracing leaves on graph nodes is read where it is used.
+"""All private names of PyTorch that the adapter uses.
 
-A torch version that lacks one of them fails here, at import, with one clear error.
+A torch version that lacks one of them fails here, at import, with one clear error. Only the metadata of graph nodes is
+read elsewhere.
 """
 
 from __future__ import annotations
@@ -91,15 +92,15 @@ def _lacking(name: str) -> TorchVersionError:
 def _exists(name: str) -> bool:
     parts = name.split(".")
     found: Any = torch
-    for place in range(1, len(parts)):
-        if not hasattr(found, parts[place]):
+    for position in range(1, len(parts)):
+        if not hasattr(found, parts[position]):
             try:
-                import_module(".".join(parts[: place + 1]))
+                import_module(".".join(parts[: position + 1]))
             except ImportError:
                 return False
-        if not hasattr(found, parts[place]):
+        if not hasattr(found, parts[position]):
             return False
-        found = getattr(found, parts[place])
+        found = getattr(found, parts[position])
     return True
 
 
@@ -128,63 +129,27 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.weak import WeakTensorKeyDictionary  # noqa: E402
 
 __all__ = [
-    "BufferAOTInput",
-    "DataDependentOutputException",
-    "FakeTensorMode",
-    "FunctionalTensor",
-    "FunctionalTensorMode",
-    "GradAOTOutput",
-    "InputMutationAOTOutput",
-    "OpOverload",
-    "ParamAOTInput",
-    "PlainAOTInput",
-    "PlainAOTOutput",
-    "TangentAOTInput",
-    "TorchDispatchMode",
-    "TorchVersionError",
-    "Traced",
-    "WithoutAutocast",
-    "backward_without_autocast",
-    "by_tensor",
-    "called_on_entering_autocast",
-    "check",
-    "differentiates_forward",
-    "direct",
-    "inside_functorch",
-    "is_plain",
-    "is_wanted",
-    "joint_graph",
-    "keeps_graph",
-    "outside_of_modes",
-    "profiler_runs",
-    "pytree",
-    "schema_of",
-    "storage_key",
-    "version_of",
-]
+    "BufferAOTInput", "DataDependentOutputException", "FakeTensorMode", "FunctionalTensor", "FunctionalTensorMode",
+    "GradAOTOutput", "InputMutationAOTOutput", "OpOverload", "ParamAOTInput", "PlainAOTInput", "PlainAOTOutput",
+    "TangentAOTInput", "TorchDispatchMode", "TorchVersionError", "TracedGraph", "WithoutAutocast",
+    "backward_without_autocast", "by_tensor", "called_on_entering_autocast", "check", "dense_tangents",
+    "described_as_run", "differentiates_forward", "direct", "exchange", "hooks_of", "inside_functorch", "is_plain",
+    "is_wanted", "joint_graph", "keeps_graph", "one_hot_with_checks", "outside_of_modes", "profiler_runs", "pytree",
+    "schema_of", "storage_key", "version_of", "without_python_kernels", "without_trace_logs",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """A joint graph, and per output whether it shares memory and takes a gradient."""
+class TracedGraph:
+    """A joint graph, and for each output whether it takes a gradient and shares memory."""
 
     graph: fx.Graph
     shares_memory: tuple[bool, ...]
 
 
-def joint_graph(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, eager_dropout: bool
-) -> Traced:
-    """The forward and backward of ``module`` as one aten graph of the calls that eager training makes.
-
-    ``eager_dropout``: dropout as eager composes it, not the fused call of tracing, which rounds 16-bit
-    gradients otherwise and holds less.
-    """
+def joint_graph(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedGraph:
+    """The forward and backward of ``module`` as one aten graph, traced under the modes that are active."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_without_python_kernels((*_REWRITTEN, "dropout") if eager_dropout else _REWRITTEN))
-        stack.enter_context(_described_as_run())
-        stack.enter_context(_checked_classes())
-        stack.enter_context(_tangents_of_their_own())
         captured = aot_export_joint_with_descriptors(stack, module, args, kwargs)
         graph: fx.Graph = captured.graph_module.graph
         graph.owning_module = captured.graph_module
@@ -194,7 +159,7 @@ def joint_graph(
             raise _lacking(f"{type(captured).__name__}._aot_state.fw_metadata.output_info") from error
         alone = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
         shares = tuple(info.output_type not in alone and info.requires_grad for info in infos)
-        return Traced(graph, shares)
+        return TracedGraph(graph, shares)
 
 
 _REWRITTEN = (
@@ -204,11 +169,16 @@ _REWRITTEN = (
     "rnn_tanh", "rnn_relu", "lstm", "gru",
     "hardshrink", "softshrink", "multi_margin_loss", "multilabel_margin_loss_forward",
 )  # fmt: skip
-"""Operators that tracing composes in Python of other calls than the kernels eager runs, so that bits differ."""
+"""Operators for which tracing calls other kernels than eager training, through Python, so that bits differ."""
 
 
 @contextlib.contextmanager
-def _without_python_kernels(names: tuple[str, ...]) -> Iterator[None]:
+def without_python_kernels(*, eager_dropout: bool) -> Iterator[None]:
+    """Trace operators as the kernels that eager training runs, not as tracing composes them in Python.
+
+    With ``eager_dropout`` dropout too: the fused call of tracing rounds 16-bit gradients otherwise and saves less.
+    """
+    names = (*_REWRITTEN, "dropout") if eager_dropout else _REWRITTEN
     keys = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
     packets = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
     overloads = [getattr(packet, overload) for packet in packets for overload in packet.overloads()]
@@ -225,8 +195,8 @@ def _without_python_kernels(names: tuple[str, ...]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _checked_classes() -> Iterator[None]:
-    """Traces ``one_hot`` with the assertions on classes that eager training makes: torch 2.11 traces it without."""
+def one_hot_with_checks() -> Iterator[None]:
+    """Trace ``one_hot`` with the assertions on classes that eager training makes; torch 2.11 leaves them out."""
     op = torch.ops.aten.one_hot.default
     if op.py_kernels:
         yield
@@ -249,21 +219,21 @@ def _one_hot(classes: torch.Tensor, count: int = -1) -> torch.Tensor:
 
 
 def backward_without_autocast() -> contextlib.AbstractContextManager[None]:
-    """Traces backwards as they run after the caller has left autocast."""
+    """Trace backwards as they run after the caller has left autocast."""
     patched: contextlib.AbstractContextManager[None] = functorch_config.patch(backward_pass_autocast="off")
     return patched
 
 
 @contextlib.contextmanager
 def called_on_entering_autocast(entered: Callable[[], None]) -> Iterator[None]:
-    """Calls ``entered`` whenever an autocast context is entered."""
+    """Call ``entered`` whenever an autocast context is entered."""
     increment = torch.autocast_increment_nesting
 
-    def noted() -> int:
+    def counted() -> int:
         entered()
         return int(increment())
 
-    torch.autocast_increment_nesting = noted
+    torch.autocast_increment_nesting = counted
     try:
         yield
     finally:
@@ -271,8 +241,8 @@ def called_on_entering_autocast(entered: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _tangents_of_their_own() -> Iterator[None]:
-    """Gradients of outputs come in dense, each in memory of its own: torch takes them for views where outputs are."""
+def dense_tangents() -> Iterator[None]:
+    """Trace the gradient of each output as a dense tensor with its own memory, even if the output is a view."""
     known = _metadata.coerce_tangent_and_suggest_memory_format
 
     def own(output: Any) -> tuple[Any, Any, bool]:
@@ -288,12 +258,12 @@ def _tangents_of_their_own() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _described_as_run() -> Iterator[None]:
-    """Calls that torch describes to tracing otherwise than they run.
+def described_as_run() -> Iterator[None]:
+    """Correct torch's descriptions, for fake tensors, of calls that run otherwise.
 
-    Products of groups of matrices, as mixtures of experts make them, in every type that the CPU computes (torch:
-    for bfloat16 alone), and an LSTM layer of oneDNN with its workspace (torch: without) and a gradient
-    for each bias (torch: one for both).
+    Grouped matrix products (mixtures of experts) exist in every dtype that the CPU computes; torch describes bfloat16
+    only. An LSTM layer of oneDNN returns its workspace, and a gradient for each bias; torch describes no workspace, and
+    one gradient for both biases.
     """
     known = {call: op_implementations_dict.get(call) for call in _DESCRIBED}
     op_implementations_dict.update(_DESCRIBED)
@@ -323,7 +293,7 @@ def _grouped_product(
 
 
 def _rnn_layer(mode: Any, call: Any, *args: Any) -> tuple[torch.Tensor, ...]:
-    """What the layer, or its backward, returns on tensors of zeros."""
+    """The layouts that the layer, or its backward, returns for tensors of zeros."""
 
     def zeros(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
@@ -342,7 +312,7 @@ _DESCRIBED = {
 
 
 def inside_functorch() -> bool:
-    """Whether a transform of torch.func is at work: vmap, grad, jvp, functionalize."""
+    """Whether a transform of torch.func is active: vmap, grad, jvp, functionalize."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
@@ -352,12 +322,12 @@ def differentiates_forward() -> bool:
 
 
 def profiler_runs() -> bool:
-    """Whether a profiler of the caller's is recording."""
+    """Whether a profiler is recording."""
     return bool(torch.autograd.profiler._is_profiler_enabled)
 
 
 def direct(target: Any) -> Any:
-    """The operator behind an overload, called without its Python wrapper, as training calls it."""
+    """The kernel of an overload as training calls it, without the Python wrapper."""
     return _AS_TRAINED.get(target) or getattr(target, "_op", target)
 
 
@@ -365,20 +335,20 @@ _RNN_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
 
 
 def _rnn_layer_in_training(*args: Any, **kwargs: Any) -> Any:
-    """An LSTM layer of oneDNN, which makes the workspace for its backward only where gradients are on."""
+    """An LSTM layer of oneDNN, which makes the workspace for its backward only with gradients on."""
     with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
         return _RNN_LAYER(*args, **kwargs)
 
 
 def _bernoulli_in_layout(tensor: torch.Tensor, p: float, *, generator: torch.Generator | None = None) -> torch.Tensor:
-    """``bernoulli_`` over a tensor laid out alike: some CPUs draw in the order of the memory."""
+    """``bernoulli_`` over a tensor of the same strides: some CPUs draw in the order of the memory."""
     return torch.empty_like(tensor).bernoulli_(p, generator=generator)
 
 
 def _normal_in_layout(
     tensor: torch.Tensor, mean: float = 0.0, std: float = 1.0, *, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """``normal_`` over a tensor laid out alike, gaps included: a packed one takes other draws from the generator."""
+    """``normal_`` over a tensor of the same strides and gaps: a packed one draws other numbers."""
     alike = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     return alike.normal_(mean, std, generator=generator)
 
@@ -391,7 +361,7 @@ _AS_TRAINED = {
 
 
 def exchange(written: FunctionalTensor, value: FunctionalTensor) -> None:
-    """Let a traced tensor, and what it looks at, have the value of another one of its shape."""
+    """Give a traced tensor, and the tensor it is a view of, the value of another one of its shape."""
     written.replace_(torch._from_functional_tensor(value.elem))
     written.commit_update()
     written.sync()
@@ -403,12 +373,12 @@ def keeps_graph() -> bool:
 
 
 def is_wanted(node: Any) -> bool:
-    """Whether the backward now running will run a node of the graph, too."""
+    """Whether the backward now running will run this node."""
     return bool(torch._C._will_engine_execute_node(node))
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    """What two tensors have in common exactly when they share memory, fake tensors included."""
+    """A key that two tensors, real or fake, share if and only if they share memory."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -418,13 +388,13 @@ def schema_of(overload: OpOverload) -> Any:
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """How many times a tensor was written in place; 0 for those of inference mode, which do not count."""
+    """How many times a tensor was written in place; 0 for inference tensors, which do not count."""
     return 0 if tensor.is_inference() else int(tensor._version)
 
 
 @contextlib.contextmanager
 def without_trace_logs() -> Iterator[None]:
-    """Keep torch from logging a traceback for a call that cannot be traced: the error says it in one line."""
+    """Keep torch from logging a traceback for a call that cannot be traced."""
     logger = logging.getLogger(FakeTensorMode.__module__)
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -435,22 +405,22 @@ def without_trace_logs() -> Iterator[None]:
 
 
 def hooks_of(leaf: torch.Tensor) -> tuple[dict[int, Any], dict[int, Any]]:
-    """The user's hooks on a leaf, before and after a gradient is accumulated: the dictionaries that autograd reads."""
+    """Autograd's dictionaries of the hooks on a leaf: those before and after a gradient is accumulated."""
     return leaf._backward_hooks or {}, leaf._post_accumulate_grad_hooks or {}
 
 
 def by_tensor() -> Any:
-    """An empty dictionary by tensor, which keeps none of them alive."""
+    """An empty dictionary with tensors as keys, which it does not keep alive."""
     return WeakTensorKeyDictionary()
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has values of its own: no stand-in of tracing, whose class is another."""
+    """Whether a tensor is real: neither fake nor functional."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
 @contextlib.contextmanager
 def outside_of_modes() -> Iterator[None]:
-    """Calls inside run as if nothing were being traced."""
+    """Run calls inside on real tensors, outside of all tracing modes."""
     with _disable_current_modes():
         yield

@@ -9,11 +9,11 @@ RUNNER = "_ogc_plan_runner"
 
 
 class Bound:
-    """What the classes of bound modules have in common (bound_module.py)."""
+    """The common base of the classes of bound modules (bound_module.py)."""
 
 
 def original(module: nn.Module) -> nn.Module:
-    """The unplanned module behind a bound one, with the same parameters; any other module as it is."""
+    """The unplanned module behind a bound one, with the same parameters; any other module unchanged."""
     if not isinstance(module, Bound):
         return module
     cls = next(base for base in type(module).__mro__ if not issubclass(base, Bound))

@@ -1,4 +1,4 @@
-"""Which modules of a file's model are called, as torch's exporter recorded it on each node.
+"""The modules that a file's model calls, as torch's exporter recorded them on each node.
 
 A list of modules is part of a path but is never called, so it cannot be wrapped.
 """
@@ -15,9 +15,9 @@ _LONGEST = 10_000
 
 
 def called_modules(path: str | os.PathLike[str]) -> frozenset[str]:
-    """The paths of the modules that the file's model calls, the model itself left out.
+    """The paths of the modules that the file's model calls, without the model itself.
 
-    Raises StorageError or InvalidModelError where the file cannot be read.
+    Raises StorageError or InvalidModelError if the file cannot be read.
     """
     model = open_model(path)
     called: set[str] = set()

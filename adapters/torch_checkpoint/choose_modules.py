@@ -1,9 +1,9 @@
-"""Which modules to wrap: the least recomputation whose replayed peak is within the budget.
+"""Chooses the modules to wrap: the least recomputation whose replayed peak is within the budget.
 
-A choice covers the ops from first to last by single ops and by whole regions, each of these with or without
-checkpoints inside. A dynamic program over the ops keeps, for each number of bytes kept so far, the least time; its
-bytes are those of `Profiler`, near the truth. What it chooses is replayed; where the replay lies above the budget the
-program is asked for less, and where bytes are left, regions are taken out again one by one.
+A choice covers the ops from first to last by single ops and whole regions, the latter with or without checkpoints
+inside. A dynamic program over the ops keeps, for each number of bytes kept so far, the least time; its bytes are those
+of `Profiler`, which are close to the truth. The choice is replayed. If the replay is above the budget, the program is
+run again with less; if bytes are left, regions are removed one by one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_REPLAYS, FEWEST_REPLAYS = 100, 10
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """``best`` is the cheapest replay within the budget, None where there is none; ``smallest`` that of least peak."""
+    """``best`` is the cheapest replay within the budget, or None; ``smallest`` is the replay with the least peak."""
 
     best: WrappedStep | None
     smallest: WrappedStep
@@ -40,7 +40,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class _States:
-    """Pareto states at one place: bytes kept, time spent, and where each came from (place, state, profile or -1)."""
+    """Pareto states at one position: bytes kept, time spent, and each one's origin (position, state, profile or -1)."""
 
     kept: Ints
     cost: Ints
@@ -54,8 +54,8 @@ class _Program:
         self.plain = {region.path: region for region in regions}
         self.profiles: list[Profile] = []
         self.starting: list[list[int]] = [[] for _ in range(self.count)]
-        for place, region in enumerate(regions):
-            later = (other for other in regions[place + 1 :])
+        for position, region in enumerate(regions):
+            later = (other for other in regions[position + 1 :])
             inside = list(takewhile(lambda other, last=region.last: other.first <= last, later))  # type: ignore[misc]
             for profile in profiler.profiles(region, inside, selective=selective):
                 self.starting[region.first].append(len(self.profiles))
@@ -63,31 +63,33 @@ class _Program:
         self.backward = [profiler.backward_nbytes(index) for index in range(self.count)]
 
     def least(self, budget_nbytes: int) -> tuple[Wrapped, ...] | None:
-        """The wrapping of least time under a budget, None where this program sees none."""
+        """The wrapping of least time under a budget; None if this program finds none."""
         arriving: list[list[_States]] = [[] for _ in range(self.count + 1)]
         start = np.zeros(1, dtype=np.int64)
         arriving[0].append(_States(start, start, np.full((1, 3), -1, dtype=np.int64)))
         settled: list[_States | None] = []
-        for place in range(self.count + 1):
-            here = _pruned(arriving[place], budget_nbytes)
+        for position in range(self.count + 1):
+            here = _pruned(arriving[position], budget_nbytes)
             settled.append(here)
-            arriving[place] = []
-            if here is None or place == self.count:
+            arriving[position] = []
+            if here is None or position == self.count:
                 continue
-            added = self.profiler.bare_nbytes[place]
-            self._move(arriving, here, place, place + 1, -1, budget_nbytes - self.backward[place] - added, added, 0)
-            for number in self.starting[place]:
+            added = self.profiler.bare_nbytes[position]
+            self._move(
+                arriving, here, position, position + 1, -1, budget_nbytes - self.backward[position] - added, added, 0
+            )
+            for number in self.starting[position]:
                 profile = self.profiles[number]
                 until = profile.wrapped.region.last + 1
                 room = budget_nbytes - profile.during_nbytes
-                self._move(arriving, here, place, until, number, room, profile.kept_nbytes, profile.cost_ns)
+                self._move(arriving, here, position, until, number, room, profile.kept_nbytes, profile.cost_ns)
         return self._walk(settled)
 
     def _move(
         self,
         arriving: list[list[_States]],
         here: _States,
-        place: int,
+        position: int,
         until: int,
         number: int,
         room: int,
@@ -96,7 +98,7 @@ class _Program:
     ) -> None:
         rows = np.flatnonzero(here.kept <= room)
         if len(rows):
-            origin = np.column_stack([np.full_like(rows, place), rows, np.full_like(rows, number)])
+            origin = np.column_stack([np.full_like(rows, position), rows, np.full_like(rows, number)])
             arriving[until].append(_States(here.kept[rows] + kept_nbytes, here.cost[rows] + cost_ns, origin))
 
     def _walk(self, settled: list[_States | None]) -> tuple[Wrapped, ...] | None:
@@ -104,18 +106,18 @@ class _Program:
         if states is None:
             return None
         found: list[Wrapped] = []
-        place, row = self.count, int(np.lexsort((states.kept, states.cost))[0])
-        while place:
-            states = settled[place]
+        position, row = self.count, int(np.lexsort((states.kept, states.cost))[0])
+        while position:
+            states = settled[position]
             assert states is not None
-            place, row, number = (int(entry) for entry in states.origin[row])
+            position, row, number = (int(entry) for entry in states.origin[row])
             if number >= 0:
                 found.append(self.profiles[number].wrapped)
         return tuple(reversed(found))
 
 
 def _pruned(arrived: list[_States], budget_nbytes: int) -> _States | None:
-    """The states that no other beats in bytes and time, at most one in each of `STATES` ranges of bytes."""
+    """The states that no other state beats in bytes and time, at most one in each of `STATES` ranges of bytes."""
     if not arrived:
         return None
     kept = np.concatenate([states.kept for states in arrived])
@@ -137,12 +139,12 @@ def _pruned(arrived: list[_States], budget_nbytes: int) -> _States | None:
 def choose(step: EagerStep, regions: list[Region], budget_nbytes: int, *, selective: bool) -> Chosen:
     """The wrapping of least recomputation found whose replayed peak is at most ``budget_nbytes``.
 
-    ``selective`` saves ops inside regions; those that nest save none.
+    With ``selective``, ops are saved inside regions, except in those that nest.
     """
     search = _Search(step, regions, budget_nbytes, selective=selective)
-    search.within()
+    search.search_budget()
     if search.best is None:
-        search.downwards()
+        search.search_smallest()
     if search.best is not None:
         search.improve()
     return Chosen(search.best, search.smallest)
@@ -177,8 +179,8 @@ class _Search:
         self._note(made)
         return made
 
-    def within(self) -> None:
-        """Ask for the budget; for less by as much as the replay is above it, for more by what it leaves."""
+    def search_budget(self) -> None:
+        """Run the program for the budget; again for less by the excess of the replay, or for more by what it leaves."""
         if self.best is not None and not self.best.recompute_ns:
             return
         target, less, fitted = self.budget_nbytes, 0, False
@@ -199,8 +201,8 @@ class _Search:
                 fitted = True
                 target += left
 
-    def downwards(self) -> None:
-        """Look for the least peak: halve the distance between what the program reaches and what it does not."""
+    def search_smallest(self) -> None:
+        """Find the least peak by bisection between budgets that the program can meet and those it cannot."""
         low, high = 0, self.smallest.peak_nbytes
         for _ in range(2 * ROUNDS):
             middle = (low + high) // 2
@@ -210,7 +212,7 @@ class _Search:
                 high = middle
 
     def improve(self) -> None:
-        """Leave out regions, the dearest first, and save more ops, as long as the peak stays within the budget."""
+        """Remove regions, the most expensive first, and save more ops, while the peak stays within the budget."""
         left = min(MOST_REPLAYS, max(FEWEST_REPLAYS, REPLAYED_OPS // len(self.step.graph.ops)))
         again = True
         while again and left > 0:
@@ -230,15 +232,15 @@ class _Search:
         costs = self.step.costs
         gains: list[tuple[int, tuple[Wrapped, ...]]] = []
 
-        def add(gain: int, place: int, instead: tuple[Wrapped, ...]) -> None:
-            gains.append((-gain, (*made.wrapped[:place], *instead, *made.wrapped[place + 1 :])))
+        def add(gain: int, position: int, instead: tuple[Wrapped, ...]) -> None:
+            gains.append((-gain, (*made.wrapped[:position], *instead, *made.wrapped[position + 1 :])))
 
-        for place, entry in enumerate(made.wrapped):
+        for position, entry in enumerate(made.wrapped):
             for call in entry.all():
                 rest = (self.program.plain[other.region.path] for other in entry.all() if other is not call)
-                again = (index for index in call.region.rerun if index not in call.saved)
-                add(sum(costs[index].forward_ns for index in again), place, nested(self.step, rest))
+                again = (index for index in call.region.recomputed if index not in call.saved)
+                add(sum(costs[index].forward_ns for index in again), position, nested(self.step, rest))
             for index in self.program.profiler.savable(entry.region) if self.selective and not entry.inner else ():
                 if index not in entry.saved:
-                    add(costs[index].forward_ns, place, (Wrapped(entry.region, entry.saved | {index}),))
+                    add(costs[index].forward_ns, position, (Wrapped(entry.region, entry.saved | {index}),))
         return [variant for _, variant in sorted(gains, key=itemgetter(0))]

@@ -1,8 +1,8 @@
-"""A planned training step as eager PyTorch runs it: what each op saves for its backward, and in which module it sits.
+"""A planned step as eager PyTorch runs it: what each op saves for its backward, and the module it belongs to.
 
-The graph of a plan is that of a traced step. Eager PyTorch differs in that its ops have memory of their own
-(eager_storage.py; a module that is told to work in place holds less), and in what dropout keeps on a CPU (a mask of the
-input's element type instead of one byte per element), and its checkpoint does not care which ops run only once.
+The graph of a plan is that of a traced step. Eager PyTorch differs: its ops have memory of their own (eager_storage.py;
+a module told to work in place holds less), dropout on a CPU keeps a mask of the input's dtype in place of one byte per
+element, and its checkpoint recomputes ops that a plan runs only once.
 """
 
 from __future__ import annotations
@@ -34,11 +34,15 @@ SAVES_NOTHING = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class EagerStep:
-    """``paths`` has the module path of each op, ``saves`` whether autograd saves any tensor for its backward.
+    """A step for torch's checkpoint.
 
-    ``state_nbytes`` is the generator state that every checkpointed call keeps (0 where that is no device memory).
-    ``counters`` are ops that count the batches of a batch norm: a checkpoint runs them again, which changes nothing
-    but the count; other ops that must run once cannot be recomputed.
+    Attributes:
+        paths: the module path of each op.
+        saves: for each op whether autograd saves any tensor for its backward.
+        state_nbytes: the generator state that every checkpointed call keeps (0 if it is not in device memory).
+        counters: ops that count the batches of a batch norm: recomputing them changes only the count. Other ops that
+        must
+            run once cannot be recomputed.
     """
 
     graph: TrainingGraph
@@ -71,7 +75,7 @@ def eager_step(plan: Plan) -> EagerStep:
 
 
 def _paths(plan: Plan) -> tuple[str, ...]:
-    """The module path of each op. An op that makes nothing (a view with a backward) goes with the op before it."""
+    """The module path of each op. An op that makes nothing (a view with a backward) belongs to the op before it."""
     of_storage = dict(plan.modules)
     paths: list[str] = []
     for op in plan.graph.ops:
@@ -81,7 +85,7 @@ def _paths(plan: Plan) -> tuple[str, ...]:
 
 
 def _saves(op: TrainingOp) -> bool:
-    """Whether autograd saves anything for the backward of an op, if only a parameter; in doubt it does."""
+    """Whether autograd saves anything for the backward of an op, even a parameter; true if unknown."""
     return op.backward is not None and bool(op.backward.reads or op.op_type not in SAVES_NOTHING)
 
 
@@ -102,7 +106,7 @@ def _counters(ops: tuple[TrainingOp, ...], paths: tuple[str, ...]) -> Iterable[i
 
 
 def batch_norms(step: EagerStep, again: Iterable[int]) -> dict[str, int]:
-    """Module path of each batch norm among the ops that run again -> how often it runs in a step."""
+    """Module path of each recomputed batch norm -> how often it runs in a step."""
     kinds = ("batch_norm", "BatchNormalization")
     runs = Counter(step.paths[i] for i in again if any(kind in step.graph.ops[i].op_type for kind in kinds))
     return {path: count + 1 for path, count in runs.items()}

@@ -1,9 +1,9 @@
-"""The graph of a traced step as eager PyTorch runs it: every op with memory of its own.
+"""The graph of a traced step with a storage for every result, as in eager PyTorch.
 
-The PyTorch adapter lets ops write over arguments that die in them (its buffer_reuse.py). A graph tells:
-- An op whose type ends in an underscore writes a storage of no bytes, in place of one that bears its name too
-  and is written by the op it joins. What it reads after that one, that op reads for it.
-- A given gradient is an alias of a taken one.
+The PyTorch adapter lets ops write over arguments that nothing else reads (its buffer_reuse.py). A graph shows that:
+- The type of a fused op ends in an underscore. It writes a storage of no bytes in place of one that has its name too,
+  and that the op it is fused with writes. That op also reads, for the fused op, what follows this storage in the reads.
+- A gradient that an op gives is an alias of one that it takes.
 - A sum into one of its operands has ``+=`` in its name.
 """
 
@@ -16,18 +16,18 @@ from ...planner.training_graph import BackwardOp, Gradient, GradientEdge, Gradie
 
 
 def out_of_place(graph: TrainingGraph) -> TrainingGraph:
-    """The same graph without reuse; of the same ops, storages and gradients, some of which have more bytes."""
+    """The same graph without reuse: the same ops, storages and gradients, some of them with more bytes."""
     gradients = list(graph.gradients)
     ops = [op if op.backward is None else replace(op, backward=_backward(op.backward, gradients)) for op in graph.ops]
     return _forward(replace(graph, ops=tuple(ops), gradients=tuple(gradients)))
 
 
 def _backward(backward: BackwardOp, gradients: list[Gradient]) -> BackwardOp:
-    """Gives allocate; what sums are written into is given first, and then summed into the result."""
+    """Every given gradient allocates; one that sums are written into is given first, and then summed."""
     into = {edge.gradient: edge.gradient for edge in backward.gives}
     final = {gradients[gradient].name: gradient for gradient in into}
     sums: list[GradientSum] = []
-    latest: dict[int, int] = {}  # gradient -> place of the last sum written into it
+    latest: dict[int, int] = {}  # gradient -> position of the last sum written into it
     for total in backward.sums:
         name = gradients[total.result].name
         target = final.get(name.split(IN_PLACE_SUM)[0]) if IN_PLACE_SUM in name else None
@@ -46,7 +46,7 @@ def _backward(backward: BackwardOp, gradients: list[Gradient]) -> BackwardOp:
 
 
 def _forward(graph: TrainingGraph) -> TrainingGraph:
-    """Ops that were joined to the maker of what they write over write a storage of their own."""
+    """Fused ops write a storage of their own."""
     ops, storages, producer = list(graph.ops), list(graph.storages), graph.producer
     aliases = graph.aliases or tuple((storage.name,) for storage in storages)
     last: dict[int, int] = {}  # storage that was written over -> what lives in it in the end
@@ -56,13 +56,13 @@ def _forward(graph: TrainingGraph) -> TrainingGraph:
         if not op.op_type.endswith("_") or len(op.writes) != 1 or len(over) != 1:
             continue
         (into,), (own,) = over, op.writes
-        place = producer[into]
-        maker = ops[place]
+        position = producer[into]
+        maker = ops[position]
         alone = op.reads[op.reads.index(into) :]  # its maker reads this for it
         more = tuple(s for s in maker.writes if s != into and op.name in aliases[s])
         drawn = maker.random_state_nbytes if more else 0
         keeps = drawn and ("dropout" in maker.op_type or "rand" in maker.op_type)
-        ops[place] = replace(
+        ops[position] = replace(
             maker,
             reads=tuple(s for s in maker.reads if s not in alone),
             writes=tuple(s for s in maker.writes if s not in more),

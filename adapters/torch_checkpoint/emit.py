@@ -1,4 +1,4 @@
-"""From a plan and its model file to modules to wrap, and to a policy of what to save inside them."""
+"""From a plan and its model file to the modules to wrap, and to a policy of what to save inside them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ _EXPORT = "write the file with ogc_plan.adapters.pytorch.export and plan again"
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """A choice for torch's checkpoint, with the peak predicted for it.
+    """A choice for torch's checkpoint, with its predicted peak.
 
-    ``unwrapped`` is the same step without any checkpoint; ``batch_norms`` has the path of each batch norm that runs
-    again and how often it runs in a step, and ``candidates`` the number of modules that could be wrapped.
+    Attributes:
+        made: the step with the chosen modules wrapped.
+        unwrapped: the same step without any checkpoint.
+        batch_norms: for each recomputed batch norm, by path, how often it runs in a step.
+        candidates: the number of modules that could be wrapped.
     """
 
     plan: Plan
@@ -57,11 +60,10 @@ class Emission:
 
 
 def wrap_modules(plan: Plan, called: Collection[str]) -> Emission:
-    """The modules that torch's checkpoint wraps, so that the step stays within the plan's budget at the least cost.
+    """The modules to wrap so that the step stays within the plan's budget at the least cost.
 
-    ``called`` are the paths of the modules that the model calls (`called.called_modules`). Raises
-    PlanMismatchError for a plan whose ops belong to no module, InfeasibleBudgetError where no set of
-    modules fits, with the smallest peak that one reached.
+    ``called`` are the paths of the modules that the model calls (`called_modules`). Raises PlanMismatchError if the
+    plan's ops belong to no module, InfeasibleBudgetError, with the smallest peak reached, if no set of modules fits.
     """
     return _emission(plan, called, selective=False)
 
@@ -91,7 +93,7 @@ def _emission(plan: Plan, called: Collection[str], *, selective: bool) -> Emissi
     if chosen.best is None:
         raise _refusal(plan, chosen.smallest, len(regions))
     calls = (call for entry in chosen.best.wrapped for call in entry.all())
-    again = (index for call in calls for index in call.region.rerun if index not in call.saved)
+    again = (index for call in calls for index in call.region.recomputed if index not in call.saved)
     return Emission(plan, step, chosen.best, replayed(step, ()), batch_norms(step, again), len(regions))
 
 

@@ -24,7 +24,7 @@ NORMS = (
 
 
 def module_list(emission: Emission, file: str = "modules.json") -> str:
-    """The emission as JSON text, bytes and nanoseconds, with the lines that use it where it is called ``file``."""
+    """The emission as JSON text, in bytes and nanoseconds, with the lines of Python that use the file ``file``."""
     data = {
         "format": FORMAT,
         "version": VERSION,
@@ -38,7 +38,7 @@ def module_list(emission: Emission, file: str = "modules.json") -> str:
 
 
 def prediction(emission: Emission) -> dict[str, Any]:
-    """What is predicted of the step, and for what; as both emitted files say it."""
+    """The prediction for the step, and the plan it was made for, as both emitted files contain it."""
     plan, timeline, unwrapped = emission.plan, emission.made.timeline, emission.unwrapped.timeline
     source = plan.model.annotations
     return {

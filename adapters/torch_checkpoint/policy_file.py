@@ -1,4 +1,4 @@
-"""The modules to wrap and the ops to save in them as a Python file of its own, for selective checkpointing."""
+"""The modules to wrap and the ops to save in them as a Python file for selective checkpointing."""
 
 from __future__ import annotations
 
@@ -85,5 +85,5 @@ def policy_file(emission: Emission) -> str:
 
 
 def _literal(value: object) -> str:
-    """A Python literal in ASCII: names come from files, nothing in them may end a string or a line."""
+    """A Python literal in ASCII: names come from files, and nothing in them may end a string or a line."""
     return ascii(value)

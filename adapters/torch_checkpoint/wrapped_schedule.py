@@ -1,15 +1,14 @@
 """A training step with checkpointed regions as a schedule that the planner's simulator replays.
 
-What is modelled of torch.utils.checkpoint (not reentrant, early stop, as of torch 2.13):
+The model of torch.utils.checkpoint (not reentrant, early stop, as of torch 2.13):
 - The arguments of a wrapped call are held until the last of its backwards that saved anything has run.
-- Everything recomputed of a region exists at once when its backward starts, and each tensor
-  leaves with the last backward that reads it.
+- Everything recomputed of a region exists at once when its backward starts; each tensor is freed with the last backward
+  that reads it.
 - A recomputed tensor that the caller also holds (an output of the model) exists twice.
-- A call keeps the generator's state from its start, and a second one while it is run again.
-- A selective policy keeps every output of a saved op from the forward on; all other ops are run again, needed
-  or not. A saved output after the point of early stop stays as long as the arguments do.
-- A checkpoint inside a checkpoint runs twice more: when the outer one runs again, which brings back its arguments, and
-  then alone.
+- A call keeps the generator's state from its start, and a second one while it is recomputed.
+- A selective policy keeps every output of a saved op from the forward on; all other ops are recomputed, needed or not.
+  A saved output after the point of early stop stays as long as the arguments do.
+- A checkpoint inside a checkpoint is recomputed twice: with the outer one, which gets its arguments back, and alone.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .region_recompute import Entry, Wrapped, lowered, region_entries
 
 @dataclass(frozen=True, slots=True)
 class WrappedStep:
-    """A whole step with some regions checkpointed, replayed."""
+    """A replayed step with some regions checkpointed."""
 
     wrapped: tuple[Wrapped, ...]
     timeline: Timeline
@@ -36,12 +35,12 @@ class WrappedStep:
 
     @property
     def recompute_ns(self) -> int:
-        """Time that recomputation adds."""
+        """Time of recomputation."""
         return self.timeline.recompute_ns
 
 
 def replayed(step: EagerStep, wrapped: Sequence[Wrapped]) -> WrappedStep:
-    """The step with these regions checkpointed, which must not overlap, as the planner's simulator replays it."""
+    """The step with these regions checkpointed, which must not overlap, replayed by the planner's simulator."""
     writer = _Writer(step, wrapped)
     graph, costs, schedule = writer.written()
     timeline = simulate(graph, costs, schedule)
@@ -55,15 +54,15 @@ class _Writer:
         self.step = step
         self.wrapped = sorted(wrapped, key=lambda entry: entry.region.first)
         self.calls = [call for entry in self.wrapped for call in entry.all()]
-        inside = {index for call in self.calls for index in call.region.rerun}
+        inside = {index for call in self.calls for index in call.region.recomputed}
         self.ops = [replace(op, random_state_nbytes=0) if i in inside else op for i, op in enumerate(step.graph.ops)]
         self.costs = list(step.costs)
         self.storages = list(step.graph.storages)
         self.pinned = frozenset(step.graph.outputs)
-        self.copies: dict[int, int] = {}  # op -> the op that is run again in its place
+        self.copies: dict[int, int] = {}  # op -> the op that is recomputed in its place
 
     def _add(self, name: str, nbytes: Sequence[int], like: int | None = None) -> int:
-        """A new op, of the cost of the op ``like``; returns its index."""
+        """Add an op with the cost of the op ``like``; returns its index."""
         first = len(self.storages)
         self.storages += [Storage(f"{name} {number}", size) for number, size in enumerate(nbytes)]
         reads = () if like is None else self.ops[like].reads
@@ -72,7 +71,7 @@ class _Writer:
         return len(self.ops) - 1
 
     def _copy(self, index: int) -> None:
-        """Give an op whose output the caller holds a copy that is run again instead of it."""
+        """Add a copy of an op whose output the caller holds; it is recomputed in place of that op."""
         writes = self.ops[index].writes
         self.copies[index] = self._add(
             f"copy of {self.ops[index].name}", [self.storages[s].nbytes for s in writes], index
@@ -82,7 +81,7 @@ class _Writer:
         """Graph, costs and schedule."""
         forward: list[Entry] = []
         for call in self.calls:
-            for again in call.region.rerun:
+            for again in call.region.recomputed:
                 outputs = self.step.graph.ops[again].writes
                 if again not in call.saved and again not in self.copies and not self.pinned.isdisjoint(outputs):
                     self._copy(again)
@@ -103,7 +102,7 @@ class _Writer:
         return graph, tuple(self.costs), lowered(entries, self.pinned)
 
     def _states(self, call: Wrapped) -> tuple[int, int]:
-        """The generator's states of a call: one from its start, and those while it is run again."""
+        """The generator states of a call: one from its start, and those while it is recomputed."""
         path, inside = call.region.path, sum(1 for _ in call.all())
         state = self._add(f"state of {path}", [self.step.state_nbytes])
         return state, self._add(f"states of {path} again", [inside * self.step.state_nbytes])
@@ -112,7 +111,7 @@ class _Writer:
         return Entry(Step(StepKind.FORWARD, index), self.ops[index].writes, list(self.ops[index].reads))
 
     def _with_states(self, entries: list[Entry], states: list[tuple[int, int]]) -> Iterator[Entry]:
-        """The entries with the generator's states held where a call ends and while it is run again."""
+        """The entries with the generator states held where a call ends and while it is recomputed."""
         second = {id(call): pair[1] for call, pair in zip(self.calls, states, strict=True)}
         last = {id(entry.call): entry for entry in entries if entry.call is not None}
         backward = {entry.step.index: entry for entry in entries if entry.step.kind is StepKind.BACKWARD}
@@ -154,7 +153,7 @@ class _Writer:
         return entries
 
     def _redirect(self, entry: Entry, copied: dict[int, int]) -> None:
-        """Inside a region, what the caller holds is read from the copy."""
+        """Let entries of a region read the copies of outputs that the caller holds."""
         kind, index = entry.step.kind, entry.step.index
         if kind is StepKind.RECOMPUTE:
             entry.writes = self.ops[index].writes

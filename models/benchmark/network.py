@@ -80,8 +80,8 @@ class Network:
             torch.manual_seed(0)
             self.module = without_dropout(build()).train()
             arguments = self.arguments()
-        self.step = TracedStep(capture(self.module, arguments))
-        self._annotated = annotate(self.step, measure=not place.fake)
+        step = TracedStep(capture(self.module, arguments))
+        self._annotated = annotate(step, measure=not place.fake)
         self.model: Model = from_annotation(self._annotated.annotation, name=name, device=place.roofline)
         self.store_all = self.model.store_all()
         self.problem: Problem = self.model.problem(Scope.ACTIVATIONS)
@@ -126,7 +126,7 @@ class Network:
 
     def planned(self, plan: Plan) -> nn.Module:
         """The module, training by the plan."""
-        return bound(self.module, Executor(self.module, self.step, plan, self._annotated.visible))
+        return bound(self.module, Executor(self.module, plan, self._annotated))
 
 
 class _Both:

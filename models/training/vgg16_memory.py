@@ -81,7 +81,7 @@ def steps_held(
     for budget in budgets:
         at(f"planning within {budget}")
         plan = pipeline.plan(model, budget)
-        planned = bound(module, Executor(module, step, plan, annotated.visible))
+        planned = bound(module, Executor(module, plan, annotated))
         with fake:
             yield _held(f"planned, budget {budget}", module, planned, batch)
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from ogc_plan.adapters.pytorch import bind, plan_of, within_budget
-from ogc_plan.adapters.pytorch.step import gradient_release as gradient_groups
+from ogc_plan.adapters.pytorch.step import gradient_release
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -129,7 +129,7 @@ def in_parts(case: Callable[[int], bool]) -> Callable[[int], bool]:
     """The case with backwards in as many parts as can be."""
 
     def cut(rank: int) -> bool:
-        with mock.patch.multiple(gradient_groups, LEAST_NBYTES=0, PARTS=2**20):
+        with mock.patch.multiple(gradient_release, LEAST_NBYTES=0, PARTS=2**20):
             return case(rank)
 
     return cut
@@ -196,11 +196,11 @@ def work(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS, timeout=limit)
     for name, case in CASES.items():
         try:
-            told = str(case(rank))
+            message = str(case(rank))
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-        Path(folder, f"{name} {rank}").write_text(told)
-        if told != "True":
+            message = f"{type(error).__name__}: {error}"
+        Path(folder, f"{name} {rank}").write_text(message)
+        if message != "True":
             break  # the other rank may be waiting in another call
     dist.destroy_process_group()
 

@@ -75,7 +75,7 @@ BETWEEN: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", BETWEEN)
 @pytest.mark.parametrize("budget", ["100%", "min"])
-def test_a_module_with(name: str, budget: str) -> None:
+def test_a_module_trains_to_the_bits_of_eager(name: str, budget: str) -> None:
     torch.manual_seed(0)
     module, args = Calls(BETWEEN[name]), (torch.randn(6, 6, requires_grad=True),)
     assert train(planned(module, args, budget), args, steps=3) == train(module, args, steps=3)
@@ -109,30 +109,12 @@ class Squared(nn.Module):
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("strategy", ["keep-all", "segments:2"])
-def test_a_layer(name: str, strategy: str) -> None:
+def test_a_layer_trains_to_the_bits_of_eager(name: str, strategy: str) -> None:
     torch.manual_seed(0)
     build, shape = LAYERS[name]
     module = Squared(build())
     args = (torch.randn(shape, dtype=next(module.parameters()).dtype),)
     assert train(planned(module, args, "1GB", strategy), args, steps=3) == train(module, args, steps=3)
-
-
-class Heads(nn.Module):
-    """Two heads on one trunk."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trunk, self.one, self.two = nn.Linear(6, 6), nn.Linear(6, 3), nn.Linear(6, 3)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = torch.tanh(self.trunk(x))
-        return self.one(hidden), self.two(hidden)
-
-
-def test_the_parameters_of_an_unused_output_get_no_gradient() -> None:
-    module, args = Heads(), (torch.randn(4, 6),)
-    loss = lambda output: output[0].square().sum()  # noqa: E731
-    assert train(planned(module, args), args, steps=3, loss=loss) == train(module, args, steps=3, loss=loss)
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -167,42 +149,11 @@ class TestSurroundings:
         with pytest.raises(UnsupportedModuleError, match="submodule '0' is bound to a plan already"):
             within_budget(outer, args, budget="100%")
 
-    def test_a_slice_of_a_bound_sequential_is_a_plain_one(self) -> None:
-        module, args = self.net()
-        assert within_budget(module, args, budget="100%")[:1](torch.randn(9, 6)).shape == (9, 6)
-
     def test_a_forward_of_the_instance_is_refused(self) -> None:
         module, args = self.net()
         module.forward = types.MethodType(lambda self, x: x, module)
         with pytest.raises(UnsupportedModuleError, match="has a forward of its own instance"):
             planned(module, args)
-
-    def test_a_dropout_rate_changed_later_is_noticed(self) -> None:
-        module, args = self.net()
-        trained = planned(module, args)
-        module[1].p = 0.1
-        with pytest.raises(InputMismatchError, match=r"submodule '1' changed .*: p is now 0\.1, was 0\.5"):
-            trained(*args)
-
-    def test_a_hook_added_to_a_submodule_later_is_noticed(self) -> None:
-        module, args = self.net()
-        trained = planned(module, args)
-        module[0].register_forward_hook(lambda *_: None)
-        with pytest.raises(InputMismatchError, match="its hooks"):
-            trained(*args)
-
-    def test_a_parameter_that_is_gone_is_named(self) -> None:
-        module, args = self.net()
-        trained = planned(module, args)
-        module[0].bias = None
-        with pytest.raises(InputMismatchError, match=r"'0\.bias' is gone"):
-            trained(*args)
-
-    def test_another_kernel_library_is_noticed(self) -> None:
-        module, args = self.net()
-        trained = planned(module, args)
-        with torch.backends.mkldnn.flags(enabled=False), pytest.raises(InputMismatchError, match="oneDNN is False"):
-            trained(*args)
 
     def test_the_same_example_for_two_arguments_is_taken_for_two(self) -> None:
         module, x = nn.Bilinear(6, 6, 2), torch.randn(4, 6)
@@ -215,26 +166,13 @@ class TestSurroundings:
         with pytest.raises(InputMismatchError, match="passed for two arguments"):
             planned(module, (x, x))(x, x)
 
-    def test_gradients_that_a_byte_budget_does_not_cover_are_told(self) -> None:
+    def test_gradients_that_a_byte_budget_does_not_cover_cause_a_warning(self) -> None:
         module, args = self.net()
         enough = plan_of(within_budget(module, args, budget="100%")).peak.total_nbytes
         trained = within_budget(module, args, budget=enough)
         trained(*args).sum().backward()
         with pytest.warns(UserWarning, match="grad_accumulation=True"):
             trained(*args)
-
-    def test_attributes_that_a_forward_sets_survive_the_trace(self) -> None:
-        class Remembers(nn.Linear):
-            last = None
-
-            def forward(self, x: Tensor) -> Tensor:
-                self.last = super().forward(x)
-                return self.last * 2
-
-        module = Remembers(6, 6)
-        with pytest.raises(UnsupportedModuleError, match="sets attribute 'last'"):
-            planned(module, (torch.randn(4, 6),))
-        assert module.last is None
 
 
 @pytest.mark.parametrize(

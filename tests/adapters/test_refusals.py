@@ -91,8 +91,8 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_arguments_that_do_not_fit_are_named(call: str) -> None:
-    args, kwargs, told = CALLS[call]
-    with pytest.raises(AdapterError, match=re.escape(told)):
+    args, kwargs, message = CALLS[call]
+    with pytest.raises(AdapterError, match=re.escape(message)):
         planned(Taking(), args, kwargs=kwargs)
 
 

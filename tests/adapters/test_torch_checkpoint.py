@@ -91,7 +91,7 @@ class TestPrediction:
         assert made.peak_nbytes == real.peak_nbytes
 
     @pytest.mark.parametrize("seed", range(4))
-    def test_so_is_that_of_checkpoints_inside_checkpoints(self, prepared: Prepared, seed: int) -> None:
+    def test_the_peak_of_nested_checkpoints_is_predicted_to_the_byte(self, prepared: Prepared, seed: int) -> None:
         choice = random.Random(seed)
         chosen = [region for region in prepared.regions if choice.random() < (0.6 if len(region.ops) > 2 else 0.1)]
         made = replayed(prepared.step, nested(prepared.step, chosen))
@@ -99,11 +99,11 @@ class TestPrediction:
         assert made.peak_nbytes == real.peak_nbytes
 
     @pytest.mark.parametrize("seed", range(4))
-    def test_the_calls_that_run_again_are_those_that_torch_runs_again(self, prepared: Prepared, seed: int) -> None:
+    def test_the_recomputed_calls_are_those_that_torch_recomputes(self, prepared: Prepared, seed: int) -> None:
         choice = random.Random(seed)
         chosen = [region for region in prepared.regions if choice.random() < 0.5]
         entries = [call for entry in nested(prepared.step, chosen) for call in entry.all()]
-        again = Counter(prepared.step.graph.ops[index].op_type for call in entries for index in call.region.rerun)
+        again = Counter(prepared.step.graph.ops[index].op_type for call in entries for index in call.region.recomputed)
         real = calls(wrap(prepared.module, [region.path for region in chosen]), prepared.args)
         real.subtract(calls(prepared.module, prepared.args))
         kinds = ("addmm", "convolution", "native_layer_norm", "gelu", "tanh")
@@ -216,7 +216,7 @@ class TestTraining:
         assert made.peak_nbytes == stepped(applied(chosen, prepared.module), prepared.args).peak_nbytes
 
     @pytest.mark.parametrize("seed", range(2))
-    def test_so_is_that_of_any_policy(self, prepared: Prepared, seed: int) -> None:
+    def test_the_peak_of_a_random_policy_is_predicted_to_the_byte(self, prepared: Prepared, seed: int) -> None:
         made = replayed(prepared.step, list(any_policy(prepared, seed)))
         chosen = replace(prepared.emission(select_ops, 0.8), made=made)
         assert made.peak_nbytes == stepped(applied(chosen, prepared.module), prepared.args).peak_nbytes
@@ -239,7 +239,7 @@ class TestTraining:
     def test_a_root_of_the_momentum_makes_all_moves_of_statistics_one(self) -> None:
         residual = Prepared(*built("residual"))
         made = replayed(residual.step, nested(residual.step, [residual.region("layers"), residual.region("layers.1")]))
-        again = [i for entry in made.wrapped for call in entry.all() for i in call.region.rerun]
+        again = [i for entry in made.wrapped for call in entry.all() for i in call.region.recomputed]
         wrapped = wrap(residual.module, ["layers", "layers.1"])
         for path, runs in batch_norms(residual.step, again).items():
             norm = wrapped.get_submodule(path)
@@ -256,7 +256,7 @@ def any_policy(prepared: Prepared, seed: int) -> Iterator[Wrapped]:
     choice = random.Random(seed)
     for region in disjoint(prepared.regions, seed):
         kinds = ("addmm", "convolution", "native_layer_norm")
-        able = [i for i in region.rerun if prepared.step.graph.ops[i].op_type in kinds and seen(prepared.step, i)]
+        able = [i for i in region.recomputed if prepared.step.graph.ops[i].op_type in kinds and seen(prepared.step, i)]
         yield Wrapped(region, frozenset(i for i in able if choice.random() < 0.5))
 
 
@@ -280,16 +280,16 @@ def applied(emission: Emission, module: nn.Module) -> nn.Module:
 
 
 class TestCandidates:
-    def test_a_list_of_modules_is_not_among_them(self) -> None:
+    def test_a_list_of_modules_is_no_candidate(self) -> None:
         assert "layers" not in {region.path for region in Prepared(*built("transformer")).regions}
 
-    def test_nor_is_a_module_that_is_called_twice_in_a_row(self) -> None:
+    def test_a_module_called_twice_in_a_row_is_no_candidate(self) -> None:
         assert paths_of(Twice(apart=False)) == {"other", "other.0", "other.1", "other.2"}
 
-    def test_nor_one_that_is_called_twice_with_something_between(self) -> None:
+    def test_a_module_called_twice_with_a_call_between_is_no_candidate(self) -> None:
         assert paths_of(Twice(apart=True)) == {"other", "other.0", "other.1", "other.2"}
 
-    def test_nor_one_with_an_op_that_must_run_once(self) -> None:
+    def test_a_module_with_an_op_that_must_run_once_is_no_candidate(self) -> None:
         assert paths_of(nn.Sequential(Moving(), nn.Linear(4, 4))) == {"0.linear", "1"}
 
 
@@ -376,7 +376,7 @@ class TestChoice:
         with pytest.raises(InfeasibleBudgetError, match=r"no set of the \d+ modules .* the smallest .* reached is"):
             prepared.emission(wrap_modules, 0.01)
 
-    def test_what_fits_is_within_the_budget(self, prepared: Prepared) -> None:
+    def test_the_chosen_peak_is_within_the_budget(self, prepared: Prepared) -> None:
         chosen = prepared.emission(wrap_modules, 0.7)
         assert chosen.made.peak_nbytes <= chosen.plan.budget.nbytes
 

@@ -1,4 +1,4 @@
-"""Private names of torch come in by one door, torch_private.py, which says what a torch version lacks."""
+"""All private names of torch are in torch_private.py, which says which one a torch version lacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ATTRIBUTES = {name.split(".")[-1] for name in torch_private.NEEDED if name.split
 
 
 def dotted(node: ast.AST) -> str:
-    """``a.b.c`` of nested attributes; empty where something else stands at the beginning."""
+    """``a.b.c`` of nested attributes; empty if they do not start at a name."""
     if isinstance(node, ast.Attribute):
         before = dotted(node.value)
         return f"{before}.{node.attr}" if before else ""
@@ -27,7 +27,7 @@ def dotted(node: ast.AST) -> str:
 
 
 def private(name: str) -> bool:
-    """Whether a name of torch is private; operators are not, whatever they are called."""
+    """Whether a name of torch is private; operators never are."""
     parts = name.split(".")
     if name.startswith("torch.ops."):
         return False
@@ -89,7 +89,7 @@ def test_another_signature_is_the_same_error(monkeypatch: pytest.MonkeyPatch) ->
         torch_private.check()
 
 
-def test_it_is_raised_where_the_adapter_is_first_used() -> None:
+def test_a_missing_name_is_an_error_when_the_adapter_is_first_used() -> None:
     code = (
         "import torch, torch._functorch.aot_autograd as a; del a.aot_export_joint_with_descriptors\n"
         "import ogc_plan.adapters.pytorch as p\n"

@@ -18,11 +18,11 @@ from ogc_plan.planner import pipeline
 from ogc_plan.planner.model import from_annotation
 from ogc_plan.planner.plan_file.record import Plan
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from models.meters.step_meters import by_storages
 from models.meters.storage_meter import training_step
+from tests.modules.torch_training import CountedCalls
 
 
 class Perceptron(nn.Module):
@@ -207,21 +207,9 @@ class Stepped:
         return all(torch.equal(mine, theirs) for mine, theirs in zip(self.gradients, other.gradients, strict=True))
 
 
-class _Calls(TorchDispatchMode):
-    """Counts calls by aten name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count[func.name().removeprefix("aten::")] += 1
-        return func(*args, **(kwargs or {}))
-
-
 def calls(module: nn.Module, args: Arguments) -> Counter[str]:
     """How often each aten call is made in one step."""
-    with _Calls() as counted:
+    with CountedCalls() as counted:
         module(*args).backward()
     return counted.count
 

@@ -1,4 +1,4 @@
-"""Modules and plans for the tests of failures: a call between layers, and plans that run everything again."""
+"""A module with any call between layers, and plans that recompute everything."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ogc_plan.adapters.pytorch.binding.bound_module import bound, runner_of
+from ogc_plan.adapters.pytorch.binding.bound_module import bound
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
 from ogc_plan.adapters.pytorch.execution.executor import Executor
 from ogc_plan.adapters.pytorch.step.annotate import annotate
@@ -34,14 +34,14 @@ class Between(nn.Module):
         return self.second(y.tanh().view(-1, 6)).square().mean()
 
 
-def all_again(module: nn.Module, args: tuple[Any, ...]) -> nn.Module:
-    """``module`` by a plan that makes everything anew for every single backward, as far as ops may run again."""
+def recompute_all(module: nn.Module, args: tuple[Any, ...]) -> nn.Module:
+    """``module`` by a plan that recomputes for every single backward whatever ops may run again."""
     step = TracedStep(capture(module, args))
     annotated = annotate(step, measure=False)
     model = from_annotation(annotated.annotation, name="module", device="cpu")
     schedule = lower(model.training, Decisions(_everything_again(model.training)))
     plan = replace(pipeline.plan(model, "1GB", strategy="keep-all"), schedule=schedule)
-    return bound(module, Executor(module, step, plan, annotated.visible))
+    return bound(module, Executor(module, plan, annotated))
 
 
 def _everything_again(graph: TrainingGraph) -> tuple[int, ...]:
@@ -59,8 +59,3 @@ def _everything_again(graph: TrainingGraph) -> tuple[int, ...]:
                 stack += graph.ops[op].reads
         order += [*sorted(needed), ~index]
     return tuple(order)
-
-
-def backward_source(module: nn.Module) -> str:
-    """The generated backward of a planned module."""
-    return str(runner_of(module).executor.program.backward_source)

@@ -63,7 +63,7 @@ class Attention(nn.Module):
 
 
 class Moving(nn.Module):
-    """A buffer that the forward reads and then moves, so that a later re-run would read another value."""
+    """A buffer that the forward reads and then updates, so that a recomputation would read another value."""
 
     center: Tensor
 
@@ -92,7 +92,7 @@ class Tied(nn.Module):
 
 
 class Squares(nn.Module):
-    """A loss whose scalar holds the memory of a whole tensor: ``mse_loss`` on the CPU."""
+    """A loss whose scalar keeps a whole tensor's memory: ``mse_loss`` on the CPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,12 +128,30 @@ class Outputs(nn.Module):
         return {"hidden": hidden.exp().view(-1), "rest": [hidden.sum(), None, 3, x.detach() * 2]}
 
 
+class LowRank(nn.Module):
+    """Residual blocks of a frozen norm and frozen layers, each with a trained update of rank 2 behind dropout."""
+
+    def __init__(self, depth: int = 3) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(16) for _ in range(depth)).requires_grad_(False)
+        self.bases = nn.ModuleList(nn.Linear(16, 16) for _ in range(depth)).requires_grad_(False)
+        self.downs = nn.ModuleList(nn.Linear(16, 2, bias=False) for _ in range(depth))
+        self.ups = nn.ModuleList(nn.Linear(2, 16, bias=False) for _ in range(depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for norm, base, down, up in zip(self.norms, self.bases, self.downs, self.ups, strict=True):
+            h = norm(x)
+            x = x + F.gelu(base(h) + 2.0 * up(down(F.dropout(h, 0.1))))
+        return x
+
+
 ODD: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]] = {
     "convolutional": (lambda: WithLoss(convolutional()), lambda: (torch.randn(2, 3, 8, 8),)),
     "shared norm": (lambda: WithLoss(SharedNorm()), lambda: (torch.randn(2, 3, 6, 6),)),
     "attention": (lambda: WithLoss(nn.Sequential(Attention(), Attention())), lambda: (torch.randn(2, 5, 16),)),
     "moving buffer": (lambda: WithLoss(Moving()), lambda: (torch.randn(7, 6),)),
     "tied weight": (lambda: WithLoss(Tied()), lambda: (torch.randint(0, 11, (3, 5)),)),
+    "low-rank adapters": (lambda: WithLoss(LowRank()), lambda: (torch.randn(8, 16),)),
     "expanded gradient": (Expanded, lambda: (torch.randn(3, 5),)),
 }
 

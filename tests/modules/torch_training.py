@@ -1,9 +1,10 @@
-"""What the adapter tests compare: a module trained plainly, and the same module trained by a plan."""
+"""Trains a module plainly and by a plan, so that tests can compare every bit and byte."""
 
 from __future__ import annotations
 
 import copy
 import gc
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.solver import CERTIFIED
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.meters.storage_meter import StorageMeter
 
@@ -44,19 +46,19 @@ def planned(
     grad_accumulation: bool = False,
     effort: str = "fast",
 ) -> nn.Module:
-    """``within_budget`` without measured workspace and with little effort: most of these tests look at neither."""
+    """``within_budget`` without measured workspace and with little effort."""
     step = TracedStep(capture(module, args, kwargs))
     annotated = annotate(step, measure=False)
     annotation = annotated.annotation
     model = from_annotation(annotation, name="module", device="cpu", grad_accumulation=grad_accumulation)
     effort = effort if strategy == CERTIFIED else "default"
     made = pipeline.plan(model, budget, scope=scope, strategy=strategy, effort=effort)
-    return bound(module, Executor(module, step, made, annotated.visible))
+    return bound(module, Executor(module, made, annotated))
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Everything training left behind, as bytes, so that equality means equality of every bit."""
+    """Everything that training left behind, as bytes: equality means equality of every bit."""
 
     outputs: tuple[bytes, ...]
     input_gradients: tuple[bytes, ...]
@@ -79,7 +81,7 @@ def train(
     loss: Loss = first,
     kwargs: dict[str, Any] | None = None,
 ) -> Trained:
-    """Train a copy of ``module`` with AdamW from a fixed seed; the last step's gradients are looked at."""
+    """Train a copy of ``module`` with AdamW from a fixed seed; the result has the last step's gradients."""
     module = copy.deepcopy(module)
     leaves, spec = pytree.tree_flatten((args, kwargs or {}))
     leaves = [
@@ -104,6 +106,26 @@ def train(
         tuple(bits(b) for b in module.buffers()),
         bits(torch.get_rng_state()),
     )
+
+
+class CountedCalls(TorchDispatchMode):
+    """Counts calls by aten name, without overload."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def backward_calls(module: nn.Module, args: tuple[Any, ...]) -> Counter[str]:
+    """How often each aten call is made in the backward of one step."""
+    loss = module(*args)
+    with CountedCalls() as counted:
+        loss.sum().backward()
+    return counted.count
 
 
 def measured(module: nn.Module, args: tuple[Any, ...], *, loss: Loss = first) -> tuple[int, int]:

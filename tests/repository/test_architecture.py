@@ -50,6 +50,8 @@ adapters/__init__
 adapters/pytorch/unbind adapters/pytorch/errors
 adapters/pytorch/torch_private
 adapters/pytorch/memory adapters/pytorch/guards
+adapters/pytorch/joint
+adapters/pytorch/passes
 adapters/pytorch/capture
 adapters/pytorch/step
 adapters/pytorch/execution

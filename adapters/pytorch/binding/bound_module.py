@@ -1,4 +1,4 @@
-"""The module that trains by a plan: the original in every respect but how its training step runs."""
+"""The module that trains by a plan: the original in every respect except how its training step runs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from torch import nn
 
 from ....planner.errors import AdapterError
 from ....planner.plan_file.record import Plan
+from .. import torch_private
+from ..execution.attachment import InputMismatchError
 from ..execution.executor import Executor
-from ..execution.unsupported_transforms import refuse_transforms
 from ..unbind import RUNNER, Bound, original
 from .pickled_plan import OnePlan
 
 
 class Runner(Protocol):
-    """What runs the training steps of one bound module; pickled, it takes its plans along."""
+    """Runs the training steps of one bound module; pickled, it takes its plans along."""
 
     @property
     def plan(self) -> Plan:
-        """The plan made first."""
+        """The plan that was made first."""
         ...
 
     @property
     def executor(self) -> Executor:
-        """What runs it. Raises AdapterError where none is bound yet."""
+        """The executor of the first plan. Raises AdapterError if none is bound yet."""
         ...
 
     @property
@@ -46,8 +47,26 @@ class Runner(Protocol):
         ...
 
 
+def _refuse_transforms() -> None:
+    """Raise InputMismatchError inside torch.func's transforms, forward-mode differentiation, a trace or an export."""
+    if torch_private.inside_functorch():
+        found = "inside a transform of torch.func (vmap, grad, jvp, ...)"
+    elif torch_private.differentiates_forward():
+        found = "under forward-mode differentiation (torch.autograd.forward_ad), which it has no rule for"
+    elif torch.jit.is_tracing():
+        found = "inside torch.jit.trace"
+    elif torch.compiler.is_exporting():
+        found = "inside torch.export"
+    else:
+        return
+    raise InputMismatchError(
+        f"a planned step cannot run {found}",
+        remedy="give it the module that was planned, which has the same parameters, or call .eval() before",
+    )
+
+
 def _step(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    refuse_transforms()
+    _refuse_transforms()
     return module.__dict__[RUNNER](module, args, kwargs)
 
 
@@ -75,7 +94,7 @@ class _Planned(Bound):
         return copied if runner is None else bound_by(copied, runner.of_copy)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """The original's own way to be pickled, and the runner's, which takes its plans along as text."""
+        """The original's reduction, with the runner, which takes its plans along as text."""
         reduced, runner = original(self).__reduce_ex__(protocol), self.__dict__.get(RUNNER)
         if not isinstance(reduced, tuple) or any(part is not None for part in reduced[3:]):
             raise AdapterError(
@@ -95,7 +114,7 @@ class _Planned(Bound):
 
 
 def _called(make: Callable[..., nn.Module], given: tuple[Any, ...]) -> nn.Module:
-    """A plain module; a pickle lets no object but of its own class be made the usual way."""
+    """A plain module. (Pickle protocol 2 lets only an object's own class make it.)"""
     return make(*given)
 
 
@@ -108,14 +127,14 @@ def _unpickled(make: Callable[..., nn.Module], given: tuple[Any, ...]) -> nn.Mod
 
 
 def bound(module: nn.Module, executor: Executor) -> nn.Module:
-    """`bound_by` one plan, whatever it is called with."""
+    """`bound_by` one plan, whatever the arguments are."""
     return bound_by(module, lambda made: OnePlan(executor, made))
 
 
 def bound_by(module: nn.Module, runner_of: Callable[[nn.Module], Runner]) -> nn.Module:
     """A module of the same class that shares parameters, buffers, submodules and hooks with ``module``.
 
-    ``runner_of`` makes what runs its training steps. Raises AdapterError where no class can be derived from its own.
+    ``runner_of`` makes the runner of its training steps. Raises AdapterError if its class cannot be derived from.
     """
     made: nn.Module = object.__new__(_class_of(type(module)))
     made.__dict__.update(module.__dict__)
@@ -133,9 +152,9 @@ def _class_of(cls: type[nn.Module]) -> type[nn.Module]:
 
 
 def _forward_like(cls: type[nn.Module]) -> Callable[..., Any]:
-    """The bound forward with the signature of ``cls``, by which trainers choose what to pass and find the labels.
+    """The bound forward with the signature of ``cls``, from which trainers learn what to pass and which are labels.
 
-    No ``__wrapped__``: who unwraps a forward would pass by the plan.
+    It has no ``__wrapped__``: code that unwraps a forward would bypass the plan.
     """
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -147,7 +166,7 @@ def _forward_like(cls: type[nn.Module]) -> Callable[..., Any]:
 
 
 def runner_of(module: nn.Module) -> Runner:
-    """What runs the steps of a bound module. Raises AdapterError for any other."""
+    """The runner of a bound module. Raises AdapterError for any other."""
     runner = module.__dict__.get(RUNNER)
     if runner is None:
         raise AdapterError(f"{type(module).__name__} is not bound to a plan", remedy="call bind or within_budget on it")

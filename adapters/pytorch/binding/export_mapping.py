@@ -1,7 +1,7 @@
-"""Which ops of a training graph the nodes of an exported program became.
+"""Maps the nodes of an exported program to the ops of a training graph.
 
-The training graph is traced from the module itself, the ONNX file is written from `torch.export`. Where a
-graph traced from the exported program has the same ops, its nodes tell where each came from.
+The training graph is traced from the module itself, the ONNX file is written from `torch.export`. If a graph traced
+from the exported program has the same ops, its nodes tell where each op came from.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import torch
 from torch import nn
 
 from ....planner.errors import OgcPlanError
-from ..capture.joint_graph import capture, first_line
+from ..capture.diagnostics import first_line
+from ..capture.joint_graph import capture
 from ..errors import UnsupportedModuleError
 from ..step.step_graph import TracedStep
 
 
 def exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
-    """The exported program of a module. Raises UnsupportedModuleError in one line."""
+    """The exported program of a module. Raises UnsupportedModuleError."""
     try:
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")
@@ -35,7 +36,7 @@ def exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def ops_of_nodes(
     program: torch.export.ExportedProgram, step: TracedStep, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
 ) -> dict[str, tuple[str, ...]]:
-    """For each node of the program the ops that come from it; empty where the two graphs have other ops."""
+    """For each node of the program the ops that come from it; empty if the two graphs have different ops."""
     module = program.module(check_guards=False)
     try:
         again = TracedStep(capture(module, args, kwargs))

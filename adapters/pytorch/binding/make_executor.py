@@ -1,4 +1,4 @@
-"""Executors made to order: by a plan that is there, or by one made for what was asked."""
+"""Makes executors: for a given plan, or for a new plan made on request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ....planner.model import from_annotation
 from ....planner.plan_file.record import Plan
 from ....planner.problem import Scope
 from ....planner.solver import Solver
-from ..capture.joint_graph import capture, first_line
+from ..capture.diagnostics import first_line
+from ..capture.joint_graph import capture
 from ..errors import UnsupportedModuleError
 from ..execution.executor import Executor
 from ..step.annotate import Annotated, annotate
@@ -26,27 +27,30 @@ from ..step.step_graph import TracedStep
 from ..unbind import original
 
 _OPTION = re.compile(r"--([a-z]+) ([^\s,;]+)")
-"""An option of the command line with its value, as remedies of the planner name it."""
+"""An option of the command line with its value, as the planner's remedies name it."""
 
 
 def _in_python(remedy: str) -> str:
-    """A remedy of the planner in the words of `within_budget`."""
+    """A remedy of the planner in terms of `within_budget`'s arguments."""
     named = re.sub(r"\b(batch|input) in the export", r"\1", remedy.replace("--time-limit", "time_limit_s"))
     return _OPTION.sub(r'\1="\2"', named)
 
 
 def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:
-    """Runs ``plan`` on modules like this one. Raises PlanMismatchError, and whatever `pipeline.check` finds."""
+    """An executor of ``plan`` for modules like this one.
+
+    Raises PlanMismatchError, and what `pipeline.check` raises.
+    """
     module = original(module)
-    step, annotated = _with_graph(module, args, kwargs, {plan.model.fingerprint} if plan.model.annotations else ())
-    return _checked(plan, module, step, annotated)
+    annotated = _annotated_as(module, args, kwargs, {plan.model.fingerprint} if plan.model.annotations else ())
+    return _checked(plan, module, annotated)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked of `planning.within_budget`, to be planned for each signature anew.
+    """The arguments of `api.within_budget`, with which each new signature is planned.
 
-    Where the graph is that of one of the plans ``made`` before, nothing is searched.
+    A graph that one of the plans ``made`` before has is not planned again.
     """
 
     budget: str
@@ -73,12 +77,12 @@ class Request:
             raise AdapterError("device and profile both give times", remedy="pass one of them")
         if self.made:
             known = {plan.model.fingerprint: plan for plan in self.made}
-            step, annotated = _with_graph(module, args, kwargs, known)
+            annotated = _annotated_as(module, args, kwargs, known)
             plan = known.get(annotated.annotation.graph.fingerprint)
             if plan is not None:
-                return _checked(plan, module, step, annotated)
+                return _checked(plan, module, annotated)
         else:
-            step, annotated = annotated_step(module, args, kwargs, profile)
+            annotated = annotated_step(module, args, kwargs, profile)
         prepared = from_annotation(
             annotated.annotation,
             name=type(module).__name__,
@@ -104,42 +108,43 @@ class Request:
         except (InfeasibleBudgetError, NoPlanInTimeError) as error:
             error.remedy = _in_python(error.remedy)
             raise
-        return Executor(module, step, made, annotated.visible)
+        return Executor(module, made, annotated)
 
 
 def profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:
-    """The profile, read where it is a path."""
+    """The profile, read if it is a path."""
     return profile if profile is None or isinstance(profile, StepProfile) else read_profile(profile)
 
 
 def annotated_step(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, profile: StepProfile | None
-) -> tuple[TracedStep, Annotated]:
-    """The step, measured unless there is a profile for it; refuses one of another machine."""
+) -> Annotated:
+    """The annotated step, measured unless there is a profile. Raises PlanMismatchError for another machine's."""
     if profile is None:
-        step = traced(model, args, kwargs)
-        return step, annotate(step)
-    step, annotated = _with_graph(model, args, kwargs, {profile.graph})
+        return annotate(traced(model, args, kwargs))
+    annotated = _annotated_as(model, args, kwargs, {profile.graph})
     _refuse_other_machines("profile", profile, annotated.annotation)
-    return step, annotated
+    return annotated
 
 
-def _checked(plan: Plan, module: nn.Module, step: TracedStep, annotated: Annotated) -> Executor:
+def _checked(plan: Plan, module: nn.Module, annotated: Annotated) -> Executor:
     _refuse_other_graphs(plan, annotated, module)
     pipeline.check(plan.graph, plan.costs, plan)
-    return Executor(module, step, plan, annotated.visible)
+    return Executor(module, plan, annotated)
 
 
-def _with_graph(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, graphs: Collection[str]
-) -> tuple[TracedStep, Annotated]:
-    """The step without a measurement where it then has a fingerprint of ``graphs`` (or there are none), else with."""
+def _annotated_as(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, fingerprints: Collection[str]
+) -> Annotated:
+    """The annotated step; measured only if it does not have one of the ``fingerprints`` without a measurement.
+
+    Some kernels return more memory than tracing tells. Only a measurement finds that, and it changes the fingerprint.
+    """
     step = traced(model, args, kwargs)
     annotated = annotate(step, measure=False)
-    if graphs and annotated.annotation.graph.fingerprint not in graphs:
-        step = TracedStep(step.joint)  # some kernels return more memory than tracing tells; a measurement does
+    if fingerprints and annotated.annotation.graph.fingerprint not in fingerprints:
         annotated = annotate(step)
-    return step, annotated
+    return annotated
 
 
 def _refuse_other_machines(what: str, theirs: Source | StepProfile, mine: Annotation) -> None:
@@ -168,10 +173,9 @@ def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> 
 
 
 def traced(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> TracedStep:
-    """Capture and analyse; whatever torch or the analysis stumbles over is an error in one line."""
-    joint = capture(model, args, kwargs)
+    """Capture a step and analyse it. Raises what `capture` raises, and UnsupportedModuleError for any other error."""
     try:
-        return TracedStep(joint)
+        return TracedStep(capture(model, args, kwargs))
     except OgcPlanError:
         raise
     except Exception as error:

@@ -1,8 +1,8 @@
-"""An exported program as a standard ONNX file that also carries its training graph.
+"""Writes an exported program as a standard ONNX file that also carries its training graph.
 
-The file computes the forward as torch's exporter writes it, which differs from a training step in two
-places: batch norm comes out in inference form (running statistics), and the dropout inside an attention
-that is not one fused op comes out switched off. What training really does is in the annotation.
+The file computes the forward as torch's exporter writes it. That differs from a training step in two places: batch norm
+has its inference form (running statistics), and a dropout inside an attention that is not one fused op is switched off.
+The annotation describes what training really does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REMEDY = "use within_budget, which needs no ONNX file"
 
 
 class ExportError(AdapterError):
-    """The program has no ONNX form; the message names the op and the module path where that shows."""
+    """The program has no ONNX form; the message names the op and the module path if they are known."""
 
     exit_code = 4
 
@@ -51,22 +51,23 @@ def write_onnx(
     op_of_node: Mapping[str, tuple[str, ...]],
     opset: int = OPSET,
 ) -> None:
-    """Write ``program`` as ONNX with ``training_graph`` in its metadata and on each node the op it belongs to.
+    """Write ``program`` as ONNX, with ``training_graph`` in its metadata and on each node the op it belongs to.
 
-    ``op_of_node`` maps names of the program's nodes to names of ops; where a node became several ops, its
-    ONNX nodes name the last. A constant that several ONNX nodes share names the op of the first. Weights
-    go into the file up to `MAX_INSIDE_NBYTES`, beyond that into ``path`` + ``.data``; weights on the meta
-    device become references to a file that is not written. File names of the exporting machine are left
-    out. ``program`` and the module it came from stay as they are.
+    ``op_of_node`` maps names of the program's nodes to names of ops; if a node became several ops, its ONNX nodes name
+    the last. A constant that several ONNX nodes share names the op of the first. Weights are stored in the file up to
+    `MAX_INSIDE_NBYTES`, beyond that in ``path`` + ``.data``; weights on the meta device become references to a file
+    that is not written. File names of the exporting machine are left out. ``program`` and its module stay as they are.
 
-    Raises UsageError for an opset that torch cannot write, ExportError when an op has no ONNX
-    translation, StorageError when the folder or the disk refuses; existing files are then untouched.
+    Raises UsageError for an opset that torch cannot write, ExportError if an op has no ONNX translation, StorageError
+    if the folder or the disk refuses; existing files are then untouched.
     """
     target = Path(path)
     try:
-        for place in (target, _data_of(target)):
-            if place.exists() and not place.is_file():
-                raise StorageError(f"cannot write model {str(place)!r}: it is not a file", remedy="choose another path")
+        for position in (target, _data_of(target)):
+            if position.exists() and not position.is_file():
+                raise StorageError(
+                    f"cannot write model {str(position)!r}: it is not a file", remedy="choose another path"
+                )
         with tempfile.TemporaryDirectory(prefix=f".{target.name[:80]}.", suffix=".tmp", dir=target.parent) as folder:
             model = _translate(program, opset, op_of_node)
             model.metadata_props[MODEL_KEY] = training_graph
@@ -110,7 +111,7 @@ def _no_such_opset(opset: int) -> UsageError:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's notes on training mode, optional packages and opset conversion."""
+    """Silence the exporter's notes on training mode, optional packages and opset conversion."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -125,7 +126,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _origins(program: torch.export.ExportedProgram, decomposed: torch.export.ExportedProgram) -> dict[str, str]:
-    """For each node of the decomposed program, by the text the exporter records, the program's node it came from."""
+    """For each node of the decomposed program, by the exporter's text for it, the program's node it came from."""
     wanted = id(program.graph)
     origins = {}
     for node in decomposed.graph.nodes:
@@ -149,7 +150,7 @@ def _annotate(model: onnx_ir.Model, origins: Mapping[str, str], op_of_node: Mapp
 
 
 def _save(model: onnx_ir.Model, path: Path) -> None:
-    """Write the model, and its weights beside it where they are too large, and flush both to the disk."""
+    """Write the model, and its weights to a second file if they are too large, and flush both to the disk."""
     import onnx_ir
 
     missing = stored = 0
@@ -177,13 +178,13 @@ def _save(model: onnx_ir.Model, path: Path) -> None:
 
 
 def _has_contents(tensor: onnx_ir.TensorProtocol) -> bool:
-    """Whether the values exist; tensors on the meta device and fake ones have a shape only."""
+    """Whether the values exist; tensors on the meta device and fake ones have only a shape."""
     values = tensor.raw
     return not isinstance(values, torch.Tensor) or values.untyped_storage().device.type != "meta"
 
 
 def _publish(written: Path, target: Path) -> None:
-    """Move the finished files to their names: the data first, so that a model never names data that is not there."""
+    """Move the finished files to their names: the data first, so that a model never names data that does not exist."""
     if target.exists():
         written.chmod(target.stat().st_mode & 0o777)
     data = _data_of(target)
@@ -219,7 +220,7 @@ def _export_error(error: BaseException) -> ExportError:
 
 
 def _last_node(error: BaseException) -> fx.Node | None:
-    """The node that was being translated: errors of the exporter hold it in their frames only."""
+    """The node that was being translated; the exporter's errors have it only in their frames."""
     found = None
     trace = error.__traceback__
     while trace is not None:

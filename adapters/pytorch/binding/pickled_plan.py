@@ -1,4 +1,4 @@
-"""A module that trains by one plan; pickled, it takes the plan along as text and binds it where it is loaded."""
+"""Runners with one plan; pickled, they take the plan along as text and bind it where they are loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .make_executor import by_plan
 
 
 def text_of(plan: Plan) -> bytes:
-    """A plan file's content, by which a plan goes into a pickle: whoever loads it checks it as a file."""
+    """A plan as the content of a plan file, as it goes into a pickle: it is checked like a file when it is loaded."""
     return dumps(plan).encode("utf-8", "surrogatepass")
 
 
@@ -51,14 +51,14 @@ class OnePlan:
 
 
 class Loaded:
-    """A plan that waits for the first training step after its module was loaded, to be bound with its arguments."""
+    """A plan that is bound in the first training step after its module was loaded."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
     @property
     def executor(self) -> Executor:
-        """There is none yet. Raises AdapterError."""
+        """Not made yet. Raises AdapterError."""
         raise AdapterError(
             "the module was loaded from a pickle and has not been called since, so its plan is not bound yet",
             remedy="call it once in training mode, or bind its plan: bind(module, plan_of(module), args)",
@@ -74,7 +74,7 @@ class Loaded:
         return self
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Bind, and make the first forward. Raises PlanMismatchError where module or arguments are others."""
+        """Bind the plan and run one forward. Raises PlanMismatchError if module or arguments do not fit."""
         try:
             runner = OnePlan(by_plan(self.plan, module, args, kwargs), module)
         except PlanMismatchError as error:

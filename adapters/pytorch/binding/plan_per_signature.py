@@ -1,6 +1,6 @@
-"""One plan per signature of a module's arguments: each is made when its signature is first met, and kept.
+"""One plan for each signature of a module's arguments, made when the signature first occurs.
 
-Where a module goes by values of its arguments there is one plan per signature and way.
+If the module branches on values of its arguments, there is one plan for each signature and branch.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from torch import nn
 
 from ....planner.errors import AdapterError
 from ....planner.plan_file.record import Plan
-from ..capture.autocast import AutocastState
-from ..capture.joint_graph import meta
 from ..execution.attachment import Attachment, OtherValuesError
 from ..execution.executor import Executor
+from ..guards.autocast_state import AutocastState
+from ..joint import meta
 from ..torch_private import pytree
 from .make_executor import Request
 from .pickled_plan import plan_from, text_of
 
 LIMIT = 8
-"""Signatures that are kept; the one longest unused makes room for a new one."""
+"""The number of plans that are kept; the least recently used one makes room for a new one."""
 
 
 class Signature(NamedTuple):
-    """What a plan depends on of a call: its arguments' structure, shape, type and gradient of each leaf, autocast."""
+    """What a plan depends on of a call: the structure of its arguments, the `Meta` of each leaf, and autocast."""
 
     spec: str
     leaves: tuple[Any, ...]
@@ -36,7 +36,7 @@ class Signature(NamedTuple):
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any], autocast: AutocastState) -> Signature:
-        """The signature of one call under what its module sees of the autocast state."""
+        """The signature of one call under the part of the autocast state that its module sees."""
         leaves, spec = pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
         return cls(repr(spec), tuple(meta(leaf) for leaf in leaves), autocast)
 
@@ -46,7 +46,7 @@ class Signature(NamedTuple):
 
 
 class Signatures:
-    """The executors of one module by signature; one that is missing is made as ``asked``."""
+    """The executors of one module by signature; a missing one is made by ``asked``."""
 
     def __init__(self, asked: Request, limit: int = LIMIT) -> None:
         self._asked, self._limit = asked, limit
@@ -55,7 +55,7 @@ class Signatures:
         self._made_so_far = 0
 
     def add(self, signature: Signature, executor: Executor, module: nn.Module) -> None:
-        """Keep ``executor`` for ``signature``, in the place of the one longest unused where all places are taken."""
+        """Keep ``executor`` for ``signature``; beyond the limit it replaces the least recently used one."""
         while len(self._known) >= self._limit:
             self._known.popitem(last=False)
         self._known[signature, self._made_so_far] = (executor, executor.attach(module))
@@ -76,12 +76,12 @@ class Signatures:
 
     @property
     def plan(self) -> Plan:
-        """The plan made first."""
+        """The plan that was made first."""
         return self._asked.made[0] if self._first is None else self._first.plan
 
     @property
     def executor(self) -> Executor:
-        """The one made first. Raises AdapterError where the module was loaded from a pickle and not called since."""
+        """The executor made first. Raises AdapterError if the module was loaded from a pickle and not called since."""
         if self._first is None:
             raise AdapterError(
                 "the module was loaded from a pickle and has not been called since, so no plan of it is bound yet",
@@ -91,7 +91,7 @@ class Signatures:
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """The plans that are kept, the one used last at the end; before them those of a pickle, not used yet."""
+        """The plans that are kept: those of a pickle not used yet first, the one used last at the end."""
         known = tuple(executor.plan for executor, _ in self._known.values())
         return tuple(plan for plan in self._asked.made if plan not in known) + known
 
@@ -102,7 +102,7 @@ class Signatures:
             executor, attachment = self._known[key]
             try:
                 result = executor(attachment, args, kwargs)
-            except OtherValuesError:  # nothing ran; another plan of this signature may fit, or a new one does
+            except OtherValuesError:  # nothing ran yet; another plan of this signature may fit
                 continue
             self._known.move_to_end(key)
             return result

@@ -1,1 +1,1 @@
-"""Nn.Module -> joint graph."""
+"""From a module and example arguments to the joint graph of its training step."""

@@ -1,65 +1,91 @@
-"""What no plan can do exactly, told in the words of who wrote the module: of its state, of a trace that failed, of a
-graph that was traced."""
+"""Explains why a module cannot be traced or planned exactly, in terms of the module's source."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.nn.parameter import is_lazy
 
 from ....planner.errors import AdapterError
 from ..errors import UnsupportedModuleError
 from ..guards.argument_values import Guard
 from ..torch_private import OpOverload, pytree, schema_of
-from .call_signature import PASS_THEM, is_foreign, misfit, told
 from .module_scopes import scope_of
 
-
-def refuse_lazy(module: nn.Module) -> None:
-    """Refuse parameters and buffers without a shape."""
-    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if is_lazy(tensor):
-            raise AdapterError(
-                f"{name!r} of {type(module).__name__} has no shape yet: the module that holds it is lazy",
-                remedy="run one forward before planning",
-            )
+_PASS_THEM = "pass what its forward takes: in args by position, in kwargs by name"
 
 
-def refuse_trace_error(
+def signature_error(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    """Which arguments of the forward of ``module`` are missing or too many; None if they fit."""
+    name = f"{type(module).__name__}.forward"
+    try:
+        signature = inspect.signature(type(module).forward)
+    except ValueError:  # a built-in has no signature
+        return None
+    try:
+        signature.bind(module, *args, **kwargs)
+        return None
+    except TypeError as error:
+        fault = str(error)
+    own = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+    try:
+        given = signature.bind_partial(module, *args, **kwargs).arguments
+    except TypeError:
+        shown = inspect.Signature(own[1:])
+        return f"{name}{shown} does not take these arguments: {fault}"
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    missing = [p.name for p in own if p.default is p.empty and p.kind not in variable and p.name not in given]
+    return f"{name} needs {' and '.join(map(repr, missing))}, missing from the arguments"
+
+
+def _is_untraceable(leaf: Any) -> bool:
+    """Whether an argument leaf has a type that cannot be traced."""
+    return type(leaf).__module__.partition(".")[0] not in ("torch", "builtins")
+
+
+def _untraceable_argument(name: str, leaf: Any) -> AdapterError:
+    """The error for an argument leaf that `_is_untraceable`."""
+    kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
+    remedy = "pass tensors, numbers, texts and None in tuples, lists and dicts, or keep it in the module"
+    if kind == "numpy.ndarray":
+        remedy = "pass torch.from_numpy(...) of it, and convert nothing in the forward"
+    elif kind.startswith("numpy."):
+        remedy = "pass float(...) or int(...) of it, or a tensor"
+    return AdapterError(f"argument {name} is a {kind}, which a plan cannot take", remedy=remedy)
+
+
+def first_line(error: BaseException) -> str:
+    """An error of torch in one line."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}".rstrip(": ")
+
+
+def explain_trace_error(
     module: nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     names: Sequence[str],
     error: Exception,
 ) -> None:
-    """Say what to do about an error of a trace whose cause is known; ``names`` are those of the argument leaves."""
-    fault = misfit(module, args, kwargs) if isinstance(error, TypeError) else None
+    """Raise a clear error for a failed trace if its cause is known. ``names`` are those of the argument leaves."""
+    fault = signature_error(module, args, kwargs) if isinstance(error, TypeError) else None
     if fault is not None:
-        raise AdapterError(fault, remedy=PASS_THEM) from error
+        raise AdapterError(fault, remedy=_PASS_THEM) from error
     for name, leaf in zip(names, pytree.tree_leaves((args, kwargs)), strict=True):
-        if "KNOWN_TYPES" in str(error) and is_foreign(leaf):
-            text, remedy = told(name, leaf)
-            raise AdapterError(text, remedy=remedy) from error
-    _refuse_unknown_outputs(module, error)
-    _refuse_unknown_tensors(module, error)
-
-
-def _refuse_unknown_outputs(module: nn.Module, error: Exception) -> None:
-    """Say what to do about an output of a class that torch cannot take apart, such as a cache of keys and values."""
+        if "KNOWN_TYPES" in str(error) and _is_untraceable(leaf):
+            raise _untraceable_argument(name, leaf) from error
+    # An output of a class that torch cannot flatten, such as a cache of keys and values.
     found = re.search(r"Found <class '(?:\w+\.)*(\w+)'> in output, which is not a known type", str(error))
     if found:
         cached = "pass use_cache=False" if "Cache" in found[1] else "return tensors in tuples, lists and dicts"
         raise UnsupportedModuleError(
             f"{type(module).__name__} returns a {found[1]}, whose tensors a plan cannot hand back", remedy=cached
         ) from error
-
-
-def _refuse_unknown_tensors(module: nn.Module, error: Exception) -> None:
-    """Say what to do about a tensor that the forward takes from elsewhere: a list, a cache, a global."""
+    # A tensor that the forward takes from elsewhere: a list, a cache, a global.
     found = re.search(
         r"convert all Tensors to FakeTensors first .* Found in (\S+?)\(.*?tensor\(.*?, size=(\(.*?\))",
         str(error),
@@ -74,21 +100,21 @@ def _refuse_unknown_tensors(module: nn.Module, error: Exception) -> None:
         ) from error
 
 
-def refuse_counts(module: nn.Module, guards: Iterable[Guard]) -> None:
-    """Refuse a norm whose factor is the number of its step, which no plan repeats."""
+def refuse_step_counts(module: nn.Module, guards: Iterable[Guard]) -> None:
+    """Raise UnsupportedModuleError for a norm whose averaging factor is the number of the step."""
     for name in dict.fromkeys(name for guard in guards for name in guard.names):
         path, _, key = name.rpartition(".")
         if key == "num_batches_tracked" and getattr(module.get_submodule(path), "momentum", 0.1) is None:
             where = f"submodule {path!r}" if path else "the module"
             raise UnsupportedModuleError(
                 f"{where} is a {type(module.get_submodule(path)).__name__} with momentum=None, "
-                "whose average goes by the number of the step, a number that a plan would repeat",
+                "whose average depends on the number of the step, a number that a plan would repeat",
                 remedy="give it a momentum, as 0.1, or make it with track_running_stats=False",
             )
 
 
 def refuse_calls(module: nn.Module, graph: fx.Graph) -> None:
-    """Refuse calls that draw from a generator of the module's own, and those that make sparse gradients."""
+    """Raise UnsupportedModuleError for draws from a generator of the module's own, and for sparse gradients."""
     calls = [node for node in graph.nodes if node.op == "call_function" and isinstance(node.target, OpOverload)]
     for node in calls:
         if node.kwargs.get("generator") is not None:
@@ -100,28 +126,28 @@ def refuse_calls(module: nn.Module, graph: fx.Graph) -> None:
             ]
             named = f"{', '.join(map(repr, own))}" if own else "made outside the module"
             raise UnsupportedModuleError(
-                f"{_place(module, node)} draws from a torch.Generator ({named}) in {node.target}; "
+                f"{_where(module, node)} draws from a torch.Generator ({named}) in {node.target}; "
                 "a plan draws from the default generator alone",
                 remedy="draw without generator=, or draw outside and pass what is drawn as an argument",
             )
     sparse = [node for node in calls if _argument(node, "sparse") is True]
     if sparse and any(_makes_sparse(node) for node in calls):
         raise UnsupportedModuleError(
-            f"{_place(module, sparse[0])} makes a sparse gradient ({sparse[0].target}); a plan hands back dense ones",
+            f"{_where(module, sparse[0])} makes a sparse gradient ({sparse[0].target}); a plan hands back dense ones",
             remedy="make it with sparse=False",
         )
 
 
-def _place(module: nn.Module, node: fx.Node) -> str:
+def _where(module: nn.Module, node: fx.Node) -> str:
     path = scope_of(node)
     return f"submodule {path!r}" if path else type(module).__name__
 
 
 def _argument(node: fx.Node, name: str) -> Any:
-    """What a call is given for an argument of this name; None where it has none, or the default."""
-    for place, argument in enumerate(schema_of(node.target).arguments):
+    """The value of a call's argument of this name; None if the call leaves it out."""
+    for position, argument in enumerate(schema_of(node.target).arguments):
         if argument.name == name:
-            return node.args[place] if place < len(node.args) else node.kwargs.get(name)
+            return node.args[position] if position < len(node.args) else node.kwargs.get(name)
     return None
 
 

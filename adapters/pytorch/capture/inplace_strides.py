@@ -1,14 +1,14 @@
-"""Tracing keeps the layout of what is written in place.
+"""Keeps the layout of tensors that are written in place.
 
-Tracing makes calls in place ones that return a new tensor, which may lie otherwise: packed where eager writes into a
-part, in the order of its dimensions where eager writes over a transposed tensor. Kernels take other paths through
-other layouts, and the last bit of a sum or a sigmoid tells which.
+Tracing replaces a call in place by one that returns a new tensor, which may have another layout: packed where eager
+training writes into a slice, in the order of its dimensions where eager training writes over a transposed tensor.
+Kernels take other paths through other layouts, which shows in the last bit of a sum or a sigmoid.
 
 - The pieces of ``unsafe_split``, over which recurrent layers write their gates, are traced as the views they are.
-- What is written over a whole tensor, itself or as a view of all of it, is laid out as that was, by a copy where the
-  call that tracing puts in the place does otherwise.
-- Random numbers are drawn into the layout that eager draws into (torch_private.direct). ``bernoulli_`` is traced as
-  ``bernoulli``, so where the forward itself calls that, which packs its result, it is handed a packed tensor.
+- A tensor that is written as a whole, itself or through a view of all of it, keeps its layout. If the call that
+  tracing puts in its place gives another one, the result is copied.
+- Random numbers are drawn into the layout that eager training draws into (torch_private.direct). ``bernoulli_`` is
+  traced as ``bernoulli``. If the forward itself calls ``bernoulli``, which packs its result, it gets a packed tensor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from .. import torch_private
-from ..memory.strides import is_dense, lies_like
+from ..memory.strides import is_dense, same_layout
 from ..torch_private import FunctionalTensor, FunctionalTensorMode
 
 _aten = torch.ops.aten
@@ -31,8 +31,8 @@ _AS_VIEWS = {
 
 
 @contextmanager
-def laid_out_as_written() -> Iterator[None]:
-    """Trace inside: what eager writes in place lies after that as it did before."""
+def inplace_strides() -> Iterator[None]:
+    """Trace inside: a tensor that is written in place keeps its layout."""
     traced = FunctionalTensorMode.__torch_dispatch__
 
     def dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -46,7 +46,7 @@ def laid_out_as_written() -> Iterator[None]:
         of_torch = isinstance(func, torch_private.OpOverload) and func.namespace == "aten"
         if of_torch and torch_private.schema_of(func).is_mutable:
             for written in _written(func, args, kwargs or {}):
-                _restore(mode, written)
+                _restore_layout(mode, written)
         return result
 
     FunctionalTensorMode.__torch_dispatch__ = dispatch
@@ -57,22 +57,22 @@ def laid_out_as_written() -> Iterator[None]:
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> Iterator[FunctionalTensor]:
-    """The tensors that a call writes over."""
-    for place, argument in enumerate(torch_private.schema_of(func).arguments):
-        value = args[place] if place < len(args) else kwargs.get(argument.name)
+    """The tensors that a call writes in place."""
+    for i, argument in enumerate(torch_private.schema_of(func).arguments):
+        value = args[i] if i < len(args) else kwargs.get(argument.name)
         alias = argument.alias_info
         if alias is not None and alias.is_write and isinstance(value, FunctionalTensor):
             yield value
 
 
-def _restore(mode: Any, written: FunctionalTensor) -> None:
-    """Lay a written tensor out as it was; one with gaps is a part of another, and is read from there again."""
+def _restore_layout(mode: Any, written: FunctionalTensor) -> None:
+    """Give a written tensor its layout back. One with gaps is a slice of another, and is read from there again."""
     before, after = written, written.elem
     if before.shape != after.shape or not is_dense(before):
         return
     if not written.is_base_tensor():
-        written.sync()  # made anew from what it looks at
-    if lies_like(before, after):
+        written.sync()  # regenerates the view from its base
+    if same_layout(before, after):
         return
     order = sorted(range(before.dim()), key=before.stride, reverse=True)
     inverse = sorted(range(before.dim()), key=order.__getitem__)

@@ -1,4 +1,4 @@
-"""Which submodule each traced call comes from: its path is left on the node, under ``meta["custom"]``."""
+"""The submodule of each traced call: its path is stored on the node, under ``meta["custom"]``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _KEY = "ogc_plan_scope"
 
 
 @contextmanager
-def recorded_scopes(module: nn.Module) -> Iterator[None]:
-    """Note the submodule of every call traced inside; ``module`` itself is the empty path."""
+def record_scopes(module: nn.Module) -> Iterator[None]:
+    """Record the submodule of every call traced inside; the path of ``module`` itself is empty."""
     paths = {id(child): path for path, child in module.named_modules()}
     entered: list[AbstractContextManager[None]] = []
 
@@ -28,14 +28,10 @@ def recorded_scopes(module: nn.Module) -> Iterator[None]:
         if id(child) in paths and entered:
             entered.pop().__exit__(None, None, None)
 
-    before, after = register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)
-    try:
+    with register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True):
         yield
-    finally:
-        before.remove()
-        after.remove()
 
 
 def scope_of(node: fx.Node) -> str:
-    """The path of the submodule that made the call; empty where it is the module itself or unknown."""
+    """The path of the submodule that made the call; empty for the module itself, or if unknown."""
     return str((node.meta.get("custom") or {}).get(_KEY, ""))

@@ -1,6 +1,6 @@
-"""Tensors that a module keeps as plain attributes: inputs of the step, read anew at each one, as eager training does.
+"""Tensors that a module keeps as plain attributes: inputs of the step, read at each step as in eager training.
 
-For tracing they stand among the buffers, under their dotted names; a trace would take them for constants otherwise.
+For tracing they become buffers under their dotted names; a trace would take them for constants otherwise.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .. import torch_private
 
 
 @contextmanager
-def as_buffers(module: nn.Module) -> Iterator[None]:
-    """Plain tensor attributes of a module and its submodules are buffers while inside.
+def attributes_as_buffers(module: nn.Module) -> Iterator[None]:
+    """Make plain tensor attributes of a module and its submodules buffers while inside.
 
     Attributes that take a gradient, or that share memory with a parameter, a buffer or another attribute, stay as
-    they are: a forward that reads one is not traced.
+    they are; a forward that reads one cannot be traced.
     """
     taken = {_key(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     moved: list[tuple[nn.Module, str, torch.Tensor]] = []
@@ -44,7 +44,7 @@ def _key(tensor: torch.Tensor) -> int:
 
 
 def attributes_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors that are plain attributes of a module and its submodules, by dotted name."""
+    """The plain tensor attributes of a module and its submodules, by dotted name."""
     return {
         f"{path}.{key}".lstrip("."): value
         for path, child in module.named_modules()

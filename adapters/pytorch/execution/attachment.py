@@ -1,4 +1,4 @@
-"""One module that trains by a plan: where its tensors are, and whether it still is what was traced."""
+"""A module attached to a plan: where its tensors are, and whether it still is what was traced."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import torch
 from torch import nn
 
 from ....planner.errors import AdapterError
-from ..capture.joint_graph import HOOKS, Joint, Meta, Primal, meta
+from ..capture.module_checks import HOOKS
 from ..capture.tensor_attributes import attributes_of
-from ..guards.module_attributes import WatchedReads
+from ..guards.module_attributes import AttributeGuards
+from ..joint import Joint, Meta, Primal, meta
 
 
 class InputMismatchError(AdapterError):
-    """The arguments, parameters, modes or settings differ from those the plan was bound for."""
+    """The arguments, parameters, modes or settings differ from those that the plan was bound for."""
 
 
 class OtherValuesError(InputMismatchError):
-    """The module asks for a value of its arguments, and these arguments answer otherwise than the plan's did."""
+    """The module branches on a value of its arguments, which differs from the value that the plan was bound for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What tracing took for granted of one submodule: its mode, plain attributes and number of hooks."""
+    """What tracing assumed of one submodule: its mode, plain attributes and number of hooks."""
 
     path: str
     keys: tuple[str, ...]
@@ -33,7 +34,7 @@ class Setting:
 
     @classmethod
     def of(cls, path: str, module: nn.Module) -> Setting:
-        """The present setting. The root's own mode and hooks may change: they act around the step."""
+        """The current setting. The root's own mode and hooks may change: they act around the step."""
         own = module.__dict__
         keys = [k for k, v in own.items() if type(v) in (int, float, bool, str) and (path or k != "training")]
         return cls(path, tuple(keys), tuple(own[k] for k in keys), _hook_count(module) if path else 0)
@@ -46,16 +47,16 @@ def settings_of(module: nn.Module) -> tuple[Setting, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What the forward reads of a module besides tensors, and the names of each parameter that has several."""
+    """The attribute values that the forward reads of a module, and the names of each tied parameter."""
 
-    held: list[Any]
+    values: list[Any]
     tied: list[list[str]]
 
 
 class Attachment:
     """Finds the tensors of ``module`` for the primals of a plan, and checks it against the ``traced`` settings.
 
-    ``like`` is what `described` told of the module that was traced, where this is another one.
+    If the module is not the one that was traced, ``like`` is what `described` returned for that one.
     """
 
     def __init__(
@@ -63,20 +64,20 @@ class Attachment:
     ) -> None:
         children = list(module.modules())
         if len(children) != len(traced):
-            raise _replaced()
+            raise _replaced_error()
         self._watched = [
             (child.__dict__, tuple(child._modules.values()), child, setting)
             for child, setting in zip(children, traced, strict=True)
         ]
-        self._guards, self._outer, self.module = joint.guards, joint.outer, module
-        self._reads = WatchedReads(module, joint.reads)
+        self._guards, self._sources, self.module = joint.guards, joint.sources, module
+        self._reads = AttributeGuards(module, joint.reads)
         self._tied = _tied(module)
         if like is not None:
-            changed = self._reads.differs_from(like.held)
+            changed = self._reads.differs_from(like.values)
             if changed is None and [names for _, names in self._tied] != like.tied:
                 changed = "which of its parameters are one"
             if changed is not None:
-                raise _other(changed)
+                raise _changed_error(changed)
         owners = dict(module.named_modules(remove_duplicate=False))
         self._places: list[tuple[dict[str, Any], str]] = []
         for primal in joint.primals:
@@ -88,14 +89,14 @@ class Attachment:
 
     @property
     def described(self) -> Described:
-        """What is taken for granted of the module besides its settings."""
-        return Described(self._reads.described, [names for _, names in self._tied])
+        """What is assumed of the module besides its settings."""
+        return Described(self._reads.values, [names for _, names in self._tied])
 
     def check(self) -> None:
-        """Raise InputMismatchError where a submodule was replaced or its mode, attributes or hooks changed."""
+        """Raise InputMismatchError if a submodule was replaced, or its mode, attributes or hooks changed."""
         for own, children, child, setting in self._watched:
             if tuple(own["_modules"].values()) != children:
-                raise _replaced()
+                raise _replaced_error()
             values = tuple([own.get(key) for key in setting.keys])
             hooks = _hook_count(child) if setting.path else 0
             if values != setting.values or hooks != setting.hooks:
@@ -104,37 +105,37 @@ class Attachment:
                 where = f"submodule {setting.path!r}" if setting.path else "the module"
                 raise InputMismatchError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
 
-        for places, names in self._tied:
-            first = places[0][0].get(places[0][1])
-            if any(tensors.get(key) is not first for tensors, key in places):
+        for positions, names in self._tied:
+            first = positions[0][0].get(positions[0][1])
+            if any(tensors.get(key) is not first for tensors, key in positions):
                 raise InputMismatchError(
                     f"parameters {', '.join(map(repr, names))} were one when the plan was bound and are not now",
                     remedy="tie them again, or bind again",
                 )
 
     def check_reads(self) -> None:
-        """Raise InputMismatchError where what the forward reads is another; of tensors `tensors` has told."""
-        changed = self._reads.changed() or self._outer.changed()
+        """Raise InputMismatchError if data that the forward reads changed; `tensors` checks the tensors."""
+        changed = self._reads.changed() or self._sources.changed()
         if changed is not None:
-            raise _other(changed)
+            raise _changed_error(changed)
 
     def check_values(self, leaves: list[Any]) -> None:
-        """Raise OtherValuesError where the module would go another way for these argument leaves."""
+        """Raise OtherValuesError if the module would take another branch for these argument leaves."""
         buffers = dict(self.module.named_buffers(remove_duplicate=False)) if self._guards else {}
         buffers |= attributes_of(self.module) if self._guards else {}
         for guard in self._guards:
             if not guard.holds(leaves, buffers):
                 raise OtherValuesError(
-                    f"{guard} was {guard.answer!r} for the arguments the plan was bound for and is not for these",
+                    f"{guard} was {guard.value!r} for the arguments the plan was bound for and is not for these",
                     remedy='plan with signatures="plan", which makes one plan per way',
                 )
 
     def own_tensors(self) -> list[torch.Tensor]:
-        """The tensors of the module itself, in the order of the primals that are no arguments."""
+        """The module's own tensors, in the order of their primals."""
         return [tensors[key] for tensors, key in self._places]
 
     def tensors(self, primals: tuple[Primal, ...], expected: list[Meta], leaves: list[Any]) -> list[torch.Tensor]:
-        """The tensors of all primals in order, arguments from ``leaves``. Raises InputMismatchError."""
+        """The tensors of all primals in order, those of arguments from ``leaves``. Raises InputMismatchError."""
         own = iter(zip(self._places, expected, strict=True))
         found = []
         for primal in primals:
@@ -158,22 +159,22 @@ def _hook_count(module: nn.Module) -> int:
 
 
 def _tied(module: nn.Module) -> list[tuple[list[tuple[dict[str, Any], str]], list[str]]]:
-    """Where each parameter is that has several names, and those names."""
+    """Where each tied parameter is kept, and its names."""
     found: dict[int, tuple[list[tuple[dict[str, Any], str]], list[str]]] = {}
     for path, child in module.named_modules():
         for key, parameter in child._parameters.items():
             if parameter is not None:
-                places, names = found.setdefault(id(parameter), ([], []))
-                places.append((child._parameters, key))
+                positions, names = found.setdefault(id(parameter), ([], []))
+                positions.append((child._parameters, key))
                 names.append(f"{path}.{key}".lstrip("."))
     return [entry for entry in found.values() if len(entry[1]) > 1]
 
 
-def _other(what: str) -> InputMismatchError:
+def _changed_error(what: str) -> InputMismatchError:
     return InputMismatchError(f"{what} changed since the plan was bound, and the forward reads it", remedy="bind again")
 
 
-def _replaced() -> InputMismatchError:
+def _replaced_error() -> InputMismatchError:
     return InputMismatchError(
         "a submodule was added, removed or replaced since the plan was bound", remedy="bind again"
     )

@@ -1,8 +1,8 @@
-"""The autograd nodes that run a program: one per part of its backward, chained so that they run in turn.
+"""The autograd nodes that run a program: one for each part of its backward, chained so that they run in turn.
 
-The node of the first part has the outputs, and the edges to what gets its gradient in that part; its one other
-input is an empty tensor, the output of the node of the second part, and so on. Between two of them autograd
-runs what has the highest priority: it accumulates the gradients that the first one returned, and calls hooks.
+The node of the first part has the outputs, and edges to what gets its gradient in that part. Its one other input is an
+empty tensor, the output of the node of the second part, and so on. Between two of them autograd runs the nodes of
+highest priority: it accumulates the gradients that the first one returned, and calls hooks.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import torch
 from torch import fx
 
 from .. import torch_private
-from ..capture.joint_graph import Joint
+from ..joint import Joint
 from ..memory.allocations import tensors
 from ..step.step_graph import TracedStep
 from .codegen import Program
 from .hook_guards import guard_hooks
-from .partial_backward import AbsentGradients, Retrace, full_backward
+from .partial_backward import PartialBackwards, Retrace, full_backward
 
 
 class Executable:
     """A program with what it takes to run it inside autograd.
 
-    ``differentiable[i]`` says whether the i-th tensor output takes a gradient, ``absent`` makes the backward
-    where some of those that do get none.
+    ``differentiable[i]`` says whether the i-th tensor output takes a gradient; ``partial`` makes the backward when some
+    of those outputs get none.
     """
 
-    def __init__(self, step: TracedStep, program: Program, absent: AbsentGradients) -> None:
+    def __init__(self, step: TracedStep, program: Program, partial: PartialBackwards) -> None:
         joint = step.joint
-        self.program, self.absent = program, absent
+        self.program, self.partial = program, partial
         self.backward = full_backward(program, joint)
         self.differentiable = tuple(
             joint.tangents[i] is not None for i, node in enumerate(joint.outputs) if isinstance(node, fx.Node)
@@ -55,22 +55,22 @@ class Executable:
         return passed
 
     def complete(self, tangents: list[torch.Tensor | None]) -> None:
-        """Bring output gradients into the layout the graph was traced with."""
-        for place, traced in enumerate(self.tangent_metas):
-            given = tangents[place]
+        """Bring output gradients into the layout that the graph was traced with."""
+        for position, traced in enumerate(self.tangent_metas):
+            given = tangents[position]
             if given is None or (given.stride() == traced.stride() and given.dtype == traced.dtype):
                 continue
             with torch.no_grad():
                 dense = torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=given.device)
-                tangents[place] = dense.copy_(given)
+                tangents[position] = dense.copy_(given)
 
 
 class Run:
     """What the autograd nodes of one forward share.
 
-    Kept here and not on one of them: what the forward saved (not as autograd's saved tensors, to free it early),
-    the gradients of the outputs (autograd's own frames would hold them to the end of the backward), and the
-    backward that is going on.
+    Kept here and not on a node: the values that the forward saved (as autograd's saved tensors they would be freed
+    late), the gradients of the outputs (autograd's own frames would hold them to the end of the backward), and the
+    backward that is running.
     """
 
     def __init__(self, executable: Executable, primals: list[torch.Tensor], retrace: Retrace) -> None:
@@ -83,7 +83,7 @@ class Run:
         self.output_versions: list[int] = []
         self.tangents: list[torch.Tensor | None] | None = None
         self.backward = executable.backward
-        self.going: Iterator[list[Any]] | None = None
+        self.running: Iterator[list[Any]] | None = None
 
     def forward(self) -> list[torch.Tensor]:
         """Run the generated forward and keep what the backward needs."""
@@ -97,7 +97,7 @@ class Run:
         return outputs
 
     def begin(self, node: Any) -> None:
-        """Begin the generated backward with the gradients that were handed over; ``node`` is the first part's."""
+        """Start the generated backward with the output gradients; ``node`` is the node of the first part."""
         if self.saved is None:
             raise RuntimeError(
                 "this step has run backward already and its saved tensors are freed; "
@@ -105,13 +105,13 @@ class Run:
             )
         tangents, self.tangents = self.tangents, None
         assert tangents is not None
-        missing = frozenset(place for place, tangent in enumerate(tangents) if tangent is None)
+        missing = frozenset(position for position, tangent in enumerate(tangents) if tangent is None)
         self.backward = self.executable.backward
         if missing:
-            self.backward = self.executable.absent.backward(missing, self.retrace)
+            self.backward = self.executable.partial.backward(missing, self.retrace)
             self._guard_hooks(node)
-        for place, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
-            if place in self.backward.outputs and torch_private.version_of(self.saved[place]) != version:
+        for position, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
+            if position in self.backward.outputs and torch_private.version_of(self.saved[position]) != version:
                 raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
         self.executable.complete(tangents)
         saved = self.saved
@@ -119,61 +119,63 @@ class Run:
             saved = list(saved)
         else:
             self.saved = None
-        self.going = self.backward.begun(self.primals, saved, tangents)
+        self.running = self.backward.start(self.primals, saved, tangents)
 
     def part(self, number: int, next_node: Any) -> dict[int, torch.Tensor | None]:
-        """Run one part of the backward: its gradients, by primal. The last one that autograd wants ends it."""
+        """Run one part of the backward; returns its gradients by primal. The last part that autograd wants ends it."""
         self._check_versions(number)
-        assert self.going is not None
+        assert self.running is not None
         with torch_private.WithoutAutocast():
-            given = next(self.going)
+            given = next(self.running)
         if next_node is None or not torch_private.is_wanted(next_node):
-            self.going = None
-        # None: no output that has a gradient depends on it
+            self.running = None
+        # None where no output with a gradient depends on the primal.
         found = dict.fromkeys(self.executable.program.parts[number].primals)
         found.update(zip(self.backward.gradients[number], given, strict=True))
         given.clear()
         return found
 
     def _guard_hooks(self, node: Any) -> None:
-        """See to it that no hook is called of what gets no gradient; ``node`` is that of the first part."""
+        """Guard the hooks of leaves that get no gradient in this backward; ``node`` is the node of the first part."""
         for part, gradients in zip(self.executable.program.parts, self.backward.gradients, strict=True):
             edges = [edge for edge, _ in node.next_functions]
             own = edges[len(edges) - len(part.primals) :]  # behind the one to the next part, where there is one
-            for place, edge in zip(part.primals, own, strict=True):
+            for position, edge in zip(part.primals, own, strict=True):
                 leaf = getattr(edge, "variable", None)
-                if leaf is not None and place not in gradients:
+                if leaf is not None and position not in gradients:
                     guard_hooks(leaf)
             node = edges[0]
 
     def _check_versions(self, number: int) -> None:
         """Refuse to differentiate with values that were overwritten since the forward, as autograd does."""
-        for place in self.backward.reads[number]:
-            now = torch_private.version_of(self.primals[place])
-            if now != self.versions[place]:
-                name = self.executable.names[place]
+        for position in self.backward.reads[number]:
+            now = torch_private.version_of(self.primals[position])
+            if now != self.versions[position]:
+                name = self.executable.names[position]
                 raise RuntimeError(
                     f"{name} was modified in place after the forward, and its backward still needs it: "
-                    f"version {now}, expected {self.versions[place]}"
+                    f"version {now}, expected {self.versions[position]}"
                 )
 
 
 def _shared(step: TracedStep) -> tuple[bool, ...]:
-    """Of each tensor output whether it takes a gradient and looks at memory that an input or another such one has."""
-    joint, of = step.joint, step.blocks.of
+    """For each tensor output whether it takes a gradient and shares memory with an input or another such output."""
+    joint, of = step.joint, step.allocations.of
     pairs = [pair for pair in zip(joint.outputs, joint.tangents, strict=True) if isinstance(pair[0], fx.Node)]
-    users = Counter(block for node, tangent in pairs if tangent is not None for block in of[node])
-    users.update({block for primal in joint.primals for block in of[primal.node]})
-    return tuple(tangent is not None and any(users[block] > 1 for block in of[node]) for node, tangent in pairs)
+    users = Counter(allocation for node, tangent in pairs if tangent is not None for allocation in of[node])
+    users.update({allocation for primal in joint.primals for allocation in of[primal.node]})
+    return tuple(
+        tangent is not None and any(users[allocation] > 1 for allocation in of[node]) for node, tangent in pairs
+    )
 
 
 def _never(outputs: frozenset[int]) -> Joint:
-    """A step with one output does without it only where nothing runs."""
+    """A step with one output leaves it out only if no backward runs at all."""
     raise AssertionError(outputs)
 
 
 class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
-    """Forward of one planned step, and the first part of its backward."""
+    """The forward of a planned step, and the first part of its backward."""
 
     @staticmethod
     def forward(ctx: Any, run: Run, token: torch.Tensor | None, *_: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -187,18 +189,18 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *_: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        """Begin the generated backward, run its first part and place the gradients."""
+        """Start the generated backward, and run its first part."""
         ctx.run.begin(ctx)
         gradients = ctx.run.part(0, ctx.next_functions[0][0] if ctx.chained else None)
         return (None, None, *gradients.values())
 
 
 class PartFunction(torch.autograd.Function):  # type: ignore[misc]
-    """A later part of the backward; what it gives gradients to comes as ``primals``, for autograd to know."""
+    """A later part of the backward. It takes ``primals`` so that autograd knows what it gives gradients to."""
 
     @staticmethod
     def forward(ctx: Any, run: Run, number: int, token: torch.Tensor | None, *primals: torch.Tensor) -> torch.Tensor:
-        """The token that puts this part behind the one before."""
+        """The token that makes this part run after the one before."""
         ctx.run, ctx.number, ctx.chained = run, number, token is not None
         ctx.set_materialize_grads(False)
         # On the device of the gradients: autograd then runs this node in the same thread as their accumulation.
@@ -213,7 +215,7 @@ class PartFunction(torch.autograd.Function):  # type: ignore[misc]
 
 
 class HandoverFunction(torch.autograd.Function):  # type: ignore[misc]
-    """Passes outputs through; in the backward it puts their gradients aside for `TrainingFunction`."""
+    """Passes outputs through; in the backward it stores their gradients for `TrainingFunction`."""
 
     @staticmethod
     def forward(ctx: Any, run: Run, *outputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -228,7 +230,7 @@ class HandoverFunction(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[None, ...]:
-        """Keep the gradients of differentiable outputs; hand on nothing."""
+        """Store the gradients of differentiable outputs; pass on nothing."""
         if torch.is_grad_enabled():
             raise RuntimeError("a planned module has no second derivative; call backward without create_graph=True")
         wanted = ctx.run.executable.differentiable

@@ -1,8 +1,7 @@
 """A schedule as two straight-line Python functions, forward and backward, generated and compiled once.
 
-Names die where the memory model says that bytes do: a storage's names at its FREE step, a gradient's
-after the last op that takes it, a temporary after its last use. Views are made when first needed and
-die with the storage they look at.
+Names are deleted where the memory model frees their bytes: a storage's names at its FREE step, a gradient's after the
+last op that takes it, a temporary after its last use. Views are made when first needed and deleted with their storage.
 """
 
 from __future__ import annotations
@@ -20,25 +19,30 @@ from ....planner.errors import PlanMismatchError
 from ....planner.schedule import Schedule, Step, StepKind
 from .. import torch_private
 from ..errors import UnsupportedModuleError
-from ..memory.rng_state import generator_of, put_back, save_state, swap_state
+from ..joint import is_backward
+from ..memory.rng_state import generator_of, restore_state, save_state, swap_state
 from ..step.backward_parts import Part, parts_of
-from ..step.backward_segments import is_backward
-from ..step.step_graph import Copy, StepOp, TracedStep
+from ..step.step_graph import TracedStep
+from ..step.step_ops import GradientCopy, StepOp
 
 Values = list[Any]
-Pass = Callable[[int], None]
-"""Told that a place was passed: -1 when a function begins, k after the k-th step of the schedule."""
+OnStep = Callable[[int], None]
+"""Called with -1 when a function begins, and with k after the k-th step of the schedule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """The two functions of one training step, and their source.
 
-    ``forward(primals) -> (outputs, saved)``; ``backward(primals, saved, tangents)`` yields the gradients of
-    one part after the other (backward_parts.py), each time in a list that the caller must empty. Both
-    functions empty the lists they are given, so that what they hold dies as the plan says.
-    ``backward_primals`` are the primals that the backward reads. ``saved`` are the nodes whose values the forward
-    hands to it, then the ops whose generator states; ``saved_outputs`` the places there that look at a model output.
+    ``forward(primals) -> (outputs, saved)``; ``backward(primals, saved, tangents)`` yields the gradients of one part
+    after the other (backward_parts.py), each time in a list that the caller must empty. Both functions empty the lists
+    they are given, so that values die as the plan says.
+
+    Attributes:
+        backward_primals: the primals that the backward reads.
+        saved: the nodes whose values the forward saves, then the ops whose generator states it saves.
+        saved_outputs: the indices in ``saved`` of values that share memory with a model output.
+        parts: the parts of the backward.
     """
 
     forward: Callable[[Values], tuple[Values, Values]]
@@ -52,24 +56,24 @@ class Program:
 
 
 class _Writer:
-    """Source lines of one function and the names that are alive at each point."""
+    """Source lines of one function, and the names that are alive after the last line."""
 
     def __init__(self, step: TracedStep, constants: dict[str, Any]) -> None:
         self.step = step
         self.constants = constants
         self.lines: list[str] = []
         self.alive: set[fx.Node] = set()
-        self.looking_at: dict[int, list[fx.Node]] = {}  # block -> names that keep it alive
-        self.asked: dict[fx.Node, None] = {}  # names that must exist before the first line
+        self.names_in: dict[int, list[fx.Node]] = {}  # allocation -> names that keep it alive
+        self.requested: dict[fx.Node, None] = {}  # names that must exist before the first line
         self.available: set[fx.Node] = set()  # names that may be asked for
-        self.available_of: dict[int, list[fx.Node]] = {}  # the same, by block
+        self.available_of: dict[int, list[fx.Node]] = {}  # the same, by allocation
 
     def offer(self, nodes: set[fx.Node]) -> None:
-        """Names that may be asked for: they exist before the first line if they are."""
+        """Make names available: a name that is requested then exists before the first line."""
         self.available |= nodes
         for node in nodes:
-            for block in self.step.blocks.of[node]:
-                self.available_of.setdefault(block, []).append(node)
+            for allocation in self.step.allocations.of[node]:
+                self.available_of.setdefault(allocation, []).append(node)
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -96,57 +100,61 @@ class _Writer:
         return self.constant(value)
 
     def name(self, node: fx.Node) -> str:
-        """The variable that holds a node's result, made now if it is a view that does not exist yet."""
+        """The variable of a node's result; a view that does not exist yet is made now."""
         if node not in self.alive:
             if node.op in ("placeholder", "get_attr") or node in self.available:
-                self.asked[node] = None
-                self.born(node)
-            elif self.step.blocks.allocates(node) or not self.step.blocks.of[node] or node in self.step.reuse.calls:
+                self.requested[node] = None
+                self.define(node)
+            elif (
+                self.step.allocations.allocates(node)
+                or not self.step.allocations.of[node]
+                or node in self.step.reuse.calls
+            ):
                 raise UnsupportedModuleError(f"{node.name} is used before the plan computes it")
             else:
                 self.call(node)
         return str(node.name)
 
-    def born(self, node: fx.Node) -> None:
+    def define(self, node: fx.Node) -> None:
         """Note that a name is alive from here on."""
         self.alive.add(node)
-        for block in set(self.step.blocks.of[node]):
-            self.looking_at.setdefault(block, []).append(node)
+        for allocation in set(self.step.allocations.of[node]):
+            self.names_in.setdefault(allocation, []).append(node)
 
-    def names_of(self, blocks: set[int]) -> list[fx.Node]:
-        """The names alive that look at one of the blocks."""
-        found = (node for block in sorted(blocks) for node in self.looking_at.get(block, ()))
+    def names_of(self, allocations: set[int]) -> list[fx.Node]:
+        """The live names that share memory with one of the allocations."""
+        found = (node for allocation in sorted(allocations) for node in self.names_in.get(allocation, ()))
         return list(dict.fromkeys(node for node in found if node in self.alive))
 
-    def ask(self, blocks: set[int]) -> None:
-        """Ask for every name that looks at one of the blocks and may be asked for."""
-        for block in sorted(blocks):
-            for node in self.available_of.get(block, ()):
+    def request(self, allocations: set[int]) -> None:
+        """Request every available name in one of the allocations."""
+        for allocation in sorted(allocations):
+            for node in self.available_of.get(allocation, ()):
                 self.name(node)
 
     # -- lines -----------------------------------------------------------------------------------
 
     def expression(self, node: fx.Node) -> str:
-        """The call of a node's operator, in place where it writes over an argument."""
+        """The call of a node's operator, in place if it writes over an argument."""
         call = self.step.reuse.calls.get(node)
         target, args, kwargs = node.target, node.args, node.kwargs
         if call is not None:
-            target, (args, kwargs) = call.row.call, call.bound(args, kwargs)
+            target, (args, kwargs) = call.kernel.call, call.bound(args, kwargs)
         words = [self.argument(value) for value in args]
         words += [f"{key}={self.argument(value)}" for key, value in kwargs.items()]
         return f"{self.function(target)}({', '.join(words)})"
 
     def call(self, node: fx.Node) -> None:
-        """Run a node and name its result; of a tuple, name every element that has a node."""
+        """Run a node and name its result."""
         if node.target is operator.getitem:
-            source, place = node.args
-            self.lines.append(f"{node.name} = {self.argument(source)}[{place!r}]")
+            source, position = node.args
+            self.lines.append(f"{node.name} = {self.argument(source)}[{position!r}]")
         else:
             self.lines.append(f"{node.name} = {self.expression(node)}")
-        self.born(node)
+        self.define(node)
 
     def elements(self, node: fx.Node) -> None:
-        """Name the elements of a tuple and drop the tuple, which would keep all of them alive."""
+        """Name the elements of a tuple and delete the tuple, which would keep all of them alive."""
         if isinstance(node.meta.get("val"), (tuple, list)):
             for user in node.users:
                 if user.target is operator.getitem and user not in self.alive:
@@ -154,17 +162,17 @@ class _Writer:
             self.delete([node])
 
     def delete(self, nodes: list[fx.Node]) -> None:
-        """Delete names; those that are not alive are left alone."""
+        """Delete the names of those nodes that are alive."""
         names = [node.name for node in nodes if node in self.alive]
         self.alive.difference_update(nodes)
         if names:
             self.lines.append(f"del {', '.join(names)}")
 
-    def release(self, blocks: set[int]) -> None:
-        """Delete every name that looks at one of the blocks; what was there before the first line is gone too."""
-        for block in sorted(blocks):
-            self.delete(self.looking_at.pop(block, []))
-            self.available.difference_update(self.available_of.pop(block, ()))
+    def release(self, allocations: set[int]) -> None:
+        """Delete every name in one of the allocations; names not yet requested are no longer available."""
+        for allocation in sorted(allocations):
+            self.delete(self.names_in.pop(allocation, []))
+            self.available.difference_update(self.available_of.pop(allocation, ()))
 
     def source(self, head: str, first: list[str], last: str) -> str:
         body = [*first, *self.lines, last]
@@ -172,16 +180,16 @@ class _Writer:
 
 
 class _Generator:
-    def __init__(self, step: TracedStep, schedule: Schedule, pass_: Pass | None, parts: tuple[Part, ...]) -> None:
-        self.step, self.schedule, self.pass_ = step, schedule, pass_
-        self.block_of = {storage: block for block, storage in step.storage_of.items()}
+    def __init__(self, step: TracedStep, schedule: Schedule, on_step: OnStep | None, parts: tuple[Part, ...]) -> None:
+        self.step, self.schedule, self.on_step = step, schedule, on_step
+        self.allocation_of = {storage: allocation for allocation, storage in step.storage_of.items()}
         self.constants: dict[str, Any] = {}
-        self.rerun = {s.index for s in schedule if s.kind is StepKind.RECOMPUTE}
+        self.recomputed = {s.index for s in schedule if s.kind is StepKind.RECOMPUTE}
         self.takers = self._count_takers()
-        self.blocks_of: dict[int, set[int]] = {}
-        for block, gradient in step.gradient_of.items():
-            self.blocks_of.setdefault(gradient, set()).add(block)
-        self.live: set[int] = set()  # blocks of forward values
+        self.allocations_of: dict[int, set[int]] = {}
+        for allocation, gradient in step.gradient_of.items():
+            self.allocations_of.setdefault(gradient, set()).add(allocation)
+        self.live: set[int] = set()  # allocations of forward values
         self.parts = parts or parts_of(step, schedule)
 
     def _count_takers(self) -> Counter[int]:
@@ -206,37 +214,37 @@ class _Generator:
             split += 1
         forward = _Writer(self.step, self.constants)
         self.states: set[int] = set()
-        self._passed(forward, -1)
-        for place, step in enumerate(steps[:split]):
+        self._report(forward, -1)
+        for position, step in enumerate(steps[:split]):
             self._forward_or_free(forward, step)
-            self._passed(forward, place)
+            self._report(forward, position)
         outputs = [forward.name(node) for node in self.step.joint.outputs if isinstance(node, fx.Node)]
         states = sorted(self.states)
 
         backward = _Writer(self.step, self.constants)
         at_start = {node for node in forward.alive if self._is_saved(node)}
         backward.offer(at_start)
-        self._passed(backward, -1)
+        self._report(backward, -1)
         for part in self.parts:
-            if part.end < split:  # nothing to do before its end
+            if part.end < split:  # it ends before the backward begins
                 self._hand_over(backward, part)
-        for place, step in enumerate(steps[split:], split):
+        for position, step in enumerate(steps[split:], split):
             if step.kind is StepKind.BACKWARD:
                 self._backward(backward, self.step.ops[step.index], step.index)
             else:
                 self._forward_or_free(backward, step)
-            self._passed(backward, place)
+            self._report(backward, position)
             for part in self.parts:
-                if part.end == place:
+                if part.end == position:
                     self._hand_over(backward, part)
         return self._assemble(forward, backward, at_start, outputs, states)
 
-    def _passed(self, to: _Writer, place: int) -> None:
-        if self.pass_ is not None:
-            to.lines.append(f"{to.function(self.pass_)}({place})")
+    def _report(self, to: _Writer, position: int) -> None:
+        if self.on_step is not None:
+            to.lines.append(f"{to.function(self.on_step)}({position})")
 
     def _is_saved(self, node: fx.Node) -> bool:
-        return any(block in self.step.storage_of for block in self.step.blocks.of[node])
+        return any(allocation in self.step.storage_of for allocation in self.step.allocations.of[node])
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -246,8 +254,8 @@ class _Generator:
                 self.states.discard(step.index)
                 to.lines.append(f"del __state{step.index}")
             else:
-                to.release({self.block_of[step.index]})
-                self.live.discard(self.block_of[step.index])
+                to.release({self.allocation_of[step.index]})
+                self.live.discard(self.allocation_of[step.index])
             return
         op = self.step.ops[step.index]
         again = step.kind is StepKind.RECOMPUTE
@@ -260,33 +268,33 @@ class _Generator:
                 to.lines.append(f"{to.name(target)}.copy_({to.argument(value)})")
 
     def _run(self, to: _Writer, op: StepOp, index: int, again: bool) -> None:
-        made = {block for node in op.runs for block in self.step.blocks.made[node]}
+        made = {allocation for node in op.runs for allocation in self.step.allocations.made[node]}
         for node in op.runs:
             for argument in node.all_input_nodes:
-                if not made.intersection(self.step.blocks.of[argument]):
+                if not made.intersection(self.step.allocations.of[argument]):
                     to.name(argument)
         state = f"__state{index}"
         device = to.constant(generator_of(op.runs[0])) if op.random else ""
         if op.random and again:
             to.lines.append(f"__now = {to.function(swap_state)}({state}, {device})")
-        elif op.random and index in self.rerun:
+        elif op.random and index in self.recomputed:
             to.lines.append(f"{state} = {to.function(save_state)}({device})")
             self.states.add(index)
         first = len(to.lines)
-        if made & self.live:  # the old copy stays; what the re-run makes of it again dies at once
-            self._rerun_beside(to, op, made & self.live)
+        if made & self.live:  # the live result stays; its recomputed duplicate is deleted at once
+            self._recompute_keeping(to, op, made & self.live)
         else:
             for node in op.runs:
                 to.call(node)
                 to.elements(node)
         self.live |= made
-        if op.random and again:  # whatever the re-run raises, the caller's stream goes on where it was
+        if op.random and again:  # even if the recomputation raises, the caller's generator state is restored
             to.lines[first:] = ["try:", *(f"    {line}" for line in to.lines[first:])]
-            to.lines += ["finally:", f"    {to.function(put_back)}(__now, {device})", "del __now"]
+            to.lines += ["finally:", f"    {to.function(restore_state)}(__now, {device})", "del __now"]
 
-    def _rerun_beside(self, to: _Writer, op: StepOp, live: set[int]) -> None:
-        """Run nodes of whose blocks some are still alive: set those aside, run, and drop the duplicates."""
-        to.ask(live)
+    def _recompute_keeping(self, to: _Writer, op: StepOp, live: set[int]) -> None:
+        """Recompute nodes whose allocations are partly alive: set the live names aside, run, drop the duplicates."""
+        to.request(live)
         kept = to.names_of(live)
         names = [f"__kept{number}" for number in range(len(kept))]
         to.lines.append(f"{', '.join(names)}, = {', '.join(node.name for node in kept)},")
@@ -298,23 +306,23 @@ class _Generator:
         to.lines.append(f"{', '.join(node.name for node in kept)}, = {', '.join(names)},")
         to.lines.append(f"del {', '.join(names)}")
         for node in kept:
-            to.born(node)
+            to.define(node)
 
     def _backward(self, to: _Writer, op: StepOp, index: int) -> None:
-        blocks = self.step.blocks
+        allocations = self.step.allocations
         last: dict[int, int] = {}
-        for place, node in enumerate(op.main):
-            for block in (*blocks.made[node], *blocks.reads(node)):
-                last[block] = place
+        for position, node in enumerate(op.main):
+            for allocation in (*allocations.made[node], *allocations.reads(node)):
+                last[allocation] = position
         backward = self.step.graph.ops[index].backward
         assert backward is not None
-        for place, node in enumerate(op.main):
+        for position, node in enumerate(op.main):
             to.call(node)
             to.elements(node)
-            to.release({b for b, end in last.items() if end == place and self._is_temporary(b)})
+            to.release({b for b, end in last.items() if end == position and self._is_temporary(b)})
         self._take(to, backward.takes)
         for node, total in zip(op.sums, backward.sums, strict=True):
-            if isinstance(node, Copy):
+            if isinstance(node, GradientCopy):
                 primal = self.step.joint.primals[node.primal].node
                 to.lines.append(
                     f"__copy{node.primal} = {to.function(copy_like)}({to.name(node.source)}, {to.name(primal)})"
@@ -323,26 +331,31 @@ class _Generator:
                 to.call(node)
             self._take(to, total.operands)
 
-    def _is_temporary(self, block: int) -> bool:
-        maker = self.step.blocks.blocks[block].node
-        return is_backward(maker) and maker.op == "call_function" and block not in self.step.gradient_of
+    def _is_temporary(self, allocation: int) -> bool:
+        maker = self.step.allocations.entries[allocation].node
+        return is_backward(maker) and maker.op == "call_function" and allocation not in self.step.gradient_of
 
     def _take(self, to: _Writer, gradients: tuple[int, ...]) -> None:
         for gradient in gradients:
             self.takers[gradient] -= 1
             if not self.takers[gradient]:
-                to.release(self.blocks_of.get(gradient, set()))
+                to.release(self.allocations_of.get(gradient, set()))
 
     def _hand_over(self, to: _Writer, part: Part) -> None:
-        """Yield the gradients of a part, of which no name stays."""
-        gradients = [self.step.joint.gradients[place] for place in part.gradients]
+        """Yield the gradients of a part; no name keeps them alive."""
+        gradients = [self.step.joint.gradients[position] for position in part.gradients]
         copies = {primal: f"__copy{primal}" for primal, _ in gradients if primal in self.step.copied}
         results = [copies[primal] if primal in copies else to.name(node) for primal, node in gradients]
         to.lines.append(f"__given = [{', '.join(results)}]")
         to.lines += [f"del {copy}" for copy in copies.values()]
-        own = {block for primal, node in gradients if primal not in copies for block in self.step.blocks.of[node]}
-        for block in own:  # with the blocks that were summed in its memory
-            to.release({block} | self.blocks_of.get(self.step.gradient_of[block], set()))
+        own = {
+            allocation
+            for primal, node in gradients
+            if primal not in copies
+            for allocation in self.step.allocations.of[node]
+        }
+        for allocation in own:  # with the allocations summed into its memory
+            to.release({allocation} | self.allocations_of.get(self.step.gradient_of[allocation], set()))
         to.lines.append("yield __given")
 
     # -- the two functions -----------------------------------------------------------------------
@@ -357,12 +370,12 @@ class _Generator:
     ) -> Program:
         primals = {primal.node: i for i, primal in enumerate(self.step.joint.primals)}
         tangents = [node for node in self.step.joint.tangents if node is not None]
-        saved = [node for node in backward.asked if node in at_start]
-        needed = [node for node in backward.asked if node in primals]
-        held = {block for node in self.step.joint.outputs if isinstance(node, fx.Node)
-                for block in self.step.blocks.of[node]}  # fmt: skip
-        # An output must not be saved as the very object that is returned: its history would hold itself.
-        shared = tuple(i for i, node in enumerate(saved) if held.intersection(self.step.blocks.of[node]))
+        saved = [node for node in backward.requested if node in at_start]
+        needed = [node for node in backward.requested if node in primals]
+        held = {allocation for node in self.step.joint.outputs if isinstance(node, fx.Node)
+                for allocation in self.step.allocations.of[node]}  # fmt: skip
+        # An output must not be saved as the object that is returned: its history would hold itself.
+        shared = tuple(i for i, node in enumerate(saved) if held.intersection(self.step.allocations.of[node]))
         words = [f"{node.name}.detach()" if i in shared else node.name for i, node in enumerate(saved)]
         words += [f"__state{index}" for index in states]
         names = [node.name for node in saved] + [f"__state{index}" for index in states]
@@ -386,12 +399,12 @@ class _Generator:
         )
 
     def _bind(self, writer: _Writer, primals: dict[fx.Node, int], source: str) -> list[str]:
-        lines = [f"{node.name} = {source}[{primals[node]}]" for node in writer.asked if node in primals]
+        lines = [f"{node.name} = {source}[{primals[node]}]" for node in writer.requested if node in primals]
         return [*lines, f"{source}.clear()", *self._constants(writer)]
 
     def _constants(self, writer: _Writer) -> list[str]:
         module = self.step.joint.graph.owning_module
-        lifted = [node for node in writer.asked if node.op == "get_attr"]
+        lifted = [node for node in writer.requested if node.op == "get_attr"]
         return [f"{node.name} = {writer.constant(getattr(module, str(node.target)))}" for node in lifted]
 
 
@@ -411,9 +424,11 @@ def copy_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
 
 
-def generate(step: TracedStep, schedule: Schedule, pass_: Pass | None = None, parts: tuple[Part, ...] = ()) -> Program:
-    """Generate and compile the two functions that run ``schedule``; ``pass_`` is called as they go along.
+def generate(
+    step: TracedStep, schedule: Schedule, on_step: OnStep | None = None, parts: tuple[Part, ...] = ()
+) -> Program:
+    """Generate and compile the two functions that run ``schedule``; ``on_step`` is called as they run.
 
-    ``parts`` are those of its backward, where they are given.
+    ``parts`` are the parts of its backward, if they are known.
     """
-    return _Generator(step, schedule, pass_, parts).program()
+    return _Generator(step, schedule, on_step, parts).program()

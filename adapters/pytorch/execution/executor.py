@@ -1,4 +1,4 @@
-"""Runs the planned step of one architecture, after looking whether everything is as it was planned."""
+"""Runs the planned step of one architecture, after checking that everything is as it was planned."""
 
 from __future__ import annotations
 
@@ -12,37 +12,34 @@ from torch import nn
 from ....planner.errors import PlanMismatchError
 from ....planner.plan_file.record import Plan
 from .. import torch_private
-from ..capture.autocast import AutocastState
-from ..capture.call_signature import misfit
-from ..capture.joint_graph import Joint, Meta, Primal, capture, meta
-from ..step.annotate import cpu_text, visible_costs
+from ..capture.diagnostics import signature_error
+from ..capture.joint_graph import capture
+from ..guards.autocast_state import AutocastState
+from ..joint import Joint, Meta, Primal, meta
+from ..step.annotate import Annotated, cpu_text, visible_costs
 from ..step.backward_parts import accumulating_nbytes
-from ..step.op_workspace import Workspace
-from ..step.step_graph import TracedStep
 from ..torch_private import pytree
 from ..unbind import original
 from .attachment import Attachment, Described, InputMismatchError, settings_of
 from .autograd_function import Executable
 from .codegen import Program, generate
-from .partial_backward import AbsentGradients
+from .partial_backward import PartialBackwards
 
 
 class Executor:
-    """Runs the planned step of one architecture on whatever module is attached to it.
+    """Runs the planned step of one architecture on any module attached to it."""
 
-    ``visible`` are the workspaces that a meter of tensors sees (annotate.py).
-    """
-
-    def __init__(self, module: nn.Module, step: TracedStep, plan: Plan, visible: tuple[Workspace, ...]) -> None:
+    def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated) -> None:
         self.plan = plan
+        step, visible = annotated.step, annotated.visible
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program: Program = generate(step, plan.schedule)
-        absent = AbsentGradients(step, plan, visible, self.program)
-        self._executable = Executable(step, self.program, absent)
+        partial_backwards = PartialBackwards(step, plan, visible, self.program)
+        self._executable = Executable(step, self.program, partial_backwards)
         self._joint = step.joint
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
-        self._given_back = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
+        self._returned_primals = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
         self._settings = settings_of(module)
         self._described: Described | None = None
         self._switches = _switches()
@@ -67,7 +64,7 @@ class Executor:
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
         if kwargs.keys() == set(self._keywords):
-            kwargs = {name: kwargs[name] for name in self._keywords}  # in whatever order a trainer passes them
+            kwargs = {name: kwargs[name] for name in self._keywords}  # a trainer may pass them in another order
         leaves, spec = pytree.tree_flatten((args, kwargs))
         self._check_arguments(attachment.module, leaves, spec)
         attachment.check()
@@ -86,13 +83,13 @@ class Executor:
         attachment.check_reads()
         self._warn_of_gradients(primals)
         self._warn_of_threads()
-        given = {self._joint.primals[place]: primals[place] for place in self._given_back}
+        given = {self._joint.primals[position]: primals[position] for position in self._returned_primals}
         outputs = iter(self._executable(primals, partial(self._retrace, attachment.module, args, kwargs)))
         results = [
             next(outputs) if isinstance(value, torch.fx.Node) else given[value] if isinstance(value, Primal) else value
             for value in self._joint.outputs
         ]
-        return pytree.tree_unflatten([results[place] for place in self._joint.places], self._joint.out_spec)
+        return pytree.tree_unflatten([results[output] for output in self._joint.leaf_outputs], self._joint.out_spec)
 
     def _retrace(self, module: nn.Module, args: Any, kwargs: dict[str, Any], detached: frozenset[int]) -> Joint:
         """The step of a forward that has run, with outputs detached. Raises what `capture` raises."""
@@ -101,7 +98,7 @@ class Executor:
 
     def _check_arguments(self, module: nn.Module, leaves: list[Any], spec: pytree.TreeSpec) -> None:
         if spec != self._joint.in_spec:
-            fault = misfit(module, *pytree.tree_unflatten(leaves, spec))
+            fault = signature_error(module, *pytree.tree_unflatten(leaves, spec))
             if fault is not None:
                 raise InputMismatchError(fault, remedy="pass what its forward takes")
             names = tuple(spec.child(1).context)
@@ -114,13 +111,13 @@ class Executor:
                 f"the plan was bound for other arguments: {len(leaves)} leaves in another structure",
                 remedy="bind it again with arguments of this structure",
             )
-        for place, (leaf, wanted) in enumerate(zip(leaves, self._joint.inputs, strict=True)):
+        for position, (leaf, wanted) in enumerate(zip(leaves, self._joint.arguments, strict=True)):
             given = meta(leaf)
             if given != wanted:
                 fixed = not (isinstance(given, Meta) and isinstance(wanted, Meta))
                 raise InputMismatchError(
-                    f"argument {_path(leaves, spec, place)} is {_shown(given)}; "
-                    f"the plan was bound for {_shown(wanted)}",
+                    f"argument {_path(leaves, spec, position)} is {_described(given)}; "
+                    f"the plan was bound for {_described(wanted)}",
                     remedy="pass a tensor, such as torch.tensor(5), here and where it is planned: "
                     "a plan holds for one value of anything else"
                     if fixed
@@ -133,7 +130,7 @@ class Executor:
             )
 
     def _warn_of_gradients(self, primals: list[torch.Tensor]) -> None:
-        """Say once when gradients to accumulate into are there that a byte budget has no room for."""
+        """Warn once if gradients exist, to accumulate into, for which a byte budget has no room."""
         if not self._uncovered_nbytes or self._warned_of_gradients:
             return
         if any(primal.is_leaf and primal.grad is not None for primal in primals):
@@ -146,7 +143,7 @@ class Executor:
             )
 
     def _warn_of_threads(self) -> None:
-        """Say once that kernels run in more or fewer threads than their workspace was measured with."""
+        """Warn once if kernels run with another number of threads than their workspace was measured with."""
         if self._warned_of_threads or not self._measured_on.startswith("cpu") or self._measured_on == cpu_text():
             return
         self._warned_of_threads = True
@@ -158,20 +155,20 @@ class Executor:
 
 
 def _check_accumulation(plan: Plan, program: Program) -> None:
-    """Refuse a plan for accumulation whose gradients go earlier than those of the program that runs it."""
+    """Raise PlanMismatchError if an accumulating plan frees gradients earlier than the program that runs it."""
     if not plan.budget.grad_accumulation:
         return
     nbytes = accumulating_nbytes(plan.graph, plan.costs, plan.schedule, program.parts)
     if nbytes > plan.peak.total_nbytes:
         raise PlanMismatchError(
-            f"the plan lets gradients go earlier than this program does: a step that accumulates would hold {nbytes} B "
+            f"the plan frees gradients earlier than this program does: a step that accumulates would hold {nbytes} B "
             f"and not {plan.peak.total_nbytes} B",
             remedy="make the plan again",
         )
 
 
 def _uncovered_nbytes(plan: Plan, program: Program) -> int:
-    """Bytes of present gradients for which a budget on everything has no room; 0 where it has, or bounds less."""
+    """Bytes of existing gradients for which a budget on the total has no room; 0 if it has, or bounds activations."""
     full = plan.graph.parameter_gradient_nbytes
     if plan.budget.scope != "total" or plan.budget.grad_accumulation:
         return 0
@@ -184,15 +181,15 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _path(leaves: list[Any], spec: pytree.TreeSpec, place: int) -> str:
-    """Where the leaf at ``place`` stands in a call: ``0``, ``labels``, ``0['mask'][1]``."""
+def _path(leaves: list[Any], spec: pytree.TreeSpec, position: int) -> str:
+    """The name of an argument leaf in a call: ``0``, ``labels``, ``0['mask'][1]``."""
     named, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(leaves, spec))
-    (_, first, *rest), _ = named[place]
+    (_, first, *rest), _ = named[position]
     name = first.idx if isinstance(first, pytree.SequenceKey) else first.key
     return f"{name}{pytree.keystr(tuple(rest))}"
 
 
-def _shown(given: Any) -> str:
+def _described(given: Any) -> str:
     return str(given) if isinstance(given, Meta) else " ".join(given)
 
 

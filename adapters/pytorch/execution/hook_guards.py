@@ -1,8 +1,8 @@
-"""Hooks of leaves that get no gradient in a backward: eager training does not call them, autograd here does.
+"""Guards hooks of leaves that get no gradient in a backward: eager training does not call them, autograd here would.
 
-A node of a planned step has edges to all that may get a gradient in its part, and autograd follows each of them,
-with nothing to accumulate where there is none. So every hook of such a leaf is put behind a guard, which
-calls it only where a gradient came; one that other calls bring is one, too. Guards stay, and change nothing then.
+A node of a planned step has edges to all leaves that may get a gradient in its part, and autograd follows each of them
+even with nothing to accumulate. So each hook of such a leaf is wrapped in a guard, which calls it only when a gradient
+arrives, also one from other calls. Guards stay; they change nothing when every leaf gets its gradient.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Came:
 
 @dataclass(eq=False, slots=True)
 class _Guard:
-    """A hook of the user's, called where a gradient came. ``came`` knows it for hooks that are handed the leaf."""
+    """A user's hook, called only when a gradient arrives. ``came`` tells it for hooks that are given the leaf."""
 
     hook: Callable[[Any], Any]
     came: _Came | None = None
@@ -39,7 +39,7 @@ class _Guard:
 
 
 def guard_hooks(leaf: torch.Tensor) -> None:
-    """Put the hooks that a leaf has by now behind guards."""
+    """Wrap the hooks that a leaf has now in guards."""
     before, after = torch_private.hooks_of(leaf)
     if after and not all(isinstance(hook, _Guard) for hook in after.values()):
         came = next((hook for hook in before.values() if isinstance(hook, _Came)), None)

@@ -1,7 +1,7 @@
-"""Times of ops inside a real training step: its own values and memory, other ops before and after.
+"""Times of ops inside a real training step, with its own values and memory, and other ops before and after.
 
-A call that is run again and again by itself finds its inputs in the caches, and made-up values hide what
-depends on values (denormal numbers take a CPU many times as long).
+A call that runs repeatedly by itself finds its inputs in the caches, and invented values hide what depends on values
+(denormal numbers take a CPU many times as long).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -19,7 +19,8 @@ from torch import nn
 from ....planner.errors import AdapterError, OgcPlanError
 from ....planner.schedule import Schedule, StepKind
 from .. import torch_private
-from ..capture.joint_graph import first_line, meta
+from ..capture.diagnostics import first_line
+from ..joint import meta
 from ..memory.allocations import tensors
 from ..step.step_graph import TracedStep
 from ..torch_private import pytree
@@ -30,40 +31,30 @@ _WARM_UPS = 2
 
 
 class OpTime(NamedTuple):
-    """ns of one forward run of an op, the release of its results included, and of its backward."""
+    """Nanoseconds of one forward run of an op, including the release of its results, and of its backward."""
 
     forward_ns: int
     backward_ns: int
 
 
-class Clock(Protocol):
-    """Notes when each place of a program is passed."""
-
-    def pass_(self, place: int) -> None:
-        """Note a place."""
-
-    def passed(self) -> list[tuple[int, float]]:
-        """All places with their times in ns, in order; they are forgotten."""
-
-
 class HostClock:
-    """For kernels that have run when their call returns.
+    """For kernels that have finished when their call returns.
 
-    With one thread its processor time counts, which other processes do not lengthen.
+    With one thread it takes the thread's processor time, which other processes do not lengthen.
     """
 
     def __init__(self) -> None:
         self._now = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
-        self._places: list[tuple[int, float]] = []
+        self._steps: list[tuple[int, float]] = []
 
-    def pass_(self, place: int) -> None:
-        """Note a place."""
-        self._places.append((place, self._now()))
+    def on_step(self, position: int) -> None:
+        """Record that a step has run."""
+        self._steps.append((position, self._now()))
 
-    def passed(self) -> list[tuple[int, float]]:
-        """The places with their times in ns."""
-        places, self._places = self._places, []
-        return places
+    def read(self) -> list[tuple[int, float]]:
+        """The steps that ran since the last call, with their times in ns."""
+        positions, self._steps = self._steps, []
+        return positions
 
 
 class EventClock:
@@ -71,19 +62,19 @@ class EventClock:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._places: list[tuple[int, Any]] = []
+        self._steps: list[tuple[int, Any]] = []
 
-    def pass_(self, place: int) -> None:
-        """Note a place."""
+    def on_step(self, position: int) -> None:
+        """Record that a step has run."""
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
-        self._places.append((place, event))
+        self._steps.append((position, event))
 
-    def passed(self) -> list[tuple[int, float]]:
-        """The places with their times in ns."""
-        places, self._places = self._places, []
+    def read(self) -> list[tuple[int, float]]:
+        """The steps that ran since the last call, with their times in ns."""
+        positions, self._steps = self._steps, []
         torch.cuda.synchronize(self._device)
-        return [(place, 1e6 * places[0][1].elapsed_time(event)) for place, event in places]
+        return [(position, 1e6 * positions[0][1].elapsed_time(event)) for position, event in positions]
 
 
 def op_times(
@@ -97,11 +88,11 @@ def op_times(
 ) -> list[OpTime]:
     """The times of all ops: medians of ``rounds`` real steps on ``device`` that run ``schedule``.
 
-    An op that the schedule runs several times gets the mean of its runs. The module, its buffers and
-    gradients, and the random generators stay as they are. Raises AdapterError where the step fails.
+    An op that runs several times gets the mean of its runs. The module, its buffers and gradients, and the random
+    generators stay as they are. Raises AdapterError if the step fails.
     """
-    clock: Clock = EventClock(device) if device.type == "cuda" else HostClock()
-    program = generate(step, schedule, clock.pass_)
+    clock: EventClock | HostClock = EventClock(device) if device.type == "cuda" else HostClock()
+    program = generate(step, schedule, clock.on_step)
     primals = _primals(step, module, args, kwargs)
     found = []
     with ExitStack() as stack:
@@ -111,12 +102,12 @@ def op_times(
         try:
             for number in range(_WARM_UPS + rounds):
                 _run(step, program, primals)
-                places = clock.passed()
+                positions = clock.read()
                 if number >= _WARM_UPS:
-                    found.append(_by_op(step, schedule, places))
+                    found.append(_by_op(step, schedule, positions))
         except OgcPlanError:
             raise
-        except Exception as error:  # whatever a kernel has against real values, and the end of memory
+        except Exception as error:  # kernels may refuse real values, and memory may run out
             raise AdapterError(
                 f"a step of {type(module).__name__} fails when it is profiled: {first_line(error)}",
                 remedy='where memory ran out, pass a budget that fits, such as profile(..., budget="50%")',
@@ -130,7 +121,7 @@ def op_times(
 def _primals(
     step: TracedStep, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
 ) -> Callable[[], list[torch.Tensor]]:
-    """Makes the inputs of one step, with copies of the buffers that it overwrites."""
+    """A function that makes the inputs of one step, with copies of the buffers that the step overwrites."""
     joint = step.joint
     attachment = Attachment(module, joint, settings_of(module))
     metas = [meta(tensor) for tensor in attachment.own_tensors()]
@@ -139,14 +130,14 @@ def _primals(
 
     def made() -> list[torch.Tensor]:
         found = attachment.tensors(joint.primals, metas, leaves)
-        return [tensor.clone() if place in overwritten else tensor for place, tensor in enumerate(found)]
+        return [tensor.clone() if position in overwritten else tensor for position, tensor in enumerate(found)]
 
     return made
 
 
 def _run(step: TracedStep, program: Program, primals: Callable[[], list[torch.Tensor]]) -> None:
     given = primals()
-    needed = [given[place] for place in program.backward_primals]
+    needed = [given[position] for position in program.backward_primals]
     with torch_private.WithoutAutocast():
         outputs, saved = program.forward(given)
         del outputs
@@ -159,15 +150,15 @@ def _ones(traced: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=traced.device).fill_(1)
 
 
-def _by_op(step: TracedStep, schedule: Schedule, places: list[tuple[int, float]]) -> list[tuple[float, float]]:
-    """(forward, backward) of each op in one step; what frees a result belongs to the op that made it."""
+def _by_op(step: TracedStep, schedule: Schedule, positions: list[tuple[int, float]]) -> list[tuple[float, float]]:
+    """(forward, backward) of each op in one step; freeing a result belongs to the op that made it."""
     maker = {storage: index for index, op in enumerate(step.graph.ops) for storage in op.writes}
     steps = list(schedule)
     forward, backward, runs = ([0.0] * len(step.ops) for _ in range(3))
-    for (_, before), (place, now) in pairwise(places):
-        if place < 0:
-            continue  # from the end of the forward to the begin of the backward
-        at = steps[place]
+    for (_, before), (position, now) in pairwise(positions):
+        if position < 0:
+            continue  # between the forward and the backward
+        at = steps[position]
         if at.kind is StepKind.BACKWARD:
             backward[at.index] += now - before
         elif at.kind is StepKind.FREE:

@@ -1,10 +1,9 @@
-"""A step some of whose outputs get no gradient: its backward is traced without them, and run in place of the full one.
+"""The backward of a step some of whose outputs get no gradient: it is traced without them, and replaces the full one.
 
-Eager training runs nothing for an output that the loss leaves out. Zeros in its place would not be the same: they
-decide how a sum lies, turn -0.0 into 0.0, and become NaN where something infinite is multiplied by them. So the step
-is traced again with those outputs detached, which is what autograd sees of it. The forward has run by then, and has
-saved what the plan says; its calls must be the same ones, and the backward follows the plan's schedule, without the
-steps that have nothing to do.
+Eager training runs nothing for an output that the loss leaves out. Zeros as its gradient would not be the same: they
+decide the layout of a sum, turn -0.0 into 0.0, and become NaN when multiplied by infinity. So the step is traced again
+with those outputs detached. By then the forward has run and has saved what the plan says; the new trace must have the
+same forward calls. Its backward follows the plan's schedule without the steps that have nothing to do.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from ....planner.plan_file.record import Plan
 from ....planner.schedule import Schedule, Step, StepKind
 from ....planner.simulate import simulate
 from ....planner.training_graph import OpCost
-from ..capture.joint_graph import Joint, meta
 from ..errors import UnsupportedModuleError
+from ..joint import Joint, meta
 from ..memory.allocations import tensors
-from ..memory.inplace_kernels import ROWS
+from ..memory.inplace_kernels import KERNELS
 from ..step.backward_parts import Part, primals_read
 from ..step.op_workspace import Workspace, workspaces
 from ..step.step_graph import TracedStep
@@ -33,11 +32,11 @@ from .codegen import Program, generate
 _REMEDY = "plan a module that returns only what the loss uses, or detach the others"
 
 Retrace = Callable[[frozenset[int]], Joint]
-"""Traces the step on the arguments of its forward, with the outputs at some places detached."""
+"""Traces the step on the arguments of its forward, with some outputs detached."""
 
 
-class _Look(NamedTuple):
-    """How a name looks at a storage that the forward saved."""
+class _ViewSpec(NamedTuple):
+    """The storage of a saved value, and the view of it that a name is."""
 
     storages: tuple[int | None, ...]
     shape: tuple[int, ...]
@@ -48,25 +47,28 @@ class _Look(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """A backward, and what it takes of what the forward kept.
+    """A backward, and what it takes of the values that the forward kept.
 
-    ``tangents`` are places of the gradients that come in, ``primals`` of the step's inputs; ``saved`` says for
-    each value where it is among the saved ones of the step, and how to look at it where not as that one does.
-    ``gradients[k]`` are the primals that get one in part k, ``reads[k]`` those that it reads and the step
-    leaves as they are; ``outputs`` are places among the saved values of the step that look at a model output.
+    Attributes:
+        tangents: indices of the output gradients that it takes.
+        primals: indices of the step's inputs that it takes.
+        saved: for each value its index among the step's saved values, and the view to make of it if it differs.
+        gradients: for each part the primals that get a gradient.
+        reads: for each part the primals that it reads and the step does not overwrite itself.
+        outputs: indices of the step's saved values that share memory with a model output.
     """
 
     run: Callable[[list[Any], list[Any], list[Any]], Iterator[list[Any]]]
     tangents: tuple[int, ...]
     primals: tuple[int, ...]
-    saved: tuple[tuple[int, _Look | None], ...]
+    saved: tuple[tuple[int, _ViewSpec | None], ...]
     gradients: tuple[tuple[int, ...], ...]
     reads: tuple[tuple[int, ...], ...]
     outputs: frozenset[int]
 
-    def begun(self, primals: Mapping[int, Any], saved: list[Any], tangents: list[Any]) -> Iterator[list[Any]]:
-        """Begin it. ``saved`` is emptied: this backward alone holds what it takes of it."""
-        taken = [_looking(saved[place], look) for place, look in self.saved]
+    def start(self, primals: Mapping[int, Any], saved: list[Any], tangents: list[Any]) -> Iterator[list[Any]]:
+        """Start it. ``saved`` is emptied: this backward alone holds the values that it takes."""
+        taken = [_as_view(saved[position], look) for position, look in self.saved]
         saved.clear()
         return self.run([primals[i] for i in self.primals], taken, [tangents[i] for i in self.tangents])
 
@@ -74,22 +76,22 @@ class Backward:
 def full_backward(program: Program, joint: Joint) -> Backward:
     """The backward in which every output has a gradient."""
     count = sum(tangent is not None for tangent in joint.tangents)
-    saved = tuple((place, None) for place in range(len(program.saved)))
+    saved = tuple((position, None) for position in range(len(program.saved)))
     gradients = tuple(part.primals for part in program.parts)
     reads, outputs = _reads(program, joint), frozenset(program.saved_outputs)
     return Backward(program.backward, tuple(range(count)), program.backward_primals, saved, gradients, reads, outputs)
 
 
 def _reads(program: Program, joint: Joint) -> tuple[tuple[int, ...], ...]:
-    """For each part of a backward the primals that it reads, but for those that the step overwrites itself."""
+    """For each part of a backward the primals that it reads, except those that the step overwrites itself."""
     kept = set(program.backward_primals) - {primal for primal, _ in joint.updates}
     return tuple(tuple(primal for primal in part.reads if primal in kept) for part in program.parts)
 
 
-class AbsentGradients:
-    """Makes the backward for each set of outputs without gradients when it first comes, and keeps it.
+class PartialBackwards:
+    """Makes the backward for a set of outputs without gradients when it first occurs, and keeps it.
 
-    ``visible`` is the workspace that a meter of tensors sees of the planned step.
+    ``visible`` is the workspace of the planned step that a meter of tensors sees.
     """
 
     def __init__(self, step: TracedStep, plan: Plan, visible: tuple[Workspace, ...], program: Program) -> None:
@@ -97,26 +99,26 @@ class AbsentGradients:
         self._known: dict[frozenset[int], Backward] = {}
 
     def backward(self, absent: frozenset[int], retrace: Retrace) -> Backward:
-        """The backward without the tangents at the places ``absent``.
+        """The backward without the tangents ``absent``.
 
-        Raises UnsupportedModuleError where its forward is not the one that has run, or where it does not fit.
+        Raises UnsupportedModuleError if its forward is not the one that has run, or if it does not fit.
         """
         if absent not in self._known:
-            self._known[absent] = self._made(absent, retrace)
+            self._known[absent] = self._make(absent, retrace)
         return self._known[absent]
 
-    def _made(self, absent: frozenset[int], retrace: Retrace) -> Backward:
-        places = [place for place, tangent in enumerate(self._step.joint.tangents) if tangent is not None]
-        if len(absent) == len(places):
+    def _make(self, absent: frozenset[int], retrace: Retrace) -> Backward:
+        positions = [position for position, tangent in enumerate(self._step.joint.tangents) if tangent is not None]
+        if len(absent) == len(positions):
             parts = self._program.parts
             nothing: tuple[tuple[int, ...], ...] = ((),) * len(parts)
             return Backward(lambda *_: iter([[] for _ in parts]), (), (), (), nothing, nothing, frozenset())
-        outputs = frozenset(places[place] for place in absent)
+        outputs = frozenset(positions[position] for position in absent)
         try:
-            step = TracedStep(_attached(retrace(outputs), outputs), like=self._step)
+            step = TracedStep(retrace(outputs), like=self._step)
             return _Follower(self._step, step, self._plan, self._visible, self._program).backward(absent)
         except OgcPlanError as error:
-            names = ", ".join(str(place) for place in sorted(outputs))
+            names = ", ".join(str(position) for position in sorted(outputs))
             raise UnsupportedModuleError(
                 f"the loss leaves out output {names}, and the backward without it cannot be run: {error.message}",
                 remedy=_REMEDY,
@@ -124,30 +126,30 @@ class AbsentGradients:
 
 
 class _Follower:
-    """Makes ``step`` go on where the forward of ``planned`` ended, by what is left of the plan's schedule."""
+    """Makes ``step`` continue where the forward of ``planned`` ended, by the rest of the plan's schedule."""
 
     def __init__(
         self, planned: TracedStep, step: TracedStep, plan: Plan, visible: tuple[Workspace, ...], program: Program
     ) -> None:
         self.planned, self.step, self.plan, self.visible, self.program = planned, step, plan, visible, program
-        self.place = {op.name: index for index, op in enumerate(planned.ops)}
-        # Views that only go out are made after the backward, and so their numbers depend on it.
+        self.position = {op.name: index for index, op in enumerate(planned.ops)}
+        # Views that are only returned are traced after the backward, so their numbers depend on it.
         outputs = zip(step.joint.outputs, planned.joint.outputs, strict=True)
         run = {node.name for op in step.ops for node in op.runs}
         known = {mine.name: theirs.name for mine, theirs in outputs if isinstance(mine, fx.Node)}
         self.names = [op.name if op.name in run else known.get(op.name, op.name) for op in step.ops]
-        self.op_of = {self.place.get(name, ~index): index for index, name in enumerate(self.names)}
+        self.op_of = {self.position.get(name, ~index): index for index, name in enumerate(self.names)}
         theirs, mine = _storages(planned, [op.name for op in planned.ops]), _storages(step, self.names)
         self.storage_of = {theirs[key]: storage for key, storage in mine.items() if key in theirs}
         if _primals(planned) != _primals(step):
-            raise _Unlike("it has other inputs then")
+            raise _CannotFollow("it has other inputs then")
         ran = _forward(planned)
         for name, call in _forward(step).items():
             if ran.get(name) != call:
-                raise _Unlike(f"{name} is traced otherwise then")
+                raise _CannotFollow(f"{name} is traced otherwise then")
 
     def backward(self, absent: frozenset[int]) -> Backward:
-        """The backward without the tangents at the places ``absent``."""
+        """The backward without the tangents ``absent``."""
         schedule, ends = self._schedule()
         self._check_peak(schedule)
         program = generate(self.step, schedule, parts=tuple(self._parts(schedule, ends)))
@@ -155,26 +157,26 @@ class _Follower:
         saved = tuple(self._saved(value) for value in program.saved)
         return Backward(
             program.backward,
-            tuple(place for place in range(len(tangents)) if place not in absent),
+            tuple(position for position in range(len(tangents)) if position not in absent),
             program.backward_primals,
             saved,
             tuple(part.primals for part in program.parts),
             _reads(program, self.step.joint),
-            frozenset(place for place, _ in saved).intersection(self.program.saved_outputs),
+            frozenset(position for position, _ in saved).intersection(self.program.saved_outputs),
         )
 
     def _schedule(self) -> tuple[Schedule, list[int]]:
-        """The plan's schedule for the ops that there are now, and where each part of its backward ends in that.
+        """The plan's schedule for the ops of the new trace, and where each part of its backward ends.
 
-        A view may have a backward that it had not: a gradient is copied where it lies otherwise.
+        A view may have a backward that it did not have before: a gradient is copied if its layout differs.
         """
         planned = {(step.kind, step.index) for step in self.plan.schedule}
         mine = dict(enumerate(self.step.ops))
         theirs = {mine: theirs for theirs, mine in self.op_of.items()}
         steps = [Step(StepKind.FORWARD, i) for i in mine if (StepKind.FORWARD, theirs[i]) not in planned]
-        new = [i for i in mine if mine[i].has_backward and (StepKind.BACKWARD, theirs[i]) not in planned]
+        new = [i for i in mine if mine[i].backward and (StepKind.BACKWARD, theirs[i]) not in planned]
         ends, waiting = [], [part.end for part in self.program.parts]
-        for place, step in enumerate(self.plan.schedule):
+        for position, step in enumerate(self.plan.schedule):
             if step.kind is StepKind.FREE and not step.random_state:
                 if step.index in self.storage_of:
                     steps.append(replace(step, index=self.storage_of[step.index]))
@@ -182,30 +184,30 @@ class _Follower:
                 index = self.op_of[step.index]
                 while step.kind is StepKind.BACKWARD and new and new[-1] > index:
                     steps.append(Step(StepKind.BACKWARD, new.pop()))
-                if step.kind is not StepKind.BACKWARD or self.step.ops[index].has_backward:
+                if step.kind is not StepKind.BACKWARD or self.step.ops[index].backward:
                     steps.append(replace(step, index=index))
-            if waiting and waiting[0] == place:
+            if waiting and waiting[0] == position:
                 if waiting.pop(0) and not waiting:
                     steps += [Step(StepKind.BACKWARD, index) for index in reversed(new)]
                 ends.append(len(steps) - 1)
         return Schedule(tuple(steps)), ends
 
     def _parts(self, schedule: Schedule, ends: list[int]) -> Iterator[Part]:
-        """The parts of the plan's backward with the gradients that there are, and what they read now."""
+        """The parts of the plan's backward with the gradients and reads of the new trace."""
         read = primals_read(self.step, schedule)
         begin = 0
-        place = {primal: number for number, (primal, _) in enumerate(self.step.joint.gradients)}
+        position = {primal: number for number, (primal, _) in enumerate(self.step.joint.gradients)}
         for part, end in zip(self.program.parts, ends, strict=True):
-            primals = tuple(primal for primal in part.primals if primal in place)
+            primals = tuple(primal for primal in part.primals if primal in position)
             reads = tuple(sorted(set().union(*read[begin : end + 1])))
-            gradients = tuple(place[primal] for primal in primals)
+            gradients = tuple(position[primal] for primal in primals)
             yield replace(part, end=end, gradients=gradients, primals=primals, reads=reads)
             begin = end + 1
 
     def _check_peak(self, schedule: Schedule) -> None:
-        """Raise where the backward holds more than the plan, and than its budget."""
+        """Raise if the backward needs more memory than the plan, and than its budget."""
         storages = list(self.step.graph.storages)
-        for theirs, mine in self.storage_of.items():  # some are known to be larger than traced
+        for theirs, mine in self.storage_of.items():  # measured storages may be larger than traced
             storages[mine] = replace(storages[mine], nbytes=self.planned.graph.storages[theirs].nbytes)
         graph = replace(self.step.graph, storages=tuple(storages), stationary=self.plan.graph.stationary)
         peak = simulate(graph, tuple(self._costs()), schedule)
@@ -213,71 +215,61 @@ class _Follower:
         if peak.peak_total_nbytes > planned.total_nbytes or peak.peak_activation_nbytes > planned.activation_nbytes:
             held = peak.peak_total_nbytes if budget.scope == "total" else peak.peak_activation_nbytes
             if held > budget.nbytes:
-                raise _Unlike(f"it takes {held:,} B, and the budget is {budget.nbytes:,} B")
+                raise _CannotFollow(f"it takes {held:,} B, and the budget is {budget.nbytes:,} B")
 
     def _costs(self) -> Iterator[OpCost]:
-        """What each op costs: temporaries as they are now, and inside calls what was measured for the plan.
+        """The cost of each op: temporaries of the new trace, and memory inside calls as measured for the plan.
 
-        A call that was not measured, on tensors that lie otherwise, may copy them: it is charged with that.
+        A call that was not measured, on tensors of another layout, may copy them; it is charged for the copies.
         """
         known = {_signature(node) for node in self.planned.calls}
         found = zip(self.names, self.step.ops, workspaces(self.step, None), strict=True)
         for name, op, (_, backward, activations) in found:
             cost, seen = OpCost(0, 0, 0, 0, 0), Workspace(0, 0, 0)
-            if name in self.place:
-                cost, seen = self.plan.costs[self.place[name]], self.visible[self.place[name]]
-            new = [node for node in (*op.main, *op.sums) if isinstance(node, fx.Node) and _signature(node) not in known]
+            if name in self.position:
+                cost, seen = self.plan.costs[self.position[name]], self.visible[self.position[name]]
+            new = [node for node in op.backward if isinstance(node, fx.Node) and _signature(node) not in known]
             copies = max((_copied_nbytes(node) for node in new), default=0)
             inside = max(0, cost.backward_workspace_nbytes - seen.backward_nbytes)
-            beside = cost.backward_activation_workspace_nbytes
-            beside = (cost.backward_workspace_nbytes if beside is None else beside) - seen.backward_activation_nbytes
+            activation_inside = cost.backward_activation_workspace_nbytes
+            activation_inside = (
+                cost.backward_workspace_nbytes if activation_inside is None else activation_inside
+            ) - seen.backward_activation_nbytes
             yield OpCost(
                 cost.forward_ns,
                 cost.backward_ns,
                 cost.forward_workspace_nbytes,
                 backward + copies + inside,
-                activations + copies + max(0, beside),
+                activations + copies + max(0, activation_inside),
             )
 
-    def _saved(self, value: fx.Node | int) -> tuple[int, _Look | None]:
-        """Where a value, or the generator state of an op, is among those the plan's forward saved."""
-        for place, kept in enumerate(self.program.saved):
+    def _saved(self, value: fx.Node | int) -> tuple[int, _ViewSpec | None]:
+        """The index of a value, or of an op's generator state, among those that the plan's forward saved."""
+        for position, kept in enumerate(self.program.saved):
             if isinstance(value, int) and isinstance(kept, int) and self.op_of.get(kept) == value:
-                return place, None
+                return position, None
         if isinstance(value, fx.Node):
-            wanted = _look(self.step, value, self.step.storage_of)
-            here = {block: self.storage_of.get(storage) for block, storage in self.planned.storage_of.items()}
+            wanted = _view_spec(self.step, value, self.step.storage_of)
+            here = {allocation: self.storage_of.get(storage) for allocation, storage in self.planned.storage_of.items()}
             looks = [
-                (_look(self.planned, kept, here), place)
-                for place, kept in enumerate(self.program.saved)
+                (_view_spec(self.planned, kept, here), position)
+                for position, kept in enumerate(self.program.saved)
                 if isinstance(kept, fx.Node)
             ]
-            for look, place in looks:
+            for look, position in looks:
                 if look == wanted:
-                    return place, None
-            for look, place in looks:
+                    return position, None
+            for look, position in looks:
                 if (look.storages, look.kind) == (wanted.storages, wanted.kind):
-                    return place, wanted
-        raise _Unlike(f"it needs {value}, which the plan does not save")
+                    return position, wanted
+        raise _CannotFollow(f"it needs {value}, which the plan does not save")
 
 
-class _Unlike(AdapterError):
-    """What keeps a backward from following the plan."""
+class _CannotFollow(AdapterError):
+    """Why a backward cannot follow the plan."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, remedy=_REMEDY)
-
-
-def _attached(joint: Joint, outputs: frozenset[int]) -> Joint:
-    """A step whose detached outputs are what was detached: the calls by name that the planned step has."""
-    found = list(joint.outputs)
-    for place in outputs:
-        node = found[place]
-        if isinstance(node, fx.Node) and node.target is torch.ops.aten.detach.default:
-            (found[place],) = node.all_input_nodes
-            node.replace_all_uses_with(found[place])
-            joint.graph.erase_node(node)
-    return replace(joint, outputs=tuple(found))
 
 
 def _storages(step: TracedStep, names: Sequence[str]) -> dict[tuple[str, int], int]:
@@ -291,26 +283,26 @@ def _primals(step: TracedStep) -> list[tuple[str, str, int]]:
 
 
 def _forward(step: TracedStep) -> dict[str, Any]:
-    """What runs forward, by op: each call, where its arguments come from, and what writes over its result."""
+    """The forward calls by op: each call, where its arguments come from, and what writes over its result."""
 
     def source(node: fx.Node) -> Any:
-        makers = [step.blocks.blocks[block].node for block in step.blocks.of[node]]
+        makers = [step.allocations.entries[allocation].node for allocation in step.allocations.of[node]]
         return [maker.name for maker in makers], _layouts(node)
 
     def call(node: fx.Node) -> str:
         return repr((str(node.target), fx.map_arg((node.args, node.kwargs), source)))
 
-    return {op.name: ([call(node) for node in op.runs], [node.name for node in op.then]) for op in step.ops if op.runs}
+    return {op.name: ([call(node) for node in op.runs], [node.name for node in op.fused]) for op in step.ops if op.runs}
 
 
-def _look(step: TracedStep, node: fx.Node, storage_of: Mapping[int, int | None]) -> _Look:
+def _view_spec(step: TracedStep, node: fx.Node, storage_of: Mapping[int, int | None]) -> _ViewSpec:
     (tensor,) = tensors(node)
-    storages = tuple(storage_of[block] for block in step.blocks.of[node])
+    storages = tuple(storage_of[allocation] for allocation in step.allocations.of[node])
     kind = tensor.dtype, tensor.is_conj(), tensor.is_neg()
-    return _Look(storages, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), kind)
+    return _ViewSpec(storages, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), kind)
 
 
-def _looking(value: Any, look: _Look | None) -> Any:
+def _as_view(value: Any, look: _ViewSpec | None) -> Any:
     return value if look is None else value.as_strided(look.shape, look.strides, look.offset)
 
 
@@ -323,7 +315,7 @@ def _layouts(node: fx.Node) -> list[Any]:
 
 
 def _copied_nbytes(node: fx.Node) -> int:
-    if node.target in ROWS or {torch.Tag.pointwise, torch.Tag.reduction} & set(getattr(node.target, "tags", ())):
-        return 0  # goes through tensors however they lie
+    if node.target in KERNELS or {torch.Tag.pointwise, torch.Tag.reduction} & set(getattr(node.target, "tags", ())):
+        return 0  # works on tensors of any layout
     given = (tensor for argument in node.all_input_nodes for tensor in tensors(argument))
     return sum(tensor.numel() * tensor.element_size() for tensor in given if not tensor.is_contiguous())

@@ -1,1 +1,1 @@
-"""State outside the graph: watched, guarded, rolled back."""
+"""State outside the graph that a step depends on: what tracing must not change, and what must stay as it was traced."""

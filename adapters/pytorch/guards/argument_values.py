@@ -1,8 +1,8 @@
-"""What a module asks of the values of its arguments: answered from the example, and asked again at every step.
+"""Guards on the values of arguments and buffers that decide which way a forward takes, such as `if mask.all()`.
 
-A module may choose its way by a value, as `if mask.all()`. Where that value follows from arguments and buffers
-alone it is computed for the example beside the trace, the trace goes the way the module goes there, and a guard
-keeps the calls and the answer. A step whose arguments give another answer is another graph.
+If such a value follows from arguments and buffers alone, it is computed from the example during the trace, and the
+trace takes the branch that eager training takes. A guard keeps the calls that lead to the value, and the value. A step
+whose arguments give another value needs another graph.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from .. import torch_private
 from ..torch_private import OpOverload, TorchDispatchMode, pytree, schema_of
 
 LARGEST_NUMEL = 2**22
-"""Elements of a tensor whose values are followed at most; a larger one is not computed beside the trace."""
+"""The values of larger tensors are not computed during the trace."""
 
-_ANSWERS = frozenset({
+_DECISIONS = frozenset({
     torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default, torch.ops.aten.is_nonzero.default,
 })  # fmt: skip
 """Calls that return a plain value."""
 
 _UNIFORM = frozenset({torch.ops.aten.rand.default, torch.ops.aten.rand_like.default})
-"""Calls that return numbers of at least 0 and below 1."""
+"""Calls that return random numbers in [0, 1)."""
 
 _NEVER = {
     torch.ops.aten.lt.Scalar: 0,
@@ -35,15 +35,15 @@ _NEVER = {
     torch.ops.aten.ge.Scalar: 1,
     torch.ops.aten.gt.Scalar: 1,
 }
-"""Comparisons that are never true of such a number and this one, or (lt, le) a smaller one, or (ge, gt) a larger."""
+"""Comparison -> the limit at which it is false for every number in [0, 1): at most (lt, le) or at least (ge, gt)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A tensor whose value is known: the ``place``-th one that call ``call`` of the tape returned."""
+    """A tensor whose value is known: output ``index`` of call ``call`` of the tape."""
 
     call: int
-    place: int
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class _Source:
 
 @dataclass(slots=True)
 class _Call:
-    """One call of the tape (no ``function``: a source), with the storages it makes or changes and those it reads."""
+    """One call of the tape, with the storages that it writes and reads; without a ``function`` it is a source."""
 
     function: Any
     args: tuple[Any, ...]
@@ -67,23 +67,23 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The calls that lead from arguments and buffers to one answer, in order, and the answer of the example."""
+    """The calls that lead from arguments and buffers to one plain value, in order, and the value for the example."""
 
     calls: tuple[tuple[int, _Call], ...]
-    answer: Any
+    value: Any
     names: tuple[str, ...]
 
     def holds(self, leaves: Sequence[Any], buffers: Mapping[str, torch.Tensor]) -> bool:
-        """Whether these argument leaves and buffers give the same answer."""
-        return bool(self.now(leaves, buffers) == self.answer)
+        """Whether these argument leaves and buffers give the value of the example."""
+        return bool(self.evaluate(leaves, buffers) == self.value)
 
-    def now(self, leaves: Sequence[Any], buffers: Mapping[str, torch.Tensor]) -> Any:
-        """The answer for these argument leaves and buffers."""
+    def evaluate(self, leaves: Sequence[Any], buffers: Mapping[str, torch.Tensor]) -> Any:
+        """The value for these argument leaves and buffers."""
         made: dict[int, list[Any]] = {}
         changed = {s for _, call in self.calls if call.function is not None for s in call.writes & call.reads}
 
-        def value(leaf: Any) -> Any:
-            return made[leaf.call][leaf.place] if isinstance(leaf, _Known) else leaf
+        def computed(leaf: Any) -> Any:
+            return made[leaf.call][leaf.index] if isinstance(leaf, _Known) else leaf
 
         result: Any = None
         with torch.no_grad(), torch_private.WithoutAutocast():
@@ -93,7 +93,7 @@ class Guard:
                     result = buffers[source.name] if source.name else leaves[source.index]
                     result = result.detach().clone() if call.writes & changed else result.detach()
                 else:
-                    args, kwargs = pytree.tree_map(value, (call.args, call.kwargs), is_leaf=_is_known)
+                    args, kwargs = pytree.tree_map(computed, (call.args, call.kwargs), is_leaf=_is_known)
                     result = call.function(*args, **kwargs)
                 made[number] = pytree.tree_leaves(result)
         return result
@@ -107,14 +107,14 @@ class Guard:
 
 @dataclass(slots=True)
 class ValueGuards:
-    """Follows the values of ``leaves`` and of a module's buffers through the forwards it is wrapped around."""
+    """Follows the values of argument ``leaves`` and of buffers through a forward."""
 
     leaves: Sequence[Any]
     names: Sequence[str]
     guards: list[Guard] = field(default_factory=list)
 
-    def around(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """``forward`` of ``module`` with its values followed; every call of it starts anew."""
+    def wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """``forward`` of ``module`` with its values followed; `guards` are those of the last call."""
         real = dict(module.named_buffers(remove_duplicate=False))
 
         def followed(*args: Any, **kwargs: Any) -> Any:
@@ -133,7 +133,7 @@ class ValueGuards:
 
 
 class _Following(TorchDispatchMode):  # type: ignore[misc]
-    """Computes, beside every traced call, its result on real values where all of its operands are known."""
+    """Computes each traced call on real values too, if all of its operands are known."""
 
     supports_higher_order_operators = True
 
@@ -143,9 +143,9 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         self._names = names
         self._tape: list[_Call] = []
         self._known: weakref.WeakKeyDictionary[Any, tuple[_Known, torch.Tensor]] = torch_private.by_tensor()
-        self._kept: list[Any] = []  # real results, so that no storage's address is used twice
+        self._kept: list[Any] = []  # keeps real results alive, so that no storage key is used twice
         self._uniform: weakref.WeakKeyDictionary[Any, bool] = torch_private.by_tensor()
-        self._lost: set[int] = set()  # storages into which something unknown was written
+        self._lost: set[int] = set()  # storages with unknown content
 
     def source(self, traced: Any, real: torch.Tensor, source: _Source) -> None:
         """Note that ``traced`` stands for ``real``."""
@@ -158,7 +158,7 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         self._tape.append(_Call(None, (source,), {}, frozenset([torch_private.storage_key(value)])))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the call, and beside it on real values where they are known."""
+        """Run the call, and run it on real values too if they are known."""
         kwargs = kwargs or {}
         if func in _NEVER and args[0] in self._uniform and _is_never(func, args[1]):
             return self._never(func, args)
@@ -171,8 +171,8 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         if not all(self._is_known(operand) for operand in operands) or func.namespace != "aten":
             return self._unknown(func, args, kwargs)
         references, values = self._of((args, kwargs), 0), self._of((args, kwargs), 1)
-        if func in _ANSWERS:
-            return self._answered(func, references, values)
+        if func in _DECISIONS:
+            return self._decide(func, references, values)
         traced = func(*args, **kwargs)
         made = [leaf for leaf in pytree.tree_leaves(traced) if isinstance(leaf, torch.Tensor)]
         if made and not any(leaf.numel() > LARGEST_NUMEL for leaf in made) and "empty" not in schema_of(func).name:
@@ -193,7 +193,7 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         return pytree.tree_map(found, arguments)
 
     def _never(self, func: Any, args: Any) -> Any:
-        """A comparison of a random number that is false whatever the number is, as for a layer drop of 0."""
+        """A comparison that is false whatever random number is drawn, as in a layer drop of rate 0."""
         traced = func(*args)
         with torch_private.outside_of_modes():
             value = torch.zeros(traced.shape, dtype=torch.bool, device=traced.device)
@@ -203,7 +203,7 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         return traced
 
     def _unknown(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run a call whose result is not known; what it writes into is not known either."""
+        """Run a call whose result is unknown; what it writes into becomes unknown too."""
         if not isinstance(func, OpOverload) or schema_of(func).is_mutable:
             for leaf in pytree.tree_leaves((args, kwargs)):
                 known = self._known.get(leaf) if isinstance(leaf, torch.Tensor) else None
@@ -216,15 +216,15 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
             real = pytree.tree_leaves(func(*values[0], **values[1]))
         self._kept.append(real)
         reads = _storages(values)
-        for place, (leaf, value) in enumerate(zip(traced, real, strict=True)):
+        for index, (leaf, value) in enumerate(zip(traced, real, strict=True)):
             if isinstance(leaf, torch.Tensor):
-                self._known[leaf] = (_Known(len(self._tape), place), value)
+                self._known[leaf] = (_Known(len(self._tape), index), value)
         writes = _storages(real) | (reads if schema_of(func).is_mutable else frozenset())
         self._tape.append(_Call(func, references[0], references[1], writes, reads))
 
-    def _answered(self, func: Any, references: Any, values: Any) -> Any:
+    def _decide(self, func: Any, references: Any, values: Any) -> Any:
         with torch_private.outside_of_modes(), torch.no_grad():
-            answer = func(*values[0], **values[1])
+            value = func(*values[0], **values[1])
         needed, kept = set(_storages(values)), []
         for number in range(len(self._tape) - 1, -1, -1):
             call = self._tape[number]
@@ -233,10 +233,10 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
                 needed |= call.reads
         calls = (*reversed(kept), (len(self._tape), _Call(func, references[0], references[1])))
         sources = [call.args[0] for _, call in calls if call.function is None]
-        if sources:  # what follows from constants alone never changes
+        if sources:  # a value that follows from constants alone never changes
             names = tuple(source.name or self._names[source.index] for source in sources)
-            self.guards.append(Guard(calls, answer, names))
-        return answer
+            self.guards.append(Guard(calls, value, names))
+        return value
 
 
 def _is_never(func: Any, number: Any) -> bool:

@@ -1,6 +1,6 @@
-"""Random generators whose draws no trace sees: Python's, numpy's, and torch's own ones beside the default.
+"""Random generators whose draws no trace sees: Python's, NumPy's, and torch generators besides the default one.
 
-What a forward draws from Python's and numpy's would be fixed by tracing.
+A plan would repeat the numbers that were drawn while it was traced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..torch_private import outside_of_modes
 
 
 def is_generator(value: Any) -> bool:
-    """Whether ``value`` is a random generator of Python's, numpy's or torch's own classes."""
+    """Whether ``value`` is a random generator of Python, NumPy or torch."""
     numpy = sys.modules.get("numpy")
     return isinstance(value, (random.Random, torch.Generator)) or (
         numpy is not None and isinstance(value, (numpy.random.Generator, numpy.random.RandomState))
@@ -27,7 +27,7 @@ def is_generator(value: Any) -> bool:
 
 
 def state_of(generator: Any) -> Any:
-    """The state of a random generator, which `rewind` takes; its ``repr`` tells states apart."""
+    """The state of a random generator, for `rewind`. Two states are equal if their ``repr`` is."""
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, torch.Generator):
@@ -39,7 +39,7 @@ def state_of(generator: Any) -> Any:
 
 
 def rewind(generator: Any, state: Any) -> None:
-    """Put a random generator back to a state it had."""
+    """Set a random generator to a state that `state_of` returned."""
     if isinstance(generator, random.Random):
         generator.setstate(state)
     elif isinstance(generator, torch.Generator):
@@ -52,20 +52,25 @@ def rewind(generator: Any, state: Any) -> None:
 
 
 @contextmanager
-def undrawn(module: nn.Module) -> Iterator[None]:
-    """Trace ``module`` inside. Raises UnsupportedModuleError where it draws from a generator that all code shares.
+def refuse_host_draws(module: nn.Module) -> Iterator[None]:
+    """Trace ``module`` inside; the generators of ``random`` and ``numpy.random`` are rewound at the end.
 
-    The generators of ``random`` and ``numpy.random`` are left as they were.
+    Raises UnsupportedModuleError if ``module`` drew from one of them.
     """
     shared = {"random": random.getstate.__self__}  # type: ignore[attr-defined]
     if "numpy" in sys.modules:
         shared["numpy.random"] = sys.modules["numpy"].random.get_state.__self__
     before = {name: state_of(generator) for name, generator in shared.items()}
-    yield
-    for name, generator in shared.items():
-        if repr(state_of(generator)) != repr(before[name]):
-            rewind(generator, before[name])
-            raise UnsupportedModuleError(
-                f"{type(module).__name__} draws from {name} in its forward; a plan would repeat that draw for ever",
-                remedy="draw with torch, switch it off (augmentation: apply_spec_augment=False), or draw outside",
-            )
+    drawn = []
+    try:
+        yield
+    finally:
+        for name, generator in shared.items():
+            if repr(state_of(generator)) != repr(before[name]):
+                rewind(generator, before[name])
+                drawn.append(name)
+    if drawn:
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} draws from {drawn[0]} in its forward; a plan would repeat that draw for ever",
+            remedy="draw with torch, switch it off (augmentation: apply_spec_augment=False), or draw outside",
+        )

@@ -1,7 +1,6 @@
-"""Attributes that a forward reads: seen while it is traced, and watched from step to step.
+"""Guards on module attributes that a forward reads: recorded while it is traced, and checked at every step.
 
-A planned step repeats what the forward did with them. What they hold must stay as it was, or the step would go on
-with what was there before, and nobody would notice.
+A plan repeats what the forward did with them, so their content must stay as it was.
 """
 
 from __future__ import annotations
@@ -14,41 +13,41 @@ import torch
 from torch import nn
 
 from ..errors import UnsupportedModuleError
-from .identity_check import Unmoved
+from .identity_check import IdentityCheck
 from .side_effects import DERIVED
-from .snapshots import described, drawn_within, same, snapshot
+from .snapshots import equal_snapshots, find_iterator, snapshot, without_references
+from .sources import MISSING
 
 _OWN = frozenset(nn.Module().__dict__)
-"""What every module has; modes and hooks are checked elsewhere."""
-_MISSING = object()
+"""Attributes of every module; modes and hooks are checked elsewhere."""
 
 Read = tuple[str, str]
-"""The path of a submodule, and the name of what was read of it."""
+"""The path of a submodule, and the name of an attribute read from it."""
 
 
 @contextmanager
-def recorded_reads(module: nn.Module, seen: dict[Read, None]) -> Iterator[None]:
-    """Note in ``seen``, in order, what is read of ``module`` and its submodules inside."""
+def record_reads(module: nn.Module, reads: dict[Read, None]) -> Iterator[None]:
+    """Add to ``reads``, in order, every attribute that is read of ``module`` and its submodules inside."""
     paths = {id(child): path for path, child in module.named_modules()}
 
-    def noted(self: nn.Module, name: str) -> Any:
+    def recorded(self: nn.Module, name: str) -> Any:
         path = paths.get(id(self))
         if path is not None and name not in _OWN and not name.startswith("__"):
-            seen[path, name] = None
+            reads[path, name] = None
         return object.__getattribute__(self, name)
 
-    nn.Module.__getattribute__ = noted
+    nn.Module.__getattribute__ = recorded
     try:
         yield
     finally:
         del nn.Module.__getattribute__
 
 
-def refuse_drawn(module: nn.Module, reads: Iterable[Read]) -> None:
-    """Raise UnsupportedModuleError where what was read is drawn from: an iterator, a file that is open for reading."""
+def refuse_iterators(module: nn.Module, reads: Iterable[Read]) -> None:
+    """Raise UnsupportedModuleError if an attribute read is an iterator or a file open for reading."""
     children = dict(module.named_modules())
     for path, key in reads:
-        found = drawn_within(snapshot(_value(children[path], key)))
+        found = find_iterator(snapshot(_value(children[path], key)))
         if found is not None:
             raise UnsupportedModuleError(
                 f"the forward of {f'submodule {path!r}' if path else type(module).__name__} reads {key!r}, "
@@ -57,89 +56,91 @@ def refuse_drawn(module: nn.Module, reads: Iterable[Read]) -> None:
             )
 
 
-class WatchedReads:
-    """What was read of a module, as it is now."""
+class AttributeGuards:
+    """Guards on the attributes in ``reads``, with the values that they have now."""
 
     def __init__(self, module: nn.Module, reads: Iterable[Read]) -> None:
         children = dict(module.named_modules())
-        around = ("", "forward")  # that of a bound module runs the plan
-        self._places = [
+        own_forward = ("", "forward")  # that of a bound module runs the plan
+        self._reads = [
             (path, key, children[path])
             for path, key in reads
-            if (path, key) != around and path in children and not _is_derived(children[path], key)
+            if (path, key) != own_forward and path in children and not _is_derived(children[path], key)
         ]
-        self._values = [_value(child, key) for _, key, child in self._places]
-        different = {id(value): value for value in self._values}  # a configuration is often read of every submodule
-        held = {number: (snapshot(value), Unmoved(value)) for number, value in different.items()}
-        self._held = [held[id(value)][0] for value in self._values]
-        self._unmoved = [held[id(value)][1] for value in self._values]
-        self._quick = _Quick([(child, key) for _, key, child in self._places], [found for _, found in held.values()])
+        self._values = [_value(child, key) for _, key, child in self._reads]
+        different = {id(value): value for value in self._values}  # a configuration is often read from every submodule
+        known = {number: (snapshot(value), IdentityCheck(value)) for number, value in different.items()}
+        self._snapshots = [known[id(value)][0] for value in self._values]
+        self._checks = [known[id(value)][1] for value in self._values]
+        self._quick = _QuickCheck(
+            [(child, key) for _, key, child in self._reads], [check for _, check in known.values()]
+        )
 
     def changed(self) -> str | None:
-        """What has changed since, in words; None where nothing has."""
+        """A description of an attribute that changed; None if none did."""
         if self._quick:
             return None
-        looked_at: set[int] = set()
-        places = zip(self._places, self._values, self._held, self._unmoved, strict=True)
-        for (path, key, child), before, held, unmoved in places:
+        checked: set[int] = set()
+        entries = zip(self._reads, self._values, self._snapshots, self._checks, strict=True)
+        for (path, key, child), before, known, check in entries:
             value = _value(child, key)
-            if value is before and (id(before) in looked_at or unmoved):
-                looked_at.add(id(before))
-            elif not same(snapshot(value), held):
-                return _told(path, key)
+            if value is before and (id(before) in checked or check):
+                checked.add(id(before))
+            elif not equal_snapshots(snapshot(value), known):
+                return _description(path, key)
         return None
 
     @property
-    def described(self) -> list[Any]:
-        """What is held, for `differs_from` of a copy of the module."""
-        return [described(held) for held in self._held]
+    def values(self) -> list[Any]:
+        """What the attributes hold, for `differs_from` of a copy of the module."""
+        return [without_references(known) for known in self._snapshots]
 
     def differs_from(self, other: list[Any]) -> str | None:
-        """What this module holds otherwise than one that was ``described``, in words."""
-        for (path, key, _), mine, theirs in zip(self._places, self.described, other, strict=True):
-            if not same(mine, theirs):
-                return _told(path, key)
+        """A description of an attribute that differs from another module's `values`; None if none does."""
+        for (path, key, _), mine, theirs in zip(self._reads, self.values, other, strict=True):
+            if not equal_snapshots(mine, theirs):
+                return _description(path, key)
         return None
 
 
-class _Quick:
-    """True as long as every attribute is found where it was, is the same object, and holds the same.
+class _QuickCheck:
+    """True while every attribute is found where it was, is the same object, and has the same content.
 
-    One look per module, class or object instead of one per attribute that was read.
+    Makes one look-up for each module, class or object, not one for each attribute read.
     """
 
-    def __init__(self, places: Iterable[tuple[nn.Module, str]], unmoved: list[Unmoved]) -> None:
-        self._unmoved = unmoved
+    def __init__(self, reads: Iterable[tuple[nn.Module, str]], checks: list[IdentityCheck]) -> None:
+        self._checks = checks
         self._present: list[tuple[dict[str, Any], str, Any]] = []
         self._tensors: dict[tuple[int, str], tuple[dict[str, Any], str, bool]] = {}
         self._of_class: dict[tuple[type, str], tuple[Mapping[str, Any], str, Any]] = {}
         absent: dict[int, tuple[dict[str, Any], set[str]]] = {}
-        for child, key in places:
+        for child, key in reads:
             own = child.__dict__
             if key in own:
                 self._present.append((own, key, own[key]))
                 continue
             absent.setdefault(id(own), (own, set()))[1].add(key)
-            tensors = next((home for home in (own["_parameters"], own["_buffers"]) if key in home), None)
+            tensors = next((group for group in (own["_parameters"], own["_buffers"]) if key in group), None)
             if tensors is not None:
                 self._tensors[id(tensors), key] = tensors, key, tensors[key] is None
-            for cls in () if tensors is not None else type(child).__mro__:  # with those that might come to shadow it
-                self._of_class.setdefault((cls, key), (cls.__dict__, key, cls.__dict__.get(key, _MISSING)))
+            for cls in () if tensors is not None else type(child).__mro__:  # including classes that may come to hide it
+                self._of_class.setdefault((cls, key), (cls.__dict__, key, cls.__dict__.get(key, MISSING)))
                 if key in cls.__dict__:
                     break
         self._absent = list(absent.values())
 
     def __bool__(self) -> bool:
         return (
-            all(own.get(key, _MISSING) is value for own, key, value in self._present)
+            all(own.get(key, MISSING) is value for own, key, value in self._present)
             and all(own.keys().isdisjoint(keys) for own, keys in self._absent)
             and all((tensors.get(key) is None) is none for tensors, key, none in self._tensors.values())
-            and all(home.get(key, _MISSING) is value for home, key, value in self._of_class.values())
-            and all(self._unmoved)
+            and all(namespace.get(key, MISSING) is value for namespace, key, value in self._of_class.values())
+            and all(self._checks)
         )
 
 
-def _told(path: str, key: str) -> str:
+def _description(path: str, key: str) -> str:
     name = f"{path}.{key}".lstrip(".")
     return f"attribute {name!r}"
 
@@ -149,12 +150,12 @@ def _is_derived(child: nn.Module, key: str) -> bool:
 
 
 def _value(child: nn.Module, key: str) -> Any:
-    """What the attribute is; nothing for tensors, submodules and methods, but where one takes another's place."""
+    """An attribute's value; MISSING for tensors, submodules and methods, unless another value takes their place."""
     own = child.__dict__
     if key in own:
-        return _MISSING if isinstance(own[key], torch.Tensor) else own[key]
+        return MISSING if isinstance(own[key], torch.Tensor) else own[key]
     for tensors in (own["_parameters"], own["_buffers"]):
         if key in tensors:
-            return None if tensors[key] is None else _MISSING
-    found = getattr(type(child), key, _MISSING)
-    return _MISSING if hasattr(found, "__get__") else found
+            return None if tensors[key] is None else MISSING
+    found = getattr(type(child), key, MISSING)
+    return MISSING if hasattr(found, "__get__") else found

@@ -1,7 +1,7 @@
-"""What a forward leaves behind besides its outputs and its buffers: seen while tracing, and refused by name.
+"""Refuses side effects of a forward that a planned step would silently leave out.
 
-A planned step replays aten calls. Attributes that the forward sets, buffers that it replaces by other
-tensors, lists that it appends to would stay as they were, a seed would not be set, and nobody would notice.
+A planned step only runs aten calls. It would not set attributes, replace buffers by other tensors, append to lists, or
+seed a generator as the forward does.
 """
 
 from __future__ import annotations
@@ -23,38 +23,41 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from ..errors import UnsupportedModuleError
 from ..torch_private import FunctionalTensor
 from .host_rng import is_generator
-from .rollback import contents_of, put_back
-from .snapshots import same, snapshot
+from .rollback import roll_back, save
+from .snapshots import equal_snapshots, snapshot
 
 
 @contextmanager
-def watched(module: nn.Module) -> Iterator[None]:
-    """Trace ``module`` inside. Raises UnsupportedModuleError where its forward changes more than buffers in place."""
-    norms = _set_by_norms(module)
-    known: list[dict[tuple[str, str], Any]] = []
+def refuse_side_effects(module: nn.Module) -> Iterator[None]:
+    """Trace ``module`` inside; what its forward changes is rolled back at the end.
 
+    Raises UnsupportedModuleError if the forward changes anything but buffers in place.
+    """
+    derived_by_hooks = _set_by_norm_hooks(module)
+    states: list[dict[tuple[str, str], Any]] = []
     generator = torch.random.default_generator
 
     def enter(child: nn.Module, _: Any) -> None:
         if child is module:
-            known.append(_state(module))
-            torch.random.default_generator = _Watched(generator, type(module).__name__)
+            states.append(_state(module))
+            torch.random.default_generator = _Unseedable(generator, type(module).__name__)
 
     def leave(child: nn.Module, _: Any, __: Any) -> None:
-        if child is module and known:
+        if child is module and states:
             torch.random.default_generator = generator
-            before, after = known.pop(), _state(module)
-            for place in {**before, **after}:
-                if place not in norms and not same(before.get(place), after.get(place), filled=True):
-                    raise _changed(module, *place)
+            before, after = states.pop(), _state(module)
+            for name in {**before, **after}:
+                unchanged = equal_snapshots(before.get(name), after.get(name), ignore_filled=True)
+                if name not in derived_by_hooks and not unchanged:
+                    raise _changed(module, *name)
 
     hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave)
     values = [value for child in module.modules() for key, value in child.__dict__.items() if key not in _HOOKS]
-    held = [pair for value in values for pair in contents_of(value)]
+    saved = [pair for value in values for pair in save(value)]
     recurrent = [child for child in module.modules() if isinstance(child, nn.RNNBase)]
     derived = [{key: child.__dict__[key] for key in DERIVED if key in child.__dict__} for child in recurrent]
     try:
-        with _traced_tensors() as traced:
+        with _tensors_made() as made:
             yield
     finally:
         torch.random.default_generator = generator
@@ -62,19 +65,19 @@ def watched(module: nn.Module) -> Iterator[None]:
             hook.remove()
         for child, own in zip(recurrent, derived, strict=True):
             child.__dict__.update(own)
-        for container, content in held:
-            put_back(container, content)
-    if any(found() is not None for found in traced):
+        for container, content in saved:
+            roll_back(container, content)
+    if any(tensor() is not None for tensor in made):
         gc.collect()
-        if any(found() is not None for found in traced):
+        if any(tensor() is not None for tensor in made):
             raise UnsupportedModuleError(
                 f"the forward of {type(module).__name__} stores a tensor outside the module",
                 remedy=INSTEAD,
             )
 
 
-class _Watched:
-    """A generator that refuses to be seeded or set to another state."""
+class _Unseedable:
+    """A generator that refuses to be seeded or set to another state, except by torch itself."""
 
     def __init__(self, generator: torch.Generator, name: str) -> None:
         self._generator, self._name = generator, name
@@ -89,7 +92,7 @@ class _Watched:
 
 
 def _called_by_torch() -> bool:
-    """Whether it is torch itself that puts a generator's state back, as it does around what it traces."""
+    """Whether torch itself sets a generator's state, as it does around calls that it traces."""
     home = str(Path(torch.__file__).parent)
     between = (torch.random.__file__, contextlib.__file__, f"{home}/_compile.py", f"{home}/_dynamo")
     frame = sys._getframe(2)
@@ -105,7 +108,7 @@ def _changed(module: nn.Module, path: str, key: str) -> UnsupportedModuleError:
     owner = module.get_submodule(path)
     what = "buffer" if key in owner._buffers else "attribute"
     where = f"submodule {path!r}" if path else type(module).__name__
-    if isinstance(owner.__dict__.get(key), torch.Generator):  # its draws are calls of the graph, and told there
+    if isinstance(owner.__dict__.get(key), torch.Generator):  # its draws are calls of the graph, refused there
         return UnsupportedModuleError(
             f"the forward of {where} seeds the generator {key!r}, which a planned step would not",
             remedy="draw from the default generator and seed before the step, or pass what is drawn as an argument",
@@ -122,25 +125,25 @@ def _changed(module: nn.Module, path: str, key: str) -> UnsupportedModuleError:
 
 
 @contextmanager
-def _traced_tensors() -> Iterator[list[weakref.ref[Any]]]:
-    """The tensors that tracing makes inside, which should live no longer than that."""
+def _tensors_made() -> Iterator[list[weakref.ref[Any]]]:
+    """Weak references to the tensors that tracing makes inside; none should outlive the trace."""
     found: list[weakref.ref[Any]] = []
     make = FunctionalTensor.__new__
 
-    def noted(cls: type, *args: Any, **kwargs: Any) -> Any:
+    def recorded(cls: type, *args: Any, **kwargs: Any) -> Any:
         made = make(cls, *args, **kwargs)
         found.append(weakref.ref(made))
         return made
 
-    FunctionalTensor.__new__ = staticmethod(noted)
+    FunctionalTensor.__new__ = staticmethod(recorded)
     try:
         yield found
     finally:
         FunctionalTensor.__new__ = staticmethod(make)
 
 
-def _set_by_norms(module: nn.Module) -> set[tuple[str, str]]:
-    """Attributes that the hooks of torch.nn.utils compute anew for every forward."""
+def _set_by_norm_hooks(module: nn.Module) -> set[tuple[str, str]]:
+    """Attributes that hooks of torch.nn.utils compute for every forward."""
     return {
         (path, str(hook.name))
         for path, child in module.named_modules()
@@ -150,30 +153,28 @@ def _set_by_norms(module: nn.Module) -> set[tuple[str, str]]:
 
 
 _IGNORED = frozenset(nn.Module().__dict__) - {"training"} | {"_output_capturing_hooks_installed"}
-"""Hooks change around a forward; transformers hooks what it collects, and the graph returns that anyhow."""
+"""Hooks change around a forward. transformers installs hooks to collect outputs, which the graph returns anyway."""
 _HOOKS = frozenset(key for key in nn.Module().__dict__ if "hooks" in key)
+_HERE = __name__.partition(".")[0]
 DERIVED = ("_flat_weights", "_flat_weight_refs")
-"""What a recurrent layer of torch keeps of its own parameters, which tracing exchanges."""
+"""Lists in which torch's recurrent layers keep their own parameters, which tracing replaces."""
 
 
 def _state(module: nn.Module) -> dict[tuple[str, str], Any]:
-    """Attributes, buffers and parameters of a module and its submodules, containers copied."""
+    """Snapshots of the attributes, buffers and parameters of a module and its submodules."""
     found: dict[tuple[str, str], Any] = {}
     for path, child in module.named_modules():
         for tensors in (child._parameters, child._buffers):
             found.update({(path, key): value for key, value in tensors.items()})
         ignored = _IGNORED.union(DERIVED if isinstance(child, nn.RNNBase) else ())
         own = {key: value for key, value in child.__dict__.items() if key not in ignored}
-        found.update({(path, key): snapshot(value, states=True) for key, value in own.items()})
+        found.update({(path, key): snapshot(value, generator_states=True) for key, value in own.items()})
         for cls in type(child).__mro__:
             if cls.__module__.partition(".")[0] not in ("torch", "builtins", _HERE):
-                found.update({(path, f"{cls.__name__}.{key}"): _data(value) for key, value in vars(cls).items()})
+                found.update({(path, f"{cls.__name__}.{key}"): _class_data(value) for key, value in vars(cls).items()})
     return found
 
 
-_HERE = __name__.partition(".")[0]
-
-
-def _data(value: Any) -> Any:
-    """What a class attribute holds, if it is data that a forward may count in."""
+def _class_data(value: Any) -> Any:
+    """A snapshot of a class attribute that a forward may count in; None for other values."""
     return snapshot(value) if isinstance(value, (bool, int, float, str, list, dict, set, deque)) else None

@@ -1,4 +1,4 @@
-"""What an attribute holds at a moment, so that a change is seen: of containers, plain objects and generators, too."""
+"""Snapshots of values, to see a later change: of containers, plain objects, arrays and generators too."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from torch import nn
 
 from .host_rng import is_generator, state_of
 
-_LONGEST = 2**20
-"""Bytes of an array that are compared; of a longer one its shape is."""
-NESTING = 4
-"""Containers inside containers that are looked into."""
-OBJECTS = 2
-"""Plain objects inside objects that are looked into."""
+_MAX_ARRAY_NBYTES = 2**20
+"""Arrays up to this size are compared by content, larger ones by shape."""
+MAX_NESTING = 4
+"""How deep containers inside containers are followed."""
+MAX_OBJECTS = 2
+"""How deep plain objects inside objects are followed."""
 
 
-def in_context(variable: ContextVar[Any]) -> list[Any]:
-    """What a context variable is, its default where it was not set; nothing where it has none."""
+def context_value(variable: ContextVar[Any]) -> list[Any]:
+    """The value of a context variable, or its default, in a list; empty if it has neither."""
     try:
         return [variable.get()]
     except LookupError:
@@ -47,7 +47,7 @@ _KINDS: dict[type, Callable[[Any], list[Any]]] = {
     frozenset: lambda value: sorted(value, key=id),
     dict: lambda value: [*value.keys(), *value.values()],
     types.MappingProxyType: lambda value: [*value.keys(), *value.values()],
-    ContextVar: in_context,
+    ContextVar: context_value,
     bytearray: lambda value: [bytes(value)],
     array: lambda value: [value.typecode, *_elements(value)],
 }
@@ -55,8 +55,8 @@ _PLAIN = (
     *(Number, str, bytes, type(None), range, slice, PurePath, re.Pattern),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),
 )
-"""Equal where their values are."""
-_WHOLE = (
+"""Compared by value."""
+_OPAQUE = (
     torch.Tensor,
     nn.Module,
     type,
@@ -69,139 +69,148 @@ _WHOLE = (
     logging.LoggerAdapter,
     IOBase,
 )
-"""Taken as they are: a logger remembers which levels it was asked for, a file what it has written."""
+"""Compared by identity: a logger caches which levels are enabled, a file changes as it is written."""
 
 
-class _Held(list[Any]):
-    """What a container held."""
+class _Items(list[Any]):
+    """The content of a container."""
 
 
 class _Attributes(dict[str, Any]):
-    """What a plain object held, by attribute, and its type."""
+    """The attributes of a plain object by name; its type under the empty name."""
 
 
-def snapshot(value: Any, *, states: bool = False, looked_into: bool = True) -> Any:
-    """``value``, with what containers hold copied, of plain objects, too, where they are ``looked_into``.
+def snapshot(value: Any, *, generator_states: bool = False, into_objects: bool = True) -> Any:
+    """A copy of ``value`` and of the containers in it, to compare by `equal_snapshots`.
 
-    With ``states`` also what random generators would draw next.
+    ``into_objects`` follows the attributes of plain objects; ``generator_states`` includes the states of generators.
     """
-    return _snapshot(value, states, 0, 0 if looked_into else OBJECTS)
+    return _snapshot(value, generator_states, 0, 0 if into_objects else MAX_OBJECTS)
 
 
-def _snapshot(value: Any, states: bool, depth: int, objects: int) -> Any:
-    if isinstance(value, (*_PLAIN, *_WHOLE)):
+def _snapshot(value: Any, generator_states: bool, depth: int, objects: int) -> Any:
+    if isinstance(value, (*_PLAIN, *_OPAQUE)):
         return value
-    for kind, held in _KINDS.items():
+    for kind, content in _KINDS.items():
         if isinstance(value, kind):
-            if depth >= NESTING:
+            if depth >= MAX_NESTING:
                 return value
-            return _Held(_snapshot(item, states, depth + 1, objects) for item in held(value))
+            return _Items(_snapshot(item, generator_states, depth + 1, objects) for item in content(value))
     if is_numpy_array(value):
-        return _Held([value.dtype.str, str(value.shape), *_elements(value)])
+        return _Items([value.dtype.str, str(value.shape), *_elements(value)])
     if is_generator(value):
-        return repr(state_of(value)) if states else value
-    if is_plain_object(value) and objects < OBJECTS:
+        return repr(state_of(value)) if generator_states else value
+    if is_plain_object(value) and objects < MAX_OBJECTS:
         made = _Attributes({"": type(value)})
-        for key, held in attributes_of_object(value).items():
-            made[key] = _snapshot(held, states, depth, objects + 1)
+        for key, content in attributes_of_object(value).items():
+            made[key] = _snapshot(content, generator_states, depth, objects + 1)
         return made
     return value
 
 
-def same(one: Any, other: Any, *, filled: bool = False) -> bool:
-    """Whether two snapshots tell of the same; what cannot be looked into must be one and the same object.
+def equal_snapshots(one: Any, other: Any, *, ignore_filled: bool = False) -> bool:
+    """Whether nothing changed between two snapshots. Opaque values must be the same object.
 
-    ``filled``: attributes of plain objects that the first has not, or that are None there, may hold anything.
+    ``ignore_filled``: attributes of plain objects that were missing or None before may have any value now.
     """
-    if isinstance(one, _Held) and isinstance(other, _Held):
-        return len(one) == len(other) and all(same(a, b, filled=filled) for a, b in zip(one, other, strict=True))
+    if isinstance(one, _Items) and isinstance(other, _Items):
+        return len(one) == len(other) and all(
+            equal_snapshots(a, b, ignore_filled=ignore_filled) for a, b in zip(one, other, strict=True)
+        )
     if isinstance(one, _Attributes) and isinstance(other, _Attributes):
-        kept = [key for key, value in one.items() if value is not None] if filled else list({**one, **other})
-        return all(key in one and key in other and same(one[key], other[key], filled=filled) for key in kept)
+        kept = [key for key, value in one.items() if value is not None] if ignore_filled else list({**one, **other})
+        return all(
+            key in one and key in other and equal_snapshots(one[key], other[key], ignore_filled=ignore_filled)
+            for key in kept
+        )
     if one is other:
         return True
     return type(one) is type(other) and isinstance(one, _PLAIN) and bool(one == other or one != one)
 
 
-def described(held: Any) -> Any:
-    """A snapshot that keeps nothing alive, equal for copies: of what cannot be looked into the type alone."""
-    if isinstance(held, _Held):
-        return _Held(described(item) for item in held)
-    if isinstance(held, _Attributes):
-        return _Attributes({key: described(value) for key, value in held.items()})
-    return held if isinstance(held, (*_PLAIN, type, types.FunctionType)) else type(held)
+def without_references(content: Any) -> Any:
+    """A snapshot that keeps no object alive and is equal for copies: opaque values are replaced by their types."""
+    if isinstance(content, _Items):
+        return _Items(without_references(item) for item in content)
+    if isinstance(content, _Attributes):
+        return _Attributes({key: without_references(value) for key, value in content.items()})
+    return content if isinstance(content, (*_PLAIN, type, types.FunctionType)) else type(content)
 
 
 def is_plain_object(value: Any) -> bool:
-    """Whether ``value`` is an instance of a Python class that is not torch's: its attributes can be looked at."""
+    """Whether ``value`` is an instance of a Python class outside of torch, with attributes that can be compared."""
     cls = type(value)
-    if cls.__module__.partition(".")[0] in ("torch", "builtins") or isinstance(value, (*_PLAIN, *_WHOLE, *_KINDS)):
+    if cls.__module__.partition(".")[0] in ("torch", "builtins") or isinstance(value, (*_PLAIN, *_OPAQUE, *_KINDS)):
         return False
     return hasattr(value, "__dict__") or bool(slots_of(cls))
 
 
 def attributes_of_object(value: Any) -> dict[str, Any]:
-    """The attributes of a plain object, those in slots too."""
+    """The attributes of a plain object, including those in slots."""
     own = dict(getattr(value, "__dict__", {}))
     own.update({key: getattr(value, key) for key in slots_of(type(value)) if hasattr(value, key)})
     return own
 
 
-def is_identical(value: Any) -> bool:
-    """Whether a value is taken as it is, with nothing in it that could change."""
-    return isinstance(value, (*_PLAIN, *_WHOLE))
+def is_leaf(value: Any) -> bool:
+    """Whether a value has no content that is followed."""
+    return isinstance(value, (*_PLAIN, *_OPAQUE))
 
 
 def is_data(value: Any) -> bool:
-    """Whether ``value`` can be compared with what it was: a number, text, container, array, generator or iterator."""
+    """Whether ``value`` is data: a number, text, container, array, generator or iterator."""
     compared = isinstance(value, (*_PLAIN, *_KINDS)) or is_numpy_array(value) or is_generator(value)
-    return compared or drawn_within(value) is not None
+    return compared or find_iterator(value) is not None
 
 
 def is_numpy_array(value: Any) -> bool:
-    """Whether ``value`` is an array of numpy, which is not imported for that."""
+    """Whether ``value`` is a NumPy array; NumPy is not imported to find out."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
-def is_large(value: Any) -> bool:
-    """Whether a value is an array of which the elements are not compared."""
+def is_large_array(value: Any) -> bool:
+    """Whether a value is an array too large to compare by content."""
     nbytes = len(value) * value.itemsize if isinstance(value, array) else getattr(value, "nbytes", 0)
-    return isinstance(nbytes, int) and nbytes > _LONGEST
+    return isinstance(nbytes, int) and nbytes > _MAX_ARRAY_NBYTES
 
 
-def plain_part(value: Any, depth: int = 0) -> Any:
-    """``value``, containers in it without what is no data: a registry, a cache of objects may grow."""
-    if depth < NESTING and isinstance(value, (dict, types.MappingProxyType)):
-        return {key: plain_part(held, depth + 1) for key, held in value.items() if _is_kept(key) and _is_kept(held)}
-    if depth < NESTING and isinstance(value, (list, tuple, deque, set, frozenset)):
-        kept = [plain_part(held, depth + 1) for held in value if _is_kept(held)]
+def data_part(value: Any, depth: int = 0) -> Any:
+    """``value`` with only the data in its containers: a registry or cache of other objects may grow."""
+    if depth < MAX_NESTING and isinstance(value, (dict, types.MappingProxyType)):
+        return {
+            key: data_part(content, depth + 1)
+            for key, content in value.items()
+            if _is_compared(key) and _is_compared(content)
+        }
+    if depth < MAX_NESTING and isinstance(value, (list, tuple, deque, set, frozenset)):
+        kept = [data_part(content, depth + 1) for content in value if _is_compared(content)]
         return kept if isinstance(value, (list, tuple, deque)) else set(kept)
     return value
 
 
-def _is_kept(value: Any) -> bool:
+def _is_compared(value: Any) -> bool:
     return isinstance(value, Enum) or is_data(value)
 
 
-def drawn_within(held: Any) -> Any:
-    """What of a snapshot is drawn from out of sight, an iterator or a file open for reading; None where nothing is."""
-    if isinstance(held, (_Held, _Attributes)):
-        inner = held.values() if isinstance(held, _Attributes) else held
-        return next((found for found in map(drawn_within, inner) if found is not None), None)
-    if isinstance(held, IOBase):
-        written = str(getattr(held, "mode", "")).startswith("a")  # a log
-        return held if not held.closed and held.readable() and not written else None
-    if type(held).__module__.startswith("unittest.mock"):  # has every method there is
+def find_iterator(content: Any) -> Any:
+    """The first iterator, or file open for reading, in a snapshot; None if there is none."""
+    if isinstance(content, (_Items, _Attributes)):
+        inner = content.values() if isinstance(content, _Attributes) else content
+        return next((found for found in map(find_iterator, inner) if found is not None), None)
+    if isinstance(content, IOBase):
+        written = str(getattr(content, "mode", "")).startswith("a")  # a log file
+        return content if not content.closed and content.readable() and not written else None
+    if type(content).__module__.startswith("unittest.mock"):  # a mock has every method
         return None
-    return held if isinstance(held, Iterator) and not isinstance(held, (*_PLAIN, *_WHOLE)) else None
+    return content if isinstance(content, Iterator) and not isinstance(content, (*_PLAIN, *_OPAQUE)) else None
 
 
 _SLOTS: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
 
 
 def slots_of(cls: type) -> tuple[str, ...]:
-    """The names of the slots of a class, as attributes are called."""
+    """The attribute names of a class's slots."""
     if cls in _SLOTS:
         return _SLOTS[cls]
     found = []
@@ -215,7 +224,7 @@ def slots_of(cls: type) -> tuple[str, ...]:
 
 
 def _elements(value: Any) -> list[Any]:
-    """The bytes of the elements of an array, of a large one nothing; of Python objects, those objects."""
+    """What is compared of an array's elements: their bytes, nothing if it is large, the objects if it holds objects."""
     if not isinstance(value, array) and value.dtype.hasobject:
         return list(value.flat)
-    return [] if is_large(value) else [value.tobytes()]
+    return [] if is_large_array(value) else [value.tobytes()]

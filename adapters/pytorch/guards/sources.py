@@ -1,4 +1,4 @@
-"""Places outside of a module that code names: where a value is read, what it was, and how it is put back."""
+"""Sources outside of a module that code reads data from: globals, closure cells, attributes of classes and objects."""
 
 from __future__ import annotations
 
@@ -10,146 +10,152 @@ from functools import partial
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
-from .identity_check import Unmoved
-from .rollback import Content, put_back
-from .snapshots import is_data, is_plain_object, plain_part, same, slots_of, snapshot
+from .identity_check import IdentityCheck
+from .rollback import Saved, roll_back
+from .snapshots import data_part, equal_snapshots, is_data, is_plain_object, slots_of, snapshot
 
-LARGEST = 1024
-"""Items of a container that are compared; of a larger one the number of items is."""
-UNSEEN = frozenset(
+MAX_ITEMS = 1024
+"""Containers up to this many items are compared by content, larger ones by their number of items."""
+SKIPPED_PACKAGES = frozenset(
     {*sys.stdlib_module_names, "torch", "ogc_plan", "numpy", "sympy", "mpmath", "triton", "functorch", "torchgen"}
 )
+"""Packages whose code and data are not looked at."""
 MISSING = object()
 
 
-class Variable:
-    """A closure's variable, read like an entry of a dictionary."""
+class ClosureCell:
+    """A closure's variable, read like a dictionary's entry."""
 
     def __init__(self, cell: CellType) -> None:
         self._cell = cell
 
     def get(self, _: str, missing: Any) -> Any:
-        """What the variable is."""
+        """The variable's value."""
         try:
             return self._cell.cell_contents
-        except ValueError:  # empty
+        except ValueError:  # an empty cell
             return missing
 
 
-class _Inherited:
-    """An attribute of an object or class, found where Python finds it, read like an entry of a dictionary."""
+class _Lookup:
+    """An attribute found along a method resolution order, read like a dictionary's entry."""
 
-    def __init__(self, homes: list[Any]) -> None:
-        self._homes = homes
+    def __init__(self, namespaces: list[Any]) -> None:
+        self._namespaces = namespaces
 
     def get(self, key: str, missing: Any) -> Any:
-        """What the attribute is."""
-        for home in self._homes:
-            if key in home:
-                return home[key]
-        return missing
+        """The attribute's value."""
+        return next((namespace[key] for namespace in self._namespaces if key in namespace), missing)
 
 
 class _Slot:
-    """An attribute in a slot, read like an entry of a dictionary."""
+    """An attribute in a slot, read like a dictionary's entry."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
 
     def get(self, key: str, missing: Any) -> Any:
-        """What the attribute is."""
+        """The attribute's value."""
         return getattr(self._owner, key, missing)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One name: what it is read from (``home.get(key)``), what it is called, and what it was.
+class Source:
+    """One name that code reads: ``namespace.get(key)``, with the value it had before the code ran.
 
-    ``held`` is its snapshot, ``states`` the one with states of random generators; ``put`` and ``contents`` put it back.
+    ``data`` is a snapshot of the value, ``states`` the same with states of random generators. ``assign`` sets the name,
+    ``saved`` is the content of everything in the value that can be changed in place.
     """
 
-    home: Any
+    namespace: Any
     key: str
-    told: str
+    description: str
     value: Any
-    held: Any
+    data: Any
     states: Any
-    put: Callable[[Any], Any]
-    contents: tuple[Content, ...]
+    assign: Callable[[Any], Any]
+    saved: tuple[Saved, ...]
 
-    def moved(self) -> bool:
-        """Whether it was changed; a name that is filled with what is no data is a cache."""
-        now = self.home.get(self.key, MISSING)
+    def changed(self) -> bool:
+        """Whether the value changed. A None filled with a non-data object (a cache, a logger) is not a change."""
+        now = self.namespace.get(self.key, MISSING)
         if (self.value is None or self.value is MISSING) and now is not MISSING and not is_data(now):
             return False
-        return not same(held_of(now, states=True), self.states)
+        return not equal_snapshots(data_snapshot(now, generator_states=True), self.states)
 
-    def stays(self) -> bool:
-        """Whether the name stands for what it did."""
-        return self.home.get(self.key, MISSING) is self.value
+    def is_same_object(self) -> bool:
+        """Whether the name still refers to the same object."""
+        return self.namespace.get(self.key, MISSING) is self.value
 
     def restore(self) -> None:
-        """Put back what was there."""
-        for container, content in self.contents:
-            put_back(container, content)
+        """Put the value and its content back."""
+        for container, content in self.saved:
+            roll_back(container, content)
         if self.value is not MISSING:
-            self.put(self.value)
-        elif isinstance(self.home, dict):
-            self.home.pop(self.key, None)
+            self.assign(self.value)
+        elif isinstance(self.namespace, dict):
+            self.namespace.pop(self.key, None)
 
 
-def held_of(value: Any, *, states: bool = False) -> Any:
-    """A snapshot of the data in a value; of a large container the number of its items."""
-    if _items(value) > LARGEST:
+def data_snapshot(value: Any, *, generator_states: bool = False) -> Any:
+    """A snapshot of the data in a value; for a large container its number of items."""
+    if _count_items(value) > MAX_ITEMS:
         return f"{len(value)} items"
-    return snapshot(plain_part(value), states=states, looked_into=False)
+    return snapshot(data_part(value), generator_states=generator_states, into_objects=False)
 
 
-class Count:
-    """True as long as a large container has as many items as it had."""
+class LengthCheck:
+    """True while a container has as many items as it had."""
 
     def __init__(self, value: Any) -> None:
-        self._value, self._count = value, len(value)
+        self._value, self._length = value, len(value)
 
     def __bool__(self) -> bool:
-        return len(self._value) == self._count
+        return len(self._value) == self._length
 
 
-def unmoved_of(value: Any) -> Unmoved | Count:
-    """The quick look at a value at each step; at a large container its number of items."""
-    return Count(value) if _items(value) > LARGEST else Unmoved(value, looked_into=False)
+def quick_check(value: Any) -> IdentityCheck | LengthCheck:
+    """The check of a value that each step makes first."""
+    return LengthCheck(value) if _count_items(value) > MAX_ITEMS else IdentityCheck(value, into_objects=False)
 
 
-def _items(value: Any) -> int:
-    """Items of a container and of those in it, counted up to where they are too many."""
-    if not isinstance(value, (list, tuple, dict, set, frozenset, deque)) or len(value) > LARGEST:
-        return len(value) if isinstance(value, (list, tuple, dict, set, frozenset, deque)) else 0
-    return len(value) + sum(map(_items, value.values() if isinstance(value, dict) else value))
+def _count_items(value: Any) -> int:
+    """The items of a container and of the containers in it; counting stops in one that is too large."""
+    if not isinstance(value, (list, tuple, dict, set, frozenset, deque)):
+        return 0
+    if len(value) > MAX_ITEMS:
+        return len(value)
+    return len(value) + sum(map(_count_items, value.values() if isinstance(value, dict) else value))
 
 
-def may_hold(value: Any) -> bool:
-    """Whether attributes of ``value`` may be data that is not torch's or the standard library's."""
+def is_skipped(module_name: str) -> bool:
+    """Whether a module belongs to a package whose code and data are not looked at."""
+    return module_name.partition(".")[0] in SKIPPED_PACKAGES
+
+
+def may_have_data(value: Any) -> bool:
+    """Whether attributes of ``value`` may be the user's data. Attributes of modules are guarded elsewhere."""
     if isinstance(value, ModuleType):
-        return value.__name__.partition(".")[0] not in UNSEEN
+        return not is_skipped(value.__name__)
     if isinstance(value, (type, FunctionType)):
-        return value.__module__.partition(".")[0] not in UNSEEN
-    return is_plain_object(value)  # what is read of modules is seen elsewhere
+        return not is_skipped(value.__module__)
+    return is_plain_object(value)
 
 
-def home_of(owner: Any, key: str) -> tuple[Any, Callable[[Any], Any]]:
-    """Where an attribute is, and how it is set; an empty dictionary where it is computed."""
+def attribute_source(owner: Any, key: str) -> tuple[Any, Callable[[Any], Any]]:
+    """Where an attribute is read from, and how it is set. A computed attribute is read as missing."""
     own = getattr(owner, "__dict__", {})
     if isinstance(owner, ModuleType):
         return own, partial(setattr, owner, key)
     if not isinstance(owner, type) and key in slots_of(type(owner)):
         return _Slot(owner), partial(object.__setattr__, owner, key)
-    classes = (owner if isinstance(owner, type) else type(owner)).__mro__
-    homes = [cls.__dict__ for cls in classes] if isinstance(owner, type) else [own, *(cls.__dict__ for cls in classes)]
-    return _Inherited(homes), partial(_put, owner, key, key in homes[0])
+    classes = [cls.__dict__ for cls in (owner if isinstance(owner, type) else type(owner)).__mro__]
+    namespaces = classes if isinstance(owner, type) else [own, *classes]
+    return _Lookup(namespaces), partial(_restore_attribute, owner, key, key in namespaces[0])
 
 
-def _put(owner: Any, key: str, own: bool, value: Any) -> None:
-    """Set an attribute back; what was inherited is again."""
+def _restore_attribute(owner: Any, key: str, own: bool, value: Any) -> None:
+    """Restore an attribute; if it was inherited, delete the instance's copy."""
     if own:
         setattr(owner, key, value)
     elif key in getattr(owner, "__dict__", {}):

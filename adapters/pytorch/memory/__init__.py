@@ -1,1 +1,1 @@
-"""Who shares memory with whom; what kernels take."""
+"""Which tensors share memory, what kernels allocate inside a call, and which calls may run in place."""

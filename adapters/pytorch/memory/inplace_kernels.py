@@ -1,10 +1,9 @@
-"""Which calls may write their result over one of their arguments, and the call that does it with the same bits.
+"""Calls that may write their result over one of their arguments, and the call that does so with the same bits.
 
-A row names the arguments whose memory the result may take where nothing else reads them any more. All kernels
-are elementwise: each element of the result depends on that element of the argument alone, so that writing it
-where it was read is safe. Out-of-place and in-place calls run the same kernel, or the same ones in the same
-order; tests/adapters/memory/test_buffer_reuse.py compares them bit by bit. Overloads that torch generates around the
-out-of-place call, which copy the result, have no row.
+All kernels are elementwise: each element of the result depends only on that element of the argument, so that writing
+it where it was read is safe. The call in place runs the same kernels in the same order;
+tests/adapters/step/test_buffer_reuse.py compares the bits. Overloads that torch generates around the call out of
+place, which copy the result, are left out.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """``call`` writes over one of the arguments at ``places``; named ``keyword``, or the first one where that is empty.
+class InPlaceKernel:
+    """``call`` writes over one of the ``arguments``, passed as ``keyword``, or over the first one without a keyword.
 
     ``allowed`` says for which nodes.
     """
 
     call: Callable[..., Any]
-    places: tuple[int, ...] = (0,)
+    arguments: tuple[int, ...] = (0,)
     keyword: str = ""
     allowed: Callable[[fx.Node], bool] = lambda node: True
 
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """How one node runs in place: its row, and the argument at ``place`` that it writes over."""
+    """How one node runs in place: the kernel, and the index of the argument that it writes over."""
 
-    row: Row
-    place: int
+    kernel: InPlaceKernel
+    argument: int
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments for ``row.call`` from those of the node."""
-        return (args, {**kwargs, self.row.keyword: args[self.place]}) if self.row.keyword else (args, kwargs)
+        """The arguments of ``kernel.call`` from those of the node."""
+        return (args, {**kwargs, self.kernel.keyword: args[self.argument]}) if self.kernel.keyword else (args, kwargs)
 
 
 def dropout_(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,13 +57,13 @@ def dropout_backward_(gradient: torch.Tensor, mask: torch.Tensor, scale: float) 
 
 
 def _composed(node: fx.Node) -> bool:
-    """Whether a dropout is composed of plain calls (CUDA has a kernel) that round as the in-place ones do."""
+    """Whether a dropout is composed of calls (CUDA has a kernel) that round as the calls in place do."""
     tensor = next(iter(elements(node).values()))
     return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
 
 
 def _contiguous(node: fx.Node) -> bool:
-    """Whether the arguments are laid out as ``masked_fill`` and ``native_dropout`` lay out their results."""
+    """Whether the arguments are contiguous, as the results of ``masked_fill`` and ``native_dropout`` are."""
     return all(tensor.is_contiguous() for argument in node.all_input_nodes for tensor in elements(argument).values())
 
 
@@ -78,16 +77,16 @@ def _drops(node: fx.Node) -> bool:
     )
 
 
-def _out(packet: Any, overload: str = "default", *places: int, out: str = "out") -> tuple[Any, Row]:
+def _out(packet: Any, overload: str = "default", *arguments: int, out: str = "out") -> tuple[Any, InPlaceKernel]:
     written = {"default": "out", "Tensor": "out"}.get(overload, f"{overload}_out") if out == "out" else out
-    return getattr(packet, overload), Row(getattr(packet, written), places or (0,), out)
+    return getattr(packet, overload), InPlaceKernel(getattr(packet, written), arguments or (0,), out)
 
 
-def _self(packet: Any, in_place: Any, overload: str = "default") -> tuple[Any, Row]:
-    return getattr(packet, overload), Row(getattr(in_place, overload))
+def _self(packet: Any, in_place: Any, overload: str = "default") -> tuple[Any, InPlaceKernel]:
+    return getattr(packet, overload), InPlaceKernel(getattr(in_place, overload))
 
 
-ROWS: dict[Any, Row] = dict([
+KERNELS: dict[Any, InPlaceKernel] = dict([
     _out(aten.add, "Tensor", 0, 1),
     _out(aten.sub, "Tensor", 0, 1),
     _out(aten.mul, "Tensor", 0, 1),
@@ -96,7 +95,7 @@ ROWS: dict[Any, Row] = dict([
     _self(aten.sub, aten.sub_, "Scalar"),
     _self(aten.mul, aten.mul_, "Scalar"),
     _self(aten.div, aten.div_, "Scalar"),
-    (aten.masked_fill.Scalar, Row(aten.masked_fill_.Scalar, allowed=_contiguous)),
+    (aten.masked_fill.Scalar, InPlaceKernel(aten.masked_fill_.Scalar, allowed=_contiguous)),
     _self(aten.relu, aten.relu_),
     _self(aten.mish, aten.mish_),
     *(
@@ -117,7 +116,7 @@ ROWS: dict[Any, Row] = dict([
             aten.tanh_backward, aten.threshold_backward,
         )
     ),
-    (aten.native_dropout.default, Row(dropout_, allowed=_drops)),
-    (aten.native_dropout_backward.default, Row(dropout_backward_, allowed=_composed)),
+    (aten.native_dropout.default, InPlaceKernel(dropout_, allowed=_drops)),
+    (aten.native_dropout_backward.default, InPlaceKernel(dropout_backward_, allowed=_composed)),
 ])  # fmt: skip
 """By functional overload."""

@@ -1,4 +1,4 @@
-"""States of the global random generators: saved at a random op's first run, put back for each re-run."""
+"""States of the global random generators: saved when a random op first runs, restored when it is recomputed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_TORCH = ("aten", "prims", "_c10d_functional", "c10d_functional", "higher_ord
 
 
 def is_random(node: fx.Node) -> bool:
-    """Whether a node draws from a generator; an operator from outside torch may, unless it says it does not."""
+    """Whether a node may draw from a generator: a random operator of torch, or any custom operator."""
     target = node.target
     if not isinstance(target, torch_private.OpOverload):
         return False
@@ -25,7 +25,7 @@ def generator_of(node: fx.Node) -> torch.device:
 
 
 def state_nbytes(device: torch.device) -> int:
-    """Bytes of the state of the generator of ``device``."""
+    """Bytes of the generator state of ``device``."""
     return int(_current(device).numel())
 
 
@@ -34,23 +34,20 @@ def _current(device: torch.device) -> torch.Tensor:
 
 
 def save_state(device: torch.device) -> torch.Tensor:
-    """The state of the generator of ``device``, as bytes in host memory.
-
-    Taken into a tensor of its own, so that every meter of memory sees it.
-    """
+    """A copy of the generator state of ``device``, in host memory that every meter sees."""
     now = _current(device)
     return torch.empty(now.shape, dtype=torch.uint8).copy_(now)
 
 
 def swap_state(state: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Put ``state`` in place and return the one that it replaces."""
+    """Set the generator to ``state`` and return the state it had."""
     now = _current(device)
-    put_back(state, device)
+    restore_state(state, device)
     return now
 
 
-def put_back(state: torch.Tensor, device: torch.device) -> None:
-    """Put ``state`` in place. The one it replaces is not looked at: that would take memory beside the results."""
+def restore_state(state: torch.Tensor, device: torch.device) -> None:
+    """Set the generator to ``state``. The state it had is not read: that would allocate memory."""
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
     else:

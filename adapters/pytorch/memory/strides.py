@@ -1,12 +1,39 @@
-"""How tensors lie in their memory; the stride of a dimension of size 1 says nothing."""
+"""Layouts of tensors. The stride of a dimension of size 1 has no meaning and is ignored."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 
 
+class Layout(NamedTuple):
+    """The properties of a tensor that a kernel's result and memory may depend on."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Layout:
+        """The layout of a tensor."""
+        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device)
+
+    def example(self) -> torch.Tensor:
+        """A real tensor of this layout, with values that every kernel accepts.
+
+        Floating-point values are one half (a probability), others are zero (an index, a mask).
+        """
+        sizes = zip(self.shape, self.strides, strict=True)
+        extent = 0 if 0 in self.shape else 1 + sum((size - 1) * stride for size, stride in sizes)
+        value = 0.5 if self.dtype.is_floating_point or self.dtype.is_complex else 0
+        flat = torch.full((extent,), value, dtype=self.dtype, device=self.device)
+        return flat.as_strided(self.shape, self.strides)
+
+
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements, in some order of the dimensions, lie one after the other without gaps or overlap."""
+    """Whether the elements fill a range of memory without gaps or overlap, in some order of the dimensions."""
     expected = 1
     for stride, size in sorted(pair for pair in zip(tensor.stride(), tensor.shape, strict=True) if pair[1] > 1):
         if stride != expected:
@@ -15,8 +42,8 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
-def lies_like(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same shape and every element of theirs the same offset."""
+def same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same shape and the same offset for every element."""
     return one.shape == other.shape and all(
         a == b for a, b, size in zip(one.stride(), other.stride(), one.shape, strict=True) if size > 1
     )

@@ -1,6 +1,6 @@
-"""The memory inside one call and its time, measured: each distinct call runs alone, under the allocator's record.
+"""Measures the memory inside one call, and its time: each distinct call runs alone, while the allocator is recorded.
 
-A kernel may take memory and return it before the call ends. No trace shows that; the allocator does.
+A kernel may allocate memory and free it before the call ends. No trace shows that; the allocator does.
 """
 
 from __future__ import annotations
@@ -22,26 +22,18 @@ from ....planner.errors import AdapterError
 from .. import torch_private
 from ..torch_private import pytree
 from .inplace_kernels import InPlace
+from .strides import Layout
 
 _MARK = "ogc-plan call "
 _TIMED_RUNS = 3
 
 
-class _Layout(NamedTuple):
-    """What the memory of a call may depend on of a tensor."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Memory taken, or (negative) returned, inside a call; ``places`` are the outputs that live in it."""
+    """Memory allocated, or (negative) freed, inside a call, and the outputs that live in it."""
 
     nbytes: int
-    places: frozenset[int]
+    positions: frozenset[int]
 
 
 class _Event(NamedTuple):
@@ -53,7 +45,7 @@ class _Event(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A call that was made: its span in the record bears ``mark``; the addresses of its outputs, by place."""
+    """A call that was made: the name of its span in the record, and the addresses of its outputs."""
 
     signature: str
     mark: str
@@ -63,9 +55,8 @@ class _Run(NamedTuple):
 class WorkspaceMeter:
     """Measures calls on ``device``, each distinct one once.
 
-    Calls are told apart by operator, constant arguments, and shapes, strides and data types of tensors.
-    Nodes ``in_place`` run so. ``unmeasured`` names the operators of calls that could not run alone, whose
-    memory is not known.
+    Calls differ by operator, constant arguments, and shapes, strides and dtypes of tensors. Nodes in ``in_place`` run
+    in place. ``unmeasured`` names the operators of calls that could not run alone; their memory is unknown.
     """
 
     def __init__(self, device: torch.device, in_place: Mapping[fx.Node, InPlace] | None = None) -> None:
@@ -75,40 +66,40 @@ class WorkspaceMeter:
         self._signature: dict[fx.Node, str] = {}
         self._returned: dict[str, Any] = {}  # layouts of the outputs, in their tuple
         self._changes: dict[str, list[_Change]] = {}
-        self._held: dict[str, list[int]] = {}
+        self._storage_nbytes: dict[str, list[int]] = {}
         self._time_ns: dict[str, int] = {}
 
-    def peak_without(self, node: fx.Node, places: frozenset[int] = frozenset()) -> int:
-        """Bytes inside the call at its worst moment, without its outputs at ``places``; 0 where unknown.
+    def peak_without(self, node: fx.Node, positions: frozenset[int] = frozenset()) -> int:
+        """Bytes inside the call at its worst moment, without its outputs at ``positions``; 0 if unknown.
 
-        Places count the tensors that tracing left on the node (blocks.ranks). Raises as `measure`.
+        Positions count the tensors that tracing left on the node (allocations.ranks). Raises what `measure` raises.
         """
         self.measure([node])
         held = peak = 0
         for change in self._changes[self._signature[node]]:
-            if not change.places & places:
+            if not change.positions & positions:
                 held += change.nbytes
                 peak = max(peak, held)
         return peak
 
-    def held_nbytes(self, node: fx.Node) -> list[int]:
-        """Bytes of the storage of each tensor that the call returned, in order; empty where unknown.
+    def storage_nbytes(self, node: fx.Node) -> list[int]:
+        """Bytes of the storage of each tensor that the call returned, in order; empty if unknown.
 
-        Some kernels return a small view of a large storage: ``mse_loss`` its mean in the squares' memory.
+        Some kernels return a small view of a large storage: ``mse_loss`` returns its mean in the memory of the squares.
         """
         self.measure([node])
-        return self._held.get(self._signature[node], [])
+        return self._storage_nbytes.get(self._signature[node], [])
 
     def time_ns(self, node: fx.Node) -> int:
-        """Time of the call, the best of some runs; 0 where unknown."""
+        """Nanoseconds of the call, the best of several runs; 0 if unknown."""
         self.measure([node])
         return self._time_ns.get(self._signature[node], 0)
 
     def measure(self, nodes: Iterable[fx.Node]) -> None:
         """Run the calls of ``nodes`` that are new, in order, under one record.
 
-        Random generators, gradient mode and autocast are left as they are. Raises AdapterError while a
-        profiler runs, which the record would end.
+        Random generators, gradient mode and autocast are left as they are. Raises AdapterError while a profiler runs,
+        which the record would end.
         """
         waiting = [node for node in nodes if node not in self._signature]
         if not waiting:
@@ -129,54 +120,54 @@ class WorkspaceMeter:
                 self._changes[signature] = []
                 try:
                     runs.append(self._run(node, signature))
-                except Exception:  # whatever a kernel has against its inputs
+                except Exception:  # a kernel may refuse its inputs in any way
                     self.unmeasured.add(str(node.target))
         self._read(record, runs)
 
     def _sign(self, node: fx.Node) -> str:
         call = self._in_place.get(node)
         layouts = fx.map_arg((node.args, node.kwargs), self._layouts)
-        return repr((str(node.target), layouts) if call is None else (str(node.target), layouts, call.place))
+        return repr((str(node.target), layouts) if call is None else (str(node.target), layouts, call.argument))
 
     def _layouts(self, argument: fx.Node) -> Any:
         """The layouts of an argument: as a measured call returned it, else as traced."""
         if argument.target is operator.getitem:
-            call, place = argument.args
+            call, position = argument.args
             returned = self._returned.get(self._signature.get(call, ""))
             if returned is not None:
-                return returned[place]
+                return returned[position]
         value = argument.meta.get("val")
         if value is None and argument.op == "get_attr":
             value = getattr(argument.graph.owning_module, str(argument.target))
-        return pytree.tree_map_only(torch.Tensor, _layout, value)
+        return pytree.tree_map_only(torch.Tensor, Layout.of, value)
 
     def _run(self, node: fx.Node, signature: str) -> _Run:
         inputs = {
-            argument: pytree.tree_map_only(_Layout, _tensor, self._layouts(argument), is_leaf=_is_layout)
+            argument: pytree.tree_map_only(Layout, Layout.example, self._layouts(argument), is_leaf=_is_layout)
             for argument in node.all_input_nodes
         }
         args, kwargs = fx.map_arg((node.args, node.kwargs), inputs.__getitem__)
         target, call = torch_private.direct(node.target), self._in_place.get(node)
         if call is not None:
-            target, (args, kwargs) = call.row.call, call.bound(args, kwargs)
-        if self._device.type == "cuda":  # a first call may also make handles and choose algorithms
+            target, (args, kwargs) = call.kernel.call, call.bound(args, kwargs)
+        if self._device.type == "cuda":  # the first call may also create handles and choose algorithms
             target(*args, **kwargs)
         mark = f"{_MARK}{len(self._changes)}"
         with record_function(mark):
             result = target(*args, **kwargs)
         self._time_ns[signature] = min(self._timed(target, args, kwargs) for _ in range(_TIMED_RUNS))
-        self._returned[signature] = pytree.tree_map_only(torch.Tensor, _layout, result)
+        self._returned[signature] = pytree.tree_map_only(torch.Tensor, Layout.of, result)
         addresses, held = [], []
         for given, traced in zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta["val"]), strict=True):
             storage = given.untyped_storage() if isinstance(given, torch.Tensor) else None
             if isinstance(traced, torch.Tensor):
                 addresses.append(storage.data_ptr() if storage is not None else 0)
                 held.append(storage.nbytes() if storage is not None else 0)
-        self._held[signature] = held
+        self._storage_nbytes[signature] = held
         return _Run(signature, mark, addresses)
 
     def _timed(self, target: Callable[..., Any], args: Any, kwargs: Any) -> int:
-        """Nanoseconds of one run of a call, to the end of its kernels."""
+        """Nanoseconds of one run of a call, until its kernels end."""
         self._synchronise()
         start = time.perf_counter_ns()
         target(*args, **kwargs)
@@ -210,7 +201,7 @@ class WorkspaceMeter:
 
 @contextmanager
 def _recording() -> Iterator[profile]:
-    """The allocator's record, without the lines that starting and stopping it writes to standard error."""
+    """The allocator's record, without the lines that it writes to standard error when it starts and stops."""
     record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
     with _standard_error_closed():
         record.start()
@@ -225,7 +216,7 @@ def _recording() -> Iterator[profile]:
 def _standard_error_closed() -> Iterator[None]:
     try:
         kept = os.dup(2)
-    except OSError:  # there is none
+    except OSError:  # standard error is closed
         yield
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -238,35 +229,22 @@ def _standard_error_closed() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _layout(tensor: torch.Tensor) -> _Layout:
-    return _Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device)
-
-
 def _is_layout(value: Any) -> bool:
-    return isinstance(value, _Layout)
-
-
-def _tensor(layout: _Layout) -> torch.Tensor:
-    """A tensor whose values every kernel takes: probabilities of one half, indices and masks of zero."""
-    extent = 0 if 0 in layout.shape else 1 + sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True))
-    value = 0.5 if layout.dtype.is_floating_point or layout.dtype.is_complex else 0
-    return torch.full((extent,), value, dtype=layout.dtype, device=layout.device).as_strided(
-        layout.shape, layout.strides
-    )
+    return isinstance(value, Layout)
 
 
 def _changes(events: list[_Event], outputs: list[int]) -> list[_Change]:
-    """The record of one call, each block with the places of the outputs (given by address) it becomes."""
+    """The record of one call; each allocation has the positions of the outputs, given by address, that live in it."""
     alive: dict[int, int] = {}  # address -> position of the event that took it
     kept: list[int] = []
     for position, event in enumerate(events):
         if event.nbytes > 0:
             alive[event.address] = position
         elif alive.pop(event.address, None) is None:
-            continue  # returns memory older than the call
+            continue  # frees memory older than the call
         kept.append(position)
-    places: dict[int, set[int]] = {}
-    for place, address in enumerate(outputs):
+    positions: dict[int, set[int]] = {}
+    for position, address in enumerate(outputs):
         if address in alive:
-            places.setdefault(alive[address], set()).add(place)
-    return [_Change(events[position].nbytes, frozenset(places.get(position, ()))) for position in kept]
+            positions.setdefault(alive[address], set()).add(position)
+    return [_Change(events[position].nbytes, frozenset(positions.get(position, ()))) for position in kept]

@@ -1,4 +1,4 @@
-"""A traced step as the planner's annotation: its graph, the work of each op, and measured workspace."""
+"""The annotation of a step for the planner: its graph, the work of each op, and measured workspace."""
 
 from __future__ import annotations
 
@@ -14,30 +14,33 @@ from ..memory.workspace_meter import WorkspaceMeter
 from .gradient_release import with_ends
 from .op_work import NodeWork, work_of
 from .op_workspace import Workspace, workspaces
-from .step_graph import Copy, StepOp, TracedStep
+from .step_graph import TracedStep
+from .step_ops import GradientCopy, StepOp
 
 
 @dataclass(frozen=True, slots=True)
 class Annotated:
-    """An annotation and what only the adapter needs of it.
+    """A step with its annotation.
 
-    ``visible`` are the workspaces without what kernels take and return inside one call.
+    Attributes:
+        step: the step, with measured sizes.
+        visible: the workspaces that a meter of tensors sees, without memory that a kernel frees before it returns.
     """
 
+    step: TracedStep
     annotation: Annotation
     visible: tuple[Workspace, ...]
 
 
 def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
-    """Describe a step for the planner; ``measure`` runs every distinct call once to learn its workspace.
+    """Describe a step for the planner; with ``measure``, run every distinct call once to learn its workspace.
 
-    Warns of calls that could not be measured; they are charged with their results only.
+    Warns about calls that could not be measured; they are charged with their results only.
     """
     meter = WorkspaceMeter(device_of(step), step.reuse.calls) if measure else None
     if meter is not None:
         meter.measure(step.calls)
-        for node in step.calls:
-            step.blocks.resize(node, meter.held_nbytes(node))
+        step = step.resized({node: meter.storage_nbytes(node) for node in step.calls})
     graph = replace(with_ends(step), fingerprint=fingerprint(step.graph))
     visible = workspaces(step, None)
     full = workspaces(step, meter.peak_without) if meter is not None else visible
@@ -48,11 +51,11 @@ def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
     if meter is not None and meter.unmeasured:
         names = ", ".join(sorted(meter.unmeasured))
         warnings.warn(f"the workspace of {names} is unknown and not charged to the budget", stacklevel=3)
-    return Annotated(annotation, visible)
+    return Annotated(step, annotation, visible)
 
 
 def device_text(step: TracedStep) -> str:
-    """What workspace and times hold for: ``"cpu, 2 threads"``, or the name of the GPU."""
+    """The device that workspace and times are valid for: ``"cpu, 2 threads"``, or the name of the GPU."""
     device = device_of(step)
     if device.type == "cuda":
         return f"cuda, {torch.cuda.get_device_name(device)}"
@@ -60,7 +63,7 @@ def device_text(step: TracedStep) -> str:
 
 
 def cpu_text() -> str:
-    """The CPU as it computes now: ``"cpu, 2 threads"``."""
+    """The CPU with its current number of threads: ``"cpu, 2 threads"``."""
     return f"cpu, {torch.get_num_threads()} threads"
 
 
@@ -71,10 +74,10 @@ def device_of(step: TracedStep) -> torch.device:
 
 
 def _work(op: StepOp, workspace: Workspace, meter: WorkspaceMeter | None) -> OpWork:
-    nodes = [node for node in (*op.main, *op.sums) if isinstance(node, fx.Node)]
+    nodes = [node for node in op.backward if isinstance(node, fx.Node)]
     forward = [work_of(node) for node in op.runs]
     backward = [work_of(node) for node in nodes]
-    backward += [NodeWork(0, 2 * node.nbytes, 1, False) for node in op.sums if isinstance(node, Copy)]
+    backward += [NodeWork(0, 2 * node.nbytes, 1, False) for node in op.sums if isinstance(node, GradientCopy)]
     return OpWork(
         sum(work.flops for work in forward),
         sum(work.traffic_nbytes for work in forward),

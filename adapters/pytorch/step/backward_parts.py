@@ -1,8 +1,8 @@
-"""The backward of a step in parts: after each one, the gradients that are final by then go to autograd.
+"""The backward of a step in parts: after each part, the gradients that are final go to autograd.
 
-Autograd accumulates what it is handed before it goes on, so that a gradient that is added into a present
-``.grad``, or that a hook uses up, need not live to the end of the step. A gradient goes only when no later
-step of the schedule reads it, nor the tensor it belongs to: a hook may overwrite both.
+Autograd accumulates what it is given before it goes on. A gradient that is added into an existing ``.grad``, or that a
+hook uses up, then need not live to the end of the step. A gradient goes only when no later step of the schedule reads
+it or the tensor it belongs to: a hook may overwrite both.
 
 Which gradients go together is decided before there is a plan (gradient_release.py), so that the planner knows it.
 """
@@ -19,15 +19,16 @@ from torch import fx
 from ....planner.schedule import Schedule, StepKind
 from ....planner.simulate import simulate
 from ....planner.training_graph import OpCost, TrainingGraph
-from .gradient_release import blocks_read, groups_of
-from .step_graph import Copy, TracedStep
+from .gradient_release import groups_of
+from .step_graph import TracedStep
+from .step_ops import GradientCopy
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The steps of a schedule's backward up to the one at place ``end``.
+    """The steps of a schedule's backward up to the step at position ``end``.
 
-    ``gradients`` are places among the joint graph's gradients, ``nbytes`` the size of the parameters' among
+    ``gradients`` are indices into the joint graph's gradients, ``nbytes`` the size of the parameters' gradients among
     them, ``primals`` what they are gradients of; ``reads`` are the primals that the steps read.
     """
 
@@ -41,22 +42,22 @@ class Part:
 def parts_of(step: TracedStep, schedule: Schedule) -> tuple[Part, ...]:
     """The parts of the backward, at least one. The last one ends with the schedule.
 
-    A group of gradients goes where the planner takes it to go: after the last backward that it waits for. Should a
-    re-run that nothing needs read one of its tensors later, after that.
+    A group of gradients goes after the last backward that it waits for, as the planner assumes; later if a
+    recomputation that nothing needs still reads one of its tensors.
     """
     reads, ready = primals_read(step, schedule), _ready(step, schedule)
-    runs = {each.index: place for place, each in enumerate(schedule) if each.kind is StepKind.BACKWARD}
+    runs = {each.index: position for position, each in enumerate(schedule) if each.kind is StepKind.BACKWARD}
     last = len(schedule) - 1
-    going: dict[int, list[int]] = {last: []}  # place in the schedule -> gradients that go after it
+    released: dict[int, list[int]] = {last: []}  # position in the schedule -> gradients that go after it
     nbytes = {last: 0}
     for group in groups_of(step):
         waits = [*(runs[op] for op in group.ops), *(ready[gradient] for gradient in group.gradients)]
         end = max(waits) if group.ops else last
-        going.setdefault(end, []).extend(group.gradients)
+        released.setdefault(end, []).extend(group.gradients)
         nbytes[end] = nbytes.get(end, 0) + group.nbytes
     begin, found = 0, []
-    for end in sorted(going):
-        found.append(_part(step, end, going[end], nbytes[end], reads[begin : end + 1]))
+    for end in sorted(released):
+        found.append(_part(step, end, released[end], nbytes[end], reads[begin : end + 1]))
         begin = end + 1
     return tuple(found)
 
@@ -64,12 +65,12 @@ def parts_of(step: TracedStep, schedule: Schedule) -> tuple[Part, ...]:
 def accumulating_nbytes(
     graph: TrainingGraph, costs: tuple[OpCost, ...], schedule: Schedule, parts: Sequence[Part]
 ) -> int:
-    """The peak of everything in a step whose gradients are added part by part to a full set that is there."""
+    """The total peak of a step that adds its gradients, part by part, to a full set of existing ones."""
     stationary = replace(graph.stationary, accumulated_gradient_nbytes=graph.parameter_gradient_nbytes)
     held = simulate(replace(graph.without_ends(), stationary=stationary), costs, schedule).total_nbytes
     gone = [0, *accumulate(part.nbytes for part in parts)]
     ends = [part.end for part in parts]
-    return max(nbytes - gone[bisect_left(ends, place)] for place, nbytes in enumerate(held))
+    return max(nbytes - gone[bisect_left(ends, position)] for position, nbytes in enumerate(held))
 
 
 def _part(step: TracedStep, end: int, gradients: list[int], nbytes: int, reads: Iterable[set[int]]) -> Part:
@@ -77,45 +78,44 @@ def _part(step: TracedStep, end: int, gradients: list[int], nbytes: int, reads: 
     return Part(end, tuple(gradients), nbytes, primals, tuple(sorted(set().union(*reads))))
 
 
-def _nodes(step: TracedStep, schedule: Schedule) -> list[list[fx.Node | Copy]]:
-    """What each step of the backward function runs; nothing for the steps of the forward function."""
+def _nodes(step: TracedStep, schedule: Schedule) -> list[list[fx.Node | GradientCopy]]:
+    """What each step of the backward function runs; nothing for steps of the forward function."""
     steps = list(schedule)
-    split = 1 + max((place for place, each in enumerate(steps) if each.kind is StepKind.FORWARD), default=-1)
-    found: list[list[fx.Node | Copy]] = [[] for _ in steps]
-    for place, each in enumerate(steps[split:], split):
+    split = 1 + max((position for position, each in enumerate(steps) if each.kind is StepKind.FORWARD), default=-1)
+    found: list[list[fx.Node | GradientCopy]] = [[] for _ in steps]
+    for position, each in enumerate(steps[split:], split):
         if each.kind is StepKind.BACKWARD:
-            found[place] = [*step.ops[each.index].main, *step.ops[each.index].sums]
+            found[position] = [*step.ops[each.index].backward]
         elif each.kind is StepKind.RECOMPUTE:
-            found[place] = [*step.ops[each.index].runs]
+            found[position] = [*step.ops[each.index].runs]
     return found
 
 
 def primals_read(step: TracedStep, schedule: Schedule) -> list[set[int]]:
     """The primals that each step of the backward function reads."""
     owners: dict[int, list[int]] = {}
-    for place, primal in enumerate(step.joint.primals):
-        for block in step.blocks.of[primal.node]:
-            owners.setdefault(block, []).append(place)
+    for position, primal in enumerate(step.joint.primals):
+        for allocation in step.allocations.of[primal.node]:
+            owners.setdefault(allocation, []).append(position)
     return [
-        {primal for node in nodes for block in blocks_read(step, node) for primal in owners.get(block, ())}
+        {primal for node in nodes for allocation in step.reads(node) for primal in owners.get(allocation, ())}
         for nodes in _nodes(step, schedule)
     ]
 
 
 def _ready(step: TracedStep, schedule: Schedule) -> list[int]:
-    """For each gradient of the joint graph the place of the step after which nothing needs it or its tensor."""
-    last: dict[int, int] = {}  # block -> the last step that makes or reads it
+    """For each gradient of the joint graph the position of the last step that reads it or its tensor."""
+    last: dict[int, int] = {}  # allocation -> the last step that makes or reads it
     copied: dict[int, int] = {}  # primal whose gradient is a copy -> the step that makes it
-    for place, nodes in enumerate(_nodes(step, schedule)):
+    for position, nodes in enumerate(_nodes(step, schedule)):
         for node in nodes:
-            last.update(dict.fromkeys(blocks_read(step, node), place))
-            if isinstance(node, Copy):
-                copied[node.primal] = place
-            else:
-                last.update(dict.fromkeys(step.blocks.made[node], place))
+            last.update(dict.fromkeys(step.reads(node), position))
+            last.update(dict.fromkeys(step.made(node), position))
+            if isinstance(node, GradientCopy):
+                copied[node.primal] = position
     found = []
     for primal, node in step.joint.gradients:
-        own = step.blocks.of[step.joint.primals[primal].node]
-        blocks = own if primal in step.copied else (*own, *step.blocks.of[node])
-        found.append(max(copied.get(primal, -1), *(last.get(block, -1) for block in blocks)))
+        own = step.allocations.of[step.joint.primals[primal].node]
+        allocations = own if primal in step.copied else (*own, *step.allocations.of[node])
+        found.append(max(copied.get(primal, -1), *(last.get(allocation, -1) for allocation in allocations)))
     return found

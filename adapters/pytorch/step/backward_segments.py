@@ -1,8 +1,8 @@
-"""The backward part of a joint graph, cut into one segment per forward node.
+"""The backward of a joint graph, cut into one segment for each forward node.
 
-Autograd runs its nodes one by one; the aten calls of one of them carry the sequence number of the
-forward call they belong to, except for the sums of gradients that reach a tensor on several paths:
-those carry a stale number and belong to the segment that made the later operand.
+Autograd runs its nodes one by one. The aten calls of a node carry the sequence number of its forward call, except for
+the sums of gradients that reach a tensor on several paths: those carry an old number, and belong to the segment that
+made the later operand.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from torch import fx
 
 from .. import torch_private
-from ..capture.joint_graph import Joint
 from ..errors import UnsupportedModuleError
-from ..memory.allocations import Blocks, tensors
+from ..joint import Joint, is_backward
+from ..memory.allocations import Allocations, tensors
 from ..memory.slice_writes import VIEWS
 
 
 @dataclass(slots=True)
 class Segment:
-    """Allocating nodes of the backward of ``owner``: the ``main`` part, then the ``sums`` of gradients."""
+    """The allocating nodes of the backward of ``owner``: the ``main`` part, then the ``sums`` of gradients."""
 
     owner: fx.Node
     main: list[fx.Node] = field(default_factory=list)
@@ -33,32 +33,27 @@ _COPIED = (
     torch.ops.aten.hardsigmoid.default, torch.ops.aten.hardswish.default, torch.ops.aten.hardtanh.default,
     torch.ops.aten.mish.default, torch.ops.aten.silu.default, torch.ops.aten.threshold.default,
 )  # fmt: skip
-"""Calls whose backward reads what they were given: in place, autograd keeps a copy of it for that."""
+"""Calls whose backward reads their argument; in place, autograd saves a copy of it."""
 
 _SHIFTS = {**dict.fromkeys(VIEWS, 1), **dict.fromkeys(_COPIED, -1)}
-"""How far the number of a backward may lie from that of its call.
+"""The offset of a backward's sequence number from that of its call.
 
-A write into a part is numbered right after the call that writes; a call in place carries its copy's number.
+A write into a slice is numbered right after the call that writes; a call in place has the number of its copy.
 """
-
-
-def is_backward(node: fx.Node) -> bool:
-    """Whether tracing made the node while it ran the backward."""
-    return node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward")
 
 
 _ASSERTIONS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
 
 
 def assertions(graph: fx.Graph) -> list[fx.Node]:
-    """The assertions on values that the forward makes, in order: ``one_hot`` on classes, those of the module."""
+    """The assertions on values that the forward makes, in order: those of ``one_hot``, and the module's own."""
     return [node for node in graph.nodes if node.target in _ASSERTIONS and not is_backward(node)]
 
 
 def tangents_needed(joint: Joint) -> dict[fx.Node, frozenset[int]]:
-    """For each node that depends on tangents the places of those tangents, among the ones there are."""
+    """For each node that depends on tangents the indices of those tangents, counted without the missing ones."""
     tangents = [node for node in joint.tangents if node is not None]
-    needed = {node: frozenset([place]) for place, node in enumerate(tangents)}
+    needed = {node: frozenset([position]) for position, node in enumerate(tangents)}
     for node in joint.graph.nodes:
         found = [needed[argument] for argument in node.all_input_nodes if argument in needed]
         if found:
@@ -66,18 +61,18 @@ def tangents_needed(joint: Joint) -> dict[fx.Node, frozenset[int]]:
     return needed
 
 
-def _merge_later(segments: list[Segment], place: dict[fx.Node, int], earliest: int) -> None:
-    """Join the last segment to those before it until its owner is no earlier than what it reads of the forward.
+def _merge_late(segments: list[Segment], position: dict[fx.Node, int], earliest: int) -> None:
+    """Join the last segment to those before it until its owner is no earlier than anything its backward reads.
 
-    Where a forward writes over pieces of one tensor in turn, backwards of the first pieces read what the last one left.
+    If a forward writes over pieces of one tensor in turn, the backwards of the first pieces read the last result.
     """
-    while len(segments) > 1 and place[segments[-1].owner] < earliest:
+    while len(segments) > 1 and position[segments[-1].owner] < earliest:
         late = segments.pop()
         segments[-1].main += [*segments[-1].sums, *late.main]
         segments[-1].sums = late.sums
 
 
-def needed_backward(joint: Joint, blocks: Blocks) -> list[fx.Node]:
+def needed_backward(joint: Joint, allocations: Allocations) -> list[fx.Node]:
     """The allocating backward nodes that some gradient depends on, in order."""
     needed: set[fx.Node] = set()
     stack = [node for _, node in joint.gradients]
@@ -86,46 +81,46 @@ def needed_backward(joint: Joint, blocks: Blocks) -> list[fx.Node]:
         if node not in needed:
             needed.add(node)
             stack += node.all_input_nodes
-    return [n for n in joint.graph.nodes if n in needed and is_backward(n) and blocks.allocates(n)]
+    return [n for n in joint.graph.nodes if n in needed and is_backward(n) and allocations.allocates(n)]
 
 
-def cut(joint: Joint, blocks: Blocks) -> list[Segment]:
-    """Segments in backward order. Owners come in strictly decreasing forward order.
+def backward_segments(joint: Joint, allocations: Allocations) -> list[Segment]:
+    """The segments in backward order; their owners come in strictly decreasing forward order.
 
-    A segment reads only blocks of its owner or of earlier nodes. Where a sequence number names no such
-    owner, the nodes join the segment before.
+    A segment reads only allocations of its owner or of earlier nodes. Nodes whose sequence number names no such owner
+    join the segment before. Raises UnsupportedModuleError if a segment would read a later node.
     """
-    place = {node: i for i, node in enumerate(joint.graph.nodes)}
-    owners = _owners(joint, blocks)
+    position = {node: i for i, node in enumerate(joint.graph.nodes)}
+    owners = _owners(joint, allocations)
     tangent_dependent = tangents_needed(joint).keys()
     segments: list[Segment] = []
     running: int | None = None  # sequence number of the segment being filled
-    for node in needed_backward(joint, blocks):
+    for node in needed_backward(joint, allocations):
         number = node.meta.get("seq_nr")
-        earliest = max((place[b] for b in _forward_reads(node, blocks)), default=-1)
+        earliest = max((position[b] for b in _forward_reads(node, allocations)), default=-1)
         if segments and number == running and not segments[-1].sums:
             segments[-1].main.append(node)
-            _merge_later(segments, place, earliest)
+            _merge_late(segments, position, earliest)
             continue
         if segments and number != running and _accumulates(node, tangent_dependent):
             segments[-1].sums.append(node)
             continue
         owner = owners.get(number) if number is not None else None
-        latest = place[segments[-1].owner] if segments else len(place)
-        if owner is not None and earliest <= place[owner] < latest:
+        latest = position[segments[-1].owner] if segments else len(position)
+        if owner is not None and earliest <= position[owner] < latest:
             segments.append(Segment(owner, [node]))
             running = number
         elif segments:
             last = segments[-1]
-            last.main += [*last.sums, node]  # what follows a sum in the same segment reads its result
+            last.main += [*last.sums, node]  # a later node of the segment reads the sum
             last.sums = []
-            _merge_later(segments, place, earliest)
+            _merge_late(segments, position, earliest)
         else:
-            segments.append(Segment(_last_forward(joint, blocks), [node]))
+            segments.append(Segment(_last_forward(joint, allocations), [node]))
             running = number
     for segment in segments:
         for node in (*segment.main, *segment.sums):
-            if any(place[made] > place[segment.owner] for made in _forward_reads(node, blocks)):
+            if any(position[made] > position[segment.owner] for made in _forward_reads(node, allocations)):
                 raise UnsupportedModuleError(
                     f"the backward node {node.name} reads a value made after {segment.owner.name}, its forward",
                     remedy="report this with the model",
@@ -133,10 +128,10 @@ def cut(joint: Joint, blocks: Blocks) -> list[Segment]:
     return segments
 
 
-def _owners(joint: Joint, blocks: Blocks) -> dict[int, fx.Node]:
+def _owners(joint: Joint, allocations: Allocations) -> dict[int, fx.Node]:
     """For each sequence number the last forward node with a floating-point result that carries it.
 
-    An allocating node comes before the views that share its number.
+    Allocating nodes take precedence over views.
     """
     owners: dict[int, fx.Node] = {}
     for node in joint.graph.nodes:
@@ -147,7 +142,7 @@ def _owners(joint: Joint, blocks: Blocks) -> dict[int, fx.Node]:
             t.is_floating_point() for t in tensors(node)
         ):
             continue
-        if number not in owners or blocks.allocates(node) or not blocks.allocates(owners[number]):
+        if number not in owners or allocations.allocates(node) or not allocations.allocates(owners[number]):
             owners[number] = node
     for node in joint.graph.nodes:
         if node.target in _SHIFTS and not is_backward(node) and node.meta.get("seq_nr") is not None:
@@ -155,7 +150,7 @@ def _owners(joint: Joint, blocks: Blocks) -> dict[int, fx.Node]:
     return owners
 
 
-def _last_forward(joint: Joint, blocks: Blocks) -> fx.Node:
+def _last_forward(joint: Joint, allocations: Allocations) -> fx.Node:
     forward = [n for n in joint.graph.nodes if n.op == "call_function" and not is_backward(n)]
     if not forward:
         raise UnsupportedModuleError("the module computes nothing")
@@ -171,7 +166,7 @@ def _accumulates(node: fx.Node, tangent_dependent: Collection[fx.Node]) -> bool:
     )
 
 
-def _forward_reads(node: fx.Node, blocks: Blocks) -> list[fx.Node]:
-    """The forward nodes whose blocks a node reads."""
-    made = (blocks.blocks[block].node for block in blocks.reads(node))
+def _forward_reads(node: fx.Node, allocations: Allocations) -> list[fx.Node]:
+    """The forward nodes whose allocations a node reads."""
+    made = (allocations.entries[allocation].node for allocation in allocations.reads(node))
     return [maker for maker in made if maker.op == "call_function" and not is_backward(maker)]

@@ -1,8 +1,8 @@
-"""Which gradients go to autograd together, and after which backwards: known before there is a plan.
+"""Which gradients go to autograd together, and after which backwards: decided before there is a plan.
 
-A gradient may go when nothing reads it, or the tensor it belongs to, any more. Backwards that do are known;
-re-runs are not, but a re-run that reads a tensor serves a backward that reads what comes of it. So a gradient waits
-for all of these backwards, in whatever order they run, and no plan needs to hold it longer.
+A gradient may go when nothing reads it, or the tensor it belongs to, any more. The backwards that do are known. The
+recomputations are not, but a recomputation that reads a tensor serves a backward that reads what is computed from it.
+So a gradient waits for all of these backwards, in whatever order they run, and no plan needs to hold it longer.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from torch import fx
-
 from ....planner.dependencies import backward_predecessors, closure
 from ....planner.training_graph import TrainingGraph
-from .step_graph import Copy, TracedStep
+from .step_graph import TracedStep
+from .step_ops import GradientCopy
 
 PARTS = 8
 LEAST_NBYTES = 2**20
-"""A group is full when it has this many bytes of parameters' gradients, or 1/PARTS of all where that is more: what
-smaller parts would save is not worth a node of autograd each."""
+"""A group is full with this many bytes of parameters' gradients, or 1/PARTS of all if that is more: smaller parts would
+not save enough to pay for an autograd node each.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Gradients, places among the joint graph's, that go after the last of the backwards of ``ops``.
+    """Gradients, as indices into the joint graph's, that go after the last of the backwards of ``ops``.
 
     Without ``ops`` they go at the end of the step. ``nbytes`` is the size of the parameters' gradients among them.
     """
@@ -35,9 +35,9 @@ class Group:
 
 
 def groups_of(step: TracedStep) -> tuple[Group, ...]:
-    """The groups of a step, in the order in which they go under the default backward order; at least one."""
+    """The groups of a step, at least one, in the order in which they go under the default backward order."""
     before = closure(backward_predecessors(step.graph), step.graph.backward_order)
-    ready: dict[int, list[int]] = {}  # op whose backward is the last to wait for in the default order -> gradients
+    ready: dict[int, list[int]] = {}  # op whose backward comes last in the default order -> gradients that wait for it
     waits = _waits(step)
     for gradient, mask in enumerate(waits):
         ready.setdefault(_lowest(mask), []).append(gradient)
@@ -56,10 +56,10 @@ def groups_of(step: TracedStep) -> tuple[Group, ...]:
 
 
 def with_ends(step: TracedStep) -> TrainingGraph:
-    """The graph of a step with the parameters' gradients ending as their groups go."""
+    """The graph of a step in which the parameters' gradients end when their groups go."""
     ends: list[list[int]] = [[] for _ in step.ops]
     for group in groups_of(step):
-        gone = [step.gradient_at(place) for place in group.gradients if _parameter_nbytes(step, place)]
+        gone = [step.gradient_at(position) for position in group.gradients if _parameter_nbytes(step, position)]
         for op in group.ops:
             ends[op] += gone
     ops = (
@@ -69,40 +69,34 @@ def with_ends(step: TracedStep) -> TrainingGraph:
     return replace(step.graph, ops=tuple(ops))
 
 
-def blocks_read(step: TracedStep, node: fx.Node | Copy) -> set[int]:
-    """The blocks that a node of a segment reads."""
-    return set(step.blocks.of[node.source]) if isinstance(node, Copy) else step.blocks.reads(node)
-
-
 def _waits(step: TracedStep) -> list[int]:
     """For each gradient of the joint graph the ops whose backwards it waits for, as bits of an integer."""
-    touching: dict[int, int] = {}  # block -> ops whose backward makes or reads it, or serves from a run that reads it
+    touching: dict[int, int] = {}  # allocation -> ops whose backward makes it, or reads it or what is computed from it
     copied: dict[int, int] = {}  # primal whose gradient is a copy -> the op that makes it
     for index, op in enumerate(step.ops):
-        for node in (*op.main, *op.sums):
-            own = () if isinstance(node, Copy) else step.blocks.made[node]
-            for block in (*own, *blocks_read(step, node)):
-                touching[block] = touching.get(block, 0) | 1 << index
-            if isinstance(node, Copy):
+        for node in op.backward:
+            for allocation in (*step.made(node), *step.reads(node)):
+                touching[allocation] = touching.get(allocation, 0) | 1 << index
+            if isinstance(node, GradientCopy):
                 copied[node.primal] = 1 << index
     served = _served(step.graph)
     for index, op in enumerate(step.ops):
         for node in op.runs:
-            for block in step.blocks.reads(node):
-                touching[block] = touching.get(block, 0) | served[index]
+            for allocation in step.allocations.reads(node):
+                touching[allocation] = touching.get(allocation, 0) | served[index]
     found = []
     for primal, node in step.joint.gradients:
-        own = step.blocks.of[step.joint.primals[primal].node]
-        blocks = own if primal in step.copied else (*own, *step.blocks.of[node])
+        own = step.allocations.of[step.joint.primals[primal].node]
+        allocations = own if primal in step.copied else (*own, *step.allocations.of[node])
         mask = copied.get(primal, 0)
-        for block in blocks:
-            mask |= touching.get(block, 0)
+        for allocation in allocations:
+            mask |= touching.get(allocation, 0)
         found.append(mask)
     return found
 
 
 def _served(graph: TrainingGraph) -> list[int]:
-    """For each op the backwards that read what it writes, or what is computed from that, as bits of an integer."""
+    """For each op the backwards that read its results, or values computed from them, as bits of an integer."""
     served = [0] * len(graph.ops)
     below = [0] * len(graph.storages)  # of each storage
     for index, op in enumerate(graph.ops):
@@ -118,7 +112,7 @@ def _served(graph: TrainingGraph) -> list[int]:
 
 
 def _last(before: list[int], masks: Iterable[int]) -> tuple[int, ...]:
-    """Of ops, given as bits, those whose backward none of the others' must follow."""
+    """The ops, given as bits, whose backward precedes none of the others'."""
     left, found = 0, []
     for mask in masks:
         left |= mask
@@ -139,4 +133,4 @@ def _parameter_nbytes(step: TracedStep, gradient: int) -> int:
         return 0
     if primal in step.copied:
         return step.copied[primal].nbytes
-    return sum(step.blocks.blocks[block].nbytes for block in step.blocks.of[node])
+    return sum(step.allocations.entries[allocation].nbytes for allocation in step.allocations.of[node])

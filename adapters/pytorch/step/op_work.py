@@ -1,4 +1,4 @@
-"""What one aten call computes and moves, from the fake tensors that tracing left on its node."""
+"""The work of one aten call, computed from the fake tensors that tracing left on its node."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class NodeWork:
-    """Floating-point operations (a multiply-add is two), bytes read and written, and launches of one call.
+    """Floating-point operations (a multiply-add is two), bytes read and written, and kernel launches of one call.
 
-    ``half`` says that the first floating-point result has at most 16 bits.
+    ``half``: the first floating-point result has at most 16 bits.
     """
 
     flops: int
@@ -59,7 +59,7 @@ _RECURRENT_BACKWARD = frozenset({aten.mkldnn_rnn_layer_backward, aten._cudnn_rnn
 
 
 def work_of(node: fx.Node) -> NodeWork:
-    """The work of one call; none for views, for elements taken from a tuple and for uninitialized memory."""
+    """The work of one call; none for views, elements of a tuple and uninitialized memory."""
     if not isinstance(node.target, OpOverload):
         return _NOTHING
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("val"))
@@ -68,10 +68,7 @@ def work_of(node: fx.Node) -> NodeWork:
 
 
 def work_of_call(target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> NodeWork:
-    """The work of a call that was made: what `work_of` says of its node, and of a call that writes to its arguments.
-
-    Tensors may be fake ones, as a dispatch mode sees them.
-    """
+    """The work of a call that was made, which may write into its arguments. Its tensors may be fake."""
     given = {id(leaf): leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
     outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
     return _work(target, args, kwargs, list(given.values()), outputs, result)
@@ -115,7 +112,7 @@ def _read_nbytes(op: Any, given: list[torch.Tensor], outputs: list[torch.Tensor]
 
 def _flops(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     if op is aten.convolution_backward:
-        # Each gradient costs what the forward costs. PyTorch's own formula forgets the groups of the weight's.
+        # Each gradient costs what the forward costs. PyTorch's own formula ignores groups in the weight's gradient.
         gradient, *operands = args[:3]
         forward = flop_registry[aten.convolution](*operands, None, *args[4:8], out_val=gradient)
         return int(forward * sum(args[10][:2]))
@@ -133,7 +130,7 @@ def _flops(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
 
 
 def _recurrent_flops(args: tuple[Any, ...]) -> int:
-    """Every weight matrix is applied to every row of the first argument, [T, N, C] or packed [T * N, C]."""
+    """Every weight matrix multiplies every row of the first argument, [T, N, C] or packed [T * N, C]."""
     rows = args[0].numel() // args[0].shape[-1]
     matrices = [leaf for leaf in pytree.tree_leaves(args[1:3]) if isinstance(leaf, torch.Tensor) and leaf.dim() == 2]
     return int(2 * rows * sum(matrix.numel() for matrix in matrices))

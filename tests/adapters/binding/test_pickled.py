@@ -118,26 +118,28 @@ def steps_into(results: Queue[list[bytes]], module: nn.Module) -> None:
 
 class TestTrainsOn:
     @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-    def test_to_the_bits_of_a_plain_module(self, plain: Block, trained: nn.Module, protocol: int) -> None:
+    def test_a_loaded_module_trains_to_the_bits_of_a_plain_module(
+        self, plain: Block, trained: nn.Module, protocol: int
+    ) -> None:
         assert steps(again(trained, protocol)) == steps(copy.deepcopy(plain))
 
-    def test_inside_the_predicted_peak(self, plain: Block) -> None:
+    def test_a_loaded_module_stays_within_the_predicted_peak(self, plain: Block) -> None:
         trained = planned(WithLoss(plain), (X,), "min", "greedy")
         loaded = again(trained)
         loaded(X)
         assert measured(loaded, (X,)) == predicted(trained)
 
-    def test_by_the_same_plan(self, trained: nn.Module) -> None:
+    def test_a_loaded_module_trains_by_the_same_plan(self, trained: nn.Module) -> None:
         loaded = again(trained)
         loaded(X)
         assert plan_of(loaded) == plan_of(trained)
 
-    def test_where_it_was_saved_in_the_midst_of_training(self, plain: Block, trained: nn.Module) -> None:
+    def test_a_module_saved_during_training_trains_on(self, plain: Block, trained: nn.Module) -> None:
         reference = copy.deepcopy(plain)
         steps(reference), steps(trained)
         assert steps(again(trained)) == steps(reference)
 
-    def test_in_a_process_that_it_was_sent_to(self, plain: Block, trained: nn.Module) -> None:
+    def test_a_module_sent_to_another_process_trains_on(self, plain: Block, trained: nn.Module) -> None:
         context = get_context("spawn")
         results: Queue[list[bytes]] = context.Queue()
         process = context.Process(target=steps_into, args=(results, copy.deepcopy(trained)))
@@ -146,7 +148,7 @@ class TestTrainsOn:
         process.join()
         assert found == steps(copy.deepcopy(plain))
 
-    def test_as_a_block_of_a_saved_whole(self, plain: Block) -> None:
+    def test_a_bound_block_of_a_saved_module_trains_on(self, plain: Block) -> None:
         whole = Around(plain)
         expected = steps(copy.deepcopy(whole))
         whole.inner = planned(whole.inner, (X.clone().requires_grad_(),), "min", "greedy")
@@ -155,44 +157,44 @@ class TestTrainsOn:
         file.seek(0)
         assert steps(torch.load(file, weights_only=False)) == expected
 
-    def test_with_the_optimizer_that_was_pickled_beside_it(self, trained: nn.Module) -> None:
+    def test_an_optimizer_pickled_with_the_module_keeps_its_parameters(self, trained: nn.Module) -> None:
         module, optimizer = again((trained, torch.optim.SGD(trained.parameters())))  # type: ignore[arg-type]
         assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in module.parameters()]
 
-    def test_after_a_class_has_restored_its_state_in_its_own_way(self) -> None:
+    def test_a_module_whose_class_restores_its_state_trains_on(self) -> None:
         torch.manual_seed(0)
         plain = Named()
         assert steps(again(planned(plain, (X,), "min", "greedy"))) == steps(copy.deepcopy(plain))
 
 
 class TestKeeps:
-    def test_the_plan_before_the_first_call(self, trained: nn.Module) -> None:
+    def test_a_loaded_module_has_its_plan_before_the_first_call(self, trained: nn.Module) -> None:
         assert plan_of(again(trained)) == plan_of(trained)
 
-    def test_the_plan_where_it_was_never_called_between_two_pickles(self, trained: nn.Module) -> None:
+    def test_a_plan_survives_two_pickles_without_a_call(self, trained: nn.Module) -> None:
         assert plan_of(again(again(trained))) == plan_of(trained)
 
-    def test_the_class(self, trained: nn.Module) -> None:
+    def test_a_loaded_module_has_its_class(self, trained: nn.Module) -> None:
         assert isinstance(again(trained), Block)
 
-    def test_tied_parameters_tied(self, trained: nn.Module) -> None:
+    def test_tied_parameters_stay_tied(self, trained: nn.Module) -> None:
         loaded = again(trained)
         assert loaded.first.weight is loaded.last.weight
 
-    def test_one_module_one_where_it_is_held_twice(self, trained: nn.Module) -> None:
+    def test_a_module_held_twice_stays_one_module(self, trained: nn.Module) -> None:
         loaded = again(Around(trained))
         assert loaded.inner is loaded.again[0]
 
-    def test_the_mode(self, trained: nn.Module) -> None:
+    def test_a_loaded_module_has_its_mode(self, trained: nn.Module) -> None:
         assert not again(trained.eval()).training
 
-    def test_what_a_class_restores_itself(self) -> None:
+    def test_attributes_that_a_class_restores_itself_are_kept(self) -> None:
         assert again(planned(Named(), (X,), "min", "greedy")).lines == [1, 2]
 
-    def test_the_plans_of_all_signatures(self, both: nn.Module) -> None:
+    def test_a_loaded_module_has_the_plans_of_all_signatures(self, both: nn.Module) -> None:
         assert set(map(text_of, plans_of(again(both)))) == set(map(text_of, plans_of(both)))
 
-    def test_which_plan_was_made_first(self, both: nn.Module) -> None:
+    def test_a_loaded_module_has_the_plan_made_first(self, both: nn.Module) -> None:
         assert plan_of(again(both)) == plan_of(both)
 
     def test_a_signature_met_before_is_not_planned_again(self, both: nn.Module) -> None:
@@ -202,7 +204,7 @@ class TestKeeps:
             loaded(LARGE), loaded(X)
         assert set(map(text_of, plans_of(loaded))) == set(map(text_of, plans_of(both)))
 
-    def test_plans_for_signatures_not_met_before(self, both: nn.Module) -> None:
+    def test_a_loaded_module_plans_new_signatures(self, both: nn.Module) -> None:
         with pytest.warns(UserWarning, match="planned Block for another signature"):
             again(both)(torch.randn(80, 6))
 
@@ -235,22 +237,22 @@ class TestCopies:
 
 
 class TestRefuses:
-    def test_another_call_than_planned_for(self, trained: nn.Module) -> None:
+    def test_a_first_call_with_other_arguments_is_refused(self, trained: nn.Module) -> None:
         with pytest.raises(PlanMismatchError, match="pickled with the module does not fit its first call"):
             again(trained)(LARGE)
 
-    def test_a_prediction_before_the_plan_is_bound(self, trained: nn.Module) -> None:
+    def test_a_prediction_before_the_first_call_is_refused(self, trained: nn.Module) -> None:
         with pytest.raises(AdapterError, match=r"has not been called since.*call it once in training mode"):
             predict(again(trained))
 
-    def test_a_prediction_before_any_of_several_plans_is_bound(self, both: nn.Module) -> None:
+    def test_a_prediction_of_several_plans_before_the_first_call_is_refused(self, both: nn.Module) -> None:
         with pytest.raises(AdapterError, match=r"has not been called since.*call it once in training mode"):
             predict(again(both))
 
-    def test_a_class_that_pickles_as_a_name(self) -> None:
+    def test_pickling_a_class_that_pickles_as_a_name_is_refused(self) -> None:
         with pytest.raises(AdapterError, match="a planned ByName cannot be pickled: its class has a way of its own"):
             pickle.dumps(planned(ByName(), (X,), "min", "greedy"))
 
-    def test_the_plan_of_another_version(self, trained: nn.Module) -> None:
+    def test_a_pickled_plan_of_another_version_is_refused(self, trained: nn.Module) -> None:
         with pytest.raises(PlanVersionError, match="plan version 9 is unknown"):
             plan_from(text_of(plan_of(trained)).replace(b'"version": 1', b'"version": 9'))

@@ -1,4 +1,4 @@
-"""With ``signatures="plan"`` every kind of arguments trains by a plan of its own; otherwise it is refused."""
+"""With ``signatures="plan"`` each new signature is planned; otherwise it is refused."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import InputMismatchError, plan_of, plans_of, within_budget
-from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
-from ogc_plan.adapters.pytorch.binding.make_executor import Request
-from ogc_plan.adapters.pytorch.binding.plan_per_signature import LIMIT, Signature, Signatures
+from ogc_plan.adapters.pytorch.binding.plan_per_signature import LIMIT
 from ogc_plan.planner.errors import AdapterError, InfeasibleBudgetError
-from ogc_plan.planner.solver import Solver
 from torch import Tensor, nn
 
 from models.meters.storage_meter import StorageMeter
@@ -120,14 +117,6 @@ class TestPlanning:
         with pytest.warns(UserWarning, match="the longest unused of 8 plans made room"):
             trained(torch.randn(8, 16))
 
-    def test_no_more_than_the_limit_are_kept(self, trained: nn.Module) -> None:
-        executor = runner_of(trained).executor
-        asked = Request("1GB", None, "0%", (), (), None, False, "cpu", Solver("greedy"))
-        known = Signatures(asked, limit=1)
-        for batch in (SMALL, LARGE):
-            known.add(Signature.of((batch,), {}, executor.autocast), executor, trained)
-        assert len(known.plans) == 1
-
 
 class TestRefusal:
     def test_other_arguments_raise_unless_asked_to_plan(self) -> None:
@@ -135,6 +124,6 @@ class TestRefusal:
             planned(network())(LARGE)
         assert 'signatures="plan"' in str(caught.value.remedy)
 
-    def test_another_word_is_refused(self) -> None:
+    def test_another_value_of_signatures_is_refused(self) -> None:
         with pytest.raises(AdapterError, match="signatures is 'both'"):
             planned(network(), signatures="both")

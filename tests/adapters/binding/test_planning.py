@@ -115,7 +115,7 @@ class TestThroughTheFile:
 
 
 class TestRefusals:
-    def test_a_plan_of_a_bare_file(self, exported: Exported, tmp_path: Path) -> None:
+    def test_a_plan_of_a_bare_file_is_refused(self, exported: Exported, tmp_path: Path) -> None:
         module, args, path = exported
         bare = onnx.load(path)
         del bare.metadata_props[:]
@@ -126,23 +126,25 @@ class TestRefusals:
         with pytest.raises(PlanMismatchError, match="made from the bare file"):
             bind(module, made, args)
 
-    def test_another_shape(self, exported: Exported, plan_file: Path) -> None:
+    def test_another_shape_is_refused(self, exported: Exported, plan_file: Path) -> None:
         module, args, _ = exported
         with pytest.raises(PlanMismatchError, match="with these arguments has"):
             bind(module, plan_file, (torch.cat([args[0], args[0]]),))
 
-    def test_another_module(self, plan_file: Path) -> None:
+    def test_a_plan_of_another_module_is_refused(self, plan_file: Path) -> None:
         other = WithLoss(nn.Linear(4, 4))
         with pytest.raises(PlanMismatchError, match="WithLoss with these arguments has"):
             bind(other, plan_file, (torch.randn(2, 4),))
 
-    def test_another_version_of_torch(self, exported: Exported, plan_file: Path, tmp_path: Path) -> None:
+    def test_a_plan_of_another_torch_version_is_refused(
+        self, exported: Exported, plan_file: Path, tmp_path: Path
+    ) -> None:
         text = plan_file.read_text().replace(f'"torch {torch.__version__}"', '"torch 2.0.0"')
         (tmp_path / "plan.json").write_text(text)
         with pytest.raises(PlanMismatchError, match=r"made for torch 2\.0\.0 on cpu, \d+ threads, this is torch"):
             bind(exported[0], tmp_path / "plan.json", exported[1])
 
-    def test_a_budget_below_the_floor(self, exported: Exported) -> None:
+    def test_a_budget_below_the_floor_is_refused(self, exported: Exported) -> None:
         with pytest.raises(InfeasibleBudgetError, match="proven infeasible"):
             within_budget(exported[0], exported[1], budget="1%")
 

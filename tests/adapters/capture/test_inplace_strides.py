@@ -1,19 +1,21 @@
-"""What a forward writes in place lies where it lay before, so that what reads it has the bits of eager training."""
+"""A tensor that is written in place keeps its layout, so that its readers compute the bits of eager training."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
+from ogc_plan.adapters.pytorch import plan_of, within_budget
 from torch import Tensor, nn
 
 from models.meters.storage_meter import StorageMeter
 from tests.modules.torch_training import measured, planned, predicted, train
 
 WIDTH = 40
-"""Neither AVX2's nor AVX-512's registers divide it, unrolled twice: the rest of a row goes another way."""
+"""No multiple of AVX2's or AVX-512's registers, unrolled twice: the rest of a row takes another path."""
 
 
 def turned_triangle(x: Tensor) -> Tensor:
@@ -36,11 +38,11 @@ OVER: dict[str, Call] = {
     "random numbers": lambda x, mask: x * torch.empty_like(x).bernoulli_(0.3),
     "random numbers, packed": lambda x, mask: x * torch.bernoulli(x.detach(), 0.3),
 }
-"""Calls over a transposed tensor; what they return out of place lies in the order of its dimensions."""
+"""Calls over a transposed tensor; out of place their results are contiguous."""
 
 
 class Over(nn.Module):
-    """A product, laid out in another order of its dimensions, written over and summed up by rows."""
+    """A product in another layout, written in place and summed by rows."""
 
     def __init__(self, call: Call, turned: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -53,13 +55,13 @@ class Over(nn.Module):
 
 
 @pytest.mark.parametrize("name", OVER)
-def test_a_call_over_a_transposed_tensor(name: str) -> None:
+def test_a_call_over_a_transposed_tensor_is_bitwise_equal(name: str) -> None:
     torch.manual_seed(0)
     module, args = Over(OVER[name], lambda x: x.t() * 1), (torch.randn(16, WIDTH),)
     assert train(planned(module, args, "1GB", "segments:2"), args, steps=2) == train(module, args, steps=2)
 
 
-def test_dropout_over_an_image_that_is_stored_by_pixels() -> None:
+def test_dropout_over_a_channels_last_image_is_bitwise_equal() -> None:
     torch.manual_seed(0)
     images = lambda x: x.view(4, 4, 5, 8).contiguous(memory_format=torch.channels_last) * 1  # noqa: E731
     module, args = Over(OVER["dropout"], images), (torch.randn(16, WIDTH),)
@@ -92,27 +94,32 @@ OVER_PIECES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", OVER_PIECES)
-def test_calls_over_the_pieces_of_a_tensor_in_turn(name: str) -> None:
+def test_calls_over_the_pieces_of_a_tensor_are_bitwise_equal(name: str) -> None:
     torch.manual_seed(0)
     module, args = Pieces(OVER_PIECES[name]), (torch.randn(16, WIDTH),)
     assert train(planned(module, args, "1GB", "segments:2"), args, steps=2) == train(module, args, steps=2)
 
 
 class Recurrent(nn.Module):
-    """The mean square of what a recurrent layer of a width that fills no register gives."""
+    """A recurrent layer of a width that fills no register, with its last state in the loss."""
 
     def __init__(self, build: Callable[..., nn.Module], **options: object) -> None:
         super().__init__()
         self.layer = build(WIDTH, WIDTH, **options)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)[0].square().mean()
+        output, state = self.layer(x)
+        return output.square().mean() + sum(last.sum() for last in (state if isinstance(state, tuple) else (state,)))
 
 
 LAYERS = {
     "GRU": lambda: Recurrent(nn.GRU),
     "GRU, both directions": lambda: Recurrent(nn.GRU, bidirectional=True, num_layers=2, dropout=0.3),
     "GRU in float64": lambda: Recurrent(nn.GRU).double(),
+    "LSTM": lambda: Recurrent(nn.LSTM),
+    "LSTM, both directions": lambda: Recurrent(nn.LSTM, bidirectional=True),
+    "LSTM without bias": lambda: Recurrent(nn.LSTM, bias=False, batch_first=True),
+    "LSTM of two layers with dropout": lambda: Recurrent(nn.LSTM, num_layers=2, dropout=0.3, batch_first=True),
     "LSTM in float64": lambda: Recurrent(nn.LSTM).double(),
     "LSTM with a projection": lambda: Recurrent(nn.LSTM, proj_size=24),
     "RNN": lambda: Recurrent(nn.RNN),
@@ -146,3 +153,11 @@ class TestRecurrent:
             peaks.append(meter.peak().nbytes)
             module.zero_grad(set_to_none=True)
         assert peaks[0] <= peaks[1]
+
+
+def test_the_workspace_of_an_lstm_can_be_measured() -> None:
+    module, args = LAYERS["LSTM"](), (STEPS.float(),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained = within_budget(module, args, budget="100%")
+    assert plan_of(trained).peak.activation_nbytes >= predicted(trained)[1]

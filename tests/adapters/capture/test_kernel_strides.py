@@ -1,4 +1,4 @@
-"""Tensors lie as kernels lay them out, and calls are the kernels of eager: transposed inputs, channels last."""
+"""Traced tensors have the strides that kernels give, and calls are the kernels of eager training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ogc_plan.adapters.pytorch.capture.joint_graph import Joint, capture
+from ogc_plan.adapters.pytorch.capture.joint_graph import capture
+from ogc_plan.adapters.pytorch.joint import Joint
 from torch import Tensor, fx, nn
 
 from tests.modules.torch_training import measured, planned, predicted, train
@@ -69,7 +70,7 @@ def net(request: pytest.FixtureRequest) -> nn.Module:
 
 
 def otherwise(joint: Joint) -> list[str]:
-    """Calls whose results lie otherwise than traced, each run on tensors of the layouts before it."""
+    """Calls whose results have other strides than traced, each run on tensors of the strides before it."""
     real: dict[fx.Node, Any] = {}
     found = []
     for node in joint.graph.nodes:
@@ -88,7 +89,7 @@ def otherwise(joint: Joint) -> list[str]:
 
 
 class TestLayouts:
-    def test_everything_lies_as_it_was_traced(self, net: nn.Module) -> None:
+    def test_every_result_has_the_strides_that_were_traced(self, net: nn.Module) -> None:
         assert otherwise(capture(net, IMAGES)) == []
 
     def test_training_is_bitwise_equal(self, net: nn.Module) -> None:
@@ -122,7 +123,7 @@ def test_a_call_that_refuses_to_run_on_stand_ins_is_named() -> None:
         capture(Transposed(lambda _, h: refuses_halves(h)), IMAGES)
 
 
-def test_the_networks_here_have_none() -> None:
+def test_no_call_of_these_networks_has_unknown_strides() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for build in NETS.values():

@@ -1,4 +1,4 @@
-"""What a planned module returns is what the module returns: one tensor several times, views, changed in place."""
+"""A planned module returns what the module returns: a tensor several times, views, results changed in place."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ogc_plan.adapters.pytorch.capture.joint_graph import Joint, UnsupportedModuleError, capture
-from ogc_plan.adapters.pytorch.execution import executor
-from ogc_plan.adapters.pytorch.step import gradient_release as gradient_groups
+from ogc_plan.adapters.pytorch.capture.joint_graph import capture
+from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
+from ogc_plan.adapters.pytorch.step import gradient_release
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tests.modules.failure_modules import all_again
+from tests.modules.failure_modules import recompute_all
 from tests.modules.torch_training import bits, measured, planned, predicted, train
 
 IMAGES = (torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)),)
@@ -50,7 +50,7 @@ AGAIN: dict[str, Returned] = {
 
 
 def used_often(output: Any) -> Tensor:
-    """Every output used twice, each with a weight of its own."""
+    """Every output used twice, each with its own weights."""
     total = torch.zeros(())
     for place, leaf in enumerate(pytree.tree_leaves(output)):
         weights = torch.linspace(-1, 1, leaf.numel()).view(leaf.shape)
@@ -105,12 +105,12 @@ RETURNED: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
     **{f"again, {name}": (partial(Convolved, of), IMAGES) for name, of in AGAIN.items()},
     **{f"sharing, {name}": (partial(Sharing, of), GRADED) for name, of in SHARING.items()},
 }
-"""Every module above, and its arguments."""
+"""Every module above, with its arguments."""
 
 
 @pytest.mark.parametrize("name", RETURNED)
 class TestReturned:
-    """Tensors returned several times, and outputs that look at one memory."""
+    """Tensors returned several times, and outputs that share memory."""
 
     def test_training_is_bitwise_equal(self, name: str) -> None:
         torch.manual_seed(0)
@@ -127,9 +127,9 @@ class TestReturned:
 
 @pytest.mark.parametrize("name", SHARING)
 class TestSharing:
-    """Outputs that look at the memory of one another, of an argument or of a parameter."""
+    """Outputs that share memory with each other, an argument or a parameter."""
 
-    def test_it_is_where_the_loss_leaves_one_out(self, name: str) -> None:
+    def test_training_is_bitwise_equal_if_the_loss_leaves_one_out(self, name: str) -> None:
         torch.manual_seed(0)
         module = Sharing(SHARING[name])
         trained = planned(module, GRADED)
@@ -150,21 +150,21 @@ def _who_shares(net: nn.Module, x: Tensor) -> list[list[bool]]:
 
 
 class TestWrittenLater:
-    """A write that eager training gives a history is refused where outputs share memory."""
+    """A write that eager training would differentiate is refused if outputs share memory."""
 
-    def test_into_one_of_two_views(self) -> None:
+    def test_a_write_into_one_of_two_views_is_refused(self) -> None:
         outputs = planned(Sharing(lambda _, __, h: (h, h.transpose(2, 3))), IMAGES)(*IMAGES)
         with pytest.raises(RuntimeError, match="modified inplace"):
             outputs[0].mul_(2)
 
-    def test_into_one_without_gradients_before_the_other_is_used(self) -> None:
+    def test_a_write_under_no_grad_into_one_of_two_views_is_refused(self) -> None:
         outputs = planned(Sharing(lambda _, __, h: (h, h.transpose(2, 3))), IMAGES)(*IMAGES)
         with torch.no_grad():
             outputs[0].mul_(2)
         with pytest.raises(RuntimeError, match="modified inplace"):
             outputs[1].sum().backward()
 
-    def test_into_an_argument_that_was_returned(self) -> None:
+    def test_a_write_into_a_returned_argument_is_refused(self) -> None:
         given = GRADED[0] * 1
         outputs = planned(Sharing(lambda _, x, h: (h, x)), GRADED)(given)
         given.mul_(2)
@@ -173,13 +173,15 @@ class TestWrittenLater:
 
 
 class TestGivenBack:
-    """What takes no gradient and belongs to the caller or the module comes back as itself."""
+    """Arguments, parameters and buffers without gradient come back as the same objects."""
 
     @pytest.mark.parametrize("of", [
         lambda net, x, h: (h, x), lambda net, x, h: (net.norm(h), net.norm.running_mean),
         lambda net, x, h: (h, net.frozen),
     ], ids=["an argument", "a buffer that the step moves", "a frozen parameter"])  # fmt: skip
-    def test_as_that_very_object(self, of: Callable[[Sharing, Tensor, Tensor], Any]) -> None:
+    def test_an_input_that_is_returned_comes_back_as_the_same_object(
+        self, of: Callable[[Sharing, Tensor, Tensor], Any]
+    ) -> None:
         trained = planned(Sharing(of), IMAGES)
         own = [*IMAGES, *trained.buffers(), *trained.parameters()]
         assert any(trained(*IMAGES)[1] is tensor for tensor in own)
@@ -216,7 +218,7 @@ class Shifted(nn.Module):
 
 
 class Branching(nn.Module):
-    """A network drawn by lot, with several outputs that build upon each other: [4, 3, 4, 6] -> outputs of any shape."""
+    """A random network with several outputs that build upon each other: [4, 3, 4, 6] -> outputs of any shape."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -271,7 +273,7 @@ USED = [(0,), (4,), (1, 2, 3)]
 
 @pytest.mark.parametrize("seed", range(3))
 class TestAnyUnused:
-    """Outputs left out by the loss, in networks drawn by lot."""
+    """Outputs left out by the loss, in random networks."""
 
     def test_training_is_bitwise_equal(self, seed: int) -> None:
         module = Branching(seed)
@@ -280,8 +282,8 @@ class TestAnyUnused:
             train(module, ROWS, steps=2, loss=using(places)) for places in USED
         ]
 
-    def test_it_is_when_the_backward_runs_in_parts(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gradient_groups, "LEAST_NBYTES", 0)
+    def test_training_in_parts_is_bitwise_equal(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gradient_release, "LEAST_NBYTES", 0)
         module = Branching(seed)
         trained = planned(module, ROWS)
         assert [train(trained, ROWS, loss=using(places)) for places in USED] == [
@@ -294,25 +296,51 @@ class TestAnyUnused:
         assert max(peaks) <= predicted(trained)[1] + 64
 
 
+def in_place(act: Callable[..., Tensor], view: Callable[[Tensor], Tensor]) -> Returned:
+    """A view of what a call in place makes, and its sum."""
+
+    def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor]:
+        changed = act(h + net.second(h), inplace=True)
+        return view(changed), changed.sum()
+
+    return of
+
+
+def sharing_a_sum(net: Convolved, h: Tensor) -> tuple[Tensor, ...]:
+    scaled = h.sin() * 2 + net.first.bias.view(3, 1, 1)
+    return scaled.square().sum(), scaled.transpose(2, 3), scaled, h, h.view(-1)
+
+
+def of_two_gradients(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    made = net.second(h)
+    return made, made.sum(), h
+
+
+VIEWS = {"part": lambda h: h[:, 1:], "rows": lambda h: h.view(-1, 6), "transposed": lambda h: h.transpose(1, 3)}
+UNUSED: dict[str, tuple[Returned, tuple[int, ...]]] = {
+    "two of three": (lambda net, h: (net.second(h.sin()).square().sum(), h, h.exp()), (0,)),
+    "an infinite gradient": (lambda _, h: (h.square().sum(), (h - h.detach()).sqrt()), (0,)),
+    "one that would decide the layout of a sum": (lambda _, h: (h.transpose(2, 3).softmax(-1).square().sum(), h), (0,)),
+    "several that share a sum in place": (sharing_a_sum, (0,)),
+    "one besides one with two gradients": (of_two_gradients, (0, 1)),
+    **{
+        f"{act.__name__} in place, {name}": (in_place(act, view), (1,))
+        for act in (F.silu, F.hardswish, F.mish)
+        for name, view in VIEWS.items()
+    },
+}
+"""What is returned, and the outputs that the loss uses."""
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_an_unused_output_adds_nothing(name: str) -> None:
+    of, used = UNUSED[name]
+    module, loss = Convolved(of), using(used)
+    assert train(planned(module, IMAGES), IMAGES, loss=loss) == train(module, IMAGES, loss=loss)
+
+
 class TestUnused:
-    def test_an_output_without_a_use_adds_nothing(self) -> None:
-        module = Convolved(lambda net, h: (net.second(h.sin()).square().sum(), h, h.exp()))
-        trained = planned(module, IMAGES, "1GB", "segments:2")
-        assert train(trained, IMAGES) == train(module, IMAGES)
-
-    def test_nor_does_one_whose_gradient_would_be_infinite(self) -> None:
-        module = Convolved(lambda _, h: (h.square().sum(), (h - h.detach()).sqrt()))
-        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
-
-    def test_nor_one_that_decides_how_a_sum_of_gradients_lies(self) -> None:
-        module = Convolved(lambda _, h: (h.transpose(2, 3).softmax(-1).square().sum(), h))
-        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
-
-    def test_nor_a_hidden_state_beside_its_sum(self) -> None:
-        module = Convolved(lambda _, h: (h.sum(), h))
-        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
-
-    def test_nor_under_autocast(self) -> None:
+    def test_an_unused_output_under_autocast_adds_nothing(self) -> None:
         module = Convolved(lambda net, h: (net.second(h).square().sum(), h, h.exp()))
         with torch.autocast("cpu", torch.bfloat16):
             trained = planned(module, IMAGES)
@@ -326,12 +354,6 @@ class TestUnused:
 
         assert run(trained) == run(module)
 
-    def test_what_no_output_with_a_gradient_depends_on_gets_none(self) -> None:
-        module = Convolved(lambda net, h: (h.sum(), net.second(h).exp()))
-        trained = planned(module, IMAGES)
-        trained(*IMAGES)[0].backward()
-        assert [p.grad is None for p in trained.parameters()] == [False, False, True, True]
-
     def test_the_graph_can_be_kept_for_another_set_of_outputs(self) -> None:
         module = Convolved(lambda net, h: (h.square().sum(), net.second(h).exp().sum(), h))
 
@@ -343,19 +365,6 @@ class TestUnused:
             return [bits(p.grad) for p in net.parameters() if p.grad is not None]
 
         assert run(planned(module, IMAGES)) == run(module)
-
-    def test_the_step_is_traced_once_for_each_set_of_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        trained = planned(Convolved(lambda _, h: (h.square().sum(), h, h.exp())), IMAGES)
-        traced: list[frozenset[int]] = []
-
-        def noted(*args: Any, detached: frozenset[int]) -> Joint:
-            traced.append(detached)
-            return capture(*args, detached=detached)
-
-        monkeypatch.setattr(executor, "capture", noted)
-        for place in (0, 1, 0, 1):
-            trained(*IMAGES)[place].sum().backward()
-        assert traced == [{1, 2}, {0, 2}]
 
     @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
     def test_the_hooks_are_called_that_eager_training_calls(self, register: str) -> None:
@@ -439,18 +448,6 @@ class TestUnused:
         other.backward()
         assert trained.first.weight.grad is not None
 
-    @pytest.mark.parametrize("view", [lambda h: h[:, 1:], lambda h: h.view(-1, 6), lambda h: h.transpose(1, 3)])
-    @pytest.mark.parametrize("act", [F.silu, F.hardswish, F.mish])
-    def test_an_unused_view_of_what_was_changed_in_place_adds_nothing(
-        self, act: Callable[..., Tensor], view: Callable[[Tensor], Tensor]
-    ) -> None:
-        def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor]:
-            changed = act(h + net.second(h), inplace=True)
-            return view(changed), changed.sum()
-
-        module = Convolved(of)
-        assert train(planned(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
-
     @pytest.mark.parametrize("act", [F.silu, F.hardswish, F.mish])
     def test_an_output_may_be_left_out_before_calls_in_place_that_run_again(self, act: Callable[..., Tensor]) -> None:
         def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -459,23 +456,7 @@ class TestUnused:
             return left.detach(), left.view(-1), activated.sum()
 
         module = Convolved(of)
-        assert train(all_again(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
-
-    def test_outputs_that_share_a_sum_in_place_may_be_left_out_beside_others_that_share(self) -> None:
-        def of(net: Convolved, h: Tensor) -> tuple[Tensor, ...]:
-            scaled = h.sin() * 2 + net.first.bias.view(3, 1, 1)
-            return scaled.square().sum(), scaled.transpose(2, 3), scaled, h, h.view(-1)
-
-        module = Convolved(of)
-        assert train(planned(module, IMAGES), IMAGES) == train(module, IMAGES)
-
-    def test_an_output_may_be_left_out_beside_one_that_gets_two_gradients(self) -> None:
-        def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            made = net.second(h)
-            return made, made.sum(), h
-
-        module, loss = Convolved(of), using((0, 1))
-        assert train(planned(module, IMAGES), IMAGES, loss=loss) == train(module, IMAGES, loss=loss)
+        assert train(recompute_all(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
 
     @pytest.mark.parametrize("budget", ["100%", "min"])
     def test_the_gradient_of_a_sum_is_not_charged_as_if_it_were_copied(self, budget: str) -> None:

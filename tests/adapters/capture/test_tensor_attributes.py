@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import export
-from ogc_plan.adapters.pytorch.capture.joint_graph import UnsupportedModuleError
+from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
 from ogc_plan.adapters.pytorch.execution.attachment import InputMismatchError, OtherValuesError
 from torch import Tensor, nn
 
@@ -48,7 +48,7 @@ def replaced(net: Scaled) -> None:
 
 
 @pytest.mark.parametrize("change", [written, replaced])
-def test_it_is_after_one_has_changed(change: Callable[[nn.Module], None]) -> None:
+def test_training_is_bitwise_equal_after_an_attribute_changed(change: Callable[[nn.Module], None]) -> None:
     module = Scaled()
     trained = planned(module, ROWS)
     module.table = trained.table = module.table.clone()
@@ -70,14 +70,14 @@ def test_the_measured_peak_is_the_predicted_one() -> None:
     assert measured(trained, ROWS)[1] - predicted(trained)[1] in range(0, 64)
 
 
-def test_planning_leaves_them_where_they_are() -> None:
+def test_planning_leaves_tensor_attributes_in_place() -> None:
     module = Scaled()
     before = dict(module.__dict__)
     planned(module, ROWS)
     assert (module.__dict__, module._buffers) == (before, {})
 
 
-def test_the_file_of_such_a_module_is_written(tmp_path: object) -> None:
+def test_a_module_with_tensor_attributes_is_exported(tmp_path: object) -> None:
     class Undecided(Scaled):
         def forward(self, x: Tensor) -> Tensor:
             return self.second(self.first(x) * self.table * self.second.scale).sum()
@@ -133,6 +133,6 @@ LIST = [torch.ones(6)]
     (Graded, r"reads a tensor of shape \(4, 6\) in aten\.mul\.Tensor"),
     (Listed, r"reads a tensor of shape \(6,\) in aten\.mul\.Tensor"),
 ])  # fmt: skip
-def test_what_is_no_constant_of_the_step_is_refused_by_name(network: type[Scaled], said: str) -> None:
+def test_a_tensor_that_is_not_constant_in_the_step_is_refused_by_name(network: type[Scaled], said: str) -> None:
     with pytest.raises(UnsupportedModuleError, match=said):
         planned(network(), ROWS)

@@ -17,8 +17,7 @@ import torch
 from ogc_plan.adapters.pytorch import bind, export, plan_of, predict
 from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
-from ogc_plan.adapters.pytorch.step import backward_parts as gradient_parts
-from ogc_plan.adapters.pytorch.step import gradient_release as gradient_groups
+from ogc_plan.adapters.pytorch.step import backward_parts, gradient_release
 from ogc_plan.adapters.pytorch.step.annotate import annotate
 from ogc_plan.adapters.pytorch.step.backward_parts import Part, accumulating_nbytes
 from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
@@ -26,13 +25,13 @@ from ogc_plan.planner import pipeline
 from ogc_plan.planner.errors import PlanMismatchError
 from ogc_plan.planner.model import from_annotation, load_model
 from ogc_plan.planner.problem import Scope, build_problem
-from ogc_plan.planner.schedule import StepKind, lower
+from ogc_plan.planner.schedule import lower
 from ogc_plan.planner.simulate import simulate
 from ogc_plan.planner.solution import Decisions
 from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
 from ogc_plan.planner.strategies.evaluation.labels import Label
-from ogc_plan.planner.strategies.orders.reordered_problem import Orders, ordered, restored
-from ogc_plan.planner.training_graph import OpCost, TrainingGraph
+from ogc_plan.planner.strategies.orders.reordered_problem import ordered, restored
+from ogc_plan.planner.training_graph import OpCost
 from torch import Tensor, nn
 
 from models.meters.step_meters import by_storages
@@ -62,7 +61,7 @@ class Chain(nn.Module):
 
 
 class ReadBefore(nn.Module):
-    """The last layer's weight has no gradient where it is used first, but is read there in the backward."""
+    """The last layer's weight has no gradient where it is used first, but the backward reads it there."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +93,7 @@ class Branches(nn.Module):
 
 
 class Apart(nn.Module):
-    """What a layer makes is read by one that gives it no gradient; its backward may come after that one's."""
+    """A layer whose result is read by another one that gives it no gradient; its backward may come after that one's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +111,7 @@ OF_EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts in a network as small as these."""
-    monkeypatch.setattr(gradient_groups, "LEAST_NBYTES", 0)
+    monkeypatch.setattr(gradient_release, "LEAST_NBYTES", 0)
 
 
 def pair(kind: str = "plain", budget: str = "min", x: Tensor = X) -> tuple[nn.Module, nn.Module]:
@@ -124,7 +123,7 @@ def pair(kind: str = "plain", budget: str = "min", x: Tensor = X) -> tuple[nn.Mo
 
 def in_one_part(monkeypatch: pytest.MonkeyPatch, kind: str = "plain", budget: str = "min") -> nn.Module:
     with monkeypatch.context() as patch:
-        patch.setattr(gradient_groups, "LEAST_NBYTES", 2**40)
+        patch.setattr(gradient_release, "LEAST_NBYTES", 2**40)
         return pair(kind, budget)[1]
 
 
@@ -157,31 +156,13 @@ def set_nbytes(module: nn.Module) -> int:
 
 
 class TestParts:
-    @OF_EVERY_KIND
-    def test_every_gradient_is_in_one_of_them(self, kind: str) -> None:
-        trained = pair(kind)[1]
-        given = sorted(gradient for part in parts_of(trained) for gradient in part.gradients)
-        assert given == list(range(sum(p.requires_grad for p in trained.parameters())))
-
-    def test_each_holds_an_eighth_of_all_gradients_or_little_more(self) -> None:
-        trained = pair()[1]
-        layer = set_nbytes(trained) // DEPTH
-        assert all(part.nbytes <= 2 * layer for part in parts_of(trained))
-
     def test_a_network_with_little_to_win_has_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
         assert len(parts_of(pair()[1])) == 1
 
-    def test_a_weight_with_two_names_goes_when_nothing_reads_it_any_more(self) -> None:
+    def test_the_gradient_of_a_tied_weight_is_in_the_last_part(self) -> None:
         trained = pair("tied")[1]
         assert 0 in parts_of(trained)[-1].primals
-
-    def test_one_that_is_read_again_goes_after_its_bias(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gradient_groups, "PARTS", 2**20)
-        weight, bias = 0, 1
-        parts = parts_of(planned(ReadBefore(), (X,)))
-        (late,), (early,) = ([n for n, part in enumerate(parts) if one in part.primals] for one in (weight, bias))
-        assert early < late
 
     @OF_EVERY_KIND
     def test_nothing_reads_a_tensor_whose_gradient_has_gone(self, kind: str) -> None:
@@ -214,11 +195,11 @@ class TestAccumulating:
         assert peak(trained) == expected.total_nbytes
 
     @OF_EVERY_KIND
-    def test_so_is_that_of_a_step_without_gradients_present(self, kind: str) -> None:
+    def test_the_peak_without_gradients_present_is_the_predicted_one(self, kind: str) -> None:
         trained = pair(kind)[1]
         assert peak(trained) == predict(trained, kernel_workspace=False).total_nbytes
 
-    def test_the_gradient_of_what_came_before_is_that_of_eager(self) -> None:
+    def test_the_gradient_of_an_earlier_module_is_that_of_eager(self) -> None:
         found = []
         for module in pair(x=X.clone().requires_grad_()):
             torch.manual_seed(2)
@@ -229,14 +210,6 @@ class TestAccumulating:
 
 
 class TestHooks:
-    def test_those_of_the_last_layer_run_before_the_first_one_has_a_gradient(self) -> None:
-        trained = pair()[1]
-        first, last = trained.layers[0].weight, trained.layers[-1].weight
-        seen: list[bool] = []
-        last.register_post_accumulate_grad_hook(lambda _: seen.append(first.grad is None))
-        stepped(trained)
-        assert seen == [True]
-
     @staticmethod
     def updating(module: nn.Module, steps: int = 3) -> list[bytes]:
         """Train with an optimizer inside the backward, which leaves no gradient behind."""
@@ -266,7 +239,7 @@ class TestHooks:
             peaks.append(peak(trained))
         assert peaks[0] - peaks[1] >= 0.7 * set_nbytes(trained)
 
-    def test_one_that_overwrites_what_is_still_needed_is_refused(self) -> None:
+    def test_a_hook_that_overwrites_a_needed_parameter_is_refused(self) -> None:
         trained = pair()[1]
         first, last = trained.layers[0].weight, trained.layers[-1].weight
 
@@ -277,7 +250,7 @@ class TestHooks:
         with pytest.raises(RuntimeError, match=r"layers\.0\.weight was modified in place after the forward"):
             stepped(trained)
 
-    def test_after_one_that_raises_the_next_step_is_that_of_eager(self) -> None:
+    def test_a_step_after_a_hook_that_raises_is_that_of_eager(self) -> None:
         plain, trained = pair()
 
         def fail(_: Tensor) -> None:
@@ -309,7 +282,7 @@ class TestAskingForSome:
         trained(X).backward(inputs=[trained.layers[5].weight])
         assert [n for n, p in trained.named_parameters() if p.grad is not None] == ["layers.5.weight"]
 
-    def test_parts_that_are_not_asked_for_do_not_run(self) -> None:
+    def test_parts_without_requested_gradients_do_not_run(self) -> None:
         trained = pair(budget="100%")[1]
         calls: list[Any] = []
 
@@ -328,7 +301,7 @@ class TestAskingForSome:
         last = trained.layers[-1].bias
         assert count(lambda loss: torch.autograd.grad(loss, [last])) < count(lambda loss: loss.backward()) / 3
 
-    def test_what_they_would_have_read_is_freed(self) -> None:
+    def test_values_saved_for_parts_that_do_not_run_are_freed(self) -> None:
         trained = pair(budget="100%")[1]
         gc.collect()
         with StorageMeter([*trained.parameters(), X]) as meter:
@@ -349,12 +322,12 @@ class TestKeepingTheGraph:
             found.append([bits(p.grad) for p in module.parameters() if p.grad is not None])
         assert found[0] == found[1]
 
-    def test_without_it_a_second_backward_is_refused(self) -> None:
+    def test_a_second_backward_over_a_freed_graph_is_refused(self) -> None:
         loss = stepped(pair()[1])
         with pytest.raises(RuntimeError, match="this step has run backward already"):
             loss.backward()
 
-    def test_it_is_refused_after_a_backward_for_some(self) -> None:
+    def test_a_second_backward_after_one_for_some_inputs_is_refused(self) -> None:
         trained = pair()[1]
         loss = trained(X)
         torch.autograd.grad(loss, [trained.layers[-1].bias])
@@ -373,22 +346,6 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "branches": Branches,
     "apart": Apart,
 }
-
-
-def all_again(graph: TrainingGraph, orders: Orders) -> Decisions:
-    """Before each backward everything runs again that what it reads is computed from."""
-    sequence = list(orders.forward)
-    for index in orders.backward:
-        backward = graph.ops[index].backward
-        assert backward is not None
-        needed, waiting = set[int](), list(backward.reads)
-        while waiting:
-            op = graph.producer[waiting.pop()]
-            if op not in needed and not graph.ops[op].once:
-                needed.add(op)
-                waiting += graph.ops[op].reads
-        sequence += [*(op for op in orders.forward if op in needed), ~index]
-    return Decisions(tuple(sequence))
 
 
 class TestPlannedToAccumulate:
@@ -430,37 +387,26 @@ class TestPlannedToAccumulate:
             labels[list(problem.keep)] = Label.KEEP
             schedule = lower(graph, restored(evaluator.decisions(labels), orders))
             expected = simulate(problem.graph, problem.costs, schedule).peak_total_nbytes
-            parts = gradient_parts.parts_of(step, schedule)
+            parts = backward_parts.parts_of(step, schedule)
             assert accumulating_nbytes(graph, problem.costs, schedule, parts) == expected, seed
 
-    @pytest.mark.parametrize("name", NETWORKS)
-    def test_no_plan_holds_back_what_the_planner_lets_go(self, name: str) -> None:
-        step = TracedStep(capture(NETWORKS[name](), (X,)))
-        graph = annotate(step, measure=False).annotation.graph
-        for seed in range(20):
-            schedule = lower(graph, all_again(graph, random_orders(Random(seed), graph)))
-            runs = {each.index: at for at, each in enumerate(schedule) if each.kind is StepKind.BACKWARD}
-            ends = [max(runs[op] for op in group.ops) for group in gradient_groups.groups_of(step)[:-1]]
-            parts = gradient_parts.parts_of(step, schedule)
-            assert [part.end for part in parts[:-1]] == sorted(set(ends)), seed
-
-    def test_a_re_run_that_nothing_needs_holds_gradients_back(self) -> None:
+    def test_a_recomputation_that_nothing_needs_delays_gradients(self) -> None:
         step = TracedStep(capture(Chain(), (X,)))
         count, order = len(step.graph.ops), step.graph.backward_order
         again = max(index for index, op in enumerate(step.graph.ops) if "addmm" in op.name)
         late = Decisions((*range(count), *(~op for op in order[:-1]), again, ~order[-1]))
-        parts = gradient_parts.parts_of(step, lower(step.graph, late))
+        parts = backward_parts.parts_of(step, lower(step.graph, late))
         gone = {primal for part in parts[:-1] for primal in part.primals}
         assert not gone.intersection(parts[-1].reads)
 
-    def test_a_plan_that_lets_them_go_earlier_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_plan_that_frees_gradients_earlier_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         module = Chain()
         made = plan_of(made_to_accumulate(module))
-        monkeypatch.setattr(gradient_groups, "LEAST_NBYTES", 2**40)
-        with pytest.raises(PlanMismatchError, match="lets gradients go earlier than this program does"):
+        monkeypatch.setattr(gradient_release, "LEAST_NBYTES", 2**40)
+        with pytest.raises(PlanMismatchError, match="frees gradients earlier than this program does"):
             bind(module, made, (X,))
 
-    def test_one_of_two_full_sets_is_taken_as_an_upper_bound(self) -> None:
+    def test_a_plan_for_two_full_sets_is_an_upper_bound(self) -> None:
         module = Chain()
         step = TracedStep(capture(module, (X,)))
         annotation = annotate(step, measure=False).annotation

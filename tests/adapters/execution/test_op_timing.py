@@ -86,22 +86,22 @@ def a_rerun(measured: StepProfile) -> str:
 
 
 class TestWhatItHolds:
-    def test_every_op_of_the_step(self, measured: StepProfile, exported: Path) -> None:
+    def test_a_profile_has_every_op_of_the_step(self, measured: StepProfile, exported: Path) -> None:
         assert [op.name for op in measured.ops] == [op.name for op in load_model(exported).training.ops]
 
-    def test_every_forward_took_time(self, measured: StepProfile) -> None:
+    def test_a_profile_has_a_time_for_every_forward(self, measured: StepProfile) -> None:
         assert all(op.forward_ns > 0 for op in measured.ops)
 
-    def test_the_backward_of_every_op_that_has_one(self, measured: StepProfile, exported: Path) -> None:
+    def test_a_profile_has_a_time_for_every_backward(self, measured: StepProfile, exported: Path) -> None:
         has = [op.backward is not None for op in load_model(exported).training.ops]
         assert [op.backward_ns > 0 for op in measured.ops] == has
 
-    def test_the_workspace_of_the_calls(self, measured: StepProfile, exported: Path) -> None:
+    def test_a_profile_has_the_workspace_of_the_calls(self, measured: StepProfile, exported: Path) -> None:
         found = [(op.forward_workspace_nbytes, op.backward_workspace_nbytes) for op in measured.ops]
         costs = load_model(exported).costs
         assert found == [(cost.forward_workspace_nbytes, cost.backward_workspace_nbytes) for cost in costs]
 
-    def test_it_names_graph_framework_and_device(self, measured: StepProfile, exported: Path) -> None:
+    def test_a_profile_names_graph_framework_and_device(self, measured: StepProfile, exported: Path) -> None:
         found = (measured.graph, measured.framework, measured.device)
         device = f"cpu, {torch.get_num_threads()} threads"
         assert found == (load_model(exported).training.fingerprint, f"torch {torch.__version__}", device)
@@ -121,7 +121,7 @@ class TestWhatItHolds:
         monkeypatch.setattr(time, "perf_counter_ns", lambda: 0)
         assert profile(network(), ARGS, rounds=1).step_ns > 0
 
-    def test_on_cuda_events_between_the_kernels_tell(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_on_cuda_the_times_are_those_between_events(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Event:
             """The n-th event is recorded after n milliseconds."""
 
@@ -142,23 +142,23 @@ class TestWhatItHolds:
         monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
         clock = EventClock(torch.device("cuda"))
         for place in (-1, 0, 1):
-            clock.pass_(place)
-        assert (clock.passed(), clock.passed()) == ([(-1, 0.0), (0, 1e6), (1, 2e6)], [])
+            clock.on_step(place)
+        assert (clock.read(), clock.read()) == ([(-1, 0.0), (0, 1e6), (1, 2e6)], [])
 
-    def test_of_steps_by_a_plan_where_storing_everything_does_not_fit(self, measured: StepProfile) -> None:
+    def test_a_profile_can_be_measured_within_a_budget(self, measured: StepProfile) -> None:
         found = profile(network(), ARGS, rounds=1, budget=BUDGET)
         assert ([op.name for op in found.ops], found.graph) == ([op.name for op in measured.ops], measured.graph)
 
 
 class TestWhatItLeavesAlone:
-    def test_buffers_and_gradients(self) -> None:
+    def test_profiling_leaves_buffers_and_gradients_alone(self) -> None:
         module = WithLoss(convolutional())
         before = {name: buffer.clone() for name, buffer in module.named_buffers()}
         profile(module, (torch.randn(8, 3, 8, 8),), rounds=1)
         same = all(torch.equal(buffer, before[name]) for name, buffer in module.named_buffers())
         assert (same, [p.grad for p in module.parameters() if p.grad is not None]) == (True, [])
 
-    def test_the_random_generator(self) -> None:
+    def test_the_random_generator_is_left_alone(self) -> None:
         module, args = WithLoss(Attention()), (torch.randn(4, 9, 16),)
         before = torch.get_rng_state()
         profile(module, args, rounds=1)
@@ -172,26 +172,26 @@ class TestPlansUseIt:
         made = plan_of(within_budget(network(), ARGS, budget=BUDGET, profile=slow))
         assert (name in made.recomputed, bool(made.recomputed)) == (False, True)
 
-    def test_the_plan_says_so(self, measured: StepProfile) -> None:
+    def test_a_plan_by_a_profile_has_its_times(self, measured: StepProfile) -> None:
         made = plan_of(within_budget(network(), ARGS, budget=BUDGET, profile=measured))
         assert (made.time.source, made.time.store_all_ns) == ("profile", measured.step_ns)
 
-    def test_its_workspace_counts(self, measured: StepProfile) -> None:
+    def test_a_plan_by_a_profile_counts_its_workspace(self, measured: StepProfile) -> None:
         much = changed(measured, measured.ops[0].name, forward_workspace_nbytes=10**9)
         made = plan_of(within_budget(network(), ARGS, budget="2GB", profile=much))
         assert made.peak.store_all_activation_nbytes > 10**9
 
-    def test_the_step_trains_as_ever(self, measured: StepProfile) -> None:
+    def test_a_plan_by_a_profile_trains_to_the_same_bits(self, measured: StepProfile) -> None:
         module = network()
         trained = within_budget(module, ARGS, budget=BUDGET, profile=measured)
         assert train(trained, ARGS, steps=2) == train(module, ARGS, steps=2)
 
-    def test_an_export_carries_it(self, measured: StepProfile, tmp_path: Path) -> None:
+    def test_an_export_carries_the_profiles_times(self, measured: StepProfile, tmp_path: Path) -> None:
         slow = changed(measured, measured.ops[0].name, forward_ns=HUGE_NS)
         export(network(), ARGS, tmp_path / "timed.onnx", profile=slow)
         assert load_model(tmp_path / "timed.onnx").costs[0].forward_ns == HUGE_NS
 
-    def test_a_new_signature_is_measured_anew(self, measured: StepProfile) -> None:
+    def test_a_new_signature_is_measured_without_the_profile(self, measured: StepProfile) -> None:
         trained = within_budget(network(), ARGS, budget="100%", profile=measured, signatures="plan")
         with pytest.warns(UserWarning, match="another signature"):
             assert trained(torch.randn(3, 32)).isfinite()
@@ -201,32 +201,34 @@ class TestFile:
     def test_a_round_trip_changes_nothing(self, measured: StepProfile, saved: Path) -> None:
         assert read_profile(saved) == measured
 
-    def test_within_budget_takes_it(self, measured: StepProfile, saved: Path) -> None:
+    def test_within_budget_reads_a_profile_file(self, measured: StepProfile, saved: Path) -> None:
         assert plan_of(within_budget(network(), ARGS, budget=BUDGET, profile=saved)).time.source == "profile"
 
-    def test_the_command_line_plans_by_it(self, measured: StepProfile, exported: Path, tmp_path: Path) -> None:
+    def test_the_command_line_plans_by_a_profile(self, measured: StepProfile, exported: Path, tmp_path: Path) -> None:
         name = a_rerun(measured)
         changed(measured, name, forward_ns=HUGE_NS).save(tmp_path / "slow.json")
         run(exported, "--budget", BUDGET, "--profile", tmp_path / "slow.json", "-o", tmp_path / "plan.json")
         made = read_plan(tmp_path / "plan.json")
         assert (made.time.source, name in made.recomputed) == ("profile", False)
 
-    def test_such_a_plan_binds_and_trains(self, exported: Path, saved: Path, tmp_path: Path) -> None:
+    def test_a_plan_by_a_profile_binds_and_trains(self, exported: Path, saved: Path, tmp_path: Path) -> None:
         run(exported, "--budget", BUDGET, "--profile", saved, "-o", tmp_path / "plan.json")
         module = network()
         assert train(bind(module, tmp_path / "plan.json", ARGS), ARGS) == train(module, ARGS)
 
-    def test_such_a_plan_verifies(self, measured: StepProfile, exported: Path, tmp_path: Path) -> None:
+    def test_a_plan_by_a_profile_verifies(self, measured: StepProfile, exported: Path, tmp_path: Path) -> None:
         changed(measured, measured.ops[0].name, forward_workspace_nbytes=4096).save(tmp_path / "more.json")
         run(exported, "--budget", BUDGET, "--profile", tmp_path / "more.json", "-o", tmp_path / "plan.json")
         code, printed = run("verify", tmp_path / "plan.json", exported)
         assert (code, "a profile gave them" in printed) == (0, True)
 
-    def test_show_times_by_it(self, measured: StepProfile, exported: Path, saved: Path) -> None:
+    def test_show_takes_its_times_from_a_profile(self, measured: StepProfile, exported: Path, saved: Path) -> None:
         data = json.loads(run("show", exported, "--profile", saved, "--format", "json")[1])
         assert (data["time_source"], data["store_all"]["step_ns"]) == ("profile", measured.step_ns)
 
-    def test_a_plan_by_it_holds_for_its_machine(self, measured: StepProfile, exported: Path, tmp_path: Path) -> None:
+    def test_a_plan_by_a_profile_is_for_the_profiles_machine(
+        self, measured: StepProfile, exported: Path, tmp_path: Path
+    ) -> None:
         replace(measured, device="cpu, 64 threads").save(tmp_path / "server.json")
         data = json.loads(run("show", exported, "--profile", tmp_path / "server.json", "--format", "json")[1])
         assert data["annotations"]["device"] == "cpu, 64 threads"
@@ -271,7 +273,7 @@ BROKEN: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
 
 class TestRefusals:
     @pytest.mark.parametrize(("edit", "says"), BROKEN, ids=[says for _, says in BROKEN])
-    def test_a_file_that_says_something_else(
+    def test_a_broken_profile_is_refused_in_one_line(
         self, edit: Callable[[dict[str, Any]], Any], says: str, exported: Path, saved: Path, tmp_path: Path
     ) -> None:
         path = tmp_path / "broken.json"
@@ -286,22 +288,22 @@ class TestRefusals:
          (b'{"a": 1, "a": 2}', "given twice"), (b"[" * 100_000, "is not JSON")],
         ids=["empty", "cut off", "not text", "no number", "twice", "deep"],
     )  # fmt: skip
-    def test_a_file_that_is_not_json(self, content: bytes, says: str, tmp_path: Path) -> None:
+    def test_a_profile_that_is_not_json_is_refused(self, content: bytes, says: str, tmp_path: Path) -> None:
         (tmp_path / "broken.json").write_bytes(content)
         with pytest.raises(UsageError, match=says):
             read_profile(tmp_path / "broken.json")
 
     @pytest.mark.parametrize("path", ["absent.json", ".", "a\0b"])
-    def test_a_file_that_cannot_be_read(self, path: str) -> None:
+    def test_a_profile_that_cannot_be_read_is_refused(self, path: str) -> None:
         with pytest.raises(StorageError, match="cannot be read"):
             read_profile(path)
 
-    def test_a_pipe(self, tmp_path: Path) -> None:
+    def test_a_pipe_as_profile_is_refused(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(StorageError, match="not a regular file"):
             read_profile(tmp_path / "pipe")
 
-    def test_a_profile_of_another_graph(self, measured: StepProfile) -> None:
+    def test_a_profile_of_another_graph_is_refused(self, measured: StepProfile) -> None:
         with pytest.raises(UsageError, match="measured of graph") as caught:
             within_budget(network(), (torch.randn(32, 32),), budget=BUDGET, profile=measured)
         assert "\n" not in str(caught.value)
@@ -309,12 +311,14 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "source", [{"framework": "torch 2.0.0"}, {"device": "cuda, H100"}], ids=["version", "device"]
     )
-    def test_a_profile_of_another_machine(self, source: dict[str, str], measured: StepProfile) -> None:
+    def test_a_profile_of_another_machine_is_refused(self, source: dict[str, str], measured: StepProfile) -> None:
         with pytest.raises(PlanMismatchError, match="the profile was made for"):
             within_budget(network(), ARGS, budget=BUDGET, profile=replace(measured, **source))
 
     @pytest.mark.parametrize("words", [(), ("--ignore-annotations",)], ids=["no graph", "ignored graph"])
-    def test_a_bare_file(self, words: tuple[str, ...], exported: Path, saved: Path, tmp_path: Path) -> None:
+    def test_a_profile_for_a_bare_file_is_refused(
+        self, words: tuple[str, ...], exported: Path, saved: Path, tmp_path: Path
+    ) -> None:
         import onnx
 
         path = exported
@@ -327,22 +331,24 @@ class TestRefusals:
         assert (code, "a profile is of a training graph" in printed) == (2, True)
 
     @pytest.mark.parametrize("given", ["--device", "--device-spec"])
-    def test_a_device_beside_it(self, given: str, exported: Path, saved: Path, tmp_path: Path) -> None:
+    def test_a_profile_and_a_device_on_the_command_line_are_refused(
+        self, given: str, exported: Path, saved: Path, tmp_path: Path
+    ) -> None:
         spec = tmp_path / "device.json"
         spec.write_text('{"name": "m", "float32_tflops": 1, "float16_tflops": 1, "bandwidth_gbps": 1, "launch_ns": 1}')
         code, printed = run("show", exported, "--profile", saved, given, "t4" if given == "--device" else spec)
         assert (code, "both give times" in printed) == (2, True)
 
-    def test_a_device_beside_it_in_python(self, measured: StepProfile) -> None:
+    def test_a_profile_and_a_device_in_python_are_refused(self, measured: StepProfile) -> None:
         with pytest.raises(OgcPlanError, match="both give times"):
             within_budget(network(), ARGS, budget=BUDGET, profile=measured, device="t4")
 
     @pytest.mark.parametrize("rounds", [0, 1.5, True])
-    def test_no_rounds(self, rounds: Any) -> None:
+    def test_a_wrong_number_of_rounds_is_refused(self, rounds: Any) -> None:
         with pytest.raises(AdapterError, match="rounds is"):
             profile(network(), ARGS, rounds=rounds)
 
-    def test_a_step_that_fails(self) -> None:
+    def test_a_step_that_fails_while_it_is_profiled_is_one_clear_error(self) -> None:
         module = WithLoss(nn.Embedding(3, 4))
         with pytest.raises(
             AdapterError, match="a step of WithLoss fails when it is profiled: IndexError: index out"

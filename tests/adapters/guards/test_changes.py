@@ -1,4 +1,4 @@
-"""A module that is another one than was planned: what its forward reads besides tensors, and what it leaves behind."""
+"""A step is refused if what its forward reads besides tensors has changed, and so is a forward with side effects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X = (torch.randn(4, 6, generator=torch.Generator().manual_seed(0)),)
 
 
 class Reading(nn.Module):
-    """A linear layer, and everything that is done with its result as attributes say."""
+    """A linear layer whose result depends on attributes of every kind."""
 
     gain = 1.0
 
@@ -150,7 +150,7 @@ def test_a_state_may_be_loaded_into_a_parameter_with_two_names() -> None:
 
 
 class Leaving(nn.Linear):
-    """A layer whose forward does something beside."""
+    """A layer whose forward has a side effect."""
 
     count = 0
 

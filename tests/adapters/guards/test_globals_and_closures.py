@@ -1,4 +1,4 @@
-"""What the code of a forward names outside of its module: a change of it is refused, by another or by the forward."""
+"""Data outside of its module that the code of a forward names: neither the forward nor other code may change it."""
 
 from __future__ import annotations
 
@@ -111,14 +111,14 @@ CHANGES: dict[str, tuple[str, Callable[[Any, Tensor], Tensor], tuple[Any, str, A
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_what_the_code_names_is_refused(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    told, call, place = CHANGES[change]
+    message, call, place = CHANGES[change]
     trained = planned(Through(call), X)
     if place is None:
-        owner = {"SETTINGS": SETTINGS, "Derived": Derived}.get(told[1:].partition("\\")[0])
+        owner = {"SETTINGS": SETTINGS, "Derived": Derived}.get(message[1:].partition("\\")[0])
         CHANGE_AROUND() if owner is None else monkeypatch.setattr(owner, "shift", 5.0, raising=False)
     else:
         monkeypatch.setattr(*place)
-    with pytest.raises(InputMismatchError, match=f"{told} .* changed since the plan was bound"):
+    with pytest.raises(InputMismatchError, match=f"{message} .* changed since the plan was bound"):
         trained(*X)
 
 
@@ -178,8 +178,8 @@ EFFECTS: dict[str, tuple[str, Callable[[Any, Tensor], Tensor]]] = {
 
 @pytest.mark.parametrize("effect", EFFECTS)
 def test_a_forward_that_changes_what_its_code_names_is_refused(effect: str) -> None:
-    told, call = EFFECTS[effect]
-    with pytest.raises(UnsupportedModuleError, match=told):
+    message, call = EFFECTS[effect]
+    with pytest.raises(UnsupportedModuleError, match=message):
         planned(Through(call), X)
 
 
@@ -332,7 +332,7 @@ def test_a_registry_may_grow(monkeypatch: pytest.MonkeyPatch) -> None:
         trained(*X)
 
 
-def test_of_a_large_container_the_number_of_items_is_watched() -> None:
+def test_a_change_of_a_large_containers_length_is_refused() -> None:
     trained = planned(Through(lambda _, x: x * (1 + MANY[0])), X)
     MANY.append(0)
     with pytest.raises(InputMismatchError, match="global 'MANY'"):

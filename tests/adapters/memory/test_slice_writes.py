@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
-from ogc_plan.adapters.pytorch.memory.slice_writes import PARTS, WRITES
+from ogc_plan.adapters.pytorch.memory.slice_writes import SLICE_KERNELS, WRITES
 from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
 from torch import Tensor, nn
 
@@ -105,7 +105,7 @@ class TestWrites:
         trained = planned(module, ROWS, "100%" if strategy == "optimal" else "1GB", strategy)
         assert train(trained, ROWS, steps=2, loss=torch.sum) == train(module, ROWS, steps=2, loss=torch.sum)
 
-    def test_it_is_in_the_fewest_bytes(self, write: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def test_training_in_the_fewest_bytes_is_bitwise_equal(self, write: Callable[[Tensor, Tensor], Tensor]) -> None:
         module = Writing(write)
         trained = planned(module, ROWS, "min")
         assert train(trained, ROWS, loss=torch.sum) == train(module, ROWS, loss=torch.sum)
@@ -118,7 +118,7 @@ class TestWrites:
 @pytest.mark.parametrize("write", IN_PLACE)
 def test_the_forward_makes_no_second_tensor(write: Callable[[Tensor, Tensor], Tensor]) -> None:
     step = TracedStep(capture(Writing(write), ROWS))
-    written = [node for node in step.reuse.elsewhere if node.target in PARTS]
+    written = [node for node in step.reuse.fused_nodes if node.target in SLICE_KERNELS]
     assert [node for op in step.ops for node in op.runs if node.target in WRITES and node not in written] == []
 
 

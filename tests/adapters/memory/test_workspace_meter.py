@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
-from ogc_plan.adapters.pytorch.memory.allocations import Blocks
+from ogc_plan.adapters.pytorch.memory.allocations import Allocations
 from ogc_plan.adapters.pytorch.memory.workspace_meter import WorkspaceMeter
 from ogc_plan.planner.errors import AdapterError
 from torch import Tensor, fx, nn
@@ -127,8 +127,8 @@ def joint(name: str) -> fx.Graph:
 
 
 def allocating(graph: fx.Graph) -> list[fx.Node]:
-    blocks = Blocks(graph)
-    return [node for node in graph.nodes if blocks.allocates(node)]
+    allocations = Allocations(graph)
+    return [node for node in graph.nodes if allocations.allocates(node)]
 
 
 class TestPeak:
@@ -142,7 +142,7 @@ class TestPeak:
         node = call(lambda x: aten.native_dropout(x, 0.5, True), IMAGES)
         assert meter.peak_without(node) == IMAGES.nbytes + IMAGES.numel() + IMAGES.nbytes
 
-    def test_it_is_what_the_allocator_records_around_the_call(self, meter: WorkspaceMeter) -> None:
+    def test_the_peak_is_what_the_allocator_records_around_the_call(self, meter: WorkspaceMeter) -> None:
         events = allocator_meter.record(lambda: run_backward(GRADIENT, IMAGES, KERNEL))
         assert meter.peak_without(convolution_backward()) == allocator_meter.peaks(events).total_nbytes
 
@@ -160,7 +160,7 @@ class TestPeak:
         node = convolution_backward()
         assert meter.peak_without(node, frozenset({0})) == meter.peak_without(node) - IMAGES.nbytes
 
-    def test_places_skip_what_the_call_does_not_return(self, meter: WorkspaceMeter) -> None:
+    def test_positions_skip_results_that_the_call_does_not_return(self, meter: WorkspaceMeter) -> None:
         statistics, weight = torch.empty(2, 16, 24, 1), torch.empty(24)
         node = call(
             lambda x, s, w: aten.native_layer_norm_backward(x, x, [24], s, s, w, w, [False, True, True]),
@@ -203,17 +203,17 @@ def last_uses(graph: fx.Graph) -> dict[fx.Node, int]:
 
 
 def predicted_peak(graph: fx.Graph, meter: WorkspaceMeter) -> int:
-    blocks, last = Blocks(graph), last_uses(graph)
+    allocations, last = Allocations(graph), last_uses(graph)
     end: dict[int, int] = {}
-    for node, found in blocks.of.items():
-        end.update({block: max(end.get(block, 0), last[node]) for block in found})
+    for node, found in allocations.of.items():
+        end.update({allocation: max(end.get(allocation, 0), last[node]) for allocation in found})
     peak, alive = 0, set[int]()
     for position, node in enumerate(graph.nodes):
-        if blocks.allocates(node):
-            held = sum(blocks.blocks[block].nbytes for block in alive)
+        if allocations.allocates(node):
+            held = sum(allocations.entries[allocation].nbytes for allocation in alive)
             peak = max(peak, held + meter.peak_without(node))
-            alive.update(blocks.made[node])
-        alive = {block for block in alive if end[block] > position}
+            alive.update(allocations.made[node])
+        alive = {allocation for allocation in alive if end[allocation] > position}
     return peak
 
 
@@ -259,7 +259,7 @@ class TestInputs:
         [lambda x: x.t(), lambda x: x[:1].expand(5, 7), lambda x: x[::2, 1::3], lambda x: x.unfold(1, 3, 2)],
         ids=["transposed", "expanded", "sliced", "overlapping"],
     )
-    def test_they_have_the_strides_of_the_real_ones(
+    def test_example_inputs_have_the_strides_of_the_real_ones(
         self, meter: WorkspaceMeter, view: Callable[[Tensor], Tensor]
     ) -> None:
         table = torch.empty(5, 7)
@@ -283,7 +283,7 @@ class TestInputs:
         ids=["embedding", "nll_loss", "bernoulli", "multinomial", "binary_cross_entropy", "where", "no elements",
              "list", "8 bits"],
     )  # fmt: skip
-    def test_kernels_accept_them(self, meter: WorkspaceMeter, node: Callable[[], fx.Node]) -> None:
+    def test_kernels_accept_the_example_inputs(self, meter: WorkspaceMeter, node: Callable[[], fx.Node]) -> None:
         meter.measure([node()])
         assert meter.unmeasured == set()
 
@@ -302,13 +302,13 @@ class TestUnmeasured:
         assert meter.peak_without(nodes[1]) == IMAGES.nbytes
 
     def test_a_call_that_returns_more_than_was_traced_tells_how_much_it_holds(self, meter: WorkspaceMeter) -> None:
-        assert meter.held_nbytes(call(larger_than_traced, IMAGES))[1] == 4 * 1000
+        assert meter.storage_nbytes(call(larger_than_traced, IMAGES))[1] == 4 * 1000
 
     def test_a_call_is_timed(self, meter: WorkspaceMeter) -> None:
         assert meter.time_ns(call(aten.relu, IMAGES)) > 0
 
-    def test_a_mean_may_hold_the_memory_of_all_it_was_taken_of(self, meter: WorkspaceMeter) -> None:
-        assert meter.held_nbytes(call(aten.mse_loss, IMAGES, IMAGES)) == [IMAGES.nbytes]
+    def test_a_mean_may_hold_the_memory_of_its_squares(self, meter: WorkspaceMeter) -> None:
+        assert meter.storage_nbytes(call(aten.mse_loss, IMAGES, IMAGES)) == [IMAGES.nbytes]
 
     def test_its_reader_is_measured_on_what_it_really_returns(self, meter: WorkspaceMeter) -> None:
         nodes = traced(lambda x: aten.relu(larger_than_traced(x)[1]), IMAGES)
@@ -317,7 +317,7 @@ class TestUnmeasured:
 
 
 class TestLeavesAlone:
-    def test_the_random_generator(self, meter: WorkspaceMeter) -> None:
+    def test_the_random_generator_is_left_alone(self, meter: WorkspaceMeter) -> None:
         before = torch.get_rng_state()
         meter.measure([call(lambda x: aten.native_dropout(x, 0.5, True), IMAGES)])
         assert torch.equal(torch.get_rng_state(), before)
@@ -336,7 +336,7 @@ class TestLeavesAlone:
         with profile(), pytest.raises(AdapterError, match="a profiler is running"):
             meter.measure([node])
 
-    def test_a_profiler_is_no_matter_where_nothing_is_left_to_measure(self, meter: WorkspaceMeter) -> None:
+    def test_a_running_profiler_is_allowed_if_nothing_is_left_to_measure(self, meter: WorkspaceMeter) -> None:
         node = call(aten.relu, IMAGES)
         meter.measure([node])
         with profile():
@@ -345,7 +345,7 @@ class TestLeavesAlone:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 class TestCuda:
-    def test_it_is_what_the_allocator_counts(self) -> None:
+    def test_the_peak_on_cuda_is_what_the_allocator_counts(self) -> None:
         inputs = [tensor.cuda() for tensor in (GRADIENT, IMAGES, KERNEL)]
         meter = WorkspaceMeter(inputs[0].device)
         measured = meter.peak_without(call(run_backward, *inputs))

@@ -204,7 +204,7 @@ def reordered(module: nn.Module, args: tuple[Tensor, ...], seed: int, folder: Pa
     write_plan(made, folder / "plan.json")
     made = read_plan(folder / "plan.json")
     pipeline.verify(made)
-    return bound(module, Executor(module, step, made, annotated.visible))
+    return bound(module, Executor(module, made, annotated))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -108,7 +108,7 @@ class TestFlops:
         layer.meta["val"] = (torch.empty(5, 2, 16),)
         assert work_of(layer).flops == 2 * (5 * 2) * (64 * 8 + 64 * 16)
 
-    def test_what_is_bound_by_memory_counts_none(self) -> None:
+    def test_a_memory_bound_call_has_no_flops(self) -> None:
         assert work_of(call(aten.relu, ROWS)).flops == 0
 
 
@@ -186,5 +186,5 @@ class TestHalf:
     def test_the_16_bit_rate_is_for_floating_point(self, dtype: torch.dtype, half: bool) -> None:
         assert work_of(call(aten.add, torch.empty(3, dtype=dtype), torch.empty(3, dtype=dtype))).half == half
 
-    def test_statistics_beside_the_result_do_not_matter(self) -> None:
+    def test_the_dtype_of_statistics_does_not_matter(self) -> None:
         assert work_of(attention(HEADS.to(torch.bfloat16))).half  # its statistics are float32 all the same

@@ -1,4 +1,4 @@
-"""Ops write over arguments that die in them: the same bits, in fewer bytes, and charged so."""
+"""Ops write over arguments that nothing else reads: the same bits, in fewer bytes, which the plan counts."""
 
 from __future__ import annotations
 
@@ -8,21 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ogc_plan.adapters.pytorch import api as planning
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
-from ogc_plan.adapters.pytorch.memory.inplace_kernels import ROWS, InPlace
+from ogc_plan.adapters.pytorch.memory.inplace_kernels import KERNELS, InPlace
 from ogc_plan.adapters.pytorch.memory.workspace_meter import WorkspaceMeter
-from ogc_plan.adapters.pytorch.step import buffer_reuse as storage_reuse
-from ogc_plan.adapters.pytorch.step import step_graph as traced_step
-from ogc_plan.adapters.pytorch.step.annotate import annotate
 from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
-from ogc_plan.adapters.torch_checkpoint.eager_storage import out_of_place
-from ogc_plan.planner.errors import PlanMismatchError
-from ogc_plan.planner.model import from_annotation
-from ogc_plan.planner.problem import Scope, build_problem
-from ogc_plan.planner.training_graph import TrainingGraph
 from torch import Tensor, nn
 
 from models.meters.storage_meter import StorageMeter
@@ -30,8 +21,7 @@ from models.networks.gpt2 import GPT2, GPT2Config
 from models.networks.resnet import ResNet
 from models.networks.unet import UNet
 from tests.graphs.aten_calls import call
-from tests.modules.checkpoint_modules import CASES
-from tests.modules.torch_modules import ODD, WithLoss
+from tests.modules.torch_modules import WithLoss
 from tests.modules.torch_training import bits, measured, planned, predicted, train
 
 aten = torch.ops.aten
@@ -39,10 +29,10 @@ CPU = torch.device("cpu")
 
 LAYOUTS = (torch.contiguous_format, torch.channels_last)
 TYPES = (torch.float32, torch.float64, torch.bfloat16)
-EVERY = [(overload, place) for overload, row in ROWS.items() for place in row.places]
+EVERY = [(overload, place) for overload, kernel in KERNELS.items() for place in kernel.arguments]
 DROPOUTS = (aten.native_dropout.default, aten.native_dropout_backward.default)
 CONTIGUOUS = (aten.masked_fill.Scalar, aten.native_dropout.default)
-"""Calls that lay out their results so, whatever their arguments are."""
+"""Calls whose results are contiguous for any arguments."""
 
 SCALARS = {
     aten.clamp.default: (-0.3, 0.4),
@@ -50,7 +40,7 @@ SCALARS = {
     aten.native_dropout_backward.default: (1 / 0.7,),
     aten.pow.Tensor_Scalar: (2,),
 }
-"""What a call takes besides tensors, where not any numbers will do."""
+"""Arguments besides tensors, for calls that do not accept any number."""
 
 
 def arguments(overload: Any, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Any, ...]:
@@ -73,9 +63,9 @@ def first(result: Any) -> Tensor:
 
 @pytest.fixture(scope="module")
 def peaks() -> tuple[list[int], list[int]]:
-    """Bytes inside every call, in place, and out of place without its result."""
+    """Bytes inside every call in place, and inside every call out of place without its result."""
     nodes = [call(overload, *arguments(overload, torch.float32, torch.contiguous_format)) for overload, _ in EVERY]
-    own = {node: InPlace(ROWS[overload], place) for node, (overload, place) in zip(nodes, EVERY, strict=True)}
+    own = {node: InPlace(KERNELS[overload], place) for node, (overload, place) in zip(nodes, EVERY, strict=True)}
     meter, plain = WorkspaceMeter(CPU, own), WorkspaceMeter(CPU)
     for one in (meter, plain):
         one.measure(nodes)
@@ -83,11 +73,11 @@ def peaks() -> tuple[list[int], list[int]]:
     return [meter.peak_without(node) for node in nodes], [plain.peak_without(node, frozenset({0})) for node in nodes]
 
 
-class TestRows:
+class TestInPlaceKernels:
     @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
     @pytest.mark.parametrize("dtype", TYPES, ids=str)
     @pytest.mark.parametrize(("overload", "place"), EVERY, ids=str)
-    def test_a_call_in_place_gives_the_bits_of_the_one_out_of_place(
+    def test_a_call_in_place_gives_the_bits_of_the_call_out_of_place(
         self, overload: Any, place: int, dtype: torch.dtype, layout: torch.memory_format
     ) -> None:
         never = overload in DROPOUTS and dtype == torch.bfloat16
@@ -97,9 +87,9 @@ class TestRows:
         torch.manual_seed(1)
         expected, drawn = overload(*args), torch.get_rng_state()
         torch.manual_seed(1)
-        row = ROWS[overload]
-        own, named = InPlace(row, place).bound(args, {})
-        result = row.call(*own, **named)
+        kernel = KERNELS[overload]
+        own, named = InPlace(kernel, place).bound(args, {})
+        result = kernel.call(*own, **named)
         assert first(result) is args[place]
         assert first(result).stride() == first(expected).stride()
         leaves = zip(result, expected, strict=True) if isinstance(result, tuple) else [(result, expected)]
@@ -107,15 +97,15 @@ class TestRows:
         assert torch.equal(drawn, torch.get_rng_state())
 
     @pytest.mark.parametrize("place", range(len(EVERY)), ids=[f"{overload}-{place}" for overload, place in EVERY])
-    def test_a_call_in_place_takes_what_the_one_out_of_place_takes_beside_its_result(
+    def test_a_call_in_place_has_the_workspace_of_the_call_out_of_place(
         self, peaks: tuple[list[int], list[int]], place: int
     ) -> None:
-        in_place, beside_the_result = peaks
-        assert in_place[place] <= beside_the_result[place]
+        in_place, out_of_place_without_result = peaks
+        assert in_place[place] <= out_of_place_without_result[place]
 
 
 def eager_peaks(module: nn.Module, args: tuple[Any, ...]) -> tuple[int, int]:
-    """Total and activation peak of one plain step, stationary memory in the total."""
+    """Total and activation peak of one plain step, stationary memory included in the total."""
     module.zero_grad(set_to_none=True)
     gc.collect()
     stationary = [*module.parameters(), *module.buffers(), *args]
@@ -128,13 +118,6 @@ def eager_peaks(module: nn.Module, args: tuple[Any, ...]) -> tuple[int, int]:
 
 def small_gpt() -> nn.Module:
     return GPT2(GPT2Config(vocabulary=50, context=16, layers=1, heads=2, width=16, dropout=0.1))
-
-
-def floor_nbytes(module: nn.Module, args: tuple[Any, ...]) -> int:
-    """The least activation peak that any plan can have, as proven before any search."""
-    annotated = annotate(TracedStep(capture(module, args)), measure=False)
-    model = from_annotation(annotated.annotation, name="module", device="cpu")
-    return build_problem(model.training, model.costs, Scope.ACTIVATIONS).floor_nbytes
 
 
 NETWORKS: dict[str, Any] = {
@@ -168,11 +151,6 @@ class TestNetworks:
         self, network: tuple[nn.Module, tuple[Any, ...]], stored: nn.Module
     ) -> None:
         assert measured(stored, network[1]) == predicted(stored)
-
-    def test_the_floor_falls(self, network: tuple[nn.Module, tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
-        reusing = floor_nbytes(*network)
-        monkeypatch.setattr(traced_step, "find", lambda *_: storage_reuse.Reuse())
-        assert reusing < floor_nbytes(*network)
 
 
 class InPlaceNet(nn.Module):
@@ -225,46 +203,7 @@ class TestRandomNets:
         assert measured(trained, args) == predicted(trained)
 
 
-def shape_of(graph: TrainingGraph) -> list[Any]:
-    """What a graph holds, by bytes: the names of what lives in a storage may differ."""
-
-    def sizes(which: Any, entries: Any) -> list[int]:
-        return sorted(entries[one].nbytes for one in which)
-
-    found: list[Any] = [sizes(graph.outputs, graph.storages)]
-    for op in graph.ops:
-        held = graph.storages
-        found.append((op.name, op.op_type, sizes(op.reads, held), sizes(op.writes, held), op.random_state_nbytes))
-        if op.backward is not None:
-            gradients = graph.gradients
-            gives = [
-                (gradients[e.gradient].nbytes, gradients[e.gradient].parameter, e.alias_of) for e in op.backward.gives
-            ]
-            sums = [(gradients[t.result].nbytes, sizes(t.operands, gradients)) for t in op.backward.sums]
-            taken = sizes((g for g in op.backward.takes), gradients)
-            found.append((sizes(op.backward.reads, held), taken, sorted(gives, key=str), sums))
-    return found
-
-
 class TestOtherSteps:
-    @pytest.mark.parametrize("name", [*ODD, *CASES])
-    def test_the_graph_tells_what_a_step_without_reuse_holds(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        torch.manual_seed(0)
-        build, arguments = (ODD | CASES)[name]
-        module, args = build(), arguments()
-        fused = TracedStep(capture(module, args))
-        assume(fused.reuse.calls)
-        monkeypatch.setattr(traced_step, "find", lambda *_: storage_reuse.Reuse())
-        assert shape_of(out_of_place(fused.graph)) == shape_of(TracedStep(capture(module, args)).graph)
-
-    def test_a_plan_made_without_reuse_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        module, args = WithLoss(nn.Sequential(nn.Linear(4, 4), nn.ReLU())), (torch.randn(2, 4),)
-        with monkeypatch.context() as patched:
-            patched.setattr(traced_step, "find", lambda *_: storage_reuse.Reuse())
-            plan = planning.plan_of(planned(module, args))
-        with pytest.raises(PlanMismatchError, match="made for graph"):
-            planning.bind(module, plan, args)
-
     def test_a_second_backward_over_a_kept_graph_gives_the_same_gradients(self) -> None:
         torch.manual_seed(0)
         module, args = WithLoss(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))), (torch.randn(2, 4),)
@@ -275,7 +214,7 @@ class TestOtherSteps:
 
 
 class TestCopiesThatAutogradKeeps:
-    """An in-place activation that copies its argument for the backward."""
+    """Activations in place whose argument autograd copies for the backward."""
 
     ACTIVATIONS = (nn.Hardswish(inplace=True), nn.SiLU(inplace=True), nn.Mish(inplace=True))
     ALL = (*ACTIVATIONS, nn.ReLU6(inplace=True), nn.Hardsigmoid(inplace=True), nn.Threshold(0.1, 0.0, inplace=True))
@@ -293,7 +232,7 @@ class TestCopiesThatAutogradKeeps:
     def test_its_backward_is_planned_apart_from_that_of_the_next_call(self, activation: nn.Module) -> None:
         module = Summed(activation)
         ops = TracedStep(capture(module, module.rows)).ops
-        assert [op.has_backward for op in ops] == [True, True, True, True, False]
+        assert [bool(op.backward) for op in ops] == [True, True, True, True, False]
 
     @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda layer: type(layer).__name__)
     def test_training_is_bitwise_equal(self, activation: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Objects of the standard library and of numpy on a module: harmless ones are planned, changed ones refused."""
+"""Objects of the standard library and of NumPy on a module are planned, and refused if they change."""
 
 from __future__ import annotations
 

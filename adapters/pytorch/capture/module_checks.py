@@ -1,0 +1,81 @@
+"""Refuses, before anything is traced, modules that are not in training or of which tracing would miss something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from ....planner.errors import AdapterError
+from ..errors import UnsupportedModuleError
+from ..guards.snapshots import slots_of
+from ..torch_private import pytree
+from ..unbind import RUNNER
+from .autocast import hides_autocast
+from .tensor_attributes import attributes_of
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""The attributes in which a module keeps its hooks."""
+
+
+def tensors_of(module: nn.Module, leaves: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors among argument leaves, and a module's parameters, buffers and tensor attributes."""
+    arguments = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return [*arguments, *module.parameters(), *module.buffers(), *attributes_of(module).values()]
+
+
+def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
+    """Raise AdapterError or UnsupportedModuleError for a module that cannot be planned as it is."""
+    if not isinstance(module, nn.Module):
+        raise AdapterError(f"{module!r} is no torch.nn.Module", remedy="wrap it in a module")
+    name = type(module).__name__
+    if not isinstance(args, tuple):
+        raise AdapterError(f"args is a {type(args).__name__}, not a tuple", remedy="write (x,) for one argument")
+    if not module.training:
+        raise AdapterError(f"{name} is in evaluation mode", remedy="call .train() on it before planning its training")
+    for tensor_name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(tensor):
+            raise AdapterError(
+                f"{tensor_name!r} of {name} has no shape yet: the module that holds it is lazy",
+                remedy="run one forward before planning",
+            )
+    if any(tensor.device.type == "meta" for tensor in tensors_of(module, pytree.tree_leaves(args))):
+        raise AdapterError(f"{name} is on the meta device", remedy="move it to where it will train")
+    if hides_autocast(module):
+        raise UnsupportedModuleError(
+            f"{name} is a traced graph, whose casts under autocast would not be those of eager",
+            remedy="plan the module that it was traced from",
+        )
+    for path, child in module.named_modules():
+        _check_submodule(path, child)
+
+
+def _check_submodule(path: str, child: nn.Module) -> None:
+    where = f"submodule {path!r}" if path else type(child).__name__
+    if RUNNER in child.__dict__:
+        raise UnsupportedModuleError(
+            f"{where} is bound to a plan already", remedy="bind the original, or the whole, but not both"
+        )
+    if "forward" in child.__dict__:
+        raise UnsupportedModuleError(
+            f"{where} has a forward of its own instance, which a plan would bypass",
+            remedy="define forward in the class, or bind before torch.compile and patches",
+        )
+    slotted = next((cls for cls in reversed(type(child).__mro__) if slots_of(cls)), None)
+    if slotted is not None:
+        raise UnsupportedModuleError(
+            f"{where} keeps {slots_of(slotted)[0]!r} in a slot, where a change would not be seen",
+            remedy=f"leave __slots__ out of {slotted.__name__}",
+        )
+    hooks = [hook for name in HOOKS for hook in child.__dict__[name].values()]
+    # A norm of torch.nn.utils is traced as ops if it sits inside; the module's own hooks run around the step.
+    homes = [getattr(hook, "__module__", None) or type(hook).__module__ for hook in hooks]
+    norms = [home.startswith("torch.nn.utils") for home in homes]
+    if (path and not all(norms)) or (not path and any(norms)):
+        raise UnsupportedModuleError(
+            f"{where} has a hook, which a planned step would not run as it should",
+            remedy="remove it, bind the submodules that have none, or use torch.nn.utils.parametrizations for norms",
+        )

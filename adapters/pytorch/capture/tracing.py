@@ -1,0 +1,156 @@
+"""One trace of a training step under the modes that make it the step that eager training runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import torch_private
+from ..guards.argument_values import ValueGuards
+from ..guards.globals_and_closures import SourceGuards
+from ..guards.host_rng import refuse_host_draws
+from ..guards.module_attributes import Read, record_reads
+from ..guards.side_effects import refuse_side_effects
+from ..torch_private import TracedGraph, pytree
+from .autocast import eager_autocast
+from .inplace_strides import inplace_strides
+from .kernel_strides import kernel_strides
+from .module_checks import HOOKS
+from .module_scopes import record_scopes
+from .output_identity import DistinctOutputs
+from .tensor_attributes import attributes_as_buffers
+from .tied_parameters import one_name_each
+
+
+def _without_own_hooks(module: nn.Module) -> nn.Module:
+    bare: nn.Module = object.__new__(type(module))
+    bare.__dict__.update(module.__dict__)
+    bare.__dict__.update({name: type(module.__dict__[name])() for name in HOOKS})
+    return bare
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _restored(module: nn.Module) -> Iterator[None]:
+    """Restore the attributes, parameters and buffers of a module and its submodules at the end."""
+    states = [
+        (child, dict(child.__dict__), dict(child._parameters), dict(child._buffers)) for child in module.modules()
+    ]
+    try:
+        yield
+    finally:
+        for child, own, parameters, buffers in states:
+            child.__dict__.clear()
+            child.__dict__.update(own)
+            for tensors, kept in ((child._parameters, parameters), (child._buffers, buffers)):
+                tensors.clear()
+                tensors.update(kept)
+
+
+class Trace:
+    """What is traced, and what the modes record meanwhile.
+
+    Attributes:
+        bare: the module without its own hooks; they run around the planned step and must not run inside it too.
+        eager_dropout: whether dropout is traced as eager training composes it.
+        follow_values: whether values that decide a branch are computed, and guarded.
+        outputs: the structure of the result, and which of its leaves are the same tensor.
+        values: guards on the values that decide a branch.
+        reads: attributes that the forward reads.
+        sources: guards on data outside of the module that the forward's code names.
+        unknown_strides: calls whose result's strides are unknown -> what their kernel objected to.
+        enters_autocast: whether the forward enters autocast itself.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        leaves: Sequence[Any],
+        names: Sequence[str],
+        detached: Collection[int],
+        *,
+        eager_dropout: bool,
+        follow_values: bool,
+    ) -> None:
+        self.module = module
+        self.bare = _without_own_hooks(module)
+        self.eager_dropout, self.follow_values = eager_dropout, follow_values
+        self.outputs = DistinctOutputs(detached)
+        self.values = ValueGuards(leaves, names)
+        self.reads: dict[Read, None] = {}
+        self.sources = SourceGuards()
+        self.unknown_strides: dict[str, str] = {}
+        self.enters_autocast = False
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedGraph:
+        """Trace the step. Raises what torch or a mode raises."""
+        with ExitStack() as stack:
+            for mode in MODES:
+                stack.enter_context(mode(self))
+            return torch_private.joint_graph(self.bare, args, kwargs)
+
+    @contextmanager
+    def wrapped_forward(self) -> Iterator[None]:
+        """Let the bare module's forward return distinct outputs, and record its sources and values."""
+        forward = self.outputs.wrap(self.bare, self.sources.wrap(self.bare.forward))
+        self.bare.__dict__["forward"] = self.values.wrap(self.bare, forward) if self.follow_values else forward
+        yield
+
+    def note_autocast(self) -> None:
+        """Note that the forward entered autocast itself."""
+        self.enters_autocast = True
+
+
+MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
+    # Outermost: the generators are compared after everything else has been restored.
+    lambda trace: refuse_host_draws(trace.module),
+    # Before any mode patches a class or registers a hook: it lists closures and defaults as the user made them.
+    lambda trace: trace.sources.recorded(trace.module),
+    # Before wrapped_forward, which follows the values of buffers, and before _restored, which saves the buffers.
+    lambda trace: attributes_as_buffers(trace.bare),
+    # Before record_reads: looking up the forward and the buffers is not a read of the forward's.
+    lambda trace: trace.wrapped_forward(),
+    # Torch logs a call that cannot be traced, and warns; the error says it in one line. Independent of the others.
+    lambda _: torch_private.without_trace_logs(),
+    lambda _: _without_warnings(),
+    # The caller may plan under no_grad; a training step has gradients on.
+    lambda _: torch.enable_grad(),
+    # Around every mode that changes the module: tracing swaps its tensors, its forward sets attributes.
+    lambda trace: _restored(trace.module),
+    # Hooks run in the order of this list. First: calls of every later hook belong to a submodule too.
+    lambda trace: record_scopes(trace.bare),
+    # Inside _restored, which restores the names that this mode removes.
+    lambda trace: one_name_each(trace.bare),
+    # After one_name_each: filling in the tied names is not a side effect of the forward.
+    lambda trace: refuse_side_effects(trace.bare),
+    # Fake tensors get the strides of real kernels, functional tensors keep theirs when they are written in place.
+    lambda trace: kernel_strides(trace.unknown_strides),
+    lambda _: inplace_strides(),
+    # Its hooks run closest to the forward: the caller's cache of casts is on only while the forward runs.
+    lambda trace: eager_autocast(trace.bare, trace.note_autocast),
+    # After all modes that read the module when they start.
+    lambda trace: record_reads(trace.bare, trace.reads),
+    # Corrections of torch's own rules and kernels: independent of the module and of each other.
+    lambda trace: torch_private.without_python_kernels(eager_dropout=trace.eager_dropout),
+    lambda _: torch_private.described_as_run(),
+    lambda _: torch_private.one_hot_with_checks(),
+    lambda _: torch_private.dense_tangents(),
+)
+"""The modes under which a step is traced, outermost first."""
+
+
+def names_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """The names of argument leaves: ``args[0]``, ``kwargs['labels']``."""
+    found = pytree.tree_flatten_with_path((args, kwargs))[0]
+    return [("args" if path[0].idx == 0 else "kwargs") + pytree.keystr(path[1:]) for path, _ in found]

@@ -1,0 +1,1 @@
+"""Rewrites of the joint graph, each a function Joint -> Joint; pipeline.py has their order."""
