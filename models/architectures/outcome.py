@@ -193,12 +193,12 @@ def _text(message: str) -> str:
 
 def main(names: list[str]) -> None:
     """Print the outcome of each network named."""
-    from models.architectures.listing import CASES
+    from models.architectures.cases import STRESSED
 
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     for name in names:
-        print(json.dumps(examine(CASES[name])), flush=True)
+        print(json.dumps(examine(STRESSED[name])), flush=True)
 
 
 if __name__ == "__main__":

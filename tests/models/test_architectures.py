@@ -6,17 +6,17 @@ import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from models.architectures.__main__ import Row, examine, table
-from models.architectures.full_size import FULL_SIZE
-from models.architectures.half import HALF
+from models.architectures.case import Case
+from models.architectures.cases import COMPARED
 from models.architectures.notes import BEYOND_TEN_PERCENT, NOTES
-from models.architectures.zoo import ARCHITECTURES, Architecture
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 
@@ -27,7 +27,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "models" / "results"
 def recorded() -> list[dict[str, Any]]:
     """The rows of the committed results that have a measured step."""
     rows: list[dict[str, Any]] = json.loads((RESULTS / "architectures.json").read_text())["rows"]
-    return [row for row in rows if row["name"] not in FULL_SIZE]
+    return [row for row in rows if not COMPARED[row["name"]].full_size]
 
 
 def distance(row: dict[str, Any]) -> float:
@@ -36,18 +36,24 @@ def distance(row: dict[str, Any]) -> float:
     return float("inf") if difference is None else abs(difference)
 
 
-def perceptron(library: Any) -> nn.Module:
-    layers = [library.nn.Sequential(library.nn.Linear(32, 32), library.nn.SiLU()) for _ in range(6)]
-    return library.nn.Sequential(*layers)
+class Perceptron(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(32, 32), nn.SiLU())))
+
+    def forward(self, rows: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.layers(rows))
 
 
 def refused(library: Any) -> nn.Module:
     raise RuntimeError(f"{library.__name__} cannot\nbuild this")
 
 
-def row(build: Any = perceptron, *, full_size: bool = False, opsets: tuple[int, ...] = ()) -> Row:
-    entry = Architecture("small", "torch", build, lambda: (torch.zeros(64, 32),), "64x32")
-    return examine(entry, full_size=full_size, opsets=opsets)
+def row(build: Any = lambda _: Perceptron(), *, full_size: bool = False, opsets: tuple[int, ...] = ()) -> Row:
+    inputs = lambda: {"rows": torch.zeros(64, 32)}  # noqa: E731
+    return examine(
+        Case("small", "perceptron", "torch", build, inputs, True, "64x32", "logits", full_size=full_size), opsets
+    )
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +95,7 @@ def test_a_full_size_network_is_planned_without_weights() -> None:
 
 
 def test_every_note_is_about_a_network() -> None:
-    assert NOTES.keys() <= ARCHITECTURES.keys() | HALF.keys() | FULL_SIZE.keys()
+    assert NOTES.keys() <= COMPARED.keys()
 
 
 class TestCommittedResults:
@@ -122,6 +128,6 @@ class TestCommittedResults:
 @pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed (the models extra)")
 @pytest.mark.parametrize("name", ["vit", "llama"])
 def test_a_model_of_transformers_is_within_ten_percent(name: str) -> None:
-    pair = examine(ARCHITECTURES[name], full_size=False, opsets=()).storages
+    pair = examine(COMPARED[name], opsets=()).storages
     assert pair is not None
     assert abs(pair.difference_percent) < 10

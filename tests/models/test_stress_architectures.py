@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from models.architectures.case import Case, tokens
-from models.architectures.listing import CASES
+from models.architectures.cases import STRESSED
 from models.architectures.outcome import examine
 from models.architectures.stress import outcomes, report
 
@@ -115,7 +115,7 @@ class TestCommittedResults:
 
     def test_every_outcome_is_of_a_network_of_the_list_in_its_order(self, rows: list[dict[str, Any]]) -> None:
         names = {row["name"] for row in rows}
-        assert [row["name"] for row in rows] == [name for name in CASES if name in names]
+        assert [row["name"] for row in rows] == [name for name in STRESSED if name in names]
 
     def test_at_least_sixty_networks_are_bound(self, rows: list[dict[str, Any]]) -> None:
         assert Counter(row["result"] for row in rows)["bound"] >= 60

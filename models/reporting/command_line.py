@@ -1,0 +1,45 @@
+"""What the commands of this folder share: a parser, names to choose from, and where results go."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Collection
+
+from models.reporting.option_values import output_file
+
+
+def command_parser(module: str, description: str | None) -> argparse.ArgumentParser:
+    """The parser of ``python -m module``, with the module's docstring as its help."""
+    return argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_names(parser: argparse.ArgumentParser, known: Collection[str], default: Collection[str] = ()) -> None:
+    """Networks as positional arguments; ``default`` says which are taken where none is named, all if it is empty."""
+    every = ", ".join(default) or "all"
+    parser.add_argument(
+        "names",
+        nargs="*",
+        type=one_of(known),
+        metavar="NAME",
+        help=f"networks (default: {every}): {', '.join(known)}",
+    )
+
+
+def one_of(known: Collection[str]) -> Callable[[str], str]:
+    """A ``type`` of argparse that takes the known names only."""
+
+    def name(text: str) -> str:
+        if text not in known:
+            raise argparse.ArgumentTypeError(f"no network is called {text!r}; choose from {', '.join(known)}")
+        return text
+
+    return name
+
+
+def add_output(parser: argparse.ArgumentParser, beside: str = "a .md") -> None:
+    """The option that names the JSON file of results."""
+    parser.add_argument("-o", "--output", type=output_file, help=f"JSON file to write, with {beside} beside it")
