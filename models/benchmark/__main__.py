@@ -36,12 +36,9 @@ from models.reporting.result_record import write
 from models.zoo import ZOO
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("planner/**/*.py", "adapters/pytorch/*.py", "models/networks/*.py")
-MODULES = (
-    *(f"benchmark_{part}" for part in ("measure", "search", "memory", "methods", "network", "published")),
-    *("checkpoint_division", "predicted_time", "storage_meter", "training_alternatives"),
-)
-
+CODE = ("planner/**/*.py", "adapters/pytorch/**/*.py", "models/networks/*.py", "models/alternatives/*.py",
+        "models/meters/*.py", "models/benchmark/*.py")  # fmt: skip
+"""The code that results depend on."""
 INTERRUPTED = 130
 Results = dict[str, dict[str, Any]]
 Tell = Callable[[str], None]
@@ -66,7 +63,7 @@ def state(given: Sequence[str]) -> str:
     """A digest of everything that results depend on: options and code."""
     digest = hashlib.sha256(" ".join(given).encode())
     paths = {path for pattern in CODE for path in ROOT.glob(pattern)}
-    for path in sorted(paths | {ROOT / f"models/{module}.py" for module in MODULES}):
+    for path in sorted(paths):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -4,7 +4,7 @@ The default sizes fit a step of a quarter to half a second on two CPU cores: Res
 (232 MB of activations, 102 MB of parameters), a 12-layer GPT of width 192 at 2 x 256 tokens (203 MB, 22 MB),
 a U-Net at batch 2, 192x192 (112 MB, 8 MB). ResNet-50 has batch norm and in-place ReLUs, the GPT has dropout
 in every place and a tied head, the U-Net has group norm, long skips and concatenations. Each case also names
-its blocks, for the methods of `training_alternatives` that checkpoint blocks.
+its blocks, for the methods of `models.alternatives` that checkpoint blocks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.alternatives.methods import Block
 from models.networks.gpt2 import GPT2, GPT2Config
 from models.networks.resnet import ResNet
 from models.networks.unet import UNet
@@ -58,14 +59,6 @@ class Stage(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Whatever the method does."""
         return self.run(x)
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A method of a module that checkpointing by block runs again: ``forward``, or a named part of it."""
-
-    owner: nn.Module
-    method: str = "forward"
 
 
 @dataclass(frozen=True, slots=True)

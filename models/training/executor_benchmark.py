@@ -26,13 +26,13 @@ from ogc_plan.planner.errors import InfeasibleBudgetError
 from ogc_plan.planner.problem import Scope
 from torch import Tensor, nn
 
+from models.alternatives.methods import Chain, Method, compile_budgets, per_block, plain, selective, sequential
 from models.fidelity.executor import fresh, repeatable, state_of
 from models.meters.step_meters import by_allocator, by_storages, clear_gradients
 from models.meters.step_times import Step, time_ratios
 from models.reporting.option_values import count, counts, fractions, output_file
 from models.reporting.result_record import write
 from models.reporting.result_table import megabytes, table
-from models.training.alternatives import Method, eager, methods
 from models.training.cases import CASES, GPT, Case, gpt_case, resnet_case, unet_case
 from models.training.outcome import Equality, Forward, compare, train
 
@@ -104,7 +104,7 @@ class Bench:
         """Run a method; whatever it raises is a finding of the benchmark, not its end."""
         module = fresh(self.case, self.device)
         try:
-            return self._ready(method(self.case, module), module)
+            return self._ready(method(module), module)
         except Exception as error:
             return Refusal(f"fails: {type(error).__name__}: {str(error).splitlines()[0][:80]}")
 
@@ -152,10 +152,26 @@ class Bench:
         return Row(self.case.name, name, result, timed(plan), eager_ms)
 
 
+def methods(case: Case, *, backend: str, budgets: tuple[float, ...], counts: tuple[int, ...]) -> dict[str, Method]:
+    """Every offer of PyTorch that the case allows, by the name it has in tables."""
+    found: dict[str, Method] = {"checkpoint per block": per_block(case.blocks)}
+    if case.sequential is not None:
+        found |= {f"checkpoint_sequential, {number} segments": segments(case, number) for number in counts}
+    found["selective: save matmul, conv, attention"] = selective(case.blocks)
+    return found | compile_budgets(budgets, backend)
+
+
+def segments(case: Case, number: int) -> Method:
+    """`checkpoint_sequential` with so many segments on the network of a case that is a chain."""
+    assert case.sequential is not None
+    chain_of = case.sequential
+    return sequential(lambda module: [Chain(module.network, chain_of(module), number)])
+
+
 def benchmark(case: Case, found: dict[str, Method], rounds: int, device: str) -> list[Row]:
     """Every row of one case: eager beside a plan that stores all, then each method and the plan at its peak."""
     bench = Bench(case, rounds, device)
-    rows = [bench.row("eager", bench.method(eager), bench.plan("100%", "keep-all"))]
+    rows = [bench.row("eager", bench.method(plain), bench.plan("100%", "keep-all"))]
     for name, method in found.items():
         ready = bench.method(method)
         plan = bench.plan(f"{ready.result.peak_nbytes}B") if isinstance(ready, Ready) else None

@@ -22,11 +22,12 @@ from models.reporting.option_values import count, folder, output_file, rate, see
 from models.reporting.result_record import write
 from models.training.images import HELD_OUT_SHARE, Images, generated, in_folder
 from models.training.loop import Course, Run, train
-from models.training.recipe import Recipe, Trainable, Way, trainable
+from models.training.recipe import Recipe, Way, trainable
 from models.training.report import page, unequal
 
 # isort: split
 import torch
+from torch import nn
 
 LEAST_HELD_OUT = 64
 INTERRUPTED = 130
@@ -191,22 +192,22 @@ def compared(
         total = course.epochs * course.steps(images.train)
         for way in ways:
             line = progress.add_task(f"{way}: planning" if way == "planned" else way, total=total)
-            made = trainable(recipe, way, images.classes, example, budget=options.budget, seed=course.seed)
-            plan = plan_of(made.module) if way == "planned" else plan
+            module = trainable(recipe, way, images.classes, example, budget=options.budget, seed=course.seed)
+            plan = plan_of(module) if way == "planned" else plan
 
             def tell(done: int, how: str, way: Way = way, line: object = line) -> None:
                 progress.update(line, completed=done, description=f"{way}: {how}")  # type: ignore[arg-type]
 
             settings = settings_of(recipe, images, course, options, way)
-            optimizer = optimizer_of(recipe, made)
-            runs[way] = train(made, optimizer, images, course, files[way], settings, resume=options.resume, tell=tell)
+            optimizer = optimizer_of(recipe, module)
+            runs[way] = train(module, optimizer, images, course, files[way], settings, resume=options.resume, tell=tell)
     return runs, plan
 
 
-def optimizer_of(recipe: Recipe, made: Trainable) -> torch.optim.Optimizer:
+def optimizer_of(recipe: Recipe, module: nn.Module) -> torch.optim.Optimizer:
     """The tutorial's optimizer of the module's parameters."""
     return torch.optim.SGD(
-        made.module.parameters(), recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+        module.parameters(), recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )
 
 

@@ -25,10 +25,11 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from models.alternatives.methods import restored
 from models.meters.step_meters import by_storages, clear_gradients
 from models.reporting.result_table import table
 from models.training.cases import Supervised
-from models.training.recipe import Recipe, sequential
+from models.training.recipe import Recipe, in_segments
 
 ROOFLINE = "rtx2080ti"
 TIGHT = "53%"
@@ -74,7 +75,8 @@ def steps_held(
             ("the same, reentrant", chain, True),
             ("checkpoint_sequential, 2 segments of single layers", layers, False),
         ):
-            yield _held(name, module, sequential(module, split, reentrant=reentrant), batch)
+            with restored(module):
+                yield _held(name, module, in_segments(lambda _, split=split: split, reentrant=reentrant)(module), batch)
         step = TracedStep(capture(module, batch))
         annotated = annotate(step, measure=False)
     model = from_annotation(annotated.annotation, name=recipe.name, device=ROOFLINE)

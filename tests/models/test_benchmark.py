@@ -20,10 +20,11 @@ from ogc_plan.planner.solver import Solver
 from ogc_plan.planner.strategies.baselines.articulation import differentiable
 from torch import Tensor, nn
 
+from models.alternatives.division import blocks_of, chains_of
+from models.alternatives.methods import restored
 from models.benchmark import __main__ as benchmark
 from models.benchmark import measure as benchmark_measure
 from models.benchmark.count import as_published
-from models.benchmark.division import blocks_of, chains_of
 from models.benchmark.measure import (
     COUNTED_MATCHED_TIME,
     COUNTED_STRATEGY_TIME,
@@ -34,11 +35,11 @@ from models.benchmark.measure import (
     STRATEGY_MEMORY,
     STRATEGY_TIME,
     Settings,
+    methods,
     row,
 )
 from models.benchmark.measure import benchmark as benchmarked
 from models.benchmark.memory import by_statistics, gradient_difference, measure
-from models.benchmark.methods import methods
 from models.benchmark.network import FAKE, Network, Place, without_dropout
 from models.benchmark.published import PUBLISHED, Published, published_at
 from models.benchmark.rows import rows_of
@@ -221,8 +222,8 @@ class TestMethods:
 
     def test_checkpointed_blocks_have_plain_gradients_and_leave_no_trace(self, real: Network) -> None:
         (method,) = [m for name, m in all_methods(real).items() if name == "checkpoint per block"]
-        with method(real.module) as module:
-            assert gradient_difference(real, module) == 0.0
+        with restored(real.module):
+            assert gradient_difference(real, method(real.module)) == 0.0
         assert not any("forward" in vars(child) for child in real.module.modules())
 
     def test_nothing_is_compiled_for_fake_tensors(self, fake: Network) -> None:

@@ -12,11 +12,11 @@ from ogc_plan.planner.solver import Solver
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from models.alternatives.division import chains_of, segments_of, stages_of
+from models.alternatives.methods import restored
 from models.benchmark import measure as benchmark_measure
 from models.benchmark.alternatives import alternatives, reason
-from models.benchmark.division import chains_of, segments_of, stages_of
-from models.benchmark.measure import Settings, benchmark, ours_beside
-from models.benchmark.methods import methods
+from models.benchmark.measure import Settings, benchmark, methods, ours_beside
 from models.benchmark.network import FAKE, Network, Place
 from models.benchmark.rows import overhead_of_calls, rows_of
 from models.benchmark.search import Tradeoff
@@ -110,8 +110,7 @@ class TestMethods:
         module(images).sum().backward()
         expected = [parameter.grad for parameter in module.parameters()]
         module.zero_grad()
-        with methods(module, fake=False, budgets=(), backend="")[method](module) as changed:
-            changed(images).sum().backward()
+        methods(module, fake=False, budgets=(), backend="")[method](module)(images).sum().backward()
         pairs = zip(module.parameters(), expected, strict=True)
         assert all(found.grad is not None and torch.equal(found.grad, wanted) for found, wanted in pairs)
 
@@ -143,8 +142,8 @@ class TestPredictedTime:
     def test_checkpointing_everything_adds_a_forward_pass(self, fake: Network) -> None:
         with fake.active(), RooflineClock(DEVICES["rtx2080ti"]) as forward:
             fake.module.features(*fake.arguments())
-        with methods(fake.module, fake=True, budgets=(), backend="")[BLOCK](fake.module) as module:
-            checkpointed = time_ns(fake, module)
+        with restored(fake.module):
+            checkpointed = time_ns(fake, methods(fake.module, fake=True, budgets=(), backend="")[BLOCK](fake.module))
         added = checkpointed - time_ns(fake, fake.module)
         assert added == pytest.approx(forward.time_ns, rel=0.15)  # each stage stops once all that is needed is there
 

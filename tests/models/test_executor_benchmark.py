@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from models.alternatives.methods import plain
 from models.networks.gpt2 import GPT2Config
 from models.training import executor_benchmark
-from models.training.alternatives import methods, per_block
 from models.training.cases import Case, gpt_case
-from models.training.executor_benchmark import SMALL, Refusal, Result, Row, benchmark, report
+from models.training.executor_benchmark import SMALL, Refusal, Result, Row, benchmark, methods, report
 from tests.cli.refused_lines import refused
 
 TINY = GPT2Config(vocabulary=64, context=64, layers=3, heads=2, width=32, dropout=0.1)
@@ -73,7 +73,7 @@ def test_a_run_at_the_small_size_writes_its_results(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SMALL, "gpt", case)
-    monkeypatch.setattr(executor_benchmark, "methods", lambda *given, **options: {"by block": per_block})
+    monkeypatch.setattr(executor_benchmark, "methods", lambda *given, **options: {"by block": plain})
     given = ["--small", "--case", "gpt", "--rounds", "1", "--device", "cpu", "-o", str(tmp_path / "small.json")]
     code = executor_benchmark.main(given)
     written = json.loads((tmp_path / "small.json").read_text())

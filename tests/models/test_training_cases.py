@@ -11,6 +11,7 @@ import torch
 from ogc_plan.planner.errors import InfeasibleBudgetError
 from torch import Tensor, nn
 
+from models.alternatives.methods import Method, compile_budget, per_block, plain, selective
 from models.fidelity import executor as executor_fidelity
 from models.fidelity.executor import (
     Eager,
@@ -27,8 +28,8 @@ from models.fidelity.executor import (
 from models.meters.step_meters import StepPeak, by_allocator, by_storages, clear_gradients
 from models.networks.gpt2 import CausalSelfAttention, GPT2Config
 from models.networks.unet import UNet
-from models.training.alternatives import Method, compile_budget, methods, per_block, segments, selective
 from models.training.cases import CASES, Case, Supervised, gpt_case, resnet_case, unet_case
+from models.training.executor_benchmark import methods, segments
 from models.training.outcome import Equality, Forward, compare, train
 
 KIB = 1024
@@ -152,17 +153,24 @@ def trained_by(method: Method, case: Case) -> Equality:
     """One step by a method against one eager step."""
     reference, module = fresh(case, "cpu"), fresh(case, "cpu")
     expected, _ = train(case, reference, reference, 1)
-    found, _ = train(case, module, method(case, module), 1)
+    found, _ = train(case, module, method(module), 1)
     return compare(found, expected)
 
 
-@pytest.mark.parametrize("method", [per_block, selective, segments(2)], ids=["per block", "selective", "segments"])
+GPT = SMALL["gpt"]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [per_block(GPT.blocks), selective(GPT.blocks), segments(GPT, 2)],
+    ids=["per block", "selective", "segments"],
+)
 def test_checkpointing_with_dropout_changes_nothing_but_memory(method: Method) -> None:
-    assert trained_by(method, SMALL["gpt"]).unequal == ()
+    assert trained_by(method, GPT).unequal == ()
 
 
 def test_checkpointing_updates_batch_norm_statistics_twice() -> None:
-    assert trained_by(per_block, SMALL["resnet50"]).unequal == ("buffers",)
+    assert trained_by(per_block(SMALL["resnet50"].blocks), SMALL["resnet50"]).unequal == ("buffers",)
 
 
 def test_a_compile_budget_without_dropout_changes_nothing_but_memory() -> None:
@@ -171,13 +179,13 @@ def test_a_compile_budget_without_dropout_changes_nothing_but_memory() -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("method", [per_block, selective], ids=["per block", "selective"])
-def test_checkpointing_blocks_lowers_the_activation_peak(name: str, method: Method) -> None:
+def test_checkpointing_blocks_lowers_the_activation_peak(name: str, method: Callable[..., Method]) -> None:
     case = SMALL[name]
     peaks = []
-    for apply in (method, lambda case, module: module):
+    for apply in (method(case.blocks), plain):
         module = fresh(case, "cpu")
         arguments = case.arguments(0)
-        peaks.append(by_storages(step_of(apply(case, module), arguments), module, arguments).activation_nbytes)
+        peaks.append(by_storages(step_of(apply(module), arguments), module, arguments).activation_nbytes)
     assert peaks[0] < peaks[1]
 
 
@@ -262,7 +270,7 @@ def test_memory_that_is_older_than_the_step_does_not_lower_its_peak(meter: Meter
 
 
 def test_training_repeats_itself() -> None:
-    assert trained_by(lambda case, module: module, SMALL["gpt"]).everything
+    assert trained_by(plain, SMALL["gpt"]).everything
 
 
 @pytest.mark.parametrize(("found", "equal"), [(float("nan"), True), (-0.0, False), (1e-30, False)])

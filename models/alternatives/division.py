@@ -1,7 +1,7 @@
 """Where a network is divided to be checkpointed: its blocks, and segments of its Sequentials.
 
-Nothing that is checkpointed may begin with a module that acts in place: it would write over the tensor that the part
-before it left to run from again.
+Nothing that is checkpointed may begin with a module that acts in place: that module would overwrite the tensor from
+which the recomputation starts.
 """
 
 from __future__ import annotations
