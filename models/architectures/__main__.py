@@ -34,8 +34,9 @@ from models.architectures.notes import NOTES
 from models.export import OPSET, export_module
 from models.fidelity.step import Pair, simulated_peaks
 from models.meters.storage_meter import measure_step
-from models.reporting import result_record, result_table
+from models.reporting import result_table
 from models.reporting.command_line import add_names, add_output, command_parser
+from models.reporting.result_record import publish
 
 BUDGETS = ("60%", "40%")
 OTHER_OPSETS = (18, 25)
@@ -203,20 +204,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         started = time.perf_counter()
         rows.append(examine(COMPARED[name], () if options.one_opset else OTHER_OPSETS))
         print(f"{name}: {rows[-1].failed or 'done'}, {time.perf_counter() - started:.0f} s", file=sys.stderr)
-    report = table(rows)
-    print(report)
-    if options.output:
-        result_record.write(
-            options.output,
-            report,
-            script="models.architectures",
-            arguments=arguments,
-            device="cpu",
-            quantity="store-all activation peak of one eager training step, bytes; the simulation without workspace",
-            libraries={name: version(name) for name in ("transformers", "diffusers", "onnx", "onnxscript")},
-            newest_opset_known=onnx.defs.onnx_opset_version(),
-            rows=[asdict(row) for row in rows],
-        )
+    publish(
+        table(rows),
+        options.output,
+        script="models.architectures",
+        arguments=arguments,
+        device="cpu",
+        quantity="store-all activation peak of one eager training step, bytes; the simulation without workspace",
+        libraries={name: version(name) for name in ("transformers", "diffusers", "onnx", "onnxscript")},
+        newest_opset_known=onnx.defs.onnx_opset_version(),
+        rows=[asdict(row) for row in rows],
+    )
     return 0
 
 

@@ -31,15 +31,15 @@ from models.benchmark.network import Place
 from models.benchmark.picture import timelines, tradeoffs
 from models.benchmark.published import PUBLISHED
 from models.benchmark.table import csv_rows, failure, failures, page
-from models.reporting.option_values import count, folder, output_file
+from models.reporting.command_line import INTERRUPTED, add_output, command_parser
+from models.reporting.option_values import count, folder
 from models.reporting.result_record import write
 from models.zoo import ZOO
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("planner/**/*.py", "adapters/pytorch/**/*.py", "models/networks/*.py", "models/alternatives/*.py",
-        "models/meters/*.py", "models/benchmark/*.py")  # fmt: skip
+CODE = ("planner/**/*.py", "adapters/pytorch/**/*.py", "models/descriptions.py",
+        *(f"models/{folder}/*.py" for folder in ("networks", "alternatives", "meters", "benchmark")))  # fmt: skip
 """The code that results depend on."""
-INTERRUPTED = 130
 Results = dict[str, dict[str, Any]]
 Tell = Callable[[str], None]
 
@@ -158,11 +158,7 @@ def run(names: Sequence[str], parts: Path, given: Sequence[str], jobs: int) -> R
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m models.benchmark",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("models.benchmark", __doc__)
     parser.add_argument(
         "--arch",
         nargs="+",
@@ -174,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     add_options(parser)
     parser.add_argument("--jobs", type=count, default=1, help="networks at a time; 1 where times are measured")
     parser.add_argument("--parts", type=folder, help="folder of what is done (default: one for this code, in /tmp)")
-    parser.add_argument("-o", "--output", type=output_file, help="JSON file, with .md, .csv and pictures beside it")
+    add_output(parser, ".md, .csv and pictures")
     return parser
 
 

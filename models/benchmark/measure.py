@@ -43,13 +43,13 @@ from models.alternatives.methods import (
     sequential,
 )
 from models.benchmark.memory import STEPS, WARM_UP, gradient_difference, measure
-from models.benchmark.network import FAKE, Network, Place
+from models.benchmark.network import FAKE, Network, Place, device
 from models.benchmark.published import Published, published_at
 from models.benchmark.rows import overhead_of_calls
 from models.benchmark.search import Point, Progress, Tradeoff, strategy
 from models.meters.predicted_time import predicted_s
 from models.meters.storage_meter import LOSS_NBYTES
-from models.reporting.option_values import count, count_or_none, device, fractions
+from models.reporting.option_values import count, count_or_none, fractions
 from models.zoo import ZOO, Entry
 
 SOLVES = 4

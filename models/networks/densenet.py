@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.descriptions import DENSENET
+
 BOTTLENECK = 4
 
 
@@ -78,19 +80,19 @@ class DenseNet(nn.Module):
 
 def densenet121(classes: int = 1000) -> DenseNet:
     """DenseNet-121."""
-    return DenseNet((6, 12, 24, 16), 32, 64, classes)
+    return DenseNet(DENSENET[121], 32, 64, classes)
 
 
 def densenet161(classes: int = 1000) -> DenseNet:
     """DenseNet-161, growth 48."""
-    return DenseNet((6, 12, 36, 24), 48, 96, classes)
+    return DenseNet(DENSENET[161], 48, 96, classes)
 
 
 def densenet169(classes: int = 1000) -> DenseNet:
     """DenseNet-169."""
-    return DenseNet((6, 12, 32, 32), 32, 64, classes)
+    return DenseNet(DENSENET[169], 32, 64, classes)
 
 
 def densenet201(classes: int = 1000) -> DenseNet:
     """DenseNet-201."""
-    return DenseNet((6, 12, 48, 32), 32, 64, classes)
+    return DenseNet(DENSENET[201], 32, 64, classes)

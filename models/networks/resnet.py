@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from models.descriptions import RESNET
+
 
 def projection(in_channels: int, out_channels: int, stride: int) -> nn.Module:
     """The shortcut: the identity, or a 1x1 convolution with norm where the shape changes."""
@@ -111,19 +113,19 @@ def resnet18(classes: int = 1000) -> ResNet:
 
 def resnet34(classes: int = 1000) -> ResNet:
     """ResNet-34."""
-    return ResNet((3, 4, 6, 3), classes, BasicBlock)
+    return ResNet(RESNET[34], classes, BasicBlock)
 
 
 def resnet50(classes: int = 1000) -> ResNet:
     """ResNet-50."""
-    return ResNet((3, 4, 6, 3), classes)
+    return ResNet(RESNET[50], classes)
 
 
 def resnet101(classes: int = 1000) -> ResNet:
     """ResNet-101."""
-    return ResNet((3, 4, 23, 3), classes)
+    return ResNet(RESNET[101], classes)
 
 
 def resnet152(classes: int = 1000) -> ResNet:
     """ResNet-152."""
-    return ResNet((3, 8, 36, 3), classes)
+    return ResNet(RESNET[152], classes)

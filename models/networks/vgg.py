@@ -8,8 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-DROPOUT = 0.5
-WIDTHS = (64, 128, 256, 512, 512)
+from models import descriptions
+from models.descriptions import DROPOUT, VGG_WIDTHS
+
 POOLED = 7
 
 
@@ -21,7 +22,7 @@ class VGG(nn.Module):
         depths: tuple[int, int, int, int, int],
         classes: int = 1000,
         *,
-        widths: tuple[int, ...] = WIDTHS,
+        widths: tuple[int, ...] = VGG_WIDTHS,
         hidden: int = 4096,
     ) -> None:
         super().__init__()
@@ -51,19 +52,19 @@ class VGG(nn.Module):
 
 def vgg11(classes: int = 1000) -> VGG:
     """VGG-11."""
-    return VGG((1, 1, 2, 2, 2), classes)
+    return VGG(descriptions.VGG[11], classes)
 
 
 def vgg13(classes: int = 1000) -> VGG:
     """VGG-13."""
-    return VGG((2, 2, 2, 2, 2), classes)
+    return VGG(descriptions.VGG[13], classes)
 
 
 def vgg16(classes: int = 1000) -> VGG:
     """VGG-16; with two classes it is the classifier that is trained with dropout .5 and checkpoint_sequential."""
-    return VGG((2, 2, 3, 3, 3), classes)
+    return VGG(descriptions.VGG[16], classes)
 
 
 def vgg19(classes: int = 1000) -> VGG:
     """VGG-19."""
-    return VGG((2, 2, 4, 4, 4), classes)
+    return VGG(descriptions.VGG[19], classes)

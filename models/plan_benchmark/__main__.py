@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -33,18 +31,18 @@ from models.plan_benchmark.measure import SOLVED
 from models.plan_benchmark.page import page
 from models.plan_benchmark.sources import SOURCES, Source
 from models.plan_benchmark.times import TIMED, warm
-from models.reporting.option_values import count, folder, output_file
+from models.reporting.command_line import add_output, command_parser
+from models.reporting.option_values import count, folder
+from models.reporting.result_record import processor, save
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("planner/**/*.py", "models/graphs/*.py")
-MODULES = ("plan_measure", "plan_times", "plan_extent", "plan_targets", "plan_graphs")
+CODE = ("planner/**/*.py", "models/descriptions.py", "models/graphs/*.py", "models/plan_benchmark/*.py")
 
 
 def state(device: str, effort: str) -> str:
     """A digest of everything that results depend on: options and code."""
     digest = hashlib.sha256(f"{device} {effort}".encode())
-    patterns = (*CODE, *(f"models/{module}.py" for module in MODULES))
-    for path in sorted({path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file()}):
+    for path in sorted({path for pattern in CODE for path in ROOT.glob(pattern)}):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -77,8 +75,8 @@ def timed(source: Source, parts: Path, device: str, effort: str) -> dict[str, An
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
+    parser = command_parser("models.plan_benchmark", __doc__)
+    add_output(parser)
     parser.add_argument(
         "--device", choices=DEVICES, default="h200", metavar="DEVICE", help="whose roofline gives times"
     )
@@ -115,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     record = {
         "command": f"{command} --jobs {options.jobs}{times}{only}",
         "versions": {name: version(name) for name in ("ogc-plan", "ortools", "numba", "onnx")},
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "machine": processor(),
         "jobs": options.jobs,
         "extent": EXTENT,
         "measured": {"rows": SOLVED} | ({"times": TIMED} if options.times else {}),
@@ -124,9 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = page(record)
     print(text, end="")
     if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(record, indent=1) + "\n")
-        options.output.with_suffix(".md").write_text(text)
+        save(options.output, record, text)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 from models.benchmark.count import as_published
 from models.benchmark.published import PUBLISHED
 from models.benchmark.table import against_published, verdict
-from models.fidelity.network_tables import overview
+from models.fidelity.tables import overview
 from models.light import light_path
 from models.plan_benchmark.cells import cells, retried, row_of
 from models.plan_benchmark.extent import SHARES

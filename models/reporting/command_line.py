@@ -7,6 +7,9 @@ from collections.abc import Callable, Collection
 
 from models.reporting.option_values import output_file
 
+INTERRUPTED = 130
+"""The exit code of a command that was interrupted."""
+
 
 def command_parser(module: str, description: str | None) -> argparse.ArgumentParser:
     """The parser of ``python -m module``, with the module's docstring as its help."""
@@ -17,24 +20,26 @@ def command_parser(module: str, description: str | None) -> argparse.ArgumentPar
     )
 
 
-def add_names(parser: argparse.ArgumentParser, known: Collection[str], default: Collection[str] = ()) -> None:
-    """Networks as positional arguments; ``default`` says which are taken where none is named, all if it is empty."""
+def add_names(
+    parser: argparse.ArgumentParser, known: Collection[str], default: Collection[str] = (), *, what: str = "network"
+) -> None:
+    """Networks, or ``what`` else, as positional arguments; ``default`` are taken where none is named, or all."""
     every = ", ".join(default) or "all"
     parser.add_argument(
         "names",
         nargs="*",
-        type=one_of(known),
+        type=one_of(known, what),
         metavar="NAME",
-        help=f"networks (default: {every}): {', '.join(known)}",
+        help=f"{what}s (default: {every}): {', '.join(known)}",
     )
 
 
-def one_of(known: Collection[str]) -> Callable[[str], str]:
+def one_of(known: Collection[str], what: str) -> Callable[[str], str]:
     """A ``type`` of argparse that takes the known names only."""
 
     def name(text: str) -> str:
         if text not in known:
-            raise argparse.ArgumentTypeError(f"no network is called {text!r}; choose from {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"no {what} is called {text!r}; choose from {', '.join(known)}")
         return text
 
     return name

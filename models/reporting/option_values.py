@@ -11,10 +11,6 @@ import math
 import os
 from pathlib import Path
 
-import torch
-
-from models.benchmark.network import FAKE
-
 WRITTEN_BESIDE = (".csv", ".md", ".svg")
 """What is written beside a JSON file of results, under its name."""
 SEEDS = 2**32
@@ -85,22 +81,6 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
-
-
-def device(text: str) -> str:
-    """``fake``, or a CPU or GPU that torch finds here."""
-    remedy = f"write {FAKE}, cpu" + (" or cuda:0" if torch.cuda.is_available() else "")
-    try:
-        named = torch.device("cpu" if text == FAKE else text)
-    except RuntimeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no device; {remedy}") from None
-    if named.type not in ("cpu", "cuda"):
-        raise argparse.ArgumentTypeError(f"{text!r}: nothing is measured on {named.type}; {remedy}")
-    if named.type == "cuda" and not torch.cuda.is_available():
-        raise argparse.ArgumentTypeError(f"{text!r}: torch finds no GPU; {remedy}")
-    if named.type == "cuda" and (named.index or 0) >= torch.cuda.device_count():
-        raise argparse.ArgumentTypeError(f"{text!r}: torch finds {torch.cuda.device_count()} GPUs; {remedy}")
-    return text
 
 
 def output_file(text: str) -> Path:

@@ -10,36 +10,34 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from models.meters.repeatable import repeatable  # first: it sets what torch reads when it loads
+
+# isort: split
+import torch
 from ogc_plan.adapters.pytorch import plan_of
 from ogc_plan.planner.errors import OgcPlanError, UsageError
 from ogc_plan.planner.plan_file.record import Plan
 from ogc_plan.planner.units import parse_budget
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import nn
 
-from models.fidelity.executor import repeatable  # before torch is loaded: it sets what torch reads once
-from models.reporting.option_values import count, folder, output_file, rate, seed
-from models.reporting.result_record import write
+from models.reporting.command_line import INTERRUPTED, add_output, command_parser
+from models.reporting.option_values import count, folder, rate, seed
+from models.reporting.result_record import publish
 from models.training.images import HELD_OUT_SHARE, Images, generated, in_folder
 from models.training.loop import Course, Run, train
 from models.training.recipe import Recipe, Way, trainable
 from models.training.report import page, unequal
 
-# isort: split
-import torch
-from torch import nn
-
 LEAST_HELD_OUT = 64
-INTERRUPTED = 130
 Section = Callable[[argparse.Namespace, Console], tuple[str, Sequence[Any]]]
 """Makes a part of the report that needs no training, and the dataclasses of its rows."""
 
 
 def parser_of(recipe: Recipe, described: str) -> argparse.ArgumentParser:
     """The options that both tutorials have."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {recipe.script}", description=described, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(recipe.script, described)
     parser.add_argument("--only", choices=recipe.ways, help="train one way only (default: all, and compare)")
     parser.add_argument("--images", type=Path, metavar="DIR", help="folder with one sub-folder of images per class")
     parser.add_argument("--batch", type=count, default=recipe.batch, help="images a step (default %(default)s)")
@@ -58,7 +56,7 @@ def parser_of(recipe: Recipe, described: str) -> argparse.ArgumentParser:
     parser.add_argument("--checkpoints", type=Path, default=folder, metavar="DIR", help="default %(default)s")
     parser.add_argument("--no-checkpoints", action="store_true", help="write none")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoints")
-    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
+    add_output(parser)
     return parser
 
 
@@ -149,26 +147,24 @@ def _trained(
         shown, memory = section(options, console)
         parts.append(shown)
     text = "\n\n".join(parts)
-    print(text)
     differing = unequal(runs)
-    if options.output:
-        write(
-            options.output,
-            text,
-            script=recipe.script,
-            arguments=arguments,
-            device=device,
-            quantity="losses, accuracy on held-out images, and peaks of one training step in bytes",
-            images=images.source,
-            course=asdict(course),
-            size=options.size,
-            budget_nbytes=None if plan is None else plan.budget.nbytes,
-            predicted_overhead=None if plan is None else plan.time.overhead,
-            recomputed_ops=None if plan is None else len(plan.recomputed),
-            runs={way: asdict(found) for way, found in runs.items()},
-            unequal_to_plain=differing,
-            memory=[asdict(held) for held in memory],
-        )
+    publish(
+        text,
+        options.output,
+        script=recipe.script,
+        arguments=arguments,
+        device=device,
+        quantity="losses, accuracy on held-out images, and peaks of one training step in bytes",
+        images=images.source,
+        course=asdict(course),
+        size=options.size,
+        budget_nbytes=None if plan is None else plan.budget.nbytes,
+        predicted_overhead=None if plan is None else plan.time.overhead,
+        recomputed_ops=None if plan is None else len(plan.recomputed),
+        runs={way: asdict(found) for way, found in runs.items()},
+        unequal_to_plain=differing,
+        memory=[asdict(held) for held in memory],
+    )
     return int(any(differing.values()) or _above_budget(runs, plan))
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from models.descriptions import AMOEBANET_A, DARTS, NASNET_A
 from models.networks.alexnet import AlexNet
 from models.networks.bert import Bert, BertConfig
 from models.networks.cifar_resnet import cifar_resnet, cifar_resnet_v2
@@ -20,7 +21,7 @@ from models.networks.inception import inception_v3
 from models.networks.llama import Llama, LlamaConfig, rotated, rotations
 from models.networks.lstm import LSTMClassifier, LSTMConfig
 from models.networks.resnet import BasicBlock, ResNet
-from models.networks.searched_cells import AMOEBANET_A, DARTS, NASNET_A, SearchedNetwork
+from models.networks.searched_cells import SearchedNetwork
 from models.networks.t5 import T5, T5Config, bucket
 from models.networks.unet import UNet
 from models.networks.vgg import VGG

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,8 +15,7 @@ from torch import Tensor, nn
 
 from models.export import check_model, export_entry, export_module, main
 from models.fidelity.step import simulated_peaks
-from models.meters import allocator_meter
-from models.meters.storage_meter import StorageMeter, measure_step, training_step
+from models.meters.storage_meter import measure_step
 from models.networks.gpt2 import GPT2, GPT2Config, gpt2
 from models.networks.resnet import ResNet
 from models.networks.unet import UNet
@@ -26,11 +24,6 @@ from models.zoo import ZOO
 
 PARAMETERS = {"resnet50": 25_557_032, "gpt2": 124_439_808, "vit_b16": 86_567_656, "unet": 31_037_698}
 EXPORTED = {name: ZOO[name] for name in PARAMETERS}
-KIB = 1024
-
-
-def float_tensor(nbytes: int) -> Tensor:
-    return torch.zeros(nbytes // 4)
 
 
 # The networks
@@ -131,87 +124,6 @@ def test_an_image_size_for_a_network_of_tokens_is_refused(tmp_path: Path) -> Non
 def test_an_export_writes_nothing_but_its_file(tmp_path: Path) -> None:
     main(["unet", "-o", str(tmp_path / "unet.onnx"), "--batch", "1", "--size", "64"])
     assert [path.name for path in tmp_path.iterdir()] == ["unet.onnx"]
-
-
-# The storage meter
-
-
-def test_the_meter_counts_a_new_storage_until_its_last_tensor_goes() -> None:
-    with StorageMeter() as meter:
-        first = float_tensor(4 * KIB)
-        before = meter.live_nbytes
-        del first
-        after = meter.live_nbytes
-    assert (before, after) == (4 * KIB, 0)
-
-
-def test_the_meter_counts_views_once_and_as_long_as_any_lives() -> None:
-    with StorageMeter() as meter:
-        whole = float_tensor(4 * KIB)
-        part = whole[:8]
-        del whole
-        live = meter.live_nbytes
-    assert (live, part.shape) == (4 * KIB, (8,))
-
-
-def test_the_meter_ignores_stationary_tensors_and_what_is_done_to_them_in_place() -> None:
-    stationary = float_tensor(4 * KIB)
-    with StorageMeter([stationary]) as meter:
-        stationary.add_(1).view(-1)
-    assert meter.peak().nbytes == 0
-
-
-def test_the_peak_is_what_was_alive_at_once() -> None:
-    with StorageMeter() as meter:
-        first = float_tensor(4 * KIB)
-        second = float_tensor(8 * KIB)
-        del first, second
-        third = float_tensor(2 * KIB)
-    del third
-    assert meter.peak().nbytes == 12 * KIB
-
-
-def test_the_peak_names_its_operator_and_what_was_held() -> None:
-    with StorageMeter() as meter:
-        first = float_tensor(4 * KIB)
-        second = first.exp()
-    del second
-    peak = meter.peak()
-    assert (peak.operator, [record.nbytes for record in peak.held]) == ("aten.exp.default", [4 * KIB, 4 * KIB])
-
-
-def test_the_peak_can_leave_out_storages_alive_at_the_end() -> None:
-    with StorageMeter() as meter:
-        kept = float_tensor(16 * KIB)
-        passing = float_tensor(4 * KIB)
-        del passing
-    assert meter.peak(without=[kept]).nbytes == 4 * KIB
-
-
-def test_a_storage_resized_in_place_counts_at_its_new_size() -> None:
-    with StorageMeter() as meter:
-        target = torch.empty(0)
-        torch.add(float_tensor(4 * KIB), 1, out=target)
-        gc.collect()
-        live = meter.live_nbytes
-    assert (live, target.nbytes) == (4 * KIB, 4 * KIB)
-
-
-def test_the_activation_peak_of_a_step_leaves_out_parameter_gradients() -> None:
-    """A 64 x 64 linear layer on 16 rows: the output, its gradient and the loss and its gradient of 4 bytes each."""
-    module = nn.Linear(64, 64, bias=False)
-    peaks = measure_step(module, (torch.zeros(16, 64),))
-    assert (peaks.activations.nbytes, peaks.total.nbytes) == (2 * 4 * KIB + 8, 2 * 4 * KIB + 8 + 16 * KIB)
-
-
-def test_the_allocator_record_agrees_with_the_meter_where_kernels_need_no_workspace() -> None:
-    module = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh())
-    inputs = (torch.zeros(512, 64),)
-    metered = measure_step(module, inputs).activations.nbytes
-    module.zero_grad()
-    events = allocator_meter.record(lambda: training_step(module, inputs))
-    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-    assert allocator_meter.peaks(events, without=gradients).activation_nbytes == metered
 
 
 # A bare exported file against torch

@@ -21,7 +21,7 @@ from models.architectures.notes import BEYOND_TEN_PERCENT, NOTES
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 
 
-RESULTS = Path(__file__).resolve().parents[2] / "models" / "results"
+RESULTS = Path(__file__).resolve().parents[3] / "models" / "results"
 
 
 def recorded() -> list[dict[str, Any]]:

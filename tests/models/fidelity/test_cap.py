@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.fidelity.memory_fraction import main
+from models.fidelity.__main__ import main
 from tests.cli.refused_lines import refused
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_gpu_it_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["--arch", "resnet18", "--budget", "3GB"])
+    code = main(["cap", "--arch", "resnet18", "--budget", "3GB"])
     assert (code, capsys.readouterr().err) == (
         2,
-        "models.fidelity.memory_fraction: --arch resnet18 --budget 3GB: there is no CUDA device to cap; "
+        "models.fidelity cap: --arch resnet18 --budget 3GB: there is no CUDA device to cap; "
         "run it on a machine with an NVIDIA GPU\n",
     )
 
@@ -31,10 +31,10 @@ def test_without_a_gpu_it_is_refused_in_one_line(capsys: pytest.CaptureFixture[s
 def test_nonsense_is_refused_in_one_line(
     given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, line = refused(main, given, tmp_path, capsys)
+    code, line = refused(main, ["cap", *given], tmp_path, capsys)
     assert (code, said in line) == (2, True)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_plan_trains_under_a_cap_of_its_budget() -> None:
-    assert main(["--arch", "resnet18", "--budget", "3GB"]) == 0
+    assert main(["cap", "--arch", "resnet18", "--budget", "3GB"]) == 0

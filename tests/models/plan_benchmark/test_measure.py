@@ -31,7 +31,7 @@ from tests.files.onnx_files import write_perceptron
 
 BATCH = 4096
 STATUS = Path("/proc/self/status")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class TestExtent:

@@ -17,7 +17,7 @@ from models.architectures.cases import STRESSED
 from models.architectures.outcome import examine
 from models.architectures.stress import outcomes, report
 
-RESULTS = Path(__file__).resolve().parents[2] / "models" / "results"
+RESULTS = Path(__file__).resolve().parents[3] / "models" / "results"
 
 
 class Small(nn.Module):

@@ -13,7 +13,7 @@ from models.benchmark.measure import MATCHED_MEMORY, MATCHED_TIME, STRATEGY, STR
 from models.benchmark.published import PUBLISHED
 from models.benchmark.rows import cut, overhead, rows_of
 
-RESULTS = Path(__file__).resolve().parents[2] / "models" / "results"
+RESULTS = Path(__file__).resolve().parents[3] / "models" / "results"
 NETWORKS: dict[str, Any] = json.loads((RESULTS / "benchmark.json").read_text())["networks"]
 
 

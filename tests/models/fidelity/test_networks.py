@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from models.fidelity import networks as network_fidelity
+from models.fidelity.__main__ import main
 from models.fidelity.executor import Measured, Pair, Peaks, PlanFiles, Row, examine, run_eager
 from models.fidelity.network_cases import NETWORKS, bert_case, lstm_case, t5_case
-from models.fidelity.network_tables import NAMES, overview, report
-from models.fidelity.networks import already_made, examined, failed, falling_budgets, kernels, main, peaks_rise
+from models.fidelity.networks import already_made, examined, failed, falling_budgets, kernels, peaks_rise
+from models.fidelity.tables import NAMES, overview, report
 from models.networks.bert import BertConfig
 from models.networks.lstm import LSTMConfig
 from models.networks.t5 import T5Config
@@ -151,7 +152,7 @@ def results(found: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_what_the_file_has_is_not_made_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_fidelity, "examined", lambda *_: pytest.fail("made again"))
-    assert main(["-o", str(results), "--steps", "2"]) == 0
+    assert main(["networks", "-o", str(results), "--steps", "2"]) == 0
 
 
 @pytest.mark.parametrize("changed", ["sizes", "steps", "versions"])
@@ -167,4 +168,4 @@ def test_the_command_ends_with_1_where_a_peak_rises(
 ) -> None:
     results.unlink()
     monkeypatch.setattr(network_fidelity, "examined", lambda *_: found | {"rises": ["at 1B ..."]})
-    assert (main(["-o", str(results), "--steps", "2"]), results.with_suffix(".md").exists()) == (1, True)
+    assert (main(["networks", "-o", str(results), "--steps", "2"]), results.with_suffix(".md").exists()) == (1, True)

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from ogc_plan.planner.errors import InfeasibleBudgetError
 from torch import Tensor, nn
 
 from models.alternatives.methods import Method, compile_budget, per_block, plain, selective
-from models.fidelity import executor as executor_fidelity
 from models.fidelity.executor import (
-    Eager,
-    Infeasible,
-    Pair,
-    Peaks,
-    PlanFiles,
-    Row,
-    examine_both,
-    failures_of,
     fresh,
-    run_eager,
 )
-from models.meters.step_meters import StepPeak, by_allocator, by_storages, clear_gradients
+from models.meters.step_meters import by_storages
 from models.networks.gpt2 import CausalSelfAttention, GPT2Config
 from models.networks.unet import UNet
 from models.training.cases import CASES, Case, Supervised, gpt_case, resnet_case, unet_case
@@ -194,78 +182,6 @@ def test_a_network_that_is_no_chain_is_not_cut_into_segments() -> None:
     assert not [name for name in found if "sequential" in name]
 
 
-# The meters of a step: a chain of linear layers without bias, 64 x 64, on 512 rows
-
-
-def chain() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    torch.manual_seed(0)
-    layers = [nn.Linear(64, 64, bias=False), nn.Tanh(), nn.Linear(64, 64, bias=False), nn.Tanh()]
-    return nn.Sequential(*layers), (torch.randn(512, 64),)
-
-
-def chain_step(module: nn.Module, arguments: tuple[Tensor, ...]) -> Callable[[], Tensor]:
-    return step_of(lambda x: module(x).sum(), arguments)
-
-
-Meter = Callable[[Callable[[], Tensor], nn.Module, tuple[Tensor, ...]], StepPeak]
-METERS = pytest.mark.parametrize("meter", [by_storages, by_allocator])
-
-
-@METERS
-def test_the_activation_peak_of_a_chain_is_its_saved_outputs_and_a_gradient(meter: Meter) -> None:
-    """Both tanh outputs and the gradient of the second's input; the loss and its gradient, 4 bytes each."""
-    module, arguments = chain()
-    peak = meter(chain_step(module, arguments), module, arguments)
-    assert peak.activation_nbytes == 3 * 128 * KIB + 8
-
-
-@METERS
-def test_the_total_counts_parameters_inputs_and_the_gradients_made_so_far(meter: Meter) -> None:
-    module, arguments = chain()
-    peak = meter(chain_step(module, arguments), module, arguments)
-    at_the_first_tanh = 3 * 128 * KIB + 8 + 16 * KIB  # its output, two gradients, and that of the second weight
-    assert peak.total_nbytes == 128 * KIB + 2 * 16 * KIB + at_the_first_tanh
-
-
-@METERS
-def test_a_gradient_that_is_added_to_one_present_is_no_activation(meter: Meter) -> None:
-    module, arguments = chain()
-    step = chain_step(module, arguments)
-    first = meter(step, module, arguments)
-    second = meter(step, module, arguments)
-    assert second.activation_nbytes == first.activation_nbytes
-
-
-@METERS
-def test_gradients_present_count_in_the_total(meter: Meter) -> None:
-    module, arguments = chain()
-    step = chain_step(module, arguments)
-    first = meter(step, module, arguments)
-    second = meter(step, module, arguments)
-    assert second.total_nbytes >= first.total_nbytes + 2 * 16 * KIB
-
-
-@METERS
-def test_memory_that_is_older_than_the_step_does_not_lower_its_peak(meter: Meter) -> None:
-    module, arguments = chain()
-    step = chain_step(module, arguments)
-    old: list[Tensor] = []
-
-    def making() -> Tensor:
-        old.append(torch.zeros(1024 * KIB))
-        return step()
-
-    def freeing() -> Tensor:
-        old.clear()
-        return step()
-
-    peaks = []
-    for run in (making, step, freeing):
-        clear_gradients(module, arguments)
-        peaks.append(meter(run, module, arguments))
-    assert peaks[2] == peaks[1]
-
-
 # Equality
 
 
@@ -287,71 +203,3 @@ def test_a_gradient_that_is_missing_is_unequal() -> None:
     found = dict(outcome.gradients)
     found.popitem()
     assert compare(replace(outcome, gradients=found), outcome).unequal == ("gradients",)
-
-
-# The executor
-
-
-def examined(name: str, budget: str, via: str, folder: Path) -> list[Row]:
-    case = SMALL[name]
-    eager = run_eager(case, 2, "cpu")
-    return examine_both(case, budget, eager, PlanFiles(folder), via=via, steps=2, rounds=0, device="cpu")
-
-
-@pytest.mark.parametrize(("name", "budget"), [("resnet50", "store-all"), ("gpt", "60%")])
-def test_a_planned_case_trains_as_eager_does_within_its_budget(name: str, budget: str, tmp_path: Path) -> None:
-    assert [row.failures for row in examined(name, budget, "memory", tmp_path)] == [()]
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
-    """The U-Net planned in memory and through files."""
-    return examined("unet", "60%", "both", tmp_path_factory.mktemp("plans"))
-
-
-@pytest.fixture(scope="module")
-def row(rows: list[Row]) -> Row:
-    return rows[0]
-
-
-def test_a_case_planned_through_files_is_held_to_the_same(rows: list[Row]) -> None:
-    assert [(row.via, row.infeasible, row.failures) for row in rows] == [("memory", None, ()), ("file", None, ())]
-
-
-def test_a_budget_without_a_plan_is_a_row_that_names_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> nn.Module:
-        raise InfeasibleBudgetError("no", smallest_known_nbytes=9, lower_bound_nbytes=7, proven=True)
-
-    monkeypatch.setattr(executor_fidelity, "bound_in_memory", refuse)
-    outcome = Eager({}, True, StepPeak(0, 0, ""), StepPeak(0, 0, ""))
-    found = examine_both(SMALL["unet"], "1%", outcome, PlanFiles(Path()), via="memory", steps=1, rounds=0, device="cpu")
-    assert [row.infeasible for row in found] == [Infeasible(proven=True, floor_nbytes=7, smallest_nbytes=9)]
-
-
-def test_a_peak_further_from_its_prediction_than_the_tolerance_is_a_failure(row: Row) -> None:
-    assert row.measured is not None
-    off = replace(row.measured, storages=Peaks(Pair(10**6, 10**6 + 64 * KIB + 1)))
-    assert list(failures_of(replace(row, measured=off))) == ["total +65537 B off by the storage meter"]
-
-
-def test_a_peak_above_the_budget_is_a_failure(row: Row) -> None:
-    assert row.measured is not None
-    assert row.measured.allocator.activations is not None
-    low = row.measured.allocator.activations.measured_nbytes - 1
-    found = list(failures_of(replace(row, budget_nbytes=low)))
-    assert "activations 1 B above the budget by the allocator" in found
-
-
-def test_a_difference_from_eager_is_a_failure(row: Row) -> None:
-    equal = {"step 1": Equality(True, True, False, True, True, True)}
-    assert list(failures_of(replace(row, equal=equal))) == ["gradients unequal after step 1"]
-
-
-def test_the_command_ends_with_1_where_a_row_has_a_failure(
-    row: Row, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    failing = replace(row, failures=("gradients unequal after step 1",))
-    monkeypatch.setattr(executor_fidelity, "CASES", SMALL)
-    monkeypatch.setattr(executor_fidelity, "examine_both", lambda *_, **__: [failing])
-    code = executor_fidelity.main(["--case", "unet", "--budgets", "60%", "--steps", "1", "--device", "cpu"])
-    assert (code, "gradients unequal after step 1" in capsys.readouterr().out) == (1, True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-RESULTS = Path(__file__).resolve().parents[2] / "models" / "results"
+RESULTS = Path(__file__).resolve().parents[3] / "models" / "results"
 ROWS: list[dict[str, Any]] = [
     row
     for row in json.loads((RESULTS / "executor_benchmark.json").read_text())["rows"]

@@ -40,13 +40,12 @@ from models.benchmark.measure import (
 )
 from models.benchmark.measure import benchmark as benchmarked
 from models.benchmark.memory import by_statistics, gradient_difference, measure
-from models.benchmark.network import FAKE, Network, Place, without_dropout
+from models.benchmark.network import FAKE, Network, Place, device, without_dropout
 from models.benchmark.published import PUBLISHED, Published, published_at
 from models.benchmark.rows import rows_of
 from models.benchmark.search import Tradeoff, strategy
 from models.benchmark.table import failures, page, verdict
 from models.meters.storage_meter import LOSS_NBYTES
-from models.reporting.option_values import device
 from models.zoo import ZOO, Entry
 from tests.cli.refused_lines import refused
 

@@ -1,13 +1,13 @@
-"""Train under a hard cap: the CUDA allocator is given the budget and not a byte more.
+"""Whether a plan trains under a hard cap: the CUDA allocator gets the budget and not a byte more.
 
     PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
-        python -m models.fidelity.memory_fraction --arch resnet50 --budget 4GB
+        python -m models.fidelity cap --arch resnet50 --budget 4GB
 
 A network of the zoo at its full batch is planned for the budget, which bounds everything (parameters, gradients,
 inputs, activations, workspace); then torch.cuda.set_per_process_memory_fraction caps what the process may reserve at
 the budget, and plain eager training and the plan each run some steps of SGD. The run passes when the plan's steps do.
 Eager is expected to run out of memory; the report says whether it did. ``--headroom`` is taken off the budget for what
-the allocator adds: blocks are rounded up, and without expandable segments free blocks of the wrong size stay reserved.
+the allocator adds: sizes are rounded up, and without expandable segments freed memory of the wrong size stays reserved.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ogc_plan.planner.units import format_nbytes
 from torch import Tensor, nn
 
 from models.meters.step_meters import clear_gradients
-from models.reporting.option_values import count, output_file
-from models.reporting.result_record import write
+from models.reporting.option_values import count
+from models.reporting.result_record import publish
 from models.reporting.result_table import table
 from models.zoo import ZOO
 
@@ -77,34 +77,28 @@ def capped(arch: str, budget: str, headroom: str, steps: int) -> list[tuple[str,
     ]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """0 when the plan trained under the cap, 1 when it ran out of memory, 2 where it could not be tried."""
-    parser = argparse.ArgumentParser(
-        prog="python -m models.fidelity.memory_fraction",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this kind."""
     parser.add_argument("--arch", choices=ZOO, default="resnet50")
     parser.add_argument("--budget", default="4GB", help="bytes for everything a step holds (default %(default)s)")
     parser.add_argument("--headroom", default="5%", help="of the budget, for the allocator (default %(default)s)")
     parser.add_argument("--steps", type=count, default=3, help="of SGD under the cap (default %(default)s)")
-    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
-    options = parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 when the plan trained under the cap, 1 when it ran out of memory, 2 where it could not be tried."""
     try:
         rows = capped(options.arch, options.budget, options.headroom, options.steps)
     except OgcPlanError as error:
-        print(f"models.fidelity.memory_fraction: {error}", file=sys.stderr)
+        print(f"models.fidelity cap: {error}", file=sys.stderr)
         return 2
-    report = table(["run", "result"], [list(row) for row in rows])
-    print(report)
-    if options.output:
-        quantity = "peaks of the CUDA allocator under a hard cap"
-        write(
-            options.output, report, script="models.fidelity.memory_fraction", arguments=arguments, device="cuda",
-            quantity=quantity, rows=dict(rows),
-        )  # fmt: skip
+    publish(
+        table(["run", "result"], [list(row) for row in rows]),
+        options.output,
+        script="models.fidelity",
+        arguments=options.arguments,
+        device="cuda",
+        quantity="peaks of the CUDA allocator under a hard cap",
+        rows=dict(rows),
+    )
     return int(rows[-1][1] == OUT_OF_MEMORY)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -19,7 +19,7 @@ from models.published_files.__main__ import FetchError, extract, fetched_wheel, 
 from models.published_files.listing import FILES, PublishedFile
 from models.published_files.outcome import outcome, settle
 
-RESULTS = Path(__file__).resolve().parents[2] / "models" / "results" / "published_files.json"
+RESULTS = Path(__file__).resolve().parents[3] / "models" / "results" / "published_files.json"
 LISTED = PublishedFile("tiny", "tiny-net", "1.0", "tiny/net.onnx", "", "by hand", "one product")
 PLANNED = {
     "result": "planned", "float_elements": 100, "parameters": 95, "parameter_gradient_nbytes": 380, "producer": "",

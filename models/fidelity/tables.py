@@ -1,4 +1,4 @@
-"""The tables of `models.fidelity.networks`, made from its results file."""
+"""The tables of trained networks, made from results files."""
 
 from __future__ import annotations
 
@@ -31,8 +31,12 @@ def _differences(row: dict[str, Any]) -> Iterator[tuple[int, int]]:
                 yield pair["measured_nbytes"] - pair["predicted_nbytes"], pair["predicted_nbytes"]
 
 
+def _all_equal(equal: dict[str, Any]) -> bool:
+    return all(value for value in equal.values() if isinstance(value, bool))
+
+
 def _equal(row: dict[str, Any]) -> bool:
-    return all(value for found in row["equal"].values() for value in found.values() if isinstance(value, bool))
+    return all(map(_all_equal, row["equal"].values()))
 
 
 def _peak(row: dict[str, Any]) -> str:
@@ -47,6 +51,61 @@ def _peak(row: dict[str, Any]) -> str:
 def _worst(rows: list[dict[str, Any]]) -> str:
     found = max((pair for row in rows for pair in _differences(row)), key=lambda pair: abs(pair[0]), default=(0, 1))
     return f"{found[0]:+,} B ({100 * found[0] / found[1]:+.3f}%)" if found[0] else "0 B"
+
+
+def _off(row: dict[str, Any], meter: str) -> str:
+    """Measured minus predicted bytes: activations / total / total with ``.grad`` present."""
+    first, accumulating = row["measured"][meter], row["measured"][f"{meter}_accumulating"]
+    pairs = (first["activations"], first["total"], accumulating["total"])
+    return " / ".join(f"{p['measured_nbytes'] - p['predicted_nbytes']:+,}" if p else "-" for p in pairs)
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    if row["failures"]:
+        return "; ".join(row["failures"])
+    if row["infeasible"] is None:
+        return "ok"
+    found = row["infeasible"]
+    said = "proven infeasible" if found["proven"] else "no plan found"
+    if found["smallest_nbytes"] is None:
+        return said
+    floor, smallest = megabytes(found["floor_nbytes"]), megabytes(found["smallest_nbytes"])
+    return f"{said}: floor {floor} MB, smallest found {smallest} MB"
+
+
+def _line(row: dict[str, Any], on_cuda: bool) -> list[str]:
+    start, end = [row["case"], row["budget"], row["via"]], [f"{row['plan_s']:.0f} s", _verdict(row)]
+    found = row["measured"]
+    if found is None:
+        return [*start, *["-"] * (11 if on_cuda else 9), *end]
+    shown = found["allocator"]["activations"] or found["storages"]["activations"]
+    sizes = (row["budget_nbytes"], shown["predicted_nbytes"], shown["measured_nbytes"])
+    cells = ["-" if nbytes is None else megabytes(nbytes) for nbytes in sizes]
+    cells += [_off(row, "allocator"), _off(row, "storages")]
+    if on_cuda:
+        cells += [megabytes(found["cuda"][f"{kind}_nbytes"]) for kind in ("allocated", "reserved")]
+    cells.append(", ".join(when for when, equal in row["equal"].items() if _all_equal(equal)) or "nothing")
+    cells += [str(row["recomputed_ops"]), f"+{100 * row['overhead']:.1f}%"]
+    return [*start, *cells, "-" if row["time_ratio"] is None else f"{row['time_ratio']:.2f}", *end]
+
+
+def details(networks: dict[str, Any]) -> str:
+    """One line for each network and budget, with what the columns mean."""
+    rows = [row for found in networks.values() for row in found["rows"]]
+    on_cuda = any(row["measured"] and row["measured"]["cuda"] for row in rows)
+    header = ["case", "budget", "via", "budget MB", "predicted MB", "measured MB", "allocator, B", "storage meter, B"]
+    header += ["allocated MB", "reserved MB"] if on_cuda else []
+    header += ["equal to eager after", "recomputed ops", "predicted", "step time", "planned", "verdict"]
+    sizes = []
+    for name, found in networks.items():
+        eager = found["allocator"].get("activation_nbytes") or found["storages"]["activation_nbytes"]
+        sizes.append(f"- {name}: {found['sizes']}; eager {megabytes(eager)} MB")
+    text = (
+        "MB (10^6 bytes) are activation peaks of one step; B is measured minus predicted, in bytes, of activations /\n"
+        "total / total with `.grad` present. Equal in every bit: losses, gradients of inputs and parameters, buffers,\n"
+        "parameters, generator states. Step time is that of eager = 1, beside the recomputation predicted."
+    )
+    return "\n\n".join(("\n".join(sizes), text, table(header, [_line(row, on_cuda) for row in rows])))
 
 
 def overview(networks: dict[str, Any]) -> str:
