@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from models.benchmark.alternatives import alternatives, reason
+from models.benchmark.alternatives_table import alternatives, reason
 from models.benchmark.count import as_published, for_the_count
 from models.benchmark.measure import MATCHED_MEMORY, MATCHED_TIME, MINIMUM, STRATEGY, STRATEGY_MEMORY, STRATEGY_TIME
 from models.benchmark.network import Place

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import onnx
 
-from models.descriptions import DENSENET, RESNET, VGG
+from models.descriptions import DENSENET, RESNET, VGG_DEPTHS
 from models.graphs import diffusion_unet as diffusion
 from models.graphs.densenet import densenet
 from models.graphs.gpt import Layer, gpt, scaled, uniform
@@ -65,8 +65,8 @@ _ALL = (
     Family("nasnet_cifar", partial(nasnet_a, 6, 768, CIFAR), 64, "NASNet-A 6 @ 768 (Zoph et al. 2018)"),
     Family("amoebanet_d", partial(amoebanet_d, 18, 208), 32, "AmoebaNet-D (18, 208) (Huang et al. 2019), 224 px"),
     Family("darts_cifar", partial(darts_cifar, 20, 36), 96, "DARTS for CIFAR-10 (Liu et al. 2019), 20 cells, 32 px"),
-    Family("vgg16", partial(vgg, VGG[16]), 64, "VGG-16 (Simonyan and Zisserman 2015), 224 px"),
-    Family("vgg19", partial(vgg, VGG[19]), 64, "VGG-19 (Simonyan and Zisserman 2015), 224 px"),
+    Family("vgg16", partial(vgg, VGG_DEPTHS[16]), 64, "VGG-16 (Simonyan and Zisserman 2015), 224 px"),
+    Family("vgg19", partial(vgg, VGG_DEPTHS[19]), 64, "VGG-19 (Simonyan and Zisserman 2015), 224 px"),
     _gpt("gpt12", 768, 12, 12, 8, 1024, "GPT-2, 12 layers (Radford et al. 2019), context 1024"),
     _gpt("gpt24", 1024, 16, 24, 4, 1024, "GPT-2, 24 layers (Radford et al. 2019), context 1024"),
     _gpt("gpt48", 1600, 25, 48, 2, 1024, "GPT-2, 48 layers (Radford et al. 2019), context 1024"),

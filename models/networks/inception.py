@@ -162,8 +162,3 @@ class Inception(nn.Module):
         x = F.adaptive_avg_pool2d(self.late(x), 1)
         scores = self.fc(torch.flatten(self.dropout(x), 1))
         return scores if side is None else (scores, side)
-
-
-def inception_v3(classes: int = 1000, *, auxiliary: bool = False) -> Inception:
-    """Inception-v3."""
-    return Inception(classes, auxiliary=auxiliary)

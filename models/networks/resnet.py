@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.descriptions import RESNET
-
 
 def projection(in_channels: int, out_channels: int, stride: int) -> nn.Module:
     """The shortcut: the identity, or a 1x1 convolution with norm where the shape changes."""
@@ -104,28 +102,3 @@ class ResNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """[N, 3, H, W] -> class scores [N, classes]."""
         return self.classify(self.stages(self.stem(images)))
-
-
-def resnet18(classes: int = 1000) -> ResNet:
-    """ResNet-18."""
-    return ResNet((2, 2, 2, 2), classes, BasicBlock)
-
-
-def resnet34(classes: int = 1000) -> ResNet:
-    """ResNet-34."""
-    return ResNet(RESNET[34], classes, BasicBlock)
-
-
-def resnet50(classes: int = 1000) -> ResNet:
-    """ResNet-50."""
-    return ResNet(RESNET[50], classes)
-
-
-def resnet101(classes: int = 1000) -> ResNet:
-    """ResNet-101."""
-    return ResNet(RESNET[101], classes)
-
-
-def resnet152(classes: int = 1000) -> ResNet:
-    """ResNet-152."""
-    return ResNet(RESNET[152], classes)

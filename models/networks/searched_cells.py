@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.descriptions import AMOEBANET_A, DARTS, NASNET_A, Genotype, Wiring
+from models.descriptions import Genotype, Wiring
 
 CELLS = 20
 CHANNELS = 36
@@ -131,18 +131,3 @@ class SearchedNetwork(nn.Module):
         for cell in self.cells:
             earlier, latest = latest, cell(earlier, latest)
         return self.fc(torch.flatten(F.adaptive_avg_pool2d(latest, 1), 1))
-
-
-def nasnet_cifar10() -> SearchedNetwork:
-    """NASNet-A's cells."""
-    return SearchedNetwork(NASNET_A)
-
-
-def amoebanet_cifar10() -> SearchedNetwork:
-    """AmoebaNet-A's cells."""
-    return SearchedNetwork(AMOEBANET_A)
-
-
-def darts_cifar10() -> SearchedNetwork:
-    """The cells of DARTS, second order."""
-    return SearchedNetwork(DARTS)

@@ -155,8 +155,3 @@ class T5(nn.Module):
         encoded = self.encoder(self.tokens(ids))
         x = self.decoder(self.tokens(decoded), encoded)
         return F.linear(x * self.scale, self.tokens.weight)
-
-
-def t5_small() -> T5:
-    """T5-small."""
-    return T5()

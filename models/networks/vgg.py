@@ -8,7 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models import descriptions
 from models.descriptions import DROPOUT, VGG_WIDTHS
 
 POOLED = 7
@@ -48,23 +47,3 @@ class VGG(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """[N, 3, H, W], H and W 32 or more -> class scores [N, classes]."""
         return self.classifier(torch.flatten(self.pool(self.features(images)), 1))
-
-
-def vgg11(classes: int = 1000) -> VGG:
-    """VGG-11."""
-    return VGG(descriptions.VGG[11], classes)
-
-
-def vgg13(classes: int = 1000) -> VGG:
-    """VGG-13."""
-    return VGG(descriptions.VGG[13], classes)
-
-
-def vgg16(classes: int = 1000) -> VGG:
-    """VGG-16; with two classes it is the classifier that is trained with dropout .5 and checkpoint_sequential."""
-    return VGG(descriptions.VGG[16], classes)
-
-
-def vgg19(classes: int = 1000) -> VGG:
-    """VGG-19."""
-    return VGG(descriptions.VGG[19], classes)

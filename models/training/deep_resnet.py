@@ -34,7 +34,7 @@ from models.benchmark.memory import measure
 from models.benchmark.network import FAKE, Network, Place, device
 from models.benchmark.picture import BLUE, GREY, RED, Panel, picture
 from models.benchmark.search import Tradeoff
-from models.networks.cifar_resnet import cifar_resnet_v2
+from models.networks.cifar_resnet import CifarResNetV2
 from models.reporting.command_line import INTERRUPTED, add_output, command_parser
 from models.reporting.option_values import added, count, count_or_none, counts
 from models.reporting.result_record import publish
@@ -76,7 +76,7 @@ def network(blocks: int, batch: int, place: Place) -> Network:
     """The network of ``blocks`` a stage on images [batch, 3, 32, 32] that take a gradient."""
     layers = 6 * blocks + 2
     return Network(
-        f"resnet_v2_{layers}", lambda: cifar_resnet_v2(layers), lambda: (torch.zeros(batch, 3, 32, 32),), place
+        f"resnet_v2_{layers}", lambda: CifarResNetV2(layers), lambda: (torch.zeros(batch, 3, 32, 32),), place
     )
 
 

@@ -15,14 +15,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from models.alternatives.division import chains_of, segments_of, stages_of
 from models.alternatives.methods import restored
 from models.benchmark import measure as benchmark_measure
-from models.benchmark.alternatives import alternatives, reason
+from models.benchmark.alternatives_table import alternatives, reason
 from models.benchmark.measure import Settings, benchmark, methods, ours_beside
 from models.benchmark.network import FAKE, Network, Place
 from models.benchmark.rows import overhead_of_calls, rows_of
 from models.benchmark.search import Tradeoff
 from models.benchmark.table import csv_rows, page
 from models.meters.predicted_time import RooflineClock, predicted_s
-from models.networks.searched_cells import nasnet_cifar10
 from models.zoo import ZOO, Entry
 
 PREDICTED = Place(FAKE, "rtx2080ti")
@@ -91,7 +90,7 @@ class TestSegments:
 
     def test_a_network_without_a_long_sequential_has_no_chain(self) -> None:
         with torch.device("meta"):
-            assert chains_of(nasnet_cifar10()) == []
+            assert chains_of(ZOO["nasnet_cifar10"].build(32)) == []
 
 
 class TestStages:

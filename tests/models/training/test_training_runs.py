@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from models.networks.cifar_resnet import cifar_resnet
+from models.networks.cifar_resnet import CifarResNet
 from models.networks.vgg import VGG
 from models.training.images import generated
 from models.training.recipe import Recipe
@@ -36,7 +36,7 @@ SMALL_VGG = replace(
     VGG16, build=small_vgg, batch=16, size=32, epochs=2, images_per_epoch=128, learning_rate=0.03, budget="70%"
 )
 SMALL_RESNET = replace(
-    RESNET110, build=lambda classes: cifar_resnet(14, classes), batch=16, epochs=2, images_per_epoch=128, budget="50%"
+    RESNET110, build=lambda classes: CifarResNet(14, classes), batch=16, epochs=2, images_per_epoch=128, budget="50%"
 )
 RECIPES = {"vgg16": SMALL_VGG, "resnet110": SMALL_RESNET}
 Trained = Callable[..., tuple[int, dict[str, Any]]]
