@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import signal
 import sys
 import threading
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,14 +38,13 @@ from models.benchmark.measure import (
 )
 from models.benchmark.measure import benchmark as benchmarked
 from models.benchmark.memory import by_statistics, gradient_difference, measure
-from models.benchmark.network import FAKE, Network, Place, device, without_dropout
+from models.benchmark.network import FAKE, Network, Place, without_dropout
 from models.benchmark.published import PUBLISHED, Published, published_at
 from models.benchmark.rows import rows_of
 from models.benchmark.search import Tradeoff, strategy
 from models.benchmark.table import failures, page, verdict
 from models.meters.storage_meter import LOSS_NBYTES
 from models.zoo import ZOO, Entry
-from tests.cli.refused_lines import refused
 
 PREDICTED = Place(FAKE, "rtx2080ti")
 MEASURED = Place("cpu", "rtx2080ti")
@@ -413,45 +410,6 @@ class TestInterrupt:
             130,
             True,
         )
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--device", "cuda:0"], "--device: 'cuda:0': torch finds no GPU; write fake, cpu"),
-        (["--device", "banana"], "--device: 'banana' is no device; write fake, cpu"),
-        (["--device", "mps"], "--device: 'mps': nothing is measured on mps; write fake, cpu"),
-        (["--steps", "1"], "--steps 1 leaves none to time after --warm-up 30; write --steps 31 or more"),
-        (["--warm-up", "-1"], "--warm-up: '-1' is no whole number from 0 on"),
-        (["--solves", "-1"], "--solves: '-1' is no whole number from 0 on"),
-        (["--jobs", "0"], "--jobs: '0' is no whole number from 1 on"),
-        (["--effort", "foo"], "--effort: invalid choice: 'foo'"),
-        (["--roofline", "foo"], "--roofline: invalid choice: 'foo'"),
-        (["--compile-budgets", "0.5,x"], "'0.5,x' holds other than numbers from 0 to 1"),
-        (["--compile-budgets", "2"], "'2' holds other than numbers from 0 to 1"),
-        (["--parts", "{}"], "is a file, not a folder; name another place"),
-        (["-o", "{}/x.json"], "is a file, not a folder; name another place"),
-    ],
-)
-def test_nonsense_is_refused_in_one_line_before_anything_runs(
-    given: list[str],
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.delattr(benchmark, "run")
-    code, line = refused(benchmark.main, given, tmp_path, capsys)
-    assert (code, said in line) == (2, True)
-
-
-@pytest.mark.parametrize(("given", "said"), [("cuda:1", "torch finds 1 GPUs"), ("cuda:0", None), ("cuda", None)])
-def test_a_gpu_that_is_not_there_is_refused(given: str, said: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with nullcontext() if said is None else pytest.raises(argparse.ArgumentTypeError, match=said):
-        assert device(given) == given
 
 
 def test_the_device_of_torch_is_as_it_was(fake: Network) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from models.fidelity.__main__ import main
-from tests.cli.refused_lines import refused
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -19,20 +16,6 @@ def test_without_a_gpu_it_is_refused_in_one_line(capsys: pytest.CaptureFixture[s
         "models.fidelity cap: --arch resnet18 --budget 3GB: there is no CUDA device to cap; "
         "run it on a machine with an NVIDIA GPU\n",
     )
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--steps", "0"], "--steps: '0' is no whole number from 1 on"),
-        (["-o", "{}/x.json"], "is a file, not a folder; name another place"),
-    ],
-)
-def test_nonsense_is_refused_in_one_line(
-    given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, line = refused(main, ["cap", *given], tmp_path, capsys)
-    assert (code, said in line) == (2, True)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

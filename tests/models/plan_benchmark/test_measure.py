@@ -26,7 +26,6 @@ from models.plan_benchmark.sources import SOURCES, Source
 from models.plan_benchmark.tables import beaten
 from models.plan_benchmark.targets import SIZES, size_of
 from models.plan_benchmark.times import times
-from tests.cli.refused_lines import refused
 from tests.files.onnx_files import write_perceptron
 
 BATCH = 4096
@@ -149,22 +148,6 @@ def test_a_run_on_a_small_graph_writes_its_results(path: Path, tmp_path: Path, m
     plan_benchmark.main(given)
     written = json.loads((tmp_path / "out" / "plans.json").read_text())["networks"]["small"]
     assert {row["strategy"].partition(":")[0] for row in written["rows"]} == set(STRATEGIES)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--jobs", "0"], "--jobs: '0' is no whole number from 1 on"),
-        (["--effort", "foo"], "--effort: invalid choice: 'foo'"),
-        (["--device", "foo"], "--device: invalid choice: 'foo'"),
-        (["-o", "{}/x.json"], "is a file, not a folder; name another place"),
-    ],
-)
-def test_nonsense_is_refused_in_one_line(
-    given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, line = refused(plan_benchmark.main, given, tmp_path, capsys)
-    assert (code, said in line) == (2, True)
 
 
 def test_a_graph_is_written_once(tmp_path: Path) -> None:

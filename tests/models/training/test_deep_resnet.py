@@ -6,13 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from models.benchmark.network import FAKE, Place
-from models.reporting.option_values import counts
 from models.training import deep_resnet
 from models.training.deep_resnet import Depth, deepest, examine, growth, report, within
-from tests.cli.refused_lines import refused
 
 PLACE = Place(FAKE, "rtx2080ti")
 
@@ -62,47 +59,9 @@ def test_a_run_writes_results_and_a_picture(tmp_path: Path) -> None:
     assert (len(written["depths"]), output.with_suffix(".svg").read_text()[:4]) == (1, "<svg")
 
 
-@pytest.mark.parametrize(
-    ("text", "depths"), [("1..200", (1, 2, 4, 8, 16, 32, 64, 128, 200)), ("3..3,5", (3, 5)), ("2..8", (2, 4, 8))]
-)
-def test_a_range_of_depths_is_its_ends_and_the_doubles_between(text: str, depths: tuple[int, ...]) -> None:
-    assert counts(text) == depths
-
-
 def test_a_memory_that_no_depth_fits_is_said_to_fit_none() -> None:
     said = within("1MB", {"plain": 0, "planned": 0}, 256, 0.34)
     assert ("no depth fits plain, no depth fits planned" in said, "0 blocks" in said) == (True, False)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--memory", "much"], "--memory: budget 'much' is not a size"),
-        (["--memory", "50%"], "--memory '50%' is no size; write for example 16GB"),
-        (["--blocks", "x"], "--blocks: 'x' is no whole number from 1 on"),
-        (["--blocks", "1,0"], "--blocks: '0' is no whole number from 1 on"),
-        (["--blocks", "8..2"], "--blocks: '8..2' ends before it begins; write for example 1..200"),
-        (["--batch", "0"], "--batch: '0' is no whole number from 1 on"),
-        (["--limit", "0"], "--limit: '0' is no whole number from 1 on"),
-        (["--overhead", "nan"], "--overhead: 'nan' is no share of a step's time"),
-        (["--roofline", "foo"], "--roofline: invalid choice: 'foo'"),
-        (["--effort", "foo"], "--effort: invalid choice: 'foo'"),
-        (["--device", "cuda:0"], "--device: 'cuda:0': torch finds no GPU; write fake, cpu"),
-        (["--device", "banana"], "--device: 'banana' is no device; write fake, cpu"),
-        (["--device", "meta"], "--device: 'meta': nothing is measured on meta; write fake, cpu"),
-        (["-o", "{}/x.json"], "is a file, not a folder; name another place"),
-    ],
-)
-def test_nonsense_is_refused_in_one_line(
-    given: list[str],
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    code, line = refused(deep_resnet.main, given, tmp_path, capsys)
-    assert (code, said in line) == (2, True)
 
 
 def test_an_interrupt_ends_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from models.networks.gpt2 import GPT2Config
 from models.training import executor_benchmark
 from models.training.cases import Case, gpt_case
 from models.training.executor_benchmark import SMALL, Refusal, Result, Row, benchmark, methods, report
-from tests.cli.refused_lines import refused
 
 TINY = GPT2Config(vocabulary=64, context=64, layers=3, heads=2, width=32, dropout=0.1)
 
@@ -78,19 +77,3 @@ def test_a_run_at_the_small_size_writes_its_results(
     code = executor_benchmark.main(given)
     written = json.loads((tmp_path / "small.json").read_text())
     assert (code, [row["method"] for row in written["rows"]]) == (0, ["eager", "by block"])
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--rounds", "0"], "--rounds: '0' is no whole number from 1 on"),
-        (["--segments", "2,x"], "--segments: 'x' is no whole number from 1 on"),
-        (["--compile-budgets", "2"], "'2' holds other than numbers from 0 to 1"),
-        (["-o", "{}/x.json"], "is a file, not a folder; name another place"),
-    ],
-)
-def test_nonsense_is_refused_in_one_line(
-    given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, line = refused(executor_benchmark.main, given, tmp_path, capsys)
-    assert (code, said in line) == (2, True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from models.training.run import run
 from models.training.train_resnet110 import RESNET110
 from models.training.train_vgg16 import VGG16, parts, started
 from models.training.vgg16_memory import MIB, Held, steps_held, with_all_classes
-from tests.cli.refused_lines import refused
 
 
 def small_vgg(classes: int) -> VGG:
@@ -163,30 +161,6 @@ def test_what_cannot_be_trained_on_is_refused_in_one_line(
 def test_a_resume_without_a_checkpoint_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run(SMALL_VGG, "", ["--resume", "--checkpoints", str(tmp_path), "--device", "cpu"])
     assert (code, "--resume: no checkpoint in" in capsys.readouterr().err) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--rate", "-1"], "--rate: '-1' is no number above 0"),
-        (["--rate", "nan"], "--rate: 'nan' is no number above 0"),
-        (["--rate", "fast"], "--rate: 'fast' is no number above 0"),
-        (["--seed", "-1"], "--seed: '-1' is no whole number from 0 to 4294967295"),
-        (["--size", "8"], "--size 8: vgg16 takes images of 32 pixels a side or more"),
-        (["--budget", "much"], "--budget: budget 'much' is not a size"),
-        (["--checkpoints", "{}"], "is a file, not a folder; name another place"),
-        (["--checkpoints", "{}/deeper"], "is a file, not a folder; name another place"),
-        (["-o", "{}/x.json"], "is a file, not a folder; name another place"),
-        (["-o", "."], "is a folder; name a file in it"),
-        (["-o", "x.md"], "a .md is written beside the file; name it .json"),
-        (["--no-checkpoints", "--resume"], "--resume goes on from checkpoints and --no-checkpoints has none"),
-    ],
-)
-def test_what_cannot_be_followed_is_refused_before_training(
-    given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, line = refused(partial(run, replace(SMALL_VGG, build=interrupted), ""), given, tmp_path, capsys)
-    assert (code, said in line) == (2, True)
 
 
 def interrupted(classes: int) -> nn.Module:

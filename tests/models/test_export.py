@@ -1,4 +1,4 @@
-"""The zoo: published sizes, small exports, meters that count right, and simulations that match torch."""
+"""Exports of the zoo: small, valid files that plan as torch steps do, to the byte."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from models.export import check_model, export_entry, export_module, main
 from models.fidelity.step import simulated_peaks
 from models.meters.storage_meter import measure_step
-from models.networks.gpt2 import GPT2, GPT2Config, gpt2
+from models.networks.gpt2 import GPT2, GPT2Config
 from models.networks.resnet import ResNet
 from models.networks.unet import UNet
 from models.networks.vit import VisionTransformer
@@ -29,13 +29,6 @@ EXPORTED = {name: ZOO[name] for name in PARAMETERS}
 # The networks
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_a_network_has_the_published_number_of_parameters(name: str) -> None:
-    with torch.device("meta"):
-        module = ZOO[name].build(ZOO[name].extent)
-    assert sum(parameter.numel() for parameter in module.parameters()) == PARAMETERS[name]
-
-
 @pytest.mark.parametrize(
     ("name", "shape"),
     [("resnet50", (2, 1000)), ("gpt2", (2, 128, 50257)), ("vit_b16", (2, 1000)), ("unet", (2, 2, 64, 64))],
@@ -45,18 +38,6 @@ def test_a_network_returns_scores_of_the_documented_shape(name: str, shape: tupl
     with torch.device("meta"):
         output = ZOO[name].build(extent)(*ZOO[name].inputs(2, extent))
     assert output.shape == shape
-
-
-def test_the_head_of_gpt2_is_its_token_embedding() -> None:
-    with torch.device("meta"):
-        module = gpt2()
-    assert module.head.weight is module.tokens.weight
-
-
-def test_gpt2_does_without_dropout_unless_asked() -> None:
-    with torch.device("meta"):
-        rates = {module.p for module in gpt2().modules() if isinstance(module, nn.Dropout)}
-    assert rates == {0.0}
 
 
 # Their export
