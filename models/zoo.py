@@ -2,7 +2,7 @@
 
 The first 18 come with the batches and extents at which OGC was published (Feng and Huang, CVPR 2021), where
 Inception-v3 has images of 300 x 300 and no auxiliary classifier. Those of ``resnet8_v2_cifar10`` to 26, one to four
-blocks a stage, are those of the gradient-checkpointing package's benchmark.
+blocks a stage, are taken from the benchmark of the gradient-checkpointing package.
 """
 
 from __future__ import annotations

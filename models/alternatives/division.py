@@ -67,7 +67,7 @@ def layers_of(chain: nn.Sequential) -> Part:
 
 
 def segments_of(layers: Sequence[nn.Module]) -> list[Part]:
-    """About sqrt(n) segments of n layers: those of `checkpoint_sequential`, each start at the nearest that works.
+    """About sqrt(n) segments of n layers, as `checkpoint_sequential` cuts them, each start at the nearest that works.
 
     Its own are even, but for the last, which also gets what is left over and is not checkpointed.
     """

@@ -5,7 +5,7 @@
 For each network: run one eager training step that recomputes nothing under the storage meter, export the same
 module as a bare file, read it, compare the store-all activation peaks, and plan 60% and 40%. Full-size networks
 are built on the meta device and only exported, read and planned. Needs the ``models`` extra. An export that
-torch or transformers refuses is named with the reason; so is a file that the planner refuses.
+torch or transformers refuses and a file that the planner refuses are named with the reason.
 """
 
 from __future__ import annotations

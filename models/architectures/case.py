@@ -104,7 +104,7 @@ class Group:
     ) -> None:
         """A network ``model`` (the group's head is appended to it), with ``options`` of its configuration.
 
-        ``compared`` adds its larger form too, whose options these are besides ``options``.
+        ``compared`` adds the larger form too, with these options on top of ``options``.
         """
         shared = {key: value for key, value in self.shared.items() if key not in without}
         build = _builder(model + self.head, config, shared | options)
@@ -158,7 +158,7 @@ def drawn(*shape: int, seed: int = 3) -> Tensor:
 
 
 def tokens(length: int = LENGTH, *, batch: int = BATCH, seed: int = 3) -> Tensor:
-    """Token ids [batch, length], none of them a special one."""
+    """Token ids [batch, length], none of them special."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, VOCABULARY, (batch, length), generator=generator, device="cpu")
     return ids.to(torch.get_default_device())

@@ -1,4 +1,4 @@
-"""Networks beside language and vision: audio, several modalities, time series, diffusion, recurrences."""
+"""Networks other than language and vision: audio, several modalities, time series, diffusion, recurrences."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
     python -m models.architectures.stress -o models/results/stress_architectures.json
 
 Networks of `transformers`, `diffusers` and torch with random weights, few layers and small widths, in training mode
-with dropout, each bound within 60% of what storing everything takes and stepped beside plain eager training (see
-outcome.py for what is compared). Results are written after every network; ``--resume`` keeps those that
-the file has already, ``--again refused`` runs the refused ones anew. The networks run in a process of their
-own, which is started anew should one of them end it. The exit code is 1 where any outcome is wrong.
+with dropout, each bound within 60% of the store-all peak and compared with eager training (outcome.py says in
+what). Results are written after every network; ``--resume`` keeps the outcomes that the file
+has already, ``--again refused`` repeats the refused ones. The networks run in a process of their own, which is
+restarted if one of them ends it. The exit code is 1 where any outcome is wrong.
 """
 
 from __future__ import annotations

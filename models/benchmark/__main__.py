@@ -4,8 +4,8 @@
     python -m models.benchmark --arch all -o models/results/benchmark.json --jobs 2
 
 On a GPU memory and seconds are measured. Without one (``--device fake``) the programs that would run there are
-run on tensors without memory, at the published batches, and metered; times are those of a roofline. Each network
-has a process of its own; what is done is kept, so that a run that was ended goes on where it stopped.
+run on tensors without memory, at the published batches, and metered; a roofline predicts times. Each network has
+a process of its own. Finished networks are kept, so an interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations

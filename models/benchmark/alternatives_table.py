@@ -1,11 +1,11 @@
-"""The table of what PyTorch itself offers, each method beside the plan that holds no more than it does."""
+"""The table of what PyTorch itself offers, each method next to a plan within the same memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from models.benchmark.measure import STRATEGY, ours_beside
+from models.benchmark.measure import STRATEGY, ours_within
 from models.benchmark.rows import Row, cut, overhead_of_calls
 from models.reporting.result_table import table
 
@@ -51,7 +51,7 @@ def alternatives(finished: Mapping[str, dict[str, Any]], *, predicted: bool) -> 
 
 
 def _cells(rows: Mapping[str, Row], method: str) -> list[str]:
-    row, ours, plain = rows.get(method), rows.get(ours_beside(method)), rows["plain"]
+    row, ours, plain = rows.get(method), rows.get(ours_within(method)), rows["plain"]
     if row is None:
         return ["-", "-", "-"]
     if row.get("error"):

@@ -66,8 +66,8 @@ COUNTED_MATCHED_TIME = "ours for the published count, published time"
 COUNTED_STRATEGY_TIME = "ours for the published count, time of the ogc strategy"
 
 
-def ours_beside(method: str) -> str:
-    """The row of the plan that holds no more than another method does."""
+def ours_within(method: str) -> str:
+    """The row of the plan within the memory of another method."""
     return f"ours, memory of {method}"
 
 
@@ -200,7 +200,7 @@ def benchmark(
                 if added is not None:
                     found |= {"overhead": added, "predicted_s": plain_ns / 1e9 * (1 + added)}
                 tell(f"memory of {name}")
-                add(ours_beside(name), tradeoff.within(found["activation_nbytes"] - LOSS_NBYTES))
+                add(ours_within(name), tradeoff.within(found["activation_nbytes"] - LOSS_NBYTES))
     return {
         "input": entry.describe(batch, extent),
         "ops": len(network.model.training.ops),

@@ -132,7 +132,7 @@ def _mib(row: Row | None, quantity: str = "activation_nbytes") -> str:
 
 
 def in_mib(results: Results) -> str:
-    """Memory in MiB, as published; plain and OGC's figures beside those of the meters."""
+    """Memory in MiB, as published; plain and OGC's figures next to the measured ones."""
     header = ["network", "plain: published", "activations", "as published", "OGC: published",
               "ogc strategy: activations", "as published", "ours at its time: activations", "as published",
               "total: plain", "ours", "plan s"]  # fmt: skip

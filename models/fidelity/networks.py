@@ -79,7 +79,7 @@ def _first_step(case: Case, bound: nn.Module) -> Any:
 
 
 def peaks_rise(rows: Sequence[fidelity.Row]) -> tuple[str, ...]:
-    """Where a measured activation peak is above that of the budget before, which was larger."""
+    """The budgets whose measured activation peak is above the peak at the larger budget before."""
     peaks = []
     for row in rows:
         assert row.measured is not None

@@ -1,4 +1,4 @@
-"""How far the simulated memory of a plain step is from that of a real one.
+"""How far the simulated memory of a plain step is from the memory of a real step.
 
 For each network: run one eager training step that recomputes nothing, export the same module as a bare file, simulate
 it, and compare the activation peaks. Storages alone are compared with a simulation without workspace; everything that

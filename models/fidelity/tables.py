@@ -103,7 +103,7 @@ def details(networks: dict[str, Any]) -> str:
     text = (
         "MB (10^6 bytes) are activation peaks of one step; B is measured minus predicted, in bytes, of activations /\n"
         "total / total with `.grad` present. Equal in every bit: losses, gradients of inputs and parameters, buffers,\n"
-        "parameters, generator states. Step time is that of eager = 1, beside the recomputation predicted."
+        "parameters, generator states. Step time is a multiple of the eager step, next to the recomputation predicted."
     )
     return "\n\n".join(("\n".join(sizes), text, table(header, [_line(row, on_cuda) for row in rows])))
 

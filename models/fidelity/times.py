@@ -235,7 +235,7 @@ def worst_alone(rows: Sequence[Row]) -> float:
 def report(rows: Sequence[Row]) -> str:
     """One table, and the largest differences, as Markdown."""
     header = ["case", "freed memory", "way", "predicted", "by calls alone", "processor time", "wall clock",
-              "off the prediction", "off that of calls alone", "step ms", "page faults", "re-runs"]  # fmt: skip
+              "off the prediction", "off that by calls alone", "step ms", "page faults", "recomputed ops"]  # fmt: skip
     sizes = [f"- {name}: {CASES[name].sizes}" for name in dict.fromkeys(row.case for row in rows)]
     found = []
     for memory in dict.fromkeys(row.memory for row in rows):

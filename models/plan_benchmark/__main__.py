@@ -1,11 +1,11 @@
-"""Plan every graph at seven budgets with `optimal`, and with every other strategy beside it on one simulator.
+"""Plan every graph at seven budgets with `optimal`, and with every other strategy, on one simulator.
 
     python -m models.plan_benchmark -o models/results/plans.json --jobs 2
 
 Each graph is planned in a process of its own, ``--jobs`` at a time. Then, with nothing else running, each is
-timed in a process of its own: solves side by side would take each other's time. What is done is kept in a folder
-that belongs to the present state of the code, so a run that was ended goes on where it stopped. Needs torch with
-onnxscript for the four PyTorch exports. The tables go to standard output and, as Markdown, beside the JSON.
+timed in a process of its own: solves in parallel would slow each other down. Finished graphs are kept in a folder
+that belongs to the present state of the code, so an interrupted run resumes where it stopped. Needs torch with
+onnxscript for the four PyTorch exports. The tables go to standard output and, as Markdown, next to the JSON.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def planned(source: Source, parts: Path, device: str, effort: str) -> dict[str, 
 
 
 def timed(source: Source, parts: Path, device: str, effort: str) -> dict[str, Any]:
-    """The times of one graph, which nothing else may run beside."""
+    """The times of one graph; nothing else may run meanwhile."""
     return _kept(source, parts, ".times.json", "models.plan_benchmark.times", device, effort)
 
 

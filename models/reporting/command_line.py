@@ -23,7 +23,7 @@ def command_parser(module: str, description: str | None) -> argparse.ArgumentPar
 def add_names(
     parser: argparse.ArgumentParser, known: Collection[str], default: Collection[str] = (), *, what: str = "network"
 ) -> None:
-    """Networks, or ``what`` else, as positional arguments; ``default`` are taken where none is named, or all."""
+    """Names of networks, or of ``what`` else, as positional arguments; without any, ``default`` or all are taken."""
     every = ", ".join(default) or "all"
     parser.add_argument(
         "names",
@@ -45,6 +45,6 @@ def one_of(known: Collection[str], what: str) -> Callable[[str], str]:
     return name
 
 
-def add_output(parser: argparse.ArgumentParser, beside: str = "a .md") -> None:
+def add_output(parser: argparse.ArgumentParser, also: str = "a .md") -> None:
     """The option that names the JSON file of results."""
-    parser.add_argument("-o", "--output", type=output_file, help=f"JSON file to write, with {beside} beside it")
+    parser.add_argument("-o", "--output", type=output_file, help=f"JSON file to write, with {also} next to it")

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 WRITTEN_BESIDE = (".csv", ".md", ".svg")
-"""What is written beside a JSON file of results, under its name."""
+"""The files that are written next to a JSON file of results, under its name."""
 SEEDS = 2**32
 
 
@@ -46,7 +46,7 @@ def _doubled(text: str) -> tuple[int, ...]:
 
 
 def seed(text: str) -> int:
-    """A number that torch's generators start from, with those of the epochs and images made of it."""
+    """A seed of torch's generators, from which the seeds of epochs and images are derived."""
     if not text.isdecimal() or int(text) >= SEEDS:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {SEEDS - 1}")
     return int(text)
@@ -89,7 +89,7 @@ def output_file(text: str) -> Path:
     if not path.name or path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file in it, for example results.json")
     if path.suffix in WRITTEN_BESIDE:
-        raise argparse.ArgumentTypeError(f"{text!r}: a {path.suffix} is written beside the file; name it .json")
+        raise argparse.ArgumentTypeError(f"{text!r}: a {path.suffix} is written next to the file; name it .json")
     folder(str(path.parent))
     return path
 

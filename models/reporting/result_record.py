@@ -27,7 +27,7 @@ def processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """What made the results, beside this repository: the versions that figures may depend on."""
+    """The versions that figures may depend on, besides this repository's commit."""
     return {"python": platform.python_version()} | {name: version(name) for name in ("torch", "ogc-plan", "ortools")}
 
 
@@ -41,9 +41,9 @@ def publish(
     quantity: str,
     **data: Any,
 ) -> None:
-    """Print ``report``; with a ``path``, write ``data`` there as JSON and the report beside it as Markdown.
+    """Print ``report``; with a ``path``, write ``data`` there as JSON and the report next to it as Markdown.
 
-    ``arguments`` are those ``script`` ran with, None for those of this process.
+    ``arguments`` are the command line of ``script``; None means the command line of this process.
     """
     print(report)
     if path is not None:
@@ -53,9 +53,9 @@ def publish(
 def write(
     path: Path, report: str, *, script: str, arguments: Sequence[str] | None, device: str, quantity: str, **data: Any
 ) -> None:
-    """Write ``data`` to ``path`` as JSON and ``report`` beside it as Markdown.
+    """Write ``data`` to ``path`` as JSON and ``report`` next to it as Markdown.
 
-    ``arguments`` are those ``script`` ran with, None for those of this process.
+    ``arguments`` are the command line of ``script``; None means the command line of this process.
     """
     command = " ".join([f"python -m {script}", *(sys.argv[1:] if arguments is None else arguments)])
     made_by = versions()
@@ -65,7 +65,7 @@ def write(
 
 
 def save(path: Path, record: dict[str, Any], page: str) -> None:
-    """Write a record as JSON, and its Markdown page beside it."""
+    """Write a record as JSON, and its Markdown page next to it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")
     path.with_suffix(".md").write_text(page)

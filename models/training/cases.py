@@ -92,7 +92,7 @@ def _drawn(seed: int) -> torch.Generator:
 def images_case(
     name: str, sizes: str, network: Callable[[], nn.Module], batch: int, side: int, classes: int, **structure: Any
 ) -> Case:
-    """A classifier of square images; ``sizes`` says what the network is, beside batch, side and classes."""
+    """A classifier of square images; ``sizes`` describes the network, without batch, side and classes."""
 
     def inputs(seed: int) -> tuple[Tensor, ...]:
         drawn = _drawn(seed)
@@ -106,7 +106,7 @@ def images_case(
 def next_token_case(
     name: str, sizes: str, network: Callable[[], nn.Module], batch: int, length: int, vocabulary: int, **structure: Any
 ) -> Case:
-    """A decoder that predicts the next token; ``sizes`` says what the network is, beside batch and length."""
+    """A decoder that predicts the next token; ``sizes`` describes the network, without batch and length."""
 
     def inputs(seed: int) -> tuple[Tensor, ...]:
         ids = torch.randint(vocabulary, (batch, length + 1), generator=_drawn(seed))

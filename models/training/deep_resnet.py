@@ -43,7 +43,7 @@ from models.reporting.result_table import megabytes, table
 BLOCKS = "1,2,3,4,8,16,32,64,128,200"
 BATCH = 1280
 OVERHEAD = 0.34
-"""Time that a plan may add: one more forward pass. Below that the layers that cannot run again set a linear growth."""
+"""Time that a plan may add: one more forward pass. With less, memory grows linearly with the depth."""
 SOLVES = 6
 PUBLISHED_MB = {1: (1620, 1683), 2: (2145, 1713), 3: (2648, 1934), 4: (3172, 1891)}
 """Of gradient-checkpointing, on a GPU at batch 1280: blocks a stage -> peak MB plain and checkpointed."""

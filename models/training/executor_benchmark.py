@@ -168,7 +168,7 @@ def segments(case: Case, number: int) -> Method:
 
 
 def benchmark(case: Case, found: dict[str, Method], rounds: int, device: str) -> list[Row]:
-    """Every row of one case: eager beside a plan that stores all, then each method and the plan at its peak."""
+    """Every row of one case: eager and a plan that stores everything, then each method and the plan at its peak."""
     bench = Bench(case, rounds, device)
     rows = [bench.row("eager", bench.method(plain), bench.plan("100%", "keep-all"))]
     for name, method in found.items():

@@ -24,9 +24,9 @@ from models.training.state import Settings, digests, load, save
 class Epoch:
     """One epoch: the loss of every step, the share of held-out images classified correctly, bytes, seconds.
 
-    The bytes are those of the epoch's first step, everything it holds at its peak, and without parameters, momentum,
-    buffers, images and finished gradients; the latter is None on CUDA, whose allocator cannot tell them apart, and
-    ``reserved_nbytes`` is what that allocator took from the device. The seconds are those of training alone.
+    ``total_nbytes`` is the peak of the epoch's first step. ``activation_nbytes`` leaves out parameters, momentum,
+    buffers, images and finished gradients; it is None on CUDA, whose allocator cannot tell them apart.
+    ``reserved_nbytes`` is what that allocator took from the device. The seconds leave out the held-out images.
     """
 
     losses: tuple[float, ...]

@@ -75,7 +75,7 @@ def run(
     """Train as the command line asks, print the report and write results.
 
     The exit code is 1 where a way of training leaves other bits than plain training or a step is above its budget,
-    2 where the command line cannot be followed, that of the error where there is no plan.
+    2 where the command line cannot be followed, the exit code of the error where there is no plan.
     """
     parser = parser_of(recipe, described)
     if section is not None:

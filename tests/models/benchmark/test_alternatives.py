@@ -16,7 +16,7 @@ from models.alternatives.division import chains_of, segments_of, stages_of
 from models.alternatives.methods import restored
 from models.benchmark import measure as benchmark_measure
 from models.benchmark.alternatives_table import alternatives, reason
-from models.benchmark.measure import Settings, benchmark, methods, ours_beside
+from models.benchmark.measure import Settings, benchmark, methods, ours_within
 from models.benchmark.network import FAKE, Network, Place
 from models.benchmark.rows import overhead_of_calls, rows_of
 from models.benchmark.search import Tradeoff
@@ -170,18 +170,18 @@ class TestTable:
     @pytest.mark.parametrize("method", [BLOCK, SEQUENTIAL])
     def test_ours_holds_no_more_than_the_method_beside_it(self, method: str, found: dict[str, Any]) -> None:
         rows = rows_of(found)
-        assert rows[ours_beside(method)]["activation_nbytes"] <= rows[method]["activation_nbytes"]
+        assert rows[ours_within(method)]["activation_nbytes"] <= rows[method]["activation_nbytes"]
 
     @pytest.mark.parametrize("method", [BLOCK, SEQUENTIAL])
     def test_ours_adds_less_time_at_that_memory(self, method: str, found: dict[str, Any]) -> None:
         rows = rows_of(found)
-        theirs, ours = (overhead_of_calls(rows[name], rows["plain"]) or 0.0 for name in (method, ours_beside(method)))
+        theirs, ours = (overhead_of_calls(rows[name], rows["plain"]) or 0.0 for name in (method, ours_within(method)))
         assert 0 < ours < theirs
 
     def test_a_line_has_cut_time_and_our_time(self) -> None:
         plain = {"method": "plain", "activation_nbytes": 100, "calls_s": 1.0}
         theirs = {"method": BLOCK, "activation_nbytes": 60, "calls_s": 1.3}
-        ours = {"method": ours_beside(BLOCK), "activation_nbytes": 60, "calls_s": 1.1}
+        ours = {"method": ours_within(BLOCK), "activation_nbytes": 60, "calls_s": 1.1}
         text = alternatives({"any": {"rows": [plain, theirs, ours]}}, predicted=True)
         assert [cell.strip() for cell in text.splitlines()[-1].split("|")[2:-1]] == [BLOCK, "40.0%", "30.0%", "10.0%"]
 

@@ -75,7 +75,7 @@ REFUSED: list[tuple[Callable[..., object], str, str]] = [
     (train_vgg16, "--checkpoints {}/deeper", A_FILE),
     (train_vgg16, "-o {}/x.json", A_FILE),
     (train_vgg16, "-o .", "is a folder; name a file in it"),
-    (train_vgg16, "-o x.md", "a .md is written beside the file; name it .json"),
+    (train_vgg16, "-o x.md", "a .md is written next to the file; name it .json"),
     (train_vgg16, "--no-checkpoints --resume", "--resume goes on from checkpoints and --no-checkpoints has none"),
 ]
 
