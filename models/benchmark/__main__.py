@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import hashlib
 import json
 import subprocess
 import sys
@@ -32,11 +31,11 @@ from models.benchmark.picture import timelines, tradeoffs
 from models.benchmark.published import PUBLISHED
 from models.benchmark.table import csv_rows, failure, failures, page
 from models.reporting.command_line import INTERRUPTED, add_output, command_parser
+from models.reporting.kept import ROOT, folder_of, keep, kept
 from models.reporting.option_values import count, folder
 from models.reporting.result_record import write
 from models.zoo import ZOO
 
-ROOT = Path(__file__).resolve().parents[2]
 CODE = ("planner/**/*.py", "adapters/pytorch/**/*.py", "models/descriptions.py",
         *(f"models/{folder}/*.py" for folder in ("networks", "alternatives", "meters", "benchmark")))  # fmt: skip
 """The code that results depend on."""
@@ -57,15 +56,6 @@ def handed_on(options: argparse.Namespace) -> list[str]:
     given += ["--roofline", options.roofline] if options.roofline else []
     given += ["--small"] if options.small else []
     return [*given, "--no-alternatives"] if options.no_alternatives else given
-
-
-def state(given: Sequence[str]) -> str:
-    """A digest of everything that results depend on: options and code."""
-    digest = hashlib.sha256(" ".join(given).encode())
-    paths = {path for pattern in CODE for path in ROOT.glob(pattern)}
-    for path in sorted(paths):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def command(name: str, given: Sequence[str]) -> list[str]:
@@ -105,9 +95,9 @@ def measured(name: str, parts: Path, given: Sequence[str], tell: Tell, processes
     failed.
     """
     part = parts / f"{name}.json"
-    if part.exists():
-        kept: dict[str, Any] = json.loads(part.read_text())
-        return kept
+    earlier = kept(part)
+    if earlier is not None:
+        return earlier
     found: dict[str, Any] = {}
     with tempfile.TemporaryFile("w+") as words:
         process = processes.start(command(name, given), words)
@@ -122,9 +112,7 @@ def measured(name: str, parts: Path, given: Sequence[str], tell: Tell, processes
             return {"error": last[-1][:300]}
     if failure(name, found) is not None:
         return found
-    unfinished = part.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(found))
-    unfinished.replace(part)
+    keep(part, found)
     return found
 
 
@@ -182,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parsed(_parser(), arguments)
     names = list(PUBLISHED) if "all" in options.arch else list(dict.fromkeys(options.arch))
     place, given = place_of(options), handed_on(options)
-    parts = options.parts or Path(tempfile.gettempdir()) / f"ogc-plan-benchmark-networks-{state(given)}"
+    parts = options.parts or folder_of("networks-", given, CODE)
     try:
         results = run(names, parts, given, options.jobs)
     except KeyboardInterrupt:

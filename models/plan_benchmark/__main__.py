@@ -11,11 +11,9 @@ onnxscript for the four PyTorch exports. The tables go to standard output and, a
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,35 +30,27 @@ from models.plan_benchmark.page import page
 from models.plan_benchmark.sources import SOURCES, Source
 from models.plan_benchmark.times import TIMED, warm
 from models.reporting.command_line import add_output, command_parser
+from models.reporting.kept import ROOT, folder_of, keep, kept
 from models.reporting.option_values import count, folder
 from models.reporting.result_record import processor, save
 
-ROOT = Path(__file__).resolve().parents[2]
 CODE = ("planner/**/*.py", "models/descriptions.py", "models/graphs/*.py", "models/plan_benchmark/*.py")
-
-
-def state(device: str, effort: str) -> str:
-    """A digest of everything that results depend on: options and code."""
-    digest = hashlib.sha256(f"{device} {effort}".encode())
-    for path in sorted({path for pattern in CODE for path in ROOT.glob(pattern)}):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def _kept(source: Source, parts: Path, suffix: str, module: str, device: str, effort: str) -> dict[str, Any]:
     """What ``module`` prints about one graph: from ``parts`` where it is, else from a process now, and put there."""
     part = parts / f"{source.name}{suffix}"
-    if not part.exists():
-        started = time.perf_counter()
-        command = [sys.executable, "-m", module, str(source.file(parts)), "--device", device, "--effort", effort]
-        command += ["--batch", str(source.batch)] if source.batch is not None else []
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        spent = round(time.perf_counter() - started, 1)
-        unfinished = part.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps({"benchmark_s": spent, **json.loads(done.stdout)}))
-        unfinished.replace(part)
-        print(f"{module} {source.name}: {spent:.0f} s", file=sys.stderr, flush=True)
-    found: dict[str, Any] = json.loads(part.read_text())
+    earlier = kept(part)
+    if earlier is not None:
+        return earlier
+    started = time.perf_counter()
+    command = [sys.executable, "-m", module, str(source.file(parts)), "--device", device, "--effort", effort]
+    command += ["--batch", str(source.batch)] if source.batch is not None else []
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    spent = round(time.perf_counter() - started, 1)
+    found = {"benchmark_s": spent, **json.loads(done.stdout)}
+    keep(part, found)
+    print(f"{module} {source.name}: {spent:.0f} s", file=sys.stderr, flush=True)
     return found
 
 
@@ -97,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{source.name:22} {source.origin}")
         return
     how = (options.device, options.effort)
-    parts = options.parts or Path(tempfile.gettempdir()) / f"ogc-plan-benchmark-{state(*how)}"
+    parts = options.parts or folder_of("", how, CODE)
     parts.mkdir(parents=True, exist_ok=True)
     chosen = [source for name, source in SOURCES.items() if not options.only or name in options.only]
     warm()  # kernels are compiled here, once, and not by every job

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,10 +118,6 @@ class TestCommittedResults:
             if outcome["overhead"] is None and outcome["status"] != "proven infeasible"
         ]
         assert (open_ends, [row["name"] for row in recorded() if len(row["outcomes"]) != 2]) == ([], [])
-
-    @pytest.mark.parametrize("name", ["architectures.json", "architectures.md"])
-    def test_no_path_of_a_machine_is_in_them(self, name: str) -> None:
-        assert re.findall(r"/(?:tmp|home|root|work|mnt|opt|usr|var|Users)/\S*", (RESULTS / name).read_text()) == []
 
 
 @pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed (the models extra)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -123,7 +122,3 @@ class TestCommittedResults:
     def test_every_refusal_has_a_reason_and_a_remedy(self, rows: list[dict[str, Any]]) -> None:
         refused = [row for row in rows if row["result"] == "refused"]
         assert [row["name"] for row in refused if not (row["why"] and row["remedy"])] == []
-
-    @pytest.mark.parametrize("name", ["stress_architectures.json", "stress_architectures.md"])
-    def test_no_path_of_a_machine_is_in_them(self, name: str) -> None:
-        assert re.findall(r"/(?:tmp|home|root|work|mnt|opt|usr|var|Users)/\S*", (RESULTS / name).read_text()) == []

@@ -26,6 +26,7 @@ from models.plan_benchmark.sources import SOURCES, Source
 from models.plan_benchmark.tables import beaten
 from models.plan_benchmark.targets import SIZES, size_of
 from models.plan_benchmark.times import times
+from models.reporting.kept import folder_of
 from tests.files.onnx_files import write_perceptron
 
 BATCH = 4096
@@ -156,7 +157,7 @@ def test_a_graph_is_written_once(tmp_path: Path) -> None:
 
 
 def test_other_options_have_results_of_their_own() -> None:
-    assert plan_benchmark.state("h200", "fast") != plan_benchmark.state("h200", "default")
+    assert folder_of("", ("h200", "fast"), ()) != folder_of("", ("h200", "default"), ())
 
 
 def test_every_graph_of_the_catalogue_has_one_name_and_an_origin() -> None:
