@@ -8,7 +8,6 @@ the allocator records is compared with the whole simulation.
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,10 +18,11 @@ from typing import Any
 import torch
 from ogc_plan.planner.model import Model, load_model, store_all_timeline
 from ogc_plan.planner.training_graph import OpCost
+from torch import Tensor, nn
 
 from models.export import export_entry
-from models.meters import allocator_meter
-from models.meters.storage_meter import measure_step, training_step
+from models.meters.step_meters import Meter, StepPeak, by_allocator, by_storages, clear_gradients
+from models.meters.storage_meter import training_step
 from models.reporting.command_line import add_names
 from models.reporting.result_record import publish
 from models.reporting.result_table import megabytes, table
@@ -59,13 +59,13 @@ def measured_peaks(entry: Entry, batch: int, extent: int) -> tuple[int, int, str
     """Activation peak by storages, by the allocator, and the operator in which the latter sits."""
     torch.manual_seed(0)
     module, inputs = entry.build(extent).train(), entry.inputs(batch, extent)
-    storages = measure_step(module, inputs).activations.nbytes
-    module.zero_grad(set_to_none=True)
-    gc.collect()
-    events = allocator_meter.record(lambda: training_step(module, inputs))
-    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-    allocated = allocator_meter.peaks(events, without=gradients)
-    return storages, allocated.activation_nbytes, allocated.operator
+    storages, allocated = (_plain_step(meter, module, inputs) for meter in (by_storages, by_allocator))
+    return storages.activation_nbytes, allocated.activation_nbytes, allocated.operator
+
+
+def _plain_step(meter: Meter, module: nn.Module, inputs: tuple[Tensor, ...]) -> StepPeak:
+    clear_gradients(module, inputs)
+    return meter(lambda: training_step(module, inputs), module, inputs)
 
 
 def exported(entry: Entry, batch: int, extent: int) -> Model:
