@@ -21,6 +21,7 @@ import onnx_ir
 import torch
 from torch import Tensor, nn
 
+from models.reporting.command_line import command_parser
 from models.zoo import ZOO, Entry
 
 OPSET = 23  # the first with Attention
@@ -91,7 +92,7 @@ def check_model(model: onnx.ModelProto) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m models.export", description=__doc__.splitlines()[0])
+    parser = command_parser("models.export", __doc__)
     parser.add_argument("name", choices=[*ZOO, "all"], help="a network of the zoo, or all")
     parser.add_argument("-o", "--output", type=Path, required=True, help="file to write; a folder for all")
     parser.add_argument("--batch", type=int, help="batch size (default: the network's own)")

@@ -2,7 +2,7 @@
 
 The first 18 come with the batches and extents at which OGC was published (Feng and Huang, CVPR 2021), where
 Inception-v3 has images of 300 x 300 and no auxiliary classifier. Those of ``resnet8_v2_cifar10`` to 26, one to four
-blocks a stage, are those of the gradient-checkpointing package's benchmark.
+blocks a stage, are taken from the benchmark of the gradient-checkpointing package.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models.networks.alexnet import alexnet
-from models.networks.bert import bert_base
-from models.networks.cifar_resnet import cifar_resnet, cifar_resnet_v2
-from models.networks.convnext import convnext_t
-from models.networks.densenet import densenet121, densenet161, densenet169, densenet201
-from models.networks.diffusion_unet import ddpm_cifar10
-from models.networks.gpt2 import gpt2
-from models.networks.inception import inception_v3
-from models.networks.llama import Llama, LlamaConfig, llama_1b
-from models.networks.lstm import lstm_classifier
-from models.networks.resnet import resnet18, resnet34, resnet50, resnet101, resnet152
-from models.networks.searched_cells import amoebanet_cifar10, darts_cifar10, nasnet_cifar10
-from models.networks.t5 import t5_small
-from models.networks.unet import unet
-from models.networks.vgg import vgg11, vgg13, vgg16, vgg19
-from models.networks.vit import vit_b16, vit_l16
+from models.descriptions import AMOEBANET_A, DARTS, DENSENET, NASNET_A, RESNET, VGG_DEPTHS
+from models.networks.alexnet import AlexNet
+from models.networks.bert import Bert
+from models.networks.cifar_resnet import CifarResNet, CifarResNetV2
+from models.networks.convnext import ConvNeXt
+from models.networks.densenet import DenseNet
+from models.networks.diffusion_unet import DiffusionUNet
+from models.networks.gpt2 import GPT2
+from models.networks.inception import Inception
+from models.networks.llama import Llama, LlamaConfig
+from models.networks.lstm import LSTMClassifier
+from models.networks.resnet import BasicBlock, Bottleneck, ResNet
+from models.networks.searched_cells import SearchedNetwork
+from models.networks.t5 import T5
+from models.networks.unet import UNet
+from models.networks.vgg import VGG
+from models.networks.vit import VisionTransformer
 
 Takes = Literal["images", "tokens", "two sequences", "images and steps"]
 SMALL_LLAMA = LlamaConfig(vocabulary=1024, layers=2, heads=8, groups=2, width=256, hidden=1024)
@@ -86,41 +87,50 @@ def _images(name: str, build: Callable[[], nn.Module], batch: int, extent: int, 
     return Entry(name, lambda _: build(), "images", batch, extent, *small)
 
 
+def _resnet(layers: int, batch: int, small: tuple[int, int]) -> Entry:
+    build = partial(ResNet, RESNET[layers], block=Bottleneck if layers >= 50 else BasicBlock)
+    return _images(f"resnet{layers}", build, batch, 224, small)
+
+
+def _densenet(layers: int, batch: int) -> Entry:
+    growth, channels = (48, 96) if layers == 161 else (32, 64)
+    return _images(f"densenet{layers}", partial(DenseNet, DENSENET[layers], growth, channels), batch, 224, (2, 128))
+
+
 _ALL = (
-    _images("alexnet", alexnet, 1024, 224, (8, 224)),
-    _images("vgg11", vgg11, 64, 224, (2, 64)),
-    _images("vgg13", vgg13, 64, 224, (2, 64)),
-    _images("vgg16", vgg16, 64, 224, (2, 64)),
-    _images("vgg19", vgg19, 64, 224, (2, 64)),
-    _images("resnet18", resnet18, 256, 224, (4, 224)),
-    _images("resnet34", resnet34, 128, 224, (4, 224)),
-    _images("resnet50", resnet50, 64, 224, (4, 224)),
-    _images("resnet101", resnet101, 32, 224, (2, 224)),
-    _images("resnet152", resnet152, 16, 224, (2, 128)),
-    _images("densenet121", densenet121, 32, 224, (2, 128)),
-    _images("densenet161", densenet161, 16, 224, (2, 128)),
-    _images("densenet169", densenet169, 32, 224, (2, 128)),
-    _images("densenet201", densenet201, 16, 224, (2, 128)),
-    _images("inception_v3", inception_v3, 32, 300, (2, 139)),
-    _images("nasnet_cifar10", nasnet_cifar10, 64, 32, (2, 32)),
-    _images("amoebanet_cifar10", amoebanet_cifar10, 64, 32, (2, 32)),
-    _images("darts_cifar10", darts_cifar10, 64, 32, (2, 32)),
-    _images("vgg16_two_classes", lambda: vgg16(2), 64, 224, (2, 64)),
-    _images("resnet110_cifar10", cifar_resnet, 64, 32, (4, 32)),
+    _images("alexnet", AlexNet, 1024, 224, (8, 224)),
+    *(_images(f"vgg{layers}", partial(VGG, VGG_DEPTHS[layers]), 64, 224, (2, 64)) for layers in (11, 13, 16, 19)),
+    _resnet(18, 256, (4, 224)),
+    _resnet(34, 128, (4, 224)),
+    _resnet(50, 64, (4, 224)),
+    _resnet(101, 32, (2, 224)),
+    _resnet(152, 16, (2, 128)),
+    _densenet(121, 32),
+    _densenet(161, 16),
+    _densenet(169, 32),
+    _densenet(201, 16),
+    _images("inception_v3", Inception, 32, 300, (2, 139)),
+    _images("nasnet_cifar10", partial(SearchedNetwork, NASNET_A), 64, 32, (2, 32)),
+    _images("amoebanet_cifar10", partial(SearchedNetwork, AMOEBANET_A), 64, 32, (2, 32)),
+    _images("darts_cifar10", partial(SearchedNetwork, DARTS), 64, 32, (2, 32)),
+    _images("vgg16_two_classes", partial(VGG, VGG_DEPTHS[16], 2), 64, 224, (2, 64)),
+    _images("resnet110_cifar10", partial(CifarResNet, 110), 64, 32, (4, 32)),
     *(
-        _images(f"resnet{layers}_v2_cifar10", partial(cifar_resnet_v2, layers), 1280, 32, (16, 32))
+        _images(f"resnet{layers}_v2_cifar10", partial(CifarResNetV2, layers), 1280, 32, (16, 32))
         for layers in (8, 14, 20, 26)
     ),
-    _images("convnext_t", convnext_t, 64, 224, (2, 96)),
-    Entry("vit_b16", vit_b16, "images", 64, 224, 2, 224),
-    Entry("vit_l16", vit_l16, "images", 32, 224, 1, 96),
-    Entry("gpt2", lambda _: gpt2(), "tokens", 8, 1024, 1, 512),
-    Entry("bert_base", lambda _: bert_base(), "tokens", 32, 512, 2, 64),
-    Entry("llama_1b", lambda _: llama_1b(), "tokens", 1, 4096, 2, 64, lambda _: Llama(SMALL_LLAMA)),
-    Entry("t5_small", lambda _: t5_small(), "two sequences", 32, 512, 2, 64),
-    Entry("lstm_classifier", lambda _: lstm_classifier(), "tokens", 64, 256, 4, 32),
-    Entry("ddpm_cifar10", lambda _: ddpm_cifar10(), "images and steps", 128, 32, 2, 32),
-    _images("unet", unet, 4, 512, (1, 256)),
+    _images("convnext_t", ConvNeXt, 64, 224, (2, 96)),
+    Entry("vit_b16", VisionTransformer, "images", 64, 224, 2, 224),
+    Entry(
+        "vit_l16", partial(VisionTransformer, width=1024, layers=24, heads=16, hidden=4096), "images", 32, 224, 1, 96
+    ),
+    Entry("gpt2", lambda _: GPT2(), "tokens", 8, 1024, 1, 512),
+    Entry("bert_base", lambda _: Bert(), "tokens", 32, 512, 2, 64),
+    Entry("llama_1b", lambda _: Llama(), "tokens", 1, 4096, 2, 64, lambda _: Llama(SMALL_LLAMA)),
+    Entry("t5_small", lambda _: T5(), "two sequences", 32, 512, 2, 64),
+    Entry("lstm_classifier", lambda _: LSTMClassifier(), "tokens", 64, 256, 4, 32),
+    Entry("ddpm_cifar10", lambda _: DiffusionUNet(), "images and steps", 128, 32, 2, 32),
+    _images("unet", UNet, 4, 512, (1, 256)),
 )
 
 ZOO: dict[str, Entry] = {entry.name: entry for entry in _ALL}

@@ -5,12 +5,11 @@
 For each network: run one eager training step that recomputes nothing under the storage meter, export the same
 module as a bare file, read it, compare the store-all activation peaks, and plan 60% and 40%. Full-size networks
 are built on the meta device and only exported, read and planned. Needs the ``models`` extra. An export that
-torch or transformers refuses is named with the reason; so is a file that the planner refuses.
+torch or transformers refuses and a file that the planner refuses are named with the reason.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import logging
 import os
@@ -29,14 +28,15 @@ from ogc_plan.planner.errors import InfeasibleBudgetError
 from ogc_plan.planner.model import Model, load_model
 from ogc_plan.planner.pipeline import plan
 
-from models.architectures.full_size import FULL_SIZE
-from models.architectures.half import HALF, SUFFIX
+from models.architectures.case import Case
+from models.architectures.cases import COMPARED
 from models.architectures.notes import NOTES
-from models.architectures.zoo import ARCHITECTURES, Architecture
 from models.export import OPSET, export_module
 from models.fidelity.step import Pair, simulated_peaks
 from models.meters.storage_meter import measure_step
-from models.reporting import result_record, result_table
+from models.reporting import result_table
+from models.reporting.command_line import add_names, add_output, command_parser
+from models.reporting.result_record import publish
 
 BUDGETS = ("60%", "40%")
 OTHER_OPSETS = (18, 25)
@@ -119,24 +119,22 @@ def read(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], opset: int, 
     return model
 
 
-def examine(entry: Architecture, *, full_size: bool, opsets: Sequence[int] = OTHER_OPSETS) -> Row:
+def examine(case: Case, opsets: Sequence[int] = OTHER_OPSETS) -> Row:
     """Everything about one network; a failure is entered into its row with the reason."""
-    same_in_float32 = NOTES.get(entry.name.removesuffix(SUFFIX), "")
-    row = Row(entry.name, entry.library, entry.size, note=NOTES.get(entry.name, same_in_float32))
+    same_in_float32 = NOTES.get(case.name.removesuffix("_bf16"), "")
+    row = Row(case.name, case.library, case.size, note=NOTES.get(case.name, same_in_float32))
     try:
         with tempfile.TemporaryDirectory() as folder:
-            _examine(entry, row, Path(folder), full_size=full_size, opsets=opsets)
+            _examine(case, row, Path(folder), () if case.full_size else opsets)
     except Exception as error:
         row.failed = one_line(error)
     gc.collect()
     return row
 
 
-def _examine(entry: Architecture, row: Row, folder: Path, *, full_size: bool, opsets: Sequence[int]) -> None:
-    torch.manual_seed(0)
-    with torch.device("meta" if full_size else "cpu"):
-        module, inputs = entry.make()
-    if not full_size:
+def _examine(case: Case, row: Row, folder: Path, opsets: Sequence[int]) -> None:
+    module, inputs = case.positional()
+    if not case.full_size:
         started = time.perf_counter()
         measured = measure_step(module, inputs).activations
         row.seconds["training step"] = round(time.perf_counter() - started, 2)
@@ -144,12 +142,12 @@ def _examine(entry: Architecture, row: Row, folder: Path, *, full_size: bool, op
         row.measured_at = measured.operator
     model = read(module, inputs, OPSET, row, folder)
     simulated, row.with_workspace_nbytes = simulated_peaks(model)
-    if not full_size:
+    if not case.full_size:
         row.storages = Pair(measured.nbytes, simulated)
         row.difference_percent = round(row.storages.difference_percent, 4)
     row.outcomes = [planned(model, budget) for budget in BUDGETS]
     for opset in opsets:
-        other = Row(entry.name, entry.library, entry.size)
+        other = Row(case.name, case.library, case.size)
         try:
             again, _ = simulated_peaks(read(module, inputs, opset, other, folder))
             row.other_opsets[str(opset)] = f"{100 * (again / simulated - 1):+.2f}% of the peak at {row.opset}"
@@ -193,40 +191,30 @@ def table(rows: Sequence[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Examine the networks asked for (all by default), print the table and write the results."""
-    known = {**ARCHITECTURES, **HALF, **FULL_SIZE}
-    parser = argparse.ArgumentParser(prog="python -m models.architectures", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"networks (default: all): {', '.join(known)}")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write; the table goes beside it")
+    parser = command_parser("models.architectures", __doc__)
+    add_names(parser, COMPARED)
+    add_output(parser)
     parser.add_argument("--one-opset", action="store_true", help="leave out the other opsets")
     options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in known]
-    if unknown:
-        parser.error(f"no network is called {unknown[0]!r}; choose from {', '.join(known)}")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.getLogger("transformers").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     rows = []
-    for name in options.names or known:
+    for name in options.names or COMPARED:
         started = time.perf_counter()
-        full_size = name in FULL_SIZE
-        rows.append(
-            examine(known[name], full_size=full_size, opsets=() if options.one_opset or full_size else OTHER_OPSETS)
-        )
+        rows.append(examine(COMPARED[name], () if options.one_opset else OTHER_OPSETS))
         print(f"{name}: {rows[-1].failed or 'done'}, {time.perf_counter() - started:.0f} s", file=sys.stderr)
-    report = table(rows)
-    print(report)
-    if options.output:
-        result_record.write(
-            options.output,
-            report,
-            script="models.architectures",
-            arguments=arguments,
-            device="cpu",
-            quantity="store-all activation peak of one eager training step, bytes; the simulation without workspace",
-            libraries={name: version(name) for name in ("transformers", "diffusers", "onnx", "onnxscript")},
-            newest_opset_known=onnx.defs.onnx_opset_version(),
-            rows=[asdict(row) for row in rows],
-        )
+    publish(
+        table(rows),
+        options.output,
+        script="models.architectures",
+        arguments=arguments,
+        device="cpu",
+        quantity="store-all activation peak of one eager training step, bytes; the simulation without workspace",
+        libraries={name: version(name) for name in ("transformers", "diffusers", "onnx", "onnxscript")},
+        newest_opset_known=onnx.defs.onnx_opset_version(),
+        rows=[asdict(row) for row in rows],
+    )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""One network bound under a budget and stepped beside plain eager training: bound, refused by name, or wrong.
+"""One network trained within a budget and compared with eager training: bound, refused by name, or wrong.
 
     python -m models.architectures.outcome NAME ...
 
@@ -160,8 +160,8 @@ def _examined(
 def _peaks(bound: nn.Module, module: nn.Module, inputs: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Activation peaks of one more step, predicted and measured, by tensors and by the allocator's record.
 
-    A plan counts the gradients of parameters that the loss does not reach (a pooler whose output nobody uses) among
-    those of parameters; a meter, which in the end finds them in no ``.grad``, among the activations: taken off here.
+    The loss may not reach some parameters (a pooler whose output is not used). A plan counts their gradients as
+    parameter gradients. A meter finds no ``.grad`` for them and counts them as activations; they are subtracted here.
     """
     arguments = tuple(leaf for leaf in pytree.tree_leaves(dict(inputs)) if isinstance(leaf, Tensor))
 
@@ -193,12 +193,12 @@ def _text(message: str) -> str:
 
 def main(names: list[str]) -> None:
     """Print the outcome of each network named."""
-    from models.architectures.listing import CASES
+    from models.architectures.cases import STRESSED
 
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     for name in names:
-        print(json.dumps(examine(CASES[name])), flush=True)
+        print(json.dumps(examine(STRESSED[name])), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,14 @@
     python -m models.architectures.stress -o models/results/stress_architectures.json
 
 Networks of `transformers`, `diffusers` and torch with random weights, few layers and small widths, in training mode
-with dropout, each bound within 60% of what storing everything takes and stepped beside plain eager training (see
-outcome.py for what is compared). Results are written after every network; ``--resume`` keeps those that
-the file has already, ``--again refused`` runs the refused ones anew. The networks run in a process of their
-own, which is started anew should one of them end it. The exit code is 1 where any outcome is wrong.
+with dropout, each bound within 60% of the store-all peak and compared with eager training (outcome.py says in
+what). Results are written after every network; ``--resume`` keeps the outcomes that the file
+has already, ``--again refused`` repeats the refused ones. The networks run in a process of their own, which is
+restarted if one of them ends it. The exit code is 1 where any outcome is wrong.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import queue
 import subprocess
@@ -23,7 +22,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from models.architectures.listing import CASES
+from models.architectures.cases import STRESSED
+from models.reporting.command_line import add_names, add_output, command_parser
 from models.reporting.result_record import write
 from models.reporting.result_table import table
 
@@ -68,14 +68,14 @@ def _read(worker: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None
 
 
 def _failed(name: str, why: str) -> dict[str, Any]:
-    case = CASES[name]
+    case = STRESSED[name]
     return {"name": name, "kind": case.kind, "library": case.library, "result": "wrong", "why": why}
 
 
 def report(rows: Sequence[dict[str, Any]]) -> str:
     """Counts by kind, then every network with its peak or the reason it is refused, as Markdown."""
     names = {row["name"] for row in rows}
-    kinds = sorted({row["kind"] for row in rows}, key=[case.kind for case in CASES.values()].index)
+    kinds = sorted({row["kind"] for row in rows}, key=[case.kind for case in STRESSED.values()].index)
     count = Counter((row["kind"], row["result"]) for row in rows)
     total = Counter(row["result"] for row in rows)
     counts = [[kind, *(str(count[kind, result]) for result in RESULTS)] for kind in kinds]
@@ -89,8 +89,8 @@ def report(rows: Sequence[dict[str, Any]]) -> str:
         table(["kind", *RESULTS], counts),
         table(header, lines),
         "\n".join(reasons),
-        f"Of the list, {len(CASES.keys() - names)} are not examined yet (the command goes on with `--resume`): "
-        f"{', '.join(name for name in CASES if name not in names) or 'none'}.",
+        f"Of the list, {len(STRESSED.keys() - names)} are not examined yet (the command goes on with `--resume`): "
+        f"{', '.join(name for name in STRESSED if name not in names) or 'none'}.",
     ))  # fmt: skip
 
 
@@ -105,31 +105,24 @@ def _figures(row: dict[str, Any]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Examine the networks asked for (all by default), write the results after each, and print the report."""
-    parser = argparse.ArgumentParser(
-        prog="python -m models.architectures.stress",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"networks (default: all): {', '.join(CASES)}")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write, with a .md beside it")
+    parser = command_parser("models.architectures.stress", __doc__)
+    add_names(parser, STRESSED)
+    add_output(parser)
     parser.add_argument("--resume", action="store_true", help="keep the outcomes that the file has already")
     parser.add_argument("--again", action="append", choices=RESULTS, default=[], help="with --resume: run these anew")
     options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in CASES]
-    if unknown:
-        parser.error(f"no network is called {unknown[0]!r}")
-    wanted = options.names or list(CASES)
+    wanted = options.names or list(STRESSED)
     found: dict[str, dict[str, Any]] = {}
     if options.resume and options.output and options.output.exists():
         kept = json.loads(options.output.read_text())["rows"]
-        found = {row["name"]: row for row in kept if row["name"] in CASES and row["result"] not in options.again}
+        found = {row["name"]: row for row in kept if row["name"] in STRESSED and row["result"] not in options.again}
         found = {name: row for name, row in found.items() if name not in options.names}
     for row in outcomes([name for name in wanted if name not in found]):
         found[row["name"]] = row
         print(f"{row['name']}: {row['result']} {row.get('why', '')}", file=sys.stderr, flush=True)
         if options.output:
-            _write(options.output, [found[name] for name in CASES if name in found])
-    rows = [found[name] for name in CASES if name in found]
+            _write(options.output, [found[name] for name in STRESSED if name in found])
+    rows = [found[name] for name in STRESSED if name in found]
     print(report(rows))
     return int(any(row["result"] == "wrong" for row in rows))
 

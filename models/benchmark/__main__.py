@@ -4,15 +4,14 @@
     python -m models.benchmark --arch all -o models/results/benchmark.json --jobs 2
 
 On a GPU memory and seconds are measured. Without one (``--device fake``) the programs that would run there are
-run on tensors without memory, at the published batches, and metered; times are those of a roofline. Each network
-has a process of its own; what is done is kept, so that a run that was ended goes on where it stopped.
+run on tensors without memory, at the published batches, and metered; a roofline predicts times. Each network has
+a process of its own. Finished networks are kept, so an interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import hashlib
 import json
 import subprocess
 import sys
@@ -31,18 +30,15 @@ from models.benchmark.network import Place
 from models.benchmark.picture import timelines, tradeoffs
 from models.benchmark.published import PUBLISHED
 from models.benchmark.table import csv_rows, failure, failures, page
-from models.reporting.option_values import count, folder, output_file
+from models.reporting.command_line import INTERRUPTED, add_output, command_parser
+from models.reporting.kept import ROOT, folder_of, keep, kept
+from models.reporting.option_values import count, folder
 from models.reporting.result_record import write
 from models.zoo import ZOO
 
-ROOT = Path(__file__).resolve().parents[2]
-CODE = ("planner/**/*.py", "adapters/pytorch/*.py", "models/networks/*.py")
-MODULES = (
-    *(f"benchmark_{part}" for part in ("measure", "search", "memory", "methods", "network", "published")),
-    *("checkpoint_division", "predicted_time", "storage_meter", "training_alternatives"),
-)
-
-INTERRUPTED = 130
+CODE = ("planner/**/*.py", "adapters/pytorch/**/*.py", "models/descriptions.py",
+        *(f"models/{folder}/*.py" for folder in ("networks", "alternatives", "meters", "benchmark")))  # fmt: skip
+"""The code that results depend on."""
 Results = dict[str, dict[str, Any]]
 Tell = Callable[[str], None]
 
@@ -60,15 +56,6 @@ def handed_on(options: argparse.Namespace) -> list[str]:
     given += ["--roofline", options.roofline] if options.roofline else []
     given += ["--small"] if options.small else []
     return [*given, "--no-alternatives"] if options.no_alternatives else given
-
-
-def state(given: Sequence[str]) -> str:
-    """A digest of everything that results depend on: options and code."""
-    digest = hashlib.sha256(" ".join(given).encode())
-    paths = {path for pattern in CODE for path in ROOT.glob(pattern)}
-    for path in sorted(paths | {ROOT / f"models/{module}.py" for module in MODULES}):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def command(name: str, given: Sequence[str]) -> list[str]:
@@ -108,9 +95,9 @@ def measured(name: str, parts: Path, given: Sequence[str], tell: Tell, processes
     failed.
     """
     part = parts / f"{name}.json"
-    if part.exists():
-        kept: dict[str, Any] = json.loads(part.read_text())
-        return kept
+    earlier = kept(part)
+    if earlier is not None:
+        return earlier
     found: dict[str, Any] = {}
     with tempfile.TemporaryFile("w+") as words:
         process = processes.start(command(name, given), words)
@@ -125,9 +112,7 @@ def measured(name: str, parts: Path, given: Sequence[str], tell: Tell, processes
             return {"error": last[-1][:300]}
     if failure(name, found) is not None:
         return found
-    unfinished = part.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(found))
-    unfinished.replace(part)
+    keep(part, found)
     return found
 
 
@@ -161,11 +146,7 @@ def run(names: Sequence[str], parts: Path, given: Sequence[str], jobs: int) -> R
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m models.benchmark",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("models.benchmark", __doc__)
     parser.add_argument(
         "--arch",
         nargs="+",
@@ -177,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     add_options(parser)
     parser.add_argument("--jobs", type=count, default=1, help="networks at a time; 1 where times are measured")
     parser.add_argument("--parts", type=folder, help="folder of what is done (default: one for this code, in /tmp)")
-    parser.add_argument("-o", "--output", type=output_file, help="JSON file, with .md, .csv and pictures beside it")
+    add_output(parser, ".md, .csv and pictures")
     return parser
 
 
@@ -189,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parsed(_parser(), arguments)
     names = list(PUBLISHED) if "all" in options.arch else list(dict.fromkeys(options.arch))
     place, given = place_of(options), handed_on(options)
-    parts = options.parts or Path(tempfile.gettempdir()) / f"ogc-plan-benchmark-networks-{state(given)}"
+    parts = options.parts or folder_of("networks-", given, CODE)
     try:
         results = run(names, parts, given, options.jobs)
     except KeyboardInterrupt:

@@ -29,16 +29,27 @@ from ogc_plan.planner.solver import Solver
 from ogc_plan.planner.strategies.optimal.effort import EFFORTS
 from ogc_plan.planner.strategies.optimal.warm_up import prepare_kernels
 from ogc_plan.planner.training_graph import OpCost
+from torch import nn
 
+from models.alternatives.division import blocks_of, chains_of, layers_of, segments_of
+from models.alternatives.methods import (
+    Block,
+    Chain,
+    Method,
+    compile_budgets,
+    per_block,
+    restored,
+    selective,
+    sequential,
+)
 from models.benchmark.memory import STEPS, WARM_UP, gradient_difference, measure
-from models.benchmark.methods import methods
-from models.benchmark.network import FAKE, Network, Place
+from models.benchmark.network import FAKE, Network, Place, device
 from models.benchmark.published import Published, published_at
 from models.benchmark.rows import overhead_of_calls
 from models.benchmark.search import Point, Progress, Tradeoff, strategy
 from models.meters.predicted_time import predicted_s
 from models.meters.storage_meter import LOSS_NBYTES
-from models.reporting.option_values import count, count_or_none, device, fractions
+from models.reporting.option_values import count, count_or_none, fractions
 from models.zoo import ZOO, Entry
 
 SOLVES = 4
@@ -55,8 +66,8 @@ COUNTED_MATCHED_TIME = "ours for the published count, published time"
 COUNTED_STRATEGY_TIME = "ours for the published count, time of the ogc strategy"
 
 
-def ours_beside(method: str) -> str:
-    """The row of the plan that holds no more than another method does."""
+def ours_within(method: str) -> str:
+    """The row of the plan within the memory of another method."""
     return f"ours, memory of {method}"
 
 
@@ -90,6 +101,30 @@ def row(name: str, network: Network, settings: Settings, module: Any, **known: A
     except Exception as error:
         return {"method": name, "error": f"{type(error).__name__}: {' '.join(str(error).split())}", **known}
     return {"method": name, **asdict(found), "calls_s": calls_s, "gradient_difference": difference, **known}
+
+
+def methods(module: nn.Module, *, fake: bool, budgets: tuple[float, ...], backend: str) -> dict[str, Method]:
+    """Every offer of PyTorch that applies to a network, by name; nothing can be compiled for fake tensors."""
+    found: dict[str, Method] = {}
+    if blocks_of(module):
+        found["checkpoint per block"] = per_block(_blocks)
+        found["selective per block: save matmul, conv, attention"] = selective(_blocks)
+    if chains_of(module):
+        found["checkpoint_sequential, sqrt(n) segments"] = sequential(_chains)
+    return found if fake else found | compile_budgets(budgets, backend)
+
+
+def _blocks(module: nn.Module) -> list[Block]:
+    return [Block(block) for block in blocks_of(module)]
+
+
+def _chains(module: nn.Module) -> list[Chain]:
+    """Every outermost Sequential of n layers, in about sqrt(n) segments."""
+    found = []
+    for chain in chains_of(module):
+        segments = [nn.Sequential(*part) for part in segments_of(layers_of(chain))]
+        found.append(Chain(chain, nn.Sequential(*segments), len(segments)))
+    return found
 
 
 def size_of(entry: Entry, settings: Settings) -> tuple[int, int]:
@@ -157,15 +192,15 @@ def benchmark(
         apply = methods(network.module, fake=place.fake, budgets=settings.budgets, backend=settings.backend)
         for name, method in apply.items():
             tell(name)
-            with nullcontext() if place.fake else network.active(), method(network.module) as module:
-                found = row(name, network, settings, module)
+            with nullcontext() if place.fake else network.active(), restored(network.module):
+                found = row(name, network, settings, method(network.module))
             rows.append(found)
             if "error" not in found:
                 added = overhead_of_calls(found, rows[0])
                 if added is not None:
                     found |= {"overhead": added, "predicted_s": plain_ns / 1e9 * (1 + added)}
                 tell(f"memory of {name}")
-                add(ours_beside(name), tradeoff.within(found["activation_nbytes"] - LOSS_NBYTES))
+                add(ours_within(name), tradeoff.within(found["activation_nbytes"] - LOSS_NBYTES))
     return {
         "input": entry.describe(batch, extent),
         "ops": len(network.model.training.ops),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from models.benchmark.network import Network
-from models.meters.step_meters import clear_gradients, parameter_gradients, stationary_nbytes
+from models.meters.step_meters import by_storages, clear_gradients, parameter_gradients
 from models.meters.storage_meter import StorageMeter, training_step
 
 STEPS, WARM_UP = 100, 30
@@ -38,24 +38,16 @@ class Measured:
 def measure(network: Network, module: nn.Module, *, steps: int = STEPS, warm_up: int = WARM_UP) -> Measured:
     """Meter a step of ``module``, the network itself or a variant of it, which shares its parameters."""
     with network.active():
-        activation, total = _by_storages(network, module)
+        inputs = network.arguments()
+        clear_gradients(module, ())
+        found = by_storages(lambda: training_step(module, inputs), module, inputs)
+        activation, total = found.activation_nbytes, found.total_nbytes
         if network.place.device.type == "cuda":
             protocol, allocated, reserved, seconds = by_statistics(network, module, torch.cuda, steps, warm_up)
             return Measured(activation, total, protocol, allocated, reserved, seconds)
         protocol = _as_published(network, module)
         timed = None if network.place.fake else _seconds(network, module, steps, warm_up)
         return Measured(activation, total, protocol, seconds=timed)
-
-
-def _by_storages(network: Network, module: nn.Module) -> tuple[int, int]:
-    inputs = network.arguments()
-    clear_gradients(module, ())
-    stationary = stationary_nbytes(module, inputs)
-    with StorageMeter([*module.parameters(), *module.buffers(), *inputs]) as meter:
-        output = training_step(module, inputs)
-    peaks = meter.activation_peak(parameter_gradients(module)).nbytes, stationary + meter.peak().nbytes
-    del output
-    return peaks
 
 
 def _as_published(network: Network, module: nn.Module) -> int:

@@ -7,6 +7,7 @@ kernels take and give back inside one call does not show, and times are a roofli
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -53,6 +54,22 @@ class Place:
         if self.fake:
             return f"fake tensors of the CPU graph, no GPU; times predicted by the roofline of {self.roofline}"
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "CPU"
+
+
+def device(text: str) -> str:
+    """``fake``, or a CPU or GPU that torch finds here: a ``type`` of argparse."""
+    remedy = f"write {FAKE}, cpu" + (" or cuda:0" if torch.cuda.is_available() else "")
+    try:
+        named = torch.device("cpu" if text == FAKE else text)
+    except RuntimeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no device; {remedy}") from None
+    if named.type not in ("cpu", "cuda"):
+        raise argparse.ArgumentTypeError(f"{text!r}: nothing is measured on {named.type}; {remedy}")
+    if named.type == "cuda" and not torch.cuda.is_available():
+        raise argparse.ArgumentTypeError(f"{text!r}: torch finds no GPU; {remedy}")
+    if named.type == "cuda" and (named.index or 0) >= torch.cuda.device_count():
+        raise argparse.ArgumentTypeError(f"{text!r}: torch finds {torch.cuda.device_count()} GPUs; {remedy}")
+    return text
 
 
 def without_dropout(module: nn.Module) -> nn.Module:

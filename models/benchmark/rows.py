@@ -19,7 +19,7 @@ def overhead(row: Row, plain: Row) -> float:
 
 
 def overhead_of_calls(row: Row, plain: Row) -> float | None:
-    """The time that a row adds: measured where both were, else that of all calls by the roofline, where known."""
+    """The time that a row adds: measured where both were, else the sum over all calls by the roofline, if known."""
     measured = _added(row, plain, "seconds")
     return _added(row, plain, "calls_s") if measured is None else measured
 

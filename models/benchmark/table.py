@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from models.benchmark.alternatives import alternatives, reason
+from models.benchmark.alternatives_table import alternatives, reason
 from models.benchmark.count import as_published, for_the_count
 from models.benchmark.measure import MATCHED_MEMORY, MATCHED_TIME, MINIMUM, STRATEGY, STRATEGY_MEMORY, STRATEGY_TIME
 from models.benchmark.network import Place
@@ -132,7 +132,7 @@ def _mib(row: Row | None, quantity: str = "activation_nbytes") -> str:
 
 
 def in_mib(results: Results) -> str:
-    """Memory in MiB, as published; plain and OGC's figures beside those of the meters."""
+    """Memory in MiB, as published; plain and OGC's figures next to the measured ones."""
     header = ["network", "plain: published", "activations", "as published", "OGC: published",
               "ogc strategy: activations", "as published", "ours at its time: activations", "as published",
               "total: plain", "ours", "plan s"]  # fmt: skip

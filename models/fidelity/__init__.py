@@ -1,1 +1,1 @@
-"""Predicted against measured: peaks, bits and times of real training steps."""
+"""How far plans are from real training steps, in bytes, bits and seconds."""

@@ -1,6 +1,4 @@
-"""Does the executor hold what its plan predicts, and train as eager PyTorch does, bit by bit?
-
-    python -m models.fidelity.executor -o models/results/executor_fidelity.json
+"""Whether the executor holds what its plan predicts and trains as eager PyTorch does, bit by bit.
 
 For each case and budget: the peaks predicted for the bound module and those measured of a real step, first
 without and then with gradients to accumulate into; and everything that training leaves behind, compared with
@@ -13,7 +11,6 @@ than the tolerance.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,15 +20,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # this and the following are read once, when torch loads
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # idle threads give their core back, where others want it
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs to repeat itself
-
 import torch
 from ogc_plan.adapters.pytorch import bind, export, plan_of, predict, within_budget
 from ogc_plan.planner.errors import InfeasibleBudgetError, OgcPlanError
 from torch import Tensor, nn
 
+from models.fidelity.tables import details
+from models.meters.repeatable import repeatable
 from models.meters.step_meters import (
     CudaPeak,
     StepPeak,
@@ -42,8 +37,8 @@ from models.meters.step_meters import (
     parameter_gradients,
 )
 from models.meters.step_times import Step, time_ratios
-from models.reporting.result_record import write
-from models.reporting.result_table import megabytes, table
+from models.reporting.option_values import count, count_or_none
+from models.reporting.result_record import publish
 from models.training.cases import CASES, Case, Supervised
 from models.training.outcome import Equality, Outcome, compare, train
 
@@ -342,150 +337,58 @@ def examine_both(
     return rows
 
 
-def _differences(first: Peaks, accumulating: Peaks) -> str:
-    pairs = (first.activations, first.total, accumulating.total)
-    return " / ".join("-" if pair is None else f"{pair.difference_nbytes:+,}" for pair in pairs)
+def examined(case: Case, rows: Sequence[Row], eager: Eager, steps: int) -> dict[str, Any]:
+    """One network as results files have it."""
+    return {
+        "sizes": case.sizes,
+        "steps": steps,
+        "repeats": eager.repeats,
+        "storages": asdict(eager.storages),
+        "allocator": asdict(eager.allocator),
+        "rows": [asdict(row) for row in rows],
+    }
 
 
-def memory_table(rows: Sequence[Row], eager: dict[str, Eager], device: str) -> str:
-    """Predicted and measured peaks of the rows that have a plan."""
-    header = ["case", "budget", "via", "budget MB", "predicted MB", "measured MB", "eager MB"]
-    header += ["allocator, B", "storage meter, B"]
-    if device == "cuda":
-        header += ["allocated MB", "reserved MB"]
-    lines = []
-    for row in rows:
-        found = row.measured
-        if found is None:
-            continue
-        reference = eager[row.case].allocator
-        shown, of_eager = found.allocator.activations, reference
-        if shown is None or not isinstance(of_eager, StepPeak):  # the CUDA allocator cannot tell them
-            shown, of_eager = found.storages.activations, eager[row.case].storages
-        assert shown is not None
-        cells = [row.case, row.budget, row.via]
-        cells += ["-" if row.budget_nbytes is None else megabytes(row.budget_nbytes)]
-        sizes = (shown.predicted_nbytes, shown.measured_nbytes, of_eager.activation_nbytes)
-        cells += [megabytes(nbytes) for nbytes in sizes]
-        cells += [_differences(found.allocator, found.allocator_accumulating)]
-        cells += [_differences(found.storages, found.storages_accumulating)]
-        if found.cuda is not None:
-            cells += [megabytes(found.cuda.allocated_nbytes), megabytes(found.cuda.reserved_nbytes)]
-        lines.append(cells)
-    return table(header, lines)
-
-
-def _verdict(row: Row) -> str:
-    if row.failures:
-        return "; ".join(row.failures)
-    if row.infeasible is None:
-        return "ok"
-    said = "proven infeasible" if row.infeasible.proven else "no plan found"
-    if row.infeasible.smallest_nbytes is None:
-        return said
-    floor, smallest = megabytes(row.infeasible.floor_nbytes), megabytes(row.infeasible.smallest_nbytes)
-    return f"{said}: floor {floor} MB, smallest found {smallest} MB"
-
-
-def training_table(rows: Sequence[Row]) -> str:
-    """Equality with eager training, times, and the verdict on each row."""
-    header = [
-        "case",
-        "budget",
-        "via",
-        "equal to eager after",
-        "re-run ops",
-        "predicted",
-        "step time",
-        "planned",
-        "verdict",
-    ]
-    lines = []
-    for row in rows:
-        cells = [row.case, row.budget, row.via]
-        if row.measured is None:
-            cells += ["-"] * 4
-        else:
-            cells.append(", ".join(when for when, found in row.equal.items() if found.everything) or "nothing")
-            cells += [str(row.recomputed_ops), f"+{100 * row.overhead:.1f}%"]
-            cells.append("-" if row.time_ratio is None else f"{row.time_ratio:.2f}")
-        lines.append([*cells, f"{row.plan_s:.0f} s", _verdict(row)])
-    return table(header, lines)
-
-
-def report(rows: Sequence[Row], eager: dict[str, Eager], device: str) -> str:
-    """Both tables, with what they show, as Markdown."""
-    sizes = "\n".join(f"- {name}: {CASES[name].sizes}" for name in eager)
-    memory = (
-        "Memory of one step. MB (10^6 bytes) are activation peaks; B is measured minus predicted, in bytes, of\n"
-        "activations / total / total with `.grad` present."
-    )
-    training = (
-        "Training. Equal in every bit: losses, gradients of inputs and parameters, buffers, parameters, generator\n"
-        "states. Step time is that of eager = 1, beside the recomputation predicted."
-    )
-    return "\n\n".join((sizes, memory, memory_table(rows, eager, device), training, training_table(rows)))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Examine what the command line asks for, print the tables and write the results."""
-    parser = argparse.ArgumentParser(
-        prog="python -m models.fidelity.executor",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this kind."""
     parser.add_argument("--case", action="append", choices=CASES, help="a case (default: all; may be given again)")
     parser.add_argument("--budgets", default=",".join(BUDGETS), help="separated by commas (default %(default)s)")
     parser.add_argument(
         "--via", choices=("memory", "file", "both"), default="both", help="how to plan (default both: all but min)"
     )
-    parser.add_argument("--steps", type=int, default=STEPS, help="steps of AdamW (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed rounds, 0 for none (default %(default)s)")
+    parser.add_argument("--steps", type=count, default=STEPS, help="steps of AdamW (default %(default)s)")
+    parser.add_argument(
+        "--rounds", type=count_or_none, default=ROUNDS, help="timed rounds, 0 for none (default %(default)s)"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write, with a .md beside it")
-    options = parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Examine the cases asked for; 1 where anything is not as it should be."""
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     repeatable(device)
-    rows: list[Row] = []
-    eager: dict[str, Eager] = {}
+    found: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         files = PlanFiles(Path(folder))
         for name in options.case or CASES:
             case = CASES[name]
-            eager[name] = run_eager(case, options.steps, device)
-            if not eager[name].repeats:
+            eager = run_eager(case, options.steps, device)
+            if not eager.repeats:
                 print(f"{name}: eager training does not repeat itself on this device", file=sys.stderr)
+            rows: list[Row] = []
             for budget in options.budgets.split(","):
                 settings = {"steps": options.steps, "rounds": options.rounds}
-                rows += examine_both(case, budget, eager[name], files, via=options.via, device=device, **settings)
-                print(f"{name} {budget}: {', '.join(_verdict(row) for row in rows[-1:])}", file=sys.stderr, flush=True)
-    text = report(rows, eager, device)
-    print(text)
-    if options.output:
-        measured = {
-            name: {"sizes": CASES[name].sizes, "repeats": found.repeats}
-            | {"storages": asdict(found.storages), "allocator": asdict(found.allocator)}
-            for name, found in eager.items()
-        }
-        write(
-            options.output,
-            text,
-            script="models.fidelity.executor",
-            arguments=arguments,
-            device=device,
-            quantity="peaks of one training step in bytes",
-            eager=measured,
-            rows=[asdict(row) for row in rows],
-        )
-    return int(any(row.failures for row in rows))
-
-
-def repeatable(device: str) -> None:
-    """Ask torch for the algorithms that repeat themselves; on the CPU all do."""
-    if device == "cuda":
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.backends.cudnn.benchmark = False
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                rows += examine_both(case, budget, eager, files, via=options.via, device=device, **settings)
+                print(f"{name} {budget}: {'; '.join(rows[-1].failures) or 'done'}", file=sys.stderr, flush=True)
+            found[name] = examined(case, rows, eager, options.steps)
+    publish(
+        details(found),
+        options.output,
+        script="models.fidelity",
+        arguments=options.arguments,
+        device=device,
+        quantity="peaks of one training step in bytes",
+        eager={name: {key: value for key, value in one.items() if key != "rows"} for name, one in found.items()},
+        rows=[row for one in found.values() for row in one["rows"]],
+    )
+    return int(any(row["failures"] for one in found.values() for row in one["rows"]))

@@ -13,16 +13,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from models.descriptions import DENSENET
 from models.networks.bert import Bert, BertConfig
 from models.networks.convnext import ConvNeXt
-from models.networks.densenet import densenet121
+from models.networks.densenet import DenseNet
 from models.networks.gpt2 import GPT2Config
-from models.networks.inception import inception_v3
+from models.networks.inception import Inception
 from models.networks.llama import Llama, LlamaConfig
 from models.networks.lstm import LSTMClassifier, LSTMConfig
 from models.networks.t5 import T5, T5Config
 from models.networks.vit import VisionTransformer
-from models.training.cases import Case, Supervised, gpt_case, resnet_case, unet_case
+from models.training.cases import Case, Supervised, gpt_case, images_case, next_token_case, resnet_case, unet_case
 
 CLASSES = 100
 PUBLISHED_CLASSES = 1000
@@ -52,38 +53,18 @@ class BertClassifier(nn.Module):
         return self.head(self.dropout(pooled))
 
 
-def _case(
-    name: str, sizes: str, network: Callable[[], nn.Module], inputs: Callable[[torch.Generator], tuple[Tensor, ...]]
-) -> Case:
-    return Case(
-        name,
-        sizes,
-        lambda: Supervised(network()).train(),
-        lambda seed: inputs(torch.Generator().manual_seed(seed)),
-        lambda _: [],
-    )
-
-
-def images_case(name: str, sizes: str, network: Callable[[], nn.Module], batch: int, side: int, classes: int) -> Case:
-    """A classifier of square images; ``sizes`` says what the network is, beside batch, side and classes."""
-
-    def inputs(drawn: torch.Generator) -> tuple[Tensor, ...]:
-        images = torch.randn(batch, 3, side, side, generator=drawn)
-        return images, torch.randint(classes, (batch,), generator=drawn)
-
-    return _case(name, f"batch {batch}, {side}x{side}, {sizes}, {classes} classes", network, inputs)
-
-
 def sequences_case(
     name: str, sizes: str, network: Callable[[], nn.Module], batch: int, length: int, vocabulary: int
 ) -> Case:
     """A classifier of token sequences into `LABELS` classes."""
 
-    def inputs(drawn: torch.Generator) -> tuple[Tensor, ...]:
+    def inputs(seed: int) -> tuple[Tensor, ...]:
+        drawn = torch.Generator().manual_seed(seed)
         ids = torch.randint(vocabulary, (batch, length), generator=drawn)
         return ids, torch.randint(LABELS, (batch,), generator=drawn)
 
-    return _case(name, f"batch {batch}, {length} tokens, {sizes}, vocabulary {vocabulary}", network, inputs)
+    told = f"batch {batch}, {length} tokens, {sizes}, vocabulary {vocabulary}"
+    return Case(name, told, lambda: Supervised(network()).train(), inputs)
 
 
 def bert_case(config: BertConfig, batch: int) -> Case:
@@ -103,16 +84,11 @@ def lstm_case(name: str, config: LSTMConfig, batch: int, length: int, *, onednn:
 
 def llama_case(config: LlamaConfig, batch: int, length: int) -> Case:
     """A Llama-style decoder predicting the next token."""
-
-    def inputs(seed: int) -> tuple[Tensor, ...]:
-        ids = torch.randint(config.vocabulary, (batch, length + 1), generator=torch.Generator().manual_seed(seed))
-        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
-
     sizes = (
-        f"batch {batch}, {length} tokens, {config.layers} layers, width {config.width}, {config.heads} heads in "
-        f"{config.groups} groups, hidden {config.hidden}, vocabulary {config.vocabulary}"
+        f"{config.layers} layers, width {config.width}, {config.heads} heads in {config.groups} groups, "
+        f"hidden {config.hidden}, vocabulary {config.vocabulary}"
     )
-    return Case("llama", sizes, lambda: Supervised(Llama(config), classes_last=True).train(), inputs, lambda _: [])
+    return next_token_case("llama", sizes, lambda: Llama(config), batch, length, config.vocabulary)
 
 
 def t5_case(config: T5Config, batch: int, length: int, decoded: int) -> Case:
@@ -128,7 +104,7 @@ def t5_case(config: T5Config, batch: int, length: int, decoded: int) -> Case:
         f"batch {batch}, {length} tokens to {decoded}, {config.layers} + {config.layers} layers, width {config.width}, "
         f"{config.heads} heads of {config.size}, vocabulary {config.vocabulary}, dropout {config.dropout}"
     )
-    return Case("t5", sizes, lambda: SupervisedPair(T5(config), classes_last=True).train(), inputs, lambda _: [])
+    return Case("t5", sizes, lambda: SupervisedPair(T5(config), classes_last=True).train(), inputs)
 
 
 _ALL = (
@@ -156,8 +132,10 @@ _ALL = (
     lstm_case("lstm", LSTMConfig(vocabulary=512, width=64, units=64), 8, 16, onednn=False),
     lstm_case("lstm_onednn", LSTMConfig(vocabulary=512, width=64, units=64), 8, 16, onednn=True),
     unet_case(1, 128),
-    images_case("densenet121", "whole", lambda: densenet121(PUBLISHED_CLASSES), 2, 96, PUBLISHED_CLASSES),
-    images_case("inception_v3", "whole", lambda: inception_v3(PUBLISHED_CLASSES), 2, 107, PUBLISHED_CLASSES),
+    images_case(
+        "densenet121", "whole", lambda: DenseNet(DENSENET[121], 32, 64, PUBLISHED_CLASSES), 2, 96, PUBLISHED_CLASSES
+    ),
+    images_case("inception_v3", "whole", Inception, 2, 107, PUBLISHED_CLASSES),
 )
 
 NETWORKS: dict[str, Case] = {case.name: case for case in _ALL}

@@ -1,12 +1,10 @@
 """Ten networks and an LSTM within five budgets each, bit for bit, and within ten falling ones.
 
-    python -m models.fidelity.networks -o models/results/network_fidelity.json
-
-For each network and budget: what `models.fidelity.executor` examines of a plan made in memory, without times.
-Then ten budgets from the peak that stores everything down to the smallest found, evenly spaced, all planned on one
-graph with one measurement of times, and after each a step: its peak may not rise as the budget falls, and its gradients
-are eager's. ``--only`` takes some of the networks; what the output file has already, made with the same sizes,
-settings and versions, is kept and not made again. The exit code is 1 where anything is not as it should be.
+For each network and budget: what the kind ``executor`` examines of a plan made in memory, without times. Then ten
+budgets from the peak that stores everything down to the smallest found, evenly spaced, all planned on one graph with
+one measurement of times, and after each a step: its peak may not rise as the budget falls, and its gradients are
+eager's. ``--only`` takes some of the networks. What the output file has already, made with the same sizes, settings
+and versions, is kept. The exit code is 1 where anything is not as it should be.
 """
 
 from __future__ import annotations
@@ -23,16 +21,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from models.fidelity import executor as fidelity  # first: it sets what torch reads when it loads
-
-# isort: split
 import torch
 from ogc_plan.adapters.pytorch import bind, export
 from ogc_plan.planner import Scope, load_model, plan
 from torch import nn
 
+from models.fidelity import executor as fidelity
 from models.fidelity.network_cases import NETWORKS
-from models.fidelity.network_tables import report
+from models.fidelity.tables import report
+from models.reporting.option_values import count
 from models.reporting.result_record import versions, write
 from models.training.cases import Case
 from models.training.outcome import compare, train
@@ -82,7 +79,7 @@ def _first_step(case: Case, bound: nn.Module) -> Any:
 
 
 def peaks_rise(rows: Sequence[fidelity.Row]) -> tuple[str, ...]:
-    """Where a measured activation peak is above that of the budget before, which was larger."""
+    """The budgets whose measured activation peak is above the peak at the larger budget before."""
     peaks = []
     for row in rows:
         assert row.measured is not None
@@ -108,14 +105,8 @@ def examined(
             for budget in budgets
         ]
         sweep = falling(case, eager, Path(folder), count)
-    found = {
-        "sizes": case.sizes,
-        "steps": steps,
+    found = fidelity.examined(case, rows, eager, steps) | {
         "versions": versions(),
-        "repeats": eager.repeats,
-        "storages": asdict(eager.storages),
-        "allocator": asdict(eager.allocator),
-        "rows": [asdict(row) for row in rows],
         "falling": [asdict(row) for row in sweep],
         "rises": peaks_rise(sweep),
         "took_s": round(time.perf_counter() - started, 1),
@@ -142,17 +133,14 @@ def already_made(path: Path | None, steps: int) -> dict[str, Any]:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Examine what the command line asks for, write the results after each network, print the tables."""
-    parser = argparse.ArgumentParser(
-        prog="python -m models.fidelity.networks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this kind."""
     parser.add_argument("--only", action="append", choices=NETWORKS, help="a network (may be given again)")
-    parser.add_argument("--steps", type=int, default=fidelity.STEPS, help="steps of AdamW (default %(default)s)")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write and to go on with, with a .md beside it")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--steps", type=count, default=fidelity.STEPS, help="steps of AdamW (default %(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Examine the networks asked for, and write the results after each; 1 where anything is not as it should be."""
     made = already_made(options.output, options.steps)
     for name in options.only or NETWORKS:
         if name in made:
@@ -165,15 +153,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write(
                 options.output,
                 report(made),
-                script="models.fidelity.networks",
-                arguments=["-o", str(options.output)],
+                script="models.fidelity",
+                arguments=["networks", "-o", str(options.output)],
                 device="cpu",
                 quantity="activation and total peaks of one training step in bytes",
                 networks=made,
             )
     print(report(made))
     return int(any(map(failed, made.values())))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,35 +1,31 @@
-"""How far a plan's memory is from a real torch step.
+"""How far the simulated memory of a plain step is from the memory of a real step.
 
-    python -m models.fidelity.step -o models/results/fidelity.json
-
-For each network: run one eager training step that recomputes nothing, export the same module as a bare
-file, simulate it, and compare the store-all activation peaks. Twice: storages alone (storage meter against
-a simulation without workspace), then everything (the allocator's record against the whole simulation).
+For each network: run one eager training step that recomputes nothing, export the same module as a bare file, simulate
+it, and compare the activation peaks. Storages alone are compared with a simulation without workspace; everything that
+the allocator records is compared with the whole simulation.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
-import json
-import os
-import platform
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
-
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read once, when torch loads
+from typing import Any
 
 import torch
 from ogc_plan.planner.model import Model, load_model, store_all_timeline
 from ogc_plan.planner.training_graph import OpCost
+from torch import Tensor, nn
 
 from models.export import export_entry
-from models.meters import allocator_meter
-from models.meters.storage_meter import measure_step, training_step
+from models.meters.step_meters import Meter, StepPeak, by_allocator, by_storages, clear_gradients
+from models.meters.storage_meter import training_step
+from models.reporting.command_line import add_names
+from models.reporting.result_record import publish
+from models.reporting.result_table import megabytes, table
 from models.zoo import ZOO, Entry
 
 NETWORKS = ("resnet50", "gpt2", "vit_b16", "unet")
@@ -63,13 +59,13 @@ def measured_peaks(entry: Entry, batch: int, extent: int) -> tuple[int, int, str
     """Activation peak by storages, by the allocator, and the operator in which the latter sits."""
     torch.manual_seed(0)
     module, inputs = entry.build(extent).train(), entry.inputs(batch, extent)
-    storages = measure_step(module, inputs).activations.nbytes
-    module.zero_grad(set_to_none=True)
-    gc.collect()
-    events = allocator_meter.record(lambda: training_step(module, inputs))
-    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-    allocated = allocator_meter.peaks(events, without=gradients)
-    return storages, allocated.activation_nbytes, allocated.operator
+    storages, allocated = (_plain_step(meter, module, inputs) for meter in (by_storages, by_allocator))
+    return storages.activation_nbytes, allocated.activation_nbytes, allocated.operator
+
+
+def _plain_step(meter: Meter, module: nn.Module, inputs: tuple[Tensor, ...]) -> StepPeak:
+    clear_gradients(module, inputs)
+    return meter(lambda: training_step(module, inputs), module, inputs)
 
 
 def exported(entry: Entry, batch: int, extent: int) -> Model:
@@ -95,57 +91,47 @@ def compare(entry: Entry, batch: int, extent: int) -> Comparison:
     return Comparison(entry.name, shape, Pair(storages, bare), Pair(allocated, whole), operator)
 
 
-def table(rows: Sequence[Comparison]) -> str:
+def report(rows: Sequence[Comparison]) -> str:
     """The comparison as a Markdown table, in MB (10^6 bytes)."""
-    lines = [
-        "| model | input | storages: measured MB | simulated MB | difference |"
-        " allocator: measured MB | simulated MB | difference |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    sides = ("measured MB", "simulated MB", "difference")
+    header = ["model", "input", *(f"{meter}: {side}" for meter in ("storages", "allocator") for side in sides)]
+    lines = []
     for row in rows:
         cells = [row.model, row.input]
-        for pair, digits in ((row.storages, 4), (row.allocated, 2)):
-            cells += [f"{pair.measured_nbytes / 1e6:.1f}", f"{pair.simulated_nbytes / 1e6:.1f}"]
-            cells.append(f"{pair.difference_percent:+.{digits}f}%")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        for pair in (row.storages, row.allocated):
+            cells += [megabytes(pair.measured_nbytes), megabytes(pair.simulated_nbytes)]
+            cells.append(f"{pair.difference_percent:+.4f}%")
+        lines.append(cells)
+    return table(header, lines)
 
 
-def as_record(row: Comparison) -> dict[str, object]:
+def as_record(row: Comparison) -> dict[str, Any]:
     """A row with its differences, for JSON."""
-    result: dict[str, object] = asdict(row)
+    result = asdict(row)
     for name, pair in (("storages", row.storages), ("allocated", row.allocated)):
-        result[name] = asdict(pair) | {"difference_percent": round(pair.difference_percent, 6)}
+        result[name] |= {"difference_percent": round(pair.difference_percent, 6)}
     return result
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare the networks asked for, print the table and write the results."""
-    parser = argparse.ArgumentParser(prog="python -m models.fidelity", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of the zoo (default: {', '.join(NETWORKS)})")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in ZOO]
-    if unknown:
-        parser.error(f"no network is called {unknown[0]!r}; choose from {', '.join(ZOO)}")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this kind."""
+    add_names(parser, ZOO, NETWORKS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare the networks asked for."""
     rows = []
     for name in options.names or NETWORKS:
         entry = ZOO[name]
         rows.append(compare(entry, entry.small_batch, entry.small_extent))
         print(f"{name}: done", file=sys.stderr)
-    print(table(rows))
-    if options.output:
-        record = {
-            "command": "python -m models.fidelity",
-            "quantity": "activation peak of one eager training step without recomputation, bytes",
-            "device": f"cpu, {platform.machine()}",
-            "versions": {name: version(name) for name in ("torch", "onnx", "onnxscript", "ogc-plan")},
-            "rows": [as_record(row) for row in rows],
-        }
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(record, indent=2) + "\n")
+    publish(
+        report(rows),
+        options.output,
+        script="models.fidelity",
+        arguments=options.arguments,
+        device="cpu",
+        quantity="activation peak of one eager training step without recomputation, bytes",
+        rows=[as_record(row) for row in rows],
+    )
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

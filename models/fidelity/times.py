@@ -1,6 +1,4 @@
-"""Does a plan take the time that its profile predicts?
-
-    python -m models.fidelity.times -o models/results/time_fidelity.json
+"""Whether a plan takes the time that its profile predicts.
 
 For each case one profile is measured, and plans are made by it at several budgets. Then eager steps, steps that
 store everything and steps by the plans take turns in one process. Measured is the median of a plan's steps
@@ -39,7 +37,8 @@ from ogc_plan.planner.training_graph import OpCost
 from torch import Tensor, nn
 
 from models.meters.step_meters import clear_gradients
-from models.reporting.result_record import write
+from models.reporting.option_values import count
+from models.reporting.result_record import publish
 from models.reporting.result_table import table
 from models.training.cases import CASES, Case
 
@@ -204,7 +203,7 @@ def in_process(case: str, memory: str, arguments: argparse.Namespace, folder: st
     """The same in a process whose allocator is set so."""
     rows = Path(folder, f"{case}-{memory}.rows.json")
     budgets = [b for b in arguments.budgets.split(",") if memory == "kept" or b in BUDGETS_RETURNED]
-    command = [sys.executable, "-m", "models.fidelity.times", "--case", case, "--budgets", ",".join(budgets)]
+    command = [sys.executable, "-m", "models.fidelity", "times", "--case", case, "--budgets", ",".join(budgets)]
     command += ["--rounds", str(arguments.rounds), "--threads", str(arguments.threads), "--inside", memory, folder]
     settings = {**MEMORIES[memory], **(BOUND if arguments.threads > 1 else {})}
     subprocess.run([*command, "-o", str(rows)], env={**os.environ, **settings}, check=True)
@@ -236,7 +235,7 @@ def worst_alone(rows: Sequence[Row]) -> float:
 def report(rows: Sequence[Row]) -> str:
     """One table, and the largest differences, as Markdown."""
     header = ["case", "freed memory", "way", "predicted", "by calls alone", "processor time", "wall clock",
-              "off the prediction", "off that of calls alone", "step ms", "page faults", "re-runs"]  # fmt: skip
+              "off the prediction", "off that by calls alone", "step ms", "page faults", "recomputed ops"]  # fmt: skip
     sizes = [f"- {name}: {CASES[name].sizes}" for name in dict.fromkeys(row.case for row in rows)]
     found = []
     for memory in dict.fromkeys(row.memory for row in rows):
@@ -251,53 +250,39 @@ def report(rows: Sequence[Row]) -> str:
     return "\n\n".join(["\n".join(sizes), text, "\n".join(found), table(header, [_cells(row) for row in rows])])
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m models.fidelity.times",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this kind."""
     parser.add_argument("--case", action="append", choices=CASES, help="a case (default: all; may be given again)")
     parser.add_argument("--budgets", default=",".join(BUDGETS), help="default: %(default)s")
     parser.add_argument("--memory", action="append", choices=MEMORIES, help="what is freed (default: both)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns; default: %(default)s")
-    parser.add_argument("--threads", type=int, default=1, help="of PyTorch; default: %(default)s")
+    parser.add_argument("--rounds", type=count, default=5, help="turns; default: %(default)s")
+    parser.add_argument("--threads", type=count, default=1, help="of PyTorch; default: %(default)s")
     parser.add_argument("--inside", nargs=2, metavar=("MEMORY", "FOLDER"), help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--output", type=Path, help="JSON file; a Markdown report is written beside it")
-    return parser
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Measure, print the report, and write it; 1 where the time of a plan is off by more than the tolerance."""
-    arguments = _parser().parse_args(words)
-    torch.set_num_threads(arguments.threads)
-    cases = arguments.case or list(CASES)
-    if arguments.inside:
-        memory, folder = arguments.inside
-        rows = fidelity(CASES[cases[0]], memory, arguments.budgets.split(","), arguments.rounds, Path(folder))
-        arguments.output.write_text(json.dumps([asdict(row) for row in rows]))
+def run(options: argparse.Namespace) -> int:
+    """Measure the cases asked for; 1 where the time of a plan is off by more than the tolerance."""
+    torch.set_num_threads(options.threads)
+    cases = options.case or list(CASES)
+    if options.inside:
+        memory, folder = options.inside
+        rows = fidelity(CASES[cases[0]], memory, options.budgets.split(","), options.rounds, Path(folder))
+        options.output.write_text(json.dumps([asdict(row) for row in rows]))
         return 0
     rows = []
     with tempfile.TemporaryDirectory(prefix="ogc-plan-") as folder:
         for case in cases:
-            for memory in arguments.memory or MEMORIES:
-                rows += in_process(case, memory, arguments, folder)
+            for memory in options.memory or MEMORIES:
+                rows += in_process(case, memory, options, folder)
                 print(f"{case}, freed memory {memory}: done", file=sys.stderr, flush=True)
-    text = report(rows)
-    print(text)
-    if arguments.output:
-        write(
-            arguments.output,
-            text,
-            script="models.fidelity.times",
-            arguments=words,
-            device="cpu",
-            quantity="ratios to the time of a step that stores everything",
-            tolerance=TOLERANCE,
-            rows=[asdict(row) | {"difference": row.difference if row.judged else None} for row in rows],
-        )
+    publish(
+        report(rows),
+        options.output,
+        script="models.fidelity",
+        arguments=options.arguments,
+        device="cpu",
+        quantity="ratios to the time of a step that stores everything",
+        tolerance=TOLERANCE,
+        rows=[asdict(row) | {"difference": row.difference if row.judged else None} for row in rows],
+    )
     return int(abs(worst(rows)) > TOLERANCE)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import onnx
 
+from models.descriptions import DENSENET, RESNET, VGG_DEPTHS
 from models.graphs import diffusion_unet as diffusion
 from models.graphs.densenet import densenet
 from models.graphs.gpt import Layer, gpt, scaled, uniform
@@ -50,22 +51,22 @@ DAG_SIZES = (100, 250, 500, 1000)
 DAG_SEEDS = (0, 1, 2)
 
 _ALL = (
-    Family("resnet50", partial(resnet, (3, 4, 6, 3)), 64, "ResNet-50 (He et al. 2016a), 224 px"),
-    Family("resnet101", partial(resnet, (3, 4, 23, 3)), 64, "ResNet-101 (He et al. 2016a), 224 px"),
-    Family("resnet152", partial(resnet, (3, 8, 36, 3)), 32, "ResNet-152 (He et al. 2016a), 224 px"),
+    Family("resnet50", partial(resnet, RESNET[50]), 64, "ResNet-50 (He et al. 2016a), 224 px"),
+    Family("resnet101", partial(resnet, RESNET[101]), 64, "ResNet-101 (He et al. 2016a), 224 px"),
+    Family("resnet152", partial(resnet, RESNET[152]), 32, "ResNet-152 (He et al. 2016a), 224 px"),
     Family("resnet200", partial(preactivation_resnet, (3, 24, 36, 3)), 32, "ResNet-200 (He et al. 2016b), 224 px"),
     Family("resnet1001", partial(cifar_resnet, 1001), 64, "ResNet-1001 for CIFAR-10 (He et al. 2016b), 32 px"),
-    Family("densenet121", partial(densenet, (6, 12, 24, 16)), 64, "DenseNet-121 (Huang et al. 2017), 224 px"),
-    Family("densenet169", partial(densenet, (6, 12, 32, 32)), 64, "DenseNet-169 (Huang et al. 2017), 224 px"),
-    Family("densenet201", partial(densenet, (6, 12, 48, 32)), 32, "DenseNet-201 (Huang et al. 2017), 224 px"),
+    Family("densenet121", partial(densenet, DENSENET[121]), 64, "DenseNet-121 (Huang et al. 2017), 224 px"),
+    Family("densenet169", partial(densenet, DENSENET[169]), 64, "DenseNet-169 (Huang et al. 2017), 224 px"),
+    Family("densenet201", partial(densenet, DENSENET[201]), 32, "DenseNet-201 (Huang et al. 2017), 224 px"),
     Family("inception_v3", inception_v3, 32, "Inception-v3 (Szegedy et al. 2016), auxiliary classifier, 299 px"),
     Family("nasnet_mobile", partial(nasnet_a, 4, 1056, MOBILE), 64, "NASNet-A 4 @ 1056 (Zoph et al. 2018)"),
     Family("nasnet_large", partial(nasnet_a, 6, 4032, LARGE), 8, "NASNet-A 6 @ 4032 (Zoph et al. 2018)"),
     Family("nasnet_cifar", partial(nasnet_a, 6, 768, CIFAR), 64, "NASNet-A 6 @ 768 (Zoph et al. 2018)"),
     Family("amoebanet_d", partial(amoebanet_d, 18, 208), 32, "AmoebaNet-D (18, 208) (Huang et al. 2019), 224 px"),
     Family("darts_cifar", partial(darts_cifar, 20, 36), 96, "DARTS for CIFAR-10 (Liu et al. 2019), 20 cells, 32 px"),
-    Family("vgg16", partial(vgg, (2, 2, 3, 3, 3)), 64, "VGG-16 (Simonyan and Zisserman 2015), 224 px"),
-    Family("vgg19", partial(vgg, (2, 2, 4, 4, 4)), 64, "VGG-19 (Simonyan and Zisserman 2015), 224 px"),
+    Family("vgg16", partial(vgg, VGG_DEPTHS[16]), 64, "VGG-16 (Simonyan and Zisserman 2015), 224 px"),
+    Family("vgg19", partial(vgg, VGG_DEPTHS[19]), 64, "VGG-19 (Simonyan and Zisserman 2015), 224 px"),
     _gpt("gpt12", 768, 12, 12, 8, 1024, "GPT-2, 12 layers (Radford et al. 2019), context 1024"),
     _gpt("gpt24", 1024, 16, 24, 4, 1024, "GPT-2, 24 layers (Radford et al. 2019), context 1024"),
     _gpt("gpt48", 1600, 25, 48, 2, 1024, "GPT-2, 48 layers (Radford et al. 2019), context 1024"),

@@ -11,13 +11,19 @@ from collections.abc import Sequence
 
 import onnx
 
+from models.descriptions import (
+    DROPOUT,
+    INCEPTION_EARLY,
+    INCEPTION_EARLY_POOLED,
+    INCEPTION_MIDDLE_WIDTHS,
+    INCEPTION_SHRINK_EARLY,
+    INCEPTION_SHRINK_LATE,
+    Extent,
+    Layer,
+    inception_sevens,
+)
 from models.graphs.builder import Value
-from models.graphs.net import Extent, Net, Padding
-
-DROPOUT = 0.5
-
-Layer = tuple[int, Extent]
-"""Channels and kernel of one convolution."""
+from models.graphs.net import Net, Padding
 
 
 def inception_v3(batch: int) -> onnx.ModelProto:
@@ -30,20 +36,20 @@ def inception_v3(batch: int) -> onnx.ModelProto:
         x = net.max_pool(_unit(net, x, 64, 3), 3, stride=2)
         x = _unit(net, x, 80, 1)
         x = net.max_pool(_unit(net, x, 192, 3, 1, "valid"), 3, stride=2)
-    for number, pooled in enumerate((32, 64, 64)):
+    for number, pooled in enumerate(INCEPTION_EARLY_POOLED):
         with net.scope(f"mixed5{'bcd'[number]}"):
-            x = _mixed(net, x, [[(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)]], pooled)
+            x = _mixed(net, x, INCEPTION_EARLY, pooled)
     with net.scope("mixed6a"):
-        x = _shrink(net, x, [[(384, 3)], [(64, 1), (96, 3), (96, 3)]])
-    for number, width in enumerate((128, 160, 160, 192)):
+        x = _shrink(net, x, INCEPTION_SHRINK_EARLY)
+    for number, width in enumerate(INCEPTION_MIDDLE_WIDTHS):
         with net.scope(f"mixed6{'bcde'[number]}"):
-            x = _mixed(net, x, _factorised_sevens(width), 192)
+            x = _mixed(net, x, inception_sevens(width), 192)
     with net.scope("auxiliary"):
         side = net.average_pool(x, 5, stride=3)
         side = _unit(net, _unit(net, side, 128, 1), 768, 5, 1, "valid")
         auxiliary = net.classify(side, 1000)
     with net.scope("mixed7a"):
-        x = _shrink(net, x, [[(192, 1), (320, 3)], [(192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3)]])
+        x = _shrink(net, x, INCEPTION_SHRINK_LATE)
     for number in range(2):
         with net.scope(f"mixed7{'bc'[number]}"):
             x = _widest(net, x)
@@ -80,15 +86,6 @@ def _shrink(net: Net, x: Value, branches: Sequence[Sequence[Layer]]) -> Value:
         *early, (channels, kernel) = layers
         parts.append(_unit(net, _branch(net, x, early), channels, kernel, 2, "valid"))
     return net.concat([*parts, net.max_pool(x, 3, stride=2)])
-
-
-def _factorised_sevens(width: int) -> list[list[Layer]]:
-    wide, tall = (1, 7), (7, 1)
-    return [
-        [(192, 1)],
-        [(width, 1), (width, wide), (192, tall)],
-        [(width, 1), (width, tall), (width, wide), (width, tall), (192, wide)],
-    ]
 
 
 def _widest(net: Net, x: Value) -> Value:

@@ -3,7 +3,7 @@
 ResNet-50, -101 and -152: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, table 1, with
 the stride of a bottleneck in its 3x3 convolution, where trainers have moved it since. ResNet-200 and
 ResNet-1001: He et al., "Identity Mappings in Deep Residual Networks", ECCV 2016, section 4 and appendix:
-pre-activation, and a stride in the 3x3 convolution likewise; the latter for CIFAR with 9 n + 2 layers, n = 111.
+pre-activation, the stride also in the 3x3 convolution; ResNet-1001 is for CIFAR with 9 n + 2 layers, n = 111.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Networks of cells found by search whose cells are lists of (operation, input): AmoebaNet-D and DARTS.
+"""Networks of cells found by search: AmoebaNet-D and DARTS.
 
 AmoebaNet-D: Real et al., "Regularized Evolution for Image Classifier Architecture Search", AAAI 2019, as the
 published TPU model defines it, with the L cells and D filters of Huang et al., "GPipe", NeurIPS 2019, table 1.
@@ -9,11 +9,11 @@ order, CIFAR-10): 20 cells, 36 channels at first; without the auxiliary classifi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
+from models.descriptions import AMOEBANET_D, DARTS, Wiring
 from models.graphs.builder import Value
 from models.graphs.net import Extent, Net
 
@@ -21,23 +21,13 @@ Operation = Callable[[Net, Value, int], Value]
 """What is applied to an input of the cell or to an earlier sum in it; the last argument is the stride."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Pairs of (operation, index of its input) whose results are added; inputs of the cell are 0 and 1.
-
-    Sums are numbered on from 2; those in ``joined`` are concatenated to the output.
-    """
-
-    pairs: tuple[tuple[Operation, int], ...]
-    joined: tuple[int, ...]
-
-    def build(self, net: Net, inputs: Sequence[Value], stride: int) -> Value:
-        """The cell over its two inputs; only what reads them directly has the stride."""
-        states = list(inputs)
-        for (left, first), (right, second) in zip(self.pairs[::2], self.pairs[1::2], strict=True):
-            parts = [op(net, states[i], stride if i < 2 else 1) for op, i in ((left, first), (right, second))]
-            states.append(net.add(*parts))
-        return net.concat([states[index] for index in self.joined])
+def _cell(net: Net, wiring: Wiring, inputs: Sequence[Value], stride: int) -> Value:
+    """A cell over its two inputs; only what reads them directly has the stride."""
+    states = list(inputs)
+    for pairs in zip(wiring.pairs[::2], wiring.pairs[1::2], strict=True):
+        parts = [OPERATIONS[name](net, states[source], stride if source < 2 else 1) for name, source in pairs]
+        states.append(net.add(*parts))
+    return net.concat([states[index] for index in wiring.joined])
 
 
 # Operations
@@ -110,22 +100,20 @@ def _dilated_3x3(net: Net, x: Value, stride: int) -> Value:
     return net.batch_norm(net.conv(x, x.shape[1]))
 
 
-# AmoebaNet-D
+OPERATIONS: dict[str, Operation] = {
+    "convolution 1": _conv_1x1,
+    "largest": _largest_3x3,
+    "identity": _identity,
+    "factorised 7": _conv_1x7_7x1,
+    "average": _average_3x3,
+    "largest 2": _largest_2x2,
+    "convolution 3": _conv_3x3,
+    "separable 3": _separable_3x3,
+    "dilated 3": _dilated_3x3,
+}
 
-AMOEBANET_NORMAL = Cell(
-    (
-        (_conv_1x1, 1), (_largest_3x3, 1), (_identity, 1), (_conv_1x7_7x1, 0), (_conv_1x1, 0),
-        (_conv_1x7_7x1, 0), (_largest_3x3, 2), (_identity, 2), (_average_3x3, 1), (_conv_1x1, 5),
-    ),
-    (0, 3, 4, 6),
-)  # fmt: skip
-AMOEBANET_REDUCTION = Cell(
-    (
-        (_largest_2x2, 0), (_largest_3x3, 0), (_identity, 2), (_conv_3x3, 1), (_conv_1x7_7x1, 2),
-        (_largest_3x3, 2), (_identity, 3), (_largest_2x2, 1), (_average_3x3, 2), (_conv_1x1, 3),
-    ),
-    (4, 5, 6),
-)  # fmt: skip
+
+# AmoebaNet-D
 
 
 def amoebanet_d(cells: int, filters: int, batch: int) -> onnx.ModelProto:
@@ -145,28 +133,14 @@ def amoebanet_d(cells: int, filters: int, batch: int) -> onnx.ModelProto:
                 before = _halved(net, before, channels, pads=True)
             elif before.shape[1] != channels:
                 before = _convolve(net, before, channels)
-            cell = AMOEBANET_REDUCTION if reduces else AMOEBANET_NORMAL
-            x, before = cell.build(net, (latest, before), 2 if reduces else 1), x
+            wiring = AMOEBANET_D.reduction if reduces else AMOEBANET_D.normal
+            x, before = _cell(net, wiring, (latest, before), 2 if reduces else 1), x
         halved = reduces
     return net.model(net.classify(x, 1000))
 
 
 # DARTS
 
-DARTS_NORMAL = Cell(
-    (
-        (_separable_3x3, 0), (_separable_3x3, 1), (_separable_3x3, 0), (_separable_3x3, 1),
-        (_separable_3x3, 1), (_identity, 0), (_identity, 0), (_dilated_3x3, 2),
-    ),
-    (2, 3, 4, 5),
-)  # fmt: skip
-DARTS_REDUCTION = Cell(
-    (
-        (_largest_3x3, 0), (_largest_3x3, 1), (_identity, 2), (_largest_3x3, 1),
-        (_largest_3x3, 0), (_identity, 2), (_identity, 2), (_largest_3x3, 1),
-    ),
-    (2, 3, 4, 5),
-)  # fmt: skip
 STEM_MULTIPLIER = 3
 
 
@@ -182,7 +156,7 @@ def darts_cifar(cells: int, channels: int, batch: int) -> onnx.ModelProto:
         channels *= 2 if reduces else 1
         with net.scope(f"cell{number}"):
             before = _halved(net, before, channels, pads=False) if halved else _convolve(net, before, channels)
-            cell = DARTS_REDUCTION if reduces else DARTS_NORMAL
-            x, before = cell.build(net, (before, _convolve(net, x, channels)), 2 if reduces else 1), x
+            wiring = DARTS.reduction if reduces else DARTS.normal
+            x, before = _cell(net, wiring, (before, _convolve(net, x, channels)), 2 if reduces else 1), x
         halved = reduces
     return net.model(net.classify(x, 10))

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import onnx
 
+from models.descriptions import DROPOUT, VGG_WIDTHS
 from models.graphs.net import Net
-
-WIDTHS = (64, 128, 256, 512, 512)
-DROPOUT = 0.5
 
 
 def vgg(convolutions: tuple[int, int, int, int, int], batch: int) -> onnx.ModelProto:
     """3x3 convolutions with bias, five poolings, three dense layers; images of 224 x 224."""
     net = Net("vgg")
     x = net.input("images", (batch, 3, 224, 224))
-    for stage, (count, width) in enumerate(zip(convolutions, WIDTHS, strict=True)):
+    for stage, (count, width) in enumerate(zip(convolutions, VGG_WIDTHS, strict=True)):
         with net.scope(f"stage{stage}"):
             for _ in range(count):
                 x = net.relu(net.conv(x, width, 3, bias=True))

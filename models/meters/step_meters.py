@@ -30,6 +30,10 @@ class StepPeak:
     operator: str
 
 
+Meter = Callable[[Step, nn.Module, tuple[Tensor, ...]], StepPeak]
+"""`by_storages` or `by_allocator`."""
+
+
 @dataclass(frozen=True, slots=True)
 class CudaPeak:
     """Total peaks of one step in bytes: as requested, as allocated (rounded up), as reserved from the device.

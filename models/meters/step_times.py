@@ -34,7 +34,7 @@ def seconds(step: Step, arguments: tuple[Tensor, ...]) -> float:
 def time_ratios(
     reference: Step, others: Sequence[Step], arguments: tuple[Tensor, ...], rounds: int
 ) -> tuple[float, list[float]]:
-    """The median of the reference in milliseconds, and that of each other step as a multiple of it.
+    """The median of the reference in milliseconds, and the median of each other step as a multiple of it.
 
     One warm-up each, then ``rounds`` times one of each in turn.
     """

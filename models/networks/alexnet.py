@@ -47,8 +47,3 @@ class AlexNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """[N, 3, H, W], H and W 63 or more -> class scores [N, classes]."""
         return self.classifier(torch.flatten(self.pool(self.features(images)), 1))
-
-
-def alexnet(classes: int = 1000) -> AlexNet:
-    """AlexNet."""
-    return AlexNet(classes)

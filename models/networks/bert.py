@@ -79,8 +79,3 @@ class Bert(nn.Module):
         told = self.segments(torch.zeros_like(ids) if segments is None else segments)
         x = self.layers(self.dropout(self.norm(self.tokens(ids) + self.positions(places) + told)))
         return x, torch.tanh(self.pooler(x[:, 0]))
-
-
-def bert_base(dropout: float = 0.1) -> Bert:
-    """BERT-base."""
-    return Bert(BertConfig(dropout=dropout))

@@ -115,13 +115,3 @@ class CifarResNetV2(nn.Module):
         """[N, 3, H, W] -> class scores [N, classes]."""
         x = self.relu(self.bn(self.blocks(self.conv(images))))
         return self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
-
-
-def cifar_resnet(layers: int = 110, classes: int = 10) -> CifarResNet:
-    """The post-activation network of ``layers`` = 6 n + 2. Raises ValueError for other depths."""
-    return CifarResNet(layers, classes)
-
-
-def cifar_resnet_v2(layers: int, classes: int = 10) -> CifarResNetV2:
-    """The pre-activation network of ``layers`` = 6 n + 2. Raises ValueError for other depths."""
-    return CifarResNetV2(layers, classes)

@@ -83,8 +83,3 @@ class ConvNeXt(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """[N, 3, H, W], H and W multiples of 32 -> class scores [N, classes]."""
         return self.head(self.norm(self.layers(images).mean((-2, -1))))
-
-
-def convnext_t(classes: int = 1000) -> ConvNeXt:
-    """ConvNeXt-T."""
-    return ConvNeXt(classes=classes)

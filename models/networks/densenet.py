@@ -74,23 +74,3 @@ class DenseNet(nn.Module):
         """[N, 3, H, W], H and W 32 or more -> class scores [N, classes]."""
         x = F.relu(self.norm(self.blocks(self.stem(images))), inplace=True)
         return self.classifier(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
-
-
-def densenet121(classes: int = 1000) -> DenseNet:
-    """DenseNet-121."""
-    return DenseNet((6, 12, 24, 16), 32, 64, classes)
-
-
-def densenet161(classes: int = 1000) -> DenseNet:
-    """DenseNet-161, growth 48."""
-    return DenseNet((6, 12, 36, 24), 48, 96, classes)
-
-
-def densenet169(classes: int = 1000) -> DenseNet:
-    """DenseNet-169."""
-    return DenseNet((6, 12, 32, 32), 32, 64, classes)
-
-
-def densenet201(classes: int = 1000) -> DenseNet:
-    """DenseNet-201."""
-    return DenseNet((6, 12, 48, 32), 32, 64, classes)

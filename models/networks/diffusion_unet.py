@@ -159,8 +159,3 @@ class DiffusionUNet(nn.Module):
         for part in self.up:
             x = part(torch.cat([x, skips.pop()], dim=1), told) if isinstance(part, Level) else part(x)
         return self.exit(F.silu(self.norm(x)))
-
-
-def ddpm_cifar10() -> DiffusionUNet:
-    """DDPM for CIFAR-10."""
-    return DiffusionUNet()

@@ -88,8 +88,3 @@ class GPT2(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """Token ids [N, T] (int64) -> logits [N, T, vocabulary]."""
         return self.logits(self.blocks(self.embed(ids)))
-
-
-def gpt2(dropout: float = 0.0) -> GPT2:
-    """GPT-2 124M."""
-    return GPT2(GPT2Config(dropout=dropout))

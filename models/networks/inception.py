@@ -12,12 +12,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-DROPOUT = 0.5
-EPSILON = 1e-3
+from models.descriptions import (
+    DROPOUT,
+    INCEPTION_EARLY,
+    INCEPTION_EARLY_POOLED,
+    INCEPTION_MIDDLE_WIDTHS,
+    INCEPTION_SHRINK_EARLY,
+    INCEPTION_SHRINK_LATE,
+    Extent,
+    Layer,
+    inception_sevens,
+)
 
-Extent = int | tuple[int, int]
-Layer = tuple[int, Extent]
-"""Channels and kernel of one convolution."""
+EPSILON = 1e-3
 
 
 class Unit(nn.Sequential):
@@ -119,16 +126,6 @@ class Auxiliary(nn.Module):
         return self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
 
 
-def sevens(width: int) -> list[list[Layer]]:
-    """The branches whose 7x7 convolutions are factorised."""
-    wide, tall = (1, 7), (7, 1)
-    return [
-        [(192, 1)],
-        [(width, 1), (width, wide), (192, tall)],
-        [(width, 1), (width, tall), (width, wide), (width, tall), (192, wide)],
-    ]
-
-
 class Inception(nn.Module):
     """Stem, mixed blocks at three extents, global average pooling, dropout, classifier."""
 
@@ -144,17 +141,16 @@ class Inception(nn.Module):
             nn.MaxPool2d(3, 2),
         )
         channels = 192
-        fives: list[list[Layer]] = [[(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)]]
         early: list[nn.Module] = []
-        for pooled in (32, 64, 64):
-            early.append(mixed := Mixed(channels, fives, pooled))
+        for pooled in INCEPTION_EARLY_POOLED:
+            early.append(mixed := Mixed(channels, INCEPTION_EARLY, pooled))
             channels = mixed.channels
-        early.append(shrink := Shrink(channels, [[(384, 3)], [(64, 1), (96, 3), (96, 3)]]))
+        early.append(shrink := Shrink(channels, INCEPTION_SHRINK_EARLY))
         channels = shrink.channels
-        early += [Mixed(channels, sevens(width), 192) for width in (128, 160, 160, 192)]
+        early += [Mixed(channels, inception_sevens(width), 192) for width in INCEPTION_MIDDLE_WIDTHS]
         self.early = nn.Sequential(*early)
         self.auxiliary = Auxiliary(channels, classes) if auxiliary else None
-        shrink = Shrink(channels, [[(192, 1), (320, 3)], [(192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3)]])
+        shrink = Shrink(channels, INCEPTION_SHRINK_LATE)
         self.late = nn.Sequential(shrink, Widest(shrink.channels), Widest(Widest.channels))
         self.dropout = nn.Dropout(DROPOUT)
         self.fc = nn.Linear(Widest.channels, classes)
@@ -166,8 +162,3 @@ class Inception(nn.Module):
         x = F.adaptive_avg_pool2d(self.late(x), 1)
         scores = self.fc(torch.flatten(self.dropout(x), 1))
         return scores if side is None else (scores, side)
-
-
-def inception_v3(classes: int = 1000, *, auxiliary: bool = False) -> Inception:
-    """Inception-v3."""
-    return Inception(classes, auxiliary=auxiliary)

@@ -117,8 +117,3 @@ class Llama(nn.Module):
         for block in self.blocks:
             x = block(x, *turns)
         return self.head(self.norm(x))
-
-
-def llama_1b() -> Llama:
-    """The shape of Llama-3.2-1B."""
-    return Llama()

@@ -45,8 +45,3 @@ class LSTMClassifier(nn.Module):
         """Token ids [N, T] (int64) -> class scores [N, classes]."""
         _, (states, _) = self.lstm(self.tokens(ids))
         return self.fc(self.dropout(torch.cat([states[-2], states[-1]], dim=1)))
-
-
-def lstm_classifier() -> LSTMClassifier:
-    """The classifier at its default sizes."""
-    return LSTMClassifier()

@@ -102,28 +102,3 @@ class ResNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """[N, 3, H, W] -> class scores [N, classes]."""
         return self.classify(self.stages(self.stem(images)))
-
-
-def resnet18(classes: int = 1000) -> ResNet:
-    """ResNet-18."""
-    return ResNet((2, 2, 2, 2), classes, BasicBlock)
-
-
-def resnet34(classes: int = 1000) -> ResNet:
-    """ResNet-34."""
-    return ResNet((3, 4, 6, 3), classes, BasicBlock)
-
-
-def resnet50(classes: int = 1000) -> ResNet:
-    """ResNet-50."""
-    return ResNet((3, 4, 6, 3), classes)
-
-
-def resnet101(classes: int = 1000) -> ResNet:
-    """ResNet-101."""
-    return ResNet((3, 4, 23, 3), classes)
-
-
-def resnet152(classes: int = 1000) -> ResNet:
-    """ResNet-152."""
-    return ResNet((3, 8, 36, 3), classes)

@@ -9,85 +9,16 @@ its table quotes 3.3 and 3.2 million of their own papers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.descriptions import Genotype, Wiring
+
 CELLS = 20
 CHANNELS = 36
 STEM_MULTIPLIER = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Wiring:
-    """Pairs of (operation, index of its input) whose results are added; the cell's own inputs are 0 and 1.
-
-    Sums are numbered on from 2; those in ``joined`` are concatenated to the output.
-    """
-
-    pairs: tuple[tuple[str, int], ...]
-    joined: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Genotype:
-    """The cell that keeps the extent and the one that halves it."""
-
-    normal: Wiring
-    reduction: Wiring
-
-
-NASNET_A = Genotype(
-    Wiring(
-        (
-            ("separable 5", 1), ("separable 3", 0), ("separable 5", 0), ("separable 3", 0), ("average", 1),
-            ("identity", 0), ("average", 0), ("average", 0), ("separable 3", 1), ("identity", 1),
-        ),
-        (2, 3, 4, 5, 6),
-    ),
-    Wiring(
-        (
-            ("separable 5", 1), ("separable 7", 0), ("largest", 1), ("separable 7", 0), ("average", 1),
-            ("separable 5", 0), ("identity", 3), ("average", 2), ("separable 3", 2), ("largest", 1),
-        ),
-        (4, 5, 6),
-    ),
-)  # fmt: skip
-AMOEBANET_A = Genotype(
-    Wiring(
-        (
-            ("average", 0), ("largest", 1), ("separable 3", 0), ("separable 5", 2), ("separable 3", 0),
-            ("average", 3), ("separable 3", 1), ("identity", 1), ("identity", 0), ("average", 1),
-        ),
-        (4, 5, 6),
-    ),
-    Wiring(
-        (
-            ("average", 0), ("separable 3", 1), ("largest", 0), ("separable 7", 2), ("separable 7", 0),
-            ("average", 1), ("largest", 0), ("largest", 1), ("factorised 7", 0), ("separable 3", 5),
-        ),
-        (3, 4, 6),
-    ),
-)  # fmt: skip
-DARTS = Genotype(
-    Wiring(
-        (
-            ("separable 3", 0), ("separable 3", 1), ("separable 3", 0), ("separable 3", 1),
-            ("separable 3", 1), ("identity", 0), ("identity", 0), ("dilated 3", 2),
-        ),
-        (2, 3, 4, 5),
-    ),
-    Wiring(
-        (
-            ("largest", 0), ("largest", 1), ("identity", 2), ("largest", 1),
-            ("largest", 0), ("identity", 2), ("identity", 2), ("largest", 1),
-        ),
-        (2, 3, 4, 5),
-    ),
-)  # fmt: skip
-
 
 # Operations: of a number of channels and a stride; their ReLUs are not in place, for their inputs are shared
 
@@ -200,18 +131,3 @@ class SearchedNetwork(nn.Module):
         for cell in self.cells:
             earlier, latest = latest, cell(earlier, latest)
         return self.fc(torch.flatten(F.adaptive_avg_pool2d(latest, 1), 1))
-
-
-def nasnet_cifar10() -> SearchedNetwork:
-    """NASNet-A's cells."""
-    return SearchedNetwork(NASNET_A)
-
-
-def amoebanet_cifar10() -> SearchedNetwork:
-    """AmoebaNet-A's cells."""
-    return SearchedNetwork(AMOEBANET_A)
-
-
-def darts_cifar10() -> SearchedNetwork:
-    """The cells of DARTS, second order."""
-    return SearchedNetwork(DARTS)

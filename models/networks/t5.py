@@ -13,6 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.networks.llama import RMSNorm
+
+EPSILON = 1e-6
+
 
 @dataclass(frozen=True, slots=True)
 class T5Config:
@@ -27,19 +31,6 @@ class T5Config:
     buckets: int = 32
     distance: int = 128
     dropout: float = 0.1
-
-
-class RMSNorm(nn.Module):
-    """x / rms(x), scaled by channel."""
-
-    def __init__(self, width: int, epsilon: float = 1e-6) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.epsilon = epsilon
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., width] -> [..., width]."""
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon))
 
 
 def bucket(offsets: Tensor, buckets: int, distance: int, *, both_ways: bool) -> Tensor:
@@ -102,10 +93,10 @@ class Layer(nn.Module):
 
     def __init__(self, config: T5Config, *, decodes: bool) -> None:
         super().__init__()
-        self.norm1, self.itself = RMSNorm(config.width), Attention(config)
-        self.norm2 = RMSNorm(config.width) if decodes else None
+        self.norm1, self.itself = RMSNorm(config.width, EPSILON), Attention(config)
+        self.norm2 = RMSNorm(config.width, EPSILON) if decodes else None
         self.across = Attention(config) if decodes else None
-        self.norm3 = RMSNorm(config.width)
+        self.norm3 = RMSNorm(config.width, EPSILON)
         self.expand = nn.Linear(config.width, config.hidden, bias=False)
         self.contract = nn.Linear(config.hidden, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)
@@ -127,7 +118,7 @@ class Stack(nn.Module):
         super().__init__()
         self.positions = Positions(config, causal=decodes)
         self.layers = nn.ModuleList(Layer(config, decodes=decodes) for _ in range(config.layers))
-        self.norm = RMSNorm(config.width)
+        self.norm = RMSNorm(config.width, EPSILON)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, encoded: Tensor | None = None) -> Tensor:
@@ -155,8 +146,3 @@ class T5(nn.Module):
         encoded = self.encoder(self.tokens(ids))
         x = self.decoder(self.tokens(decoded), encoded)
         return F.linear(x * self.scale, self.tokens.weight)
-
-
-def t5_small() -> T5:
-    """T5-small."""
-    return T5()

@@ -63,8 +63,3 @@ class UNet(nn.Module):
         for step in range(len(self.up)):
             x = self.ascend(step, x, skips.pop())
         return self.head(x)
-
-
-def unet() -> UNet:
-    """U-Net with the classic widths and two classes."""
-    return UNet()

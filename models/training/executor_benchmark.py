@@ -11,28 +11,27 @@ time against eager (interleaved, medians), and what equals eager training after 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # this and the following are read once, when torch loads
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # idle threads give their core back, where others want it
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs to repeat itself
+from models.meters.repeatable import repeatable  # first: it sets what torch reads when it loads
 
+# isort: split
 import torch
 from ogc_plan.adapters.pytorch import plan_of, within_budget
 from ogc_plan.planner.errors import InfeasibleBudgetError
 from ogc_plan.planner.problem import Scope
 from torch import Tensor, nn
 
-from models.fidelity.executor import fresh, repeatable, state_of
+from models.alternatives.methods import Chain, Method, compile_budgets, per_block, plain, selective, sequential
+from models.fidelity.executor import fresh, state_of
 from models.meters.step_meters import by_allocator, by_storages, clear_gradients
 from models.meters.step_times import Step, time_ratios
-from models.reporting.option_values import count, counts, fractions, output_file
-from models.reporting.result_record import write
+from models.reporting.command_line import add_output, command_parser
+from models.reporting.option_values import count, counts, fractions
+from models.reporting.result_record import publish
 from models.reporting.result_table import megabytes, table
-from models.training.alternatives import Method, eager, methods
 from models.training.cases import CASES, GPT, Case, gpt_case, resnet_case, unet_case
 from models.training.outcome import Equality, Forward, compare, train
 
@@ -104,7 +103,7 @@ class Bench:
         """Run a method; whatever it raises is a finding of the benchmark, not its end."""
         module = fresh(self.case, self.device)
         try:
-            return self._ready(method(self.case, module), module)
+            return self._ready(method(module), module)
         except Exception as error:
             return Refusal(f"fails: {type(error).__name__}: {str(error).splitlines()[0][:80]}")
 
@@ -152,10 +151,26 @@ class Bench:
         return Row(self.case.name, name, result, timed(plan), eager_ms)
 
 
+def methods(case: Case, *, backend: str, budgets: tuple[float, ...], counts: tuple[int, ...]) -> dict[str, Method]:
+    """Every offer of PyTorch that the case allows, by the name it has in tables."""
+    found: dict[str, Method] = {"checkpoint per block": per_block(case.blocks)}
+    if case.sequential is not None:
+        found |= {f"checkpoint_sequential, {number} segments": segments(case, number) for number in counts}
+    found["selective: save matmul, conv, attention"] = selective(case.blocks)
+    return found | compile_budgets(budgets, backend)
+
+
+def segments(case: Case, number: int) -> Method:
+    """`checkpoint_sequential` with so many segments on the network of a case that is a chain."""
+    assert case.sequential is not None
+    chain_of = case.sequential
+    return sequential(lambda module: [Chain(module.network, chain_of(module), number)])
+
+
 def benchmark(case: Case, found: dict[str, Method], rounds: int, device: str) -> list[Row]:
-    """Every row of one case: eager beside a plan that stores all, then each method and the plan at its peak."""
+    """Every row of one case: eager and a plan that stores everything, then each method and the plan at its peak."""
     bench = Bench(case, rounds, device)
-    rows = [bench.row("eager", bench.method(eager), bench.plan("100%", "keep-all"))]
+    rows = [bench.row("eager", bench.method(plain), bench.plan("100%", "keep-all"))]
     for name, method in found.items():
         ready = bench.method(method)
         plan = bench.plan(f"{ready.result.peak_nbytes}B") if isinstance(ready, Ready) else None
@@ -194,11 +209,7 @@ def report(rows: Sequence[Row], cases: Mapping[str, Case] = CASES) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m models.training.executor_benchmark",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("models.training.executor_benchmark", __doc__)
     parser.add_argument("--case", action="append", choices=CASES, help="a case (default: all; may be given again)")
     parser.add_argument(
         "--backend",
@@ -215,7 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--small", action="store_true", help="smaller inputs, a wider GPT")
     parser.add_argument("--rounds", type=count, default=ROUNDS, help="timed rounds (default %(default)s)")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
+    add_output(parser)
     return parser
 
 
@@ -228,18 +239,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.case or cases:
         found = methods(cases[name], backend=options.backend, budgets=options.compile_budgets, counts=options.segments)
         rows += benchmark(cases[name], found, options.rounds, device)
-    text = report(rows, cases)
-    print(text)
-    if options.output:
-        write(
-            options.output,
-            text,
-            script="models.training.executor_benchmark",
-            arguments=arguments,
-            device=device,
-            quantity="activation peak of one training step in bytes; time of a step, eager = 1",
-            rows=[asdict(row) for row in rows],
-        )
+    publish(
+        report(rows, cases),
+        options.output,
+        script="models.training.executor_benchmark",
+        arguments=arguments,
+        device=device,
+        quantity="activation peak of one training step in bytes; time of a step, eager = 1",
+        rows=[asdict(row) for row in rows],
+    )
     return 0
 
 

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from models.meters.step_meters import CudaPeak, by_cuda, by_storages
 from models.training.images import Images, ImageSet
-from models.training.recipe import Trainable
 from models.training.state import Settings, digests, load, save
 
 
@@ -25,9 +24,9 @@ from models.training.state import Settings, digests, load, save
 class Epoch:
     """One epoch: the loss of every step, the share of held-out images classified correctly, bytes, seconds.
 
-    The bytes are those of the epoch's first step, everything it holds at its peak, and without parameters, momentum,
-    buffers, images and finished gradients; the latter is None on CUDA, whose allocator cannot tell them apart, and
-    ``reserved_nbytes`` is what that allocator took from the device. The seconds are those of training alone.
+    ``total_nbytes`` is the peak of the epoch's first step. ``activation_nbytes`` leaves out parameters, momentum,
+    buffers, images and finished gradients; it is None on CUDA, whose allocator cannot tell them apart.
+    ``reserved_nbytes`` is what that allocator took from the device. The seconds leave out the held-out images.
     """
 
     losses: tuple[float, ...]
@@ -78,7 +77,7 @@ Tell = Callable[[int, str], None]
 
 
 def train(
-    made: Trainable,
+    module: nn.Module,
     optimizer: torch.optim.Optimizer,
     images: Images,
     course: Course,
@@ -95,7 +94,7 @@ def train(
     torch.manual_seed(course.seed + 1)  # what planning drew does not matter
     epochs: list[Epoch] = []
     if resume and checkpoint is not None and checkpoint.exists():
-        earlier = load(checkpoint, made.module, optimizer, settings, course.device)
+        earlier = load(checkpoint, module, optimizer, settings, course.device)
         epochs = [Epoch(**{**epoch, "losses": tuple(epoch["losses"])}) for epoch in earlier]
         if len(epochs) > course.epochs:
             raise UsageError(
@@ -104,18 +103,18 @@ def train(
             )
     steps = course.steps(images.train)
     for number in range(len(epochs), course.epochs):
-        epochs.append(_epoch(made, optimizer, images, course, number, tell))
+        epochs.append(_epoch(module, optimizer, images, course, number, tell))
         if checkpoint is not None:
-            save(checkpoint, made.module, optimizer, [asdict(epoch) for epoch in epochs], settings)
+            save(checkpoint, module, optimizer, [asdict(epoch) for epoch in epochs], settings)
     if epochs:
         tell(len(epochs) * steps, f"loss {epochs[-1].loss:.3f}, accuracy {epochs[-1].accuracy:.1%}")
-    return Run(tuple(epochs), digests(made.module, optimizer))
+    return Run(tuple(epochs), digests(module, optimizer))
 
 
 def _epoch(
-    made: Trainable, optimizer: torch.optim.Optimizer, images: Images, course: Course, number: int, tell: Tell
+    module: nn.Module, optimizer: torch.optim.Optimizer, images: Images, course: Course, number: int, tell: Tell
 ) -> Epoch:
-    made.module.train()
+    module.train()
     steps = course.steps(images.train)
     losses: list[float] = []
     peak: tuple[int, int | None, int | None] | None = None
@@ -124,29 +123,31 @@ def _epoch(
         batch = images.train.batch(positions, course.device)
         optimizer.zero_grad(set_to_none=True)
         if peak is None:
-            peak = _metered(made, batch, losses)
+            peak = _metered(module, batch, losses)
         else:
-            _step(made, batch, losses)
+            _step(module, batch, losses)
         optimizer.step()
         tell(number * steps + at + 1, f"epoch {number + 1} of {course.epochs}, loss {losses[-1]:.3f}")
     seconds = time.perf_counter() - started
     assert peak is not None
     total, activations, reserved = peak
-    right = accuracy(made.module, images.held_out, course)
+    right = accuracy(module, images.held_out, course)
     return Epoch(tuple(losses), right, total + momentum_nbytes(optimizer), activations, reserved, seconds)
 
 
-def _step(made: Trainable, batch: tuple[Tensor, Tensor], losses: list[float]) -> Tensor:
-    loss = made.forward(*batch)
+def _step(module: nn.Module, batch: tuple[Tensor, Tensor], losses: list[float]) -> Tensor:
+    loss = module(*batch)
     loss.backward()
     losses.append(loss.item())
     return loss
 
 
-def _metered(made: Trainable, batch: tuple[Tensor, Tensor], losses: list[float]) -> tuple[int, int | None, int | None]:
+def _metered(
+    module: nn.Module, batch: tuple[Tensor, Tensor], losses: list[float]
+) -> tuple[int, int | None, int | None]:
     """A step under the meter of its device: total, activation and reserved bytes, momentum left out."""
     meter = by_cuda if batch[0].is_cuda else by_storages
-    found = meter(lambda: _step(made, batch, losses), made.module, batch)
+    found = meter(lambda: _step(module, batch, losses), module, batch)
     if isinstance(found, CudaPeak):
         return found.allocated_nbytes, None, found.reserved_nbytes
     return found.total_nbytes, found.activation_nbytes, None

@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from ogc_plan.adapters.pytorch import within_budget
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint_sequential
 
+from models.alternatives.methods import Chain, Method, sequential
 from models.training.cases import Supervised
 
 PLAIN, SEQUENTIAL, PLANNED = "plain", "checkpoint_sequential", "planned"
@@ -49,27 +49,14 @@ class Recipe:
         return ("plain", "planned") if self.chain is None else ("plain", "checkpoint_sequential", "planned")
 
 
-@dataclass(frozen=True, slots=True)
-class Trainable:
-    """A module with its loss, and the forward that a way of training calls: images and labels -> loss."""
-
-    module: Supervised
-    forward: Callable[[Tensor, Tensor], Tensor]
-
-
-def sequential(module: Supervised, chain: nn.Sequential, *, reentrant: bool = False) -> Callable[..., Tensor]:
-    """The forward with ``chain``, the network in parts, run by `checkpoint_sequential` in two segments."""
-
-    def forward(images: Tensor, labels: Tensor) -> Tensor:
-        scores = checkpoint_sequential(chain, SEGMENTS, images, use_reentrant=reentrant)
-        return module.loss(scores, labels)
-
-    return forward
+def in_segments(chain: Callable[[nn.Module], nn.Sequential], *, reentrant: bool = False) -> Method:
+    """`checkpoint_sequential` on the network of a `Supervised`, whose parts ``chain`` gives."""
+    return sequential(lambda module: [Chain(module.network, chain(module.network), SEGMENTS)], reentrant=reentrant)
 
 
 def trainable(
     recipe: Recipe, way: Way, classes: int, example: tuple[Tensor, Tensor], *, budget: str, seed: int
-) -> Trainable:
+) -> Supervised:
     """The network from the weights of ``seed``, on the device of ``example``, to be trained one way.
 
     ``example`` is a batch of images and labels. Raises what `within_budget` raises.
@@ -79,8 +66,8 @@ def trainable(
     if way == "planned":
         planned = within_budget(module, example, budget=budget)
         assert isinstance(planned, Supervised)
-        return Trainable(planned, planned)
+        return planned
     if way == "checkpoint_sequential":
         assert recipe.chain is not None
-        return Trainable(module, sequential(module, recipe.chain(module.network)))
-    return Trainable(module, module)
+        in_segments(recipe.chain)(module)
+    return module

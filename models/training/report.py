@@ -42,7 +42,7 @@ def page(recipe: Recipe, runs: Mapping[Way, Run], plan: Plan | None, images: Ima
     if plan is not None:
         bound = "" if plan.budget.nbytes is None else f", {megabytes(plan.budget.nbytes)} MB with kernels' workspace"
         parts.append(
-            f"Plan: budget {plan.budget.text}{bound}, {len(plan.recomputed)} ops run again, "
+            f"Plan: budget {plan.budget.text}{bound}, {len(plan.recomputed)} ops recomputed, "
             f"{plan.time.overhead:.1%} more time predicted."
         )
     verdict = _verdict(runs)

@@ -10,35 +10,34 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from models.meters.repeatable import repeatable  # first: it sets what torch reads when it loads
+
+# isort: split
+import torch
 from ogc_plan.adapters.pytorch import plan_of
 from ogc_plan.planner.errors import OgcPlanError, UsageError
 from ogc_plan.planner.plan_file.record import Plan
 from ogc_plan.planner.units import parse_budget
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import nn
 
-from models.fidelity.executor import repeatable  # before torch is loaded: it sets what torch reads once
-from models.reporting.option_values import count, folder, output_file, rate, seed
-from models.reporting.result_record import write
+from models.reporting.command_line import INTERRUPTED, add_output, command_parser
+from models.reporting.option_values import count, folder, rate, seed
+from models.reporting.result_record import publish
 from models.training.images import HELD_OUT_SHARE, Images, generated, in_folder
 from models.training.loop import Course, Run, train
-from models.training.recipe import Recipe, Trainable, Way, trainable
+from models.training.recipe import Recipe, Way, trainable
 from models.training.report import page, unequal
 
-# isort: split
-import torch
-
 LEAST_HELD_OUT = 64
-INTERRUPTED = 130
 Section = Callable[[argparse.Namespace, Console], tuple[str, Sequence[Any]]]
 """Makes a part of the report that needs no training, and the dataclasses of its rows."""
 
 
 def parser_of(recipe: Recipe, described: str) -> argparse.ArgumentParser:
     """The options that both tutorials have."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {recipe.script}", description=described, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(recipe.script, described)
     parser.add_argument("--only", choices=recipe.ways, help="train one way only (default: all, and compare)")
     parser.add_argument("--images", type=Path, metavar="DIR", help="folder with one sub-folder of images per class")
     parser.add_argument("--batch", type=count, default=recipe.batch, help="images a step (default %(default)s)")
@@ -57,7 +56,7 @@ def parser_of(recipe: Recipe, described: str) -> argparse.ArgumentParser:
     parser.add_argument("--checkpoints", type=Path, default=folder, metavar="DIR", help="default %(default)s")
     parser.add_argument("--no-checkpoints", action="store_true", help="write none")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoints")
-    parser.add_argument("-o", "--output", type=output_file, help="JSON file to write, with a .md beside it")
+    add_output(parser)
     return parser
 
 
@@ -76,7 +75,7 @@ def run(
     """Train as the command line asks, print the report and write results.
 
     The exit code is 1 where a way of training leaves other bits than plain training or a step is above its budget,
-    2 where the command line cannot be followed, that of the error where there is no plan.
+    2 where the command line cannot be followed, the exit code of the error where there is no plan.
     """
     parser = parser_of(recipe, described)
     if section is not None:
@@ -148,26 +147,24 @@ def _trained(
         shown, memory = section(options, console)
         parts.append(shown)
     text = "\n\n".join(parts)
-    print(text)
     differing = unequal(runs)
-    if options.output:
-        write(
-            options.output,
-            text,
-            script=recipe.script,
-            arguments=arguments,
-            device=device,
-            quantity="losses, accuracy on held-out images, and peaks of one training step in bytes",
-            images=images.source,
-            course=asdict(course),
-            size=options.size,
-            budget_nbytes=None if plan is None else plan.budget.nbytes,
-            predicted_overhead=None if plan is None else plan.time.overhead,
-            recomputed_ops=None if plan is None else len(plan.recomputed),
-            runs={way: asdict(found) for way, found in runs.items()},
-            unequal_to_plain=differing,
-            memory=[asdict(held) for held in memory],
-        )
+    publish(
+        text,
+        options.output,
+        script=recipe.script,
+        arguments=arguments,
+        device=device,
+        quantity="losses, accuracy on held-out images, and peaks of one training step in bytes",
+        images=images.source,
+        course=asdict(course),
+        size=options.size,
+        budget_nbytes=None if plan is None else plan.budget.nbytes,
+        predicted_overhead=None if plan is None else plan.time.overhead,
+        recomputed_ops=None if plan is None else len(plan.recomputed),
+        runs={way: asdict(found) for way, found in runs.items()},
+        unequal_to_plain=differing,
+        memory=[asdict(held) for held in memory],
+    )
     return int(any(differing.values()) or _above_budget(runs, plan))
 
 
@@ -191,22 +188,22 @@ def compared(
         total = course.epochs * course.steps(images.train)
         for way in ways:
             line = progress.add_task(f"{way}: planning" if way == "planned" else way, total=total)
-            made = trainable(recipe, way, images.classes, example, budget=options.budget, seed=course.seed)
-            plan = plan_of(made.module) if way == "planned" else plan
+            module = trainable(recipe, way, images.classes, example, budget=options.budget, seed=course.seed)
+            plan = plan_of(module) if way == "planned" else plan
 
             def tell(done: int, how: str, way: Way = way, line: object = line) -> None:
                 progress.update(line, completed=done, description=f"{way}: {how}")  # type: ignore[arg-type]
 
             settings = settings_of(recipe, images, course, options, way)
-            optimizer = optimizer_of(recipe, made)
-            runs[way] = train(made, optimizer, images, course, files[way], settings, resume=options.resume, tell=tell)
+            optimizer = optimizer_of(recipe, module)
+            runs[way] = train(module, optimizer, images, course, files[way], settings, resume=options.resume, tell=tell)
     return runs, plan
 
 
-def optimizer_of(recipe: Recipe, made: Trainable) -> torch.optim.Optimizer:
+def optimizer_of(recipe: Recipe, module: nn.Module) -> torch.optim.Optimizer:
     """The tutorial's optimizer of the module's parameters."""
     return torch.optim.SGD(
-        made.module.parameters(), recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+        module.parameters(), recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )
 
 

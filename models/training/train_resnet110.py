@@ -14,14 +14,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from models.networks.cifar_resnet import cifar_resnet
+from models.networks.cifar_resnet import CifarResNet
 from models.training.recipe import Recipe
 from models.training.run import run
 
 RESNET110 = Recipe(
     name="resnet110",
     script="models.training.train_resnet110",
-    build=lambda classes: cifar_resnet(110, classes),
+    build=lambda classes: CifarResNet(110, classes),
     classes=10,
     batch=64,
     size=32,

@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from torch import nn
 
-from models.networks.vgg import VGG, vgg16
+from models.descriptions import VGG_DEPTHS
+from models.networks.vgg import VGG
 from models.training.recipe import Recipe
 from models.training.run import run
 from models.training.vgg16_memory import Held, memory_section
@@ -50,7 +51,7 @@ def parts(network: nn.Module) -> nn.Sequential:
 VGG16 = Recipe(
     name="vgg16",
     script="models.training.train_vgg16",
-    build=lambda classes: started(vgg16(classes)),
+    build=lambda classes: started(VGG(VGG_DEPTHS[16], classes)),
     classes=2,
     batch=64,
     size=224,

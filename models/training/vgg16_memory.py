@@ -25,10 +25,11 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from models.alternatives.methods import restored
 from models.meters.step_meters import by_storages, clear_gradients
 from models.reporting.result_table import table
 from models.training.cases import Supervised
-from models.training.recipe import Recipe, sequential
+from models.training.recipe import Recipe, in_segments
 
 ROOFLINE = "rtx2080ti"
 TIGHT = "53%"
@@ -74,7 +75,8 @@ def steps_held(
             ("the same, reentrant", chain, True),
             ("checkpoint_sequential, 2 segments of single layers", layers, False),
         ):
-            yield _held(name, module, sequential(module, split, reentrant=reentrant), batch)
+            with restored(module):
+                yield _held(name, module, in_segments(lambda _, split=split: split, reentrant=reentrant)(module), batch)
         step = TracedStep(capture(module, batch))
         annotated = annotate(step, measure=False)
     model = from_annotation(annotated.annotation, name=recipe.name, device=ROOFLINE)
@@ -149,8 +151,8 @@ def memory_section(
         "tensor by tensor on the programs that run, without a GPU. Everything: parameters, momentum, images, "
         "gradients and activations at their peak. Work: floating-point operations, plain = 1.\n\n"
         f"{lines}\n\n"
-        "As written, one of the two segments holds the whole convolution trunk, which is run again as a whole and then "
-        "held as a whole: nothing is saved. Reentrant checkpointing, torch's older default, gives the trunk no "
+        "As written, one of the two segments holds the whole convolution trunk, which is recomputed and then held "
+        "as a whole: nothing is saved. Reentrant checkpointing, torch's older default, gives the trunk no "
         "gradient where the images take none: it saves by not training it. What is "
         f"counted matters: with {CLASSES:,} classes in place of {recipe.classes} the plain step holds "
         f"{counted / MIB:,.0f} MiB, and {throughout / MIB:,.0f} with every gradient there from its start, as "

@@ -17,7 +17,7 @@ from torch.profiler import profile
 
 from models.meters import allocator_meter
 from models.networks.gpt2 import GPT2, GPT2Config
-from models.networks.resnet import resnet50
+from models.networks.resnet import ResNet
 from models.networks.unet import UNet
 from tests.graphs.aten_calls import call, traced
 from tests.modules.torch_modules import ODD, WithLoss
@@ -115,7 +115,7 @@ def small_gpt() -> nn.Module:
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]] = {
     **ODD,
-    "resnet50": (lambda: WithLoss(resnet50()), lambda: (torch.randn(2, 3, 32, 32),)),
+    "resnet50": (lambda: WithLoss(ResNet((3, 4, 6, 3))), lambda: (torch.randn(2, 3, 32, 32),)),
     "gpt2": (lambda: WithLoss(small_gpt()), lambda: (torch.zeros(2, 16, dtype=torch.int64),)),
     "unet": (lambda: WithLoss(UNet(widths=(8, 16, 32))), lambda: (torch.randn(2, 3, 32, 32),)),
 }

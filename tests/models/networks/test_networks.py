@@ -9,18 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from models.descriptions import AMOEBANET_A, DARTS, NASNET_A
 from models.networks.alexnet import AlexNet
 from models.networks.bert import Bert, BertConfig
-from models.networks.cifar_resnet import cifar_resnet, cifar_resnet_v2
+from models.networks.cifar_resnet import CifarResNet, CifarResNetV2
 from models.networks.convnext import ConvNeXt, DropBranch
 from models.networks.densenet import DenseNet
 from models.networks.diffusion_unet import DiffusionConfig, DiffusionUNet
 from models.networks.gpt2 import GPT2, GPT2Config
-from models.networks.inception import inception_v3
+from models.networks.inception import Inception
 from models.networks.llama import Llama, LlamaConfig, rotated, rotations
 from models.networks.lstm import LSTMClassifier, LSTMConfig
 from models.networks.resnet import BasicBlock, ResNet
-from models.networks.searched_cells import AMOEBANET_A, DARTS, NASNET_A, SearchedNetwork
+from models.networks.searched_cells import SearchedNetwork
 from models.networks.t5 import T5, T5Config, bucket
 from models.networks.unet import UNet
 from models.networks.vgg import VGG
@@ -104,14 +105,14 @@ def test_a_network_has_the_published_number_of_parameters(name: str) -> None:
 
 
 def test_inception_has_27_million_parameters_with_its_auxiliary_classifier() -> None:
-    assert count(on_meta(lambda: inception_v3(auxiliary=True))) == 27_161_264
+    assert count(on_meta(lambda: Inception(auxiliary=True))) == 27_161_264
 
 
 def test_a_deep_preactivated_cifar_resnet_has_three_projections_more_than_a_padded_one() -> None:
     """Norms in front of the convolutions and one at the end have as many parameters as those behind."""
     projections = 16 * 16 + 16 * 32 + 32 * 64
-    padded = count(on_meta(cifar_resnet))
-    assert count(on_meta(lambda: cifar_resnet_v2(110))) == padded + projections
+    padded = count(on_meta(lambda: CifarResNet(110)))
+    assert count(on_meta(lambda: CifarResNetV2(110))) == padded + projections
 
 
 # Inputs
@@ -169,12 +170,12 @@ def test_classifiers_drop_out_as_published(name: str, rate: float, places: int) 
 
 def test_a_cifar_resnet_of_another_depth_is_refused() -> None:
     with pytest.raises(ValueError, match="6 n \\+ 2 layers, n at least 1, and so not 54"):
-        cifar_resnet_v2(54)
+        CifarResNetV2(54)
 
 
 def test_an_inception_with_its_auxiliary_classifier_gives_two_scores_in_training() -> None:
     with torch.device("meta"):
-        module, images = inception_v3(auxiliary=True), torch.zeros(2, 3, 299, 299)
+        module, images = Inception(auxiliary=True), torch.zeros(2, 3, 299, 299)
     shapes = [tuple(scores.shape) for scores in module(images)]
     assert (shapes, tuple(module.eval()(images).shape)) == ([(2, 1000)] * 2, (2, 1000))
 
@@ -241,8 +242,8 @@ TINY: dict[str, tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...]]] = {
     "nasnet": (lambda: SearchedNetwork(NASNET_A, cells=3, channels=4), (IMAGES,)),
     "amoebanet": (lambda: SearchedNetwork(AMOEBANET_A, cells=3, channels=4), (IMAGES,)),
     "darts": (lambda: SearchedNetwork(DARTS, cells=3, channels=4), (IMAGES,)),
-    "cifar resnet": (lambda: cifar_resnet(8), (IMAGES,)),
-    "cifar resnet v2": (lambda: cifar_resnet_v2(8), (IMAGES,)),
+    "cifar resnet": (lambda: CifarResNet(8), (IMAGES,)),
+    "cifar resnet v2": (lambda: CifarResNetV2(8), (IMAGES,)),
     "convnext": (lambda: ConvNeXt((1, 1, 1, 1), (4, 8, 8, 8), 10), (IMAGES,)),
     "vit": (lambda: VisionTransformer(32, 16, 8, 2, 2, 16, 10), (IMAGES,)),
     "unet": (lambda: UNet(widths=(4, 8)), (IMAGES,)),
@@ -272,6 +273,6 @@ def test_a_step_gives_every_parameter_a_gradient(name: str) -> None:
 
 def test_an_inception_gives_every_parameter_a_gradient() -> None:
     """At its smallest extent; it has no smaller form."""
-    module = inception_v3(10)
+    module = Inception(10)
     module(torch.randn(2, 3, 75, 75)).sum().backward()
     assert [name for name, parameter in module.named_parameters() if parameter.grad is None] == []
