@@ -23,7 +23,7 @@ from .terminal import Activity
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..planner.strategies.optimal.problem_cache import Prepared
+    from ..planner.strategies.optimal.problem_cache import ProblemCache
 
 DEFAULT_BUDGETS = ("80%", "60%", "40%")
 BUDGETED = tuple(name for name in STRATEGIES if name not in FIXED)
@@ -63,7 +63,7 @@ class Comparison:
     annotations: Source | None = None
 
 
-def _run(problem: Problem | Prepared, name: str, budget: str, limit: int | None, solver: Solver) -> Row:
+def _run(problem: Problem | ProblemCache, name: str, budget: str, limit: int | None, solver: Solver) -> Row:
     plain = problem if isinstance(problem, Problem) else problem.problem
     started = time.perf_counter()
     solution = solver.solve(problem, limit)
@@ -89,7 +89,7 @@ def compare_strategies(
     """Run every strategy; for each row also `optimal` within that row's activation peak."""
     store_all = model.store_all()
     problems: dict[Scope, Problem] = {}
-    prepared: dict[Scope, Problem | Prepared] = {}
+    prepared: dict[Scope, Problem | ProblemCache] = {}
 
     def run(which: Scope, name: str, budget: str, limit: int | None, *, again: bool = False) -> Row:
         if which not in problems:
@@ -98,9 +98,9 @@ def compare_strategies(
         spinner.now(f"{name} {budget}".strip())
         if name != CERTIFIED:
             return _run(problems[which], name, budget, limit, Solver(name, time_limit_s=time_limit_s, seed=seed))
-        progress = spinner.progress(problems[which].store_all_ns, f"{name} {budget}: ")
+        limits = spinner.limits(problems[which].store_all_ns, f"{name} {budget}: ")
         given = prepared[which] if again else problems[which]
-        return _run(given, name, budget, limit, Solver(name, effort, time_limit_s, seed, progress))
+        return _run(given, name, budget, limit, Solver(name, effort, time_limit_s, seed, limits))
 
     def ours(at: int) -> int | None:
         """What `optimal` takes within a peak; the peaks of all strategies share one preparation."""

@@ -15,13 +15,14 @@ from .annotations import Source, fingerprint
 from .autodiff.rule_table import RULES_VERSION
 from .errors import BudgetSyntaxError, PlanMismatchError, ScheduleMismatchError, UsageError
 from .infeasible import Asked, refusal, unfinished
+from .limits import NO_LIMITS, Limits
 from .model import Model, store_all_timeline
 from .plan_file.record import EFFORT_NOTE, STOPPED_NOTE, BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
 from .problem import Problem, Scope, build_problem
 from .schedule import Schedule, lower
 from .simulate import Timeline, simulate
 from .solution import Solution, Status
-from .solver import CERTIFIED, DEFAULT_EFFORT, Progress, Solver, Stop
+from .solver import CERTIFIED, DEFAULT_EFFORT, Solver
 from .training_graph import OpCost, TrainingGraph
 from .units import BudgetText, parse_budget
 
@@ -81,16 +82,15 @@ def plan(
     time_limit_s: float | None = None,
     seed: int = 0,
     effort: str = DEFAULT_EFFORT,
-    progress: Progress | None = None,
-    stop: Stop | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> Plan:
     """Plan one training step of ``model`` within ``budget`` (``3GB``, ``60%``, ``min``).
 
-    ``effort`` and ``stop`` as in `Solver`. Raises UsageError, BudgetSyntaxError, InfeasibleBudgetError
-    (with the smallest peak found and the proven floor), NoPlanInTimeError or SearchStoppedError. The
-    returned plan has been replayed and lies within the budget.
+    ``effort``, ``time_limit_s`` and ``limits`` as in `Solver`. Raises UsageError, BudgetSyntaxError,
+    InfeasibleBudgetError (with the smallest peak found and the proven floor), NoPlanInTimeError or SearchStoppedError.
+    The returned plan has been replayed and lies within the budget.
     """
-    solver = Solver(strategy, effort, time_limit_s, seed, progress, stop)
+    solver = Solver(strategy, effort, time_limit_s, seed, limits)
     solver.check()
     store_all = model.store_all()
     nbytes, scope = resolve_budget(parse_budget(budget), scope, store_all)

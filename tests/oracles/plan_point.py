@@ -33,7 +33,7 @@ def point_of(uses: Uses, staged: StageProgram, sequence: Array) -> Floats:
         _take(point, moment.again, again)
         _take(point, moment.whole, again | plan.rerun(event, len(sequence)))
         _take(point, staged.remade, again)
-    for rerun in staged.reruns:
+    for rerun in staged.recomputations:
         q = staged.interval_of(rerun.position)
         begun, ended = ends[q : q + 2]
         _take(point, staged.twice[q], plan.rerun_twice(begun, ended))

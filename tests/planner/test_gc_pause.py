@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from ogc_plan.planner.gc_pause import collecting_later
+from ogc_plan.planner.gc_pause import gc_paused
 from ogc_plan.planner.problem import Scope, build_problem
 from ogc_plan.planner.solver import Solver
 
@@ -22,20 +22,20 @@ def _collecting() -> Iterator[None]:
 
 
 def test_python_looks_for_garbage_again_afterwards() -> None:
-    with collecting_later():
+    with gc_paused():
         pass
     assert gc.isenabled()
 
 
 def test_python_looks_for_garbage_again_after_an_error() -> None:
-    with pytest.raises(ValueError, match="wrong"), collecting_later():
+    with pytest.raises(ValueError, match="wrong"), gc_paused():
         raise ValueError("wrong")
     assert gc.isenabled()
 
 
 def test_where_python_looks_for_none_it_stays_so() -> None:
     gc.disable()
-    with collecting_later():
+    with gc_paused():
         pass
     assert not gc.isenabled()
 

@@ -1,9 +1,9 @@
-"""Rows for what happens between two stages: whatever is held through an interval leaves its re-runs less room.
+"""Rows for what happens between two stages: whatever is held through an interval leaves its recomputations less room.
 
-A storage alive at stage q whose producer is not re-run in the interval before it was alive all the time, so
+A storage alive at stage q whose producer is not recomputed in the interval before it was alive all the time, so
 ``E[q,t] - R[q,p(t)]`` counts only bytes that are really held throughout. Beside them must fit, at some moment,
 
-- an op that is re-run there, with all it reads and writes, its workspace and its generator state;
+- an op that is recomputed there, with all it reads and writes, its workspace and its generator state;
 - a backward inside the interval, with all it reads.
 
 Any choice of the storages counted gives a valid row, so only rows that a point breaks are made.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..relaxation.linear_program import Floats
 from ..relaxation.stage_program import StageProgram
-from ..relaxation.stage_relaxation import StageLP
+from ..relaxation.stage_relaxation import StageRelaxation
 
 _PER_INTERVAL = 3
 _VIOLATION = 1e-3
@@ -38,7 +38,7 @@ class AtMost:
 class _Interval:
     """What an interval's rows need: E and R variables of what can be held through, bytes, and what must fit beside.
 
-    ``users`` are (variable of the re-run or -1 for a backward, bytes it uses, storages it uses, room).
+    ``users`` are (variable of the recomputation or -1 for a backward, bytes it uses, storages it uses, room).
     """
 
     storages: Ints
@@ -51,7 +51,7 @@ class _Interval:
 class ThroughRows:
     """The rows of one stage program, separated on demand."""
 
-    def __init__(self, relaxed: StageLP, staged: StageProgram, budget_nbytes: int) -> None:
+    def __init__(self, relaxed: StageRelaxation, staged: StageProgram, budget_nbytes: int) -> None:
         self.problem, self.relaxed, self.staged = relaxed.problem, relaxed, staged
         self.budget = budget_nbytes - self.problem.pinned_nbytes
         self.uses = [self._use(op) for op in range(self.problem.op_count)]
@@ -86,8 +86,8 @@ class ThroughRows:
         """The rows that ``point`` breaks most, a few for each interval."""
         found: list[AtMost] = []
         for interval in self.intervals:
-            rerun = np.where(interval.made >= 0, point[interval.made], 0.0)
-            through = np.maximum(0.0, point[interval.held] - rerun) * interval.nbytes
+            recomputation = np.where(interval.made >= 0, point[interval.made], 0.0)
+            through = np.maximum(0.0, point[interval.held] - recomputation) * interval.nbytes
             total, share = float(through.sum()), dict(zip(interval.storages.tolist(), through.tolist(), strict=True))
             broken = []
             for number, (variable, nbytes, storages, room) in enumerate(interval.users):

@@ -9,24 +9,25 @@ budget that costs no more than its optimum is an optimal plan, but for what is s
 enumerated, as Benders (Numerische Mathematik 1962) does it with a replay as the subproblem.
 
 Given much work, stages are chosen with care (stage_trials.py) from the first backward on, moments at which ops run
-again (rerun_rows.py) among them: programs are solved many times sooner without those that tell nothing. For little
+again (recompute_rows.py) among them: programs are solved many times sooner without those that tell nothing. For little
 work it takes too long, and the stages of a linear program are a better start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ...limits import NO_LIMITS, Limits
 from ..evaluation.evaluator import Array, Evaluator
 from ..relaxation.linear_program import Floats
-from ..relaxation.stage_relaxation import Relaxation, StageLP
-from ..retention.annealer import HoldAnnealer
-from .cp_sat import Minimum, minimum, never
+from ..relaxation.stage_relaxation import Relaxation, StageRelaxation
+from ..retention.annealer import RetentionAnnealer
+from .cp_sat import Minimum, minimum
 from .interval_rows import ThroughRows
-from .stage_scores import StageWorth
-from .stage_trials import Place, StageChoice
+from .stage_scores import StageScores
+from .stage_trials import Place, StageTrials
 
 _POINTS = 8
 _LEAST_WORK = 0.01
@@ -49,7 +50,7 @@ class IntegerBound:
 
     def __init__(
         self,
-        relaxed: StageLP,
+        relaxed: StageRelaxation,
         evaluator: Evaluator,
         budget_nbytes: int,
         stages: Iterable[int],
@@ -58,10 +59,10 @@ class IntegerBound:
         chooses: bool = False,
     ) -> None:
         self._relaxed, self._evaluator, self._budget_nbytes = relaxed, evaluator, budget_nbytes
-        self._annealer = HoldAnnealer(evaluator, 0)
-        self._choice = StageChoice() if chooses else None
+        self._annealer = RetentionAnnealer(evaluator, 0)
+        self._choice = StageTrials() if chooses else None
         self.stages = (0,) if chooses else tuple(sorted({0, *stages}))
-        self.reruns: tuple[tuple[int, int], ...] = ()
+        self.recomputations: tuple[tuple[int, int], ...] = ()
         self.bound_ns = known_ns
         self.ended = False
         self.points: tuple[Relaxation, ...] = ()
@@ -69,30 +70,30 @@ class IntegerBound:
         self._build()
 
     def _build(self) -> None:
-        self._staged = self._relaxed.program(self._budget_nbytes, self.stages, self.reruns)
+        self._staged = self._relaxed.program(self._budget_nbytes, self.stages, self.recomputations)
         self._through = ThroughRows(self._relaxed, self._staged, self._budget_nbytes)
 
-    def run(self, incumbent_ns: int, spare_ns: int, work: float, late: Callable[[], bool]) -> None:
+    def run(self, incumbent_ns: int, spare_ns: int, work: float, limits: Limits) -> None:
         """Solve and grow until no plan is cheaper than ``incumbent_ns`` by more than ``spare_ns``, or ``work`` is done.
 
         Work as `minimum` counts it. It may be called again for more, unless it has ``ended``; a program that was not
-        solved is tried again when there is half as much work again for it. ``late`` ends it at any moment.
+        solved is tried again when there is half as much work again for it. ``limits`` end it at any moment.
         """
         self._work += work
         while (
             self._work > _MORE * self._spent
             and self.bound_ns < incumbent_ns - spare_ns
             and not self.ended
-            and not late()
+            and not limits.out_of_time()
         ):
             left, choice = self._work, self._choice
             given = min(left, max(choice.most(left), _MORE * self._spent)) if choice else left
-            found = minimum(self._staged.program, spare_ns, given, late)
+            found = minimum(self._staged.program, spare_ns, given, limits)
             self._work -= max(_LEAST_WORK, found.work)
             self.bound_ns = max(self.bound_ns, found.bound_ns)
             self._take(found)
             self._spent = 0.0 if found.proven else given
-            if late():
+            if limits.out_of_time():
                 return
             if choice and choice.fails(found, incumbent_ns, cut_short=given < left):
                 again = self._replaced(choice, found)
@@ -104,7 +105,7 @@ class IntegerBound:
                 return
             if choice:
                 choice.keep(found)
-            self.ended = not self._grown(self.points[0], found.point, late) and not self._cut(found.point)
+            self.ended = not self._grown(self.points[0], found.point, limits) and not self._cut(found.point)
 
     def _take(self, found: Minimum) -> None:
         """Keep the point of the present program, if there is one, for rounding."""
@@ -119,7 +120,7 @@ class IntegerBound:
             self._staged.program.at_least(-row.limit, [(-c, v) for c, v in row.terms])
         return bool(broken)
 
-    def _grown(self, relaxation: Relaxation, point: Floats, late: Callable[[], bool] = never) -> bool:
+    def _grown(self, relaxation: Relaxation, point: Floats, limits: Limits = NO_LIMITS) -> bool:
         """One more stage where the plan that the point stands for overruns the budget; whether there was one."""
         replayed = self._annealer.from_stages(relaxation, _INTEGRAL)
         if replayed is None:
@@ -128,29 +129,33 @@ class IntegerBound:
         excess = self._evaluator.in_use(sequence) - self._budget_nbytes
         over = self._overruns(sequence, excess)
         before = {stage - 1: nbytes for stage, nbytes in over.items() if stage > 0}
-        reruns = self._reruns(sequence, excess) if self._choice else {}
-        candidates = self._weighed(self._new(over)) | reruns or self._weighed(self._new(before))
+        recomputations = self._recomputations(sequence, excess) if self._choice else {}
+        candidates = self._weighed(self._new(over)) | recomputations or self._weighed(self._new(before))
         if not candidates:
             return False
         worst = sorted(candidates, key=candidates.__getitem__, reverse=True)
-        self._add(self._chosen(self._choice, worst, point, late) if self._choice else worst[0])
+        self._add(self._chosen(self._choice, worst, point, limits) if self._choice else worst[0])
         return True
 
-    def _chosen(self, choice: StageChoice, worst: Sequence[Place], point: Floats, late: Callable[[], bool]) -> Place:
+    def _chosen(self, choice: StageTrials, worst: Sequence[Place], point: Floats, limits: Limits) -> Place:
         """Of the worst places the one that raises the cost of the point most at once."""
         fresh = [place for place in worst if place not in choice.failed] or worst
-        worth = StageWorth(self._relaxed, self._staged, self._budget_nbytes, point, late)
-        rises = {at: worth.rise_of_rerun(*at) if isinstance(at, tuple) else worth.rise(at) for at in fresh[:_TRIED]}
+        worth = StageScores(self._relaxed, self._staged, self._budget_nbytes, point, limits)
+        rises = {
+            at: worth.rise_of_recomputation(*at) if isinstance(at, tuple) else worth.rise(at) for at in fresh[:_TRIED]
+        }
         self._work -= worth.work
         return choice.offer(rises)
 
-    def _replaced(self, choice: StageChoice, found: Minimum) -> Minimum | None:
+    def _replaced(self, choice: StageTrials, found: Minimum) -> Minimum | None:
         """Take back the place on trial, whose program came to ``found``, for another one.
 
         What the program of that one has come to already is returned if it is solved, None where it is to be.
         """
         self.stages = tuple(stage for stage in self.stages if stage != choice.trial)
-        self.reruns = tuple(rerun for rerun in self.reruns if rerun != choice.trial)
+        self.recomputations = tuple(
+            recomputation for recomputation in self.recomputations if recomputation != choice.trial
+        )
         place = choice.retire(found)
         self._add(place)
         known = choice.failed.pop(place, None)
@@ -159,7 +164,7 @@ class IntegerBound:
 
     def _add(self, place: Place) -> None:
         if isinstance(place, tuple):
-            self.reruns = tuple(sorted({*self.reruns, place}))
+            self.recomputations = tuple(sorted({*self.recomputations, place}))
         else:
             self.stages = tuple(sorted({*self.stages, place}))
         self._build()
@@ -172,8 +177,8 @@ class IntegerBound:
         """Overruns weighed by the distance from the stages there are."""
         return {stage: nbytes * self._apart(stage) for stage, nbytes in sorted(over.items())}
 
-    def _reruns(self, sequence: Array, excess: Array) -> dict[Place, float]:
-        """The re-runs just before a stage that overrun the budget, the worst of each, and by how many bytes.
+    def _recomputations(self, sequence: Array, excess: Array) -> dict[Place, float]:
+        """The recomputations just before a stage that overrun the budget, the worst of each, and by how many bytes.
 
         ``excess`` is what each event has in use beyond the budget. The rows are about the first run of an op between
         two stages; where it is another that overruns, they may tell nothing.
@@ -182,7 +187,7 @@ class IntegerBound:
         worst: dict[int, tuple[int, int]] = {}
         for event in np.flatnonzero((excess > 0) & (sequence >= 0) & np.isin(position, self.stages)).tolist():
             at, op = int(position[event]), int(sequence[event])
-            if at > 0 and (at, op) not in self.reruns:
+            if at > 0 and (at, op) not in self.recomputations:
                 worst[at] = max(worst.get(at, (0, 0)), (int(excess[event]), -op))
         return {(at, -op): float(nbytes) for at, (nbytes, op) in worst.items()}
 
@@ -193,8 +198,8 @@ class IntegerBound:
     def _overruns(self, sequence: Array, excess: Array) -> dict[int, int]:
         """The stages during which a plan that begins with the forward overruns the budget, and by how many bytes.
 
-        ``excess`` is what each event has in use beyond it. A backward and the re-runs just before it are one stage;
-        first runs are negative ones (forward_rows.py).
+        ``excess`` is what each event has in use beyond it. A backward and the recomputations just before it are one
+        stage; first runs are negative ones (forward_rows.py).
         """
         ops, events = self._relaxed.problem.op_count, np.arange(len(sequence))
         backward = sequence < 0

@@ -8,31 +8,32 @@ as long. Strong branching (Applegate et al., "Finding cuts in the TSP", 1995) so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf, isinf
 
+from ...limits import NO_LIMITS, Limits
 from ..relaxation.linear_program import Floats, LinearProgram
-from ..relaxation.rerun_rows import Interval, rerun_rows
+from ..relaxation.recompute_rows import Interval, recompute_rows
 from ..relaxation.stage_program import StageProgram
-from ..relaxation.stage_relaxation import StageLP
-from .cp_sat import minimum, never
+from ..relaxation.stage_relaxation import StageRelaxation
+from .cp_sat import minimum
 
 _WORK = 0.05
 """Of one solve; most take less than a hundredth of it."""
 
 
-class StageWorth:
+class StageScores:
     """Rises of the cost of ``point``, an optimum of ``staged`` within the budget, for stages that it has not."""
 
     def __init__(
         self,
-        relaxed: StageLP,
+        relaxed: StageRelaxation,
         staged: StageProgram,
         budget_nbytes: int,
         point: Floats,
-        late: Callable[[], bool] = never,
+        limits: Limits = NO_LIMITS,
     ) -> None:
-        self._late = late
+        self._limits = limits
         self._relaxed, self._staged, self._budget_nbytes, self._point = relaxed, staged, budget_nbytes, point
         self._forward_ns: float | None = None
         self.work = 0.0
@@ -47,18 +48,18 @@ class StageWorth:
             return max(0.0, self._solved(self._forward([stage])) - self._forward_ns)
         return self._rise(self._staged.interval_of(stage), [stage], [])
 
-    def rise_of_rerun(self, position: int, op: int) -> float:
+    def rise_of_recomputation(self, position: int, op: int) -> float:
         """Likewise for the moment at which an op runs again in the interval of a backward position."""
         return self._rise(self._staged.interval_of(position), [], [(position, op)])
 
-    def _rise(self, q: int, stages: Sequence[int], reruns: Sequence[tuple[int, int]]) -> float:
+    def _rise(self, q: int, stages: Sequence[int], recomputations: Sequence[tuple[int, int]]) -> float:
         program, point = self._staged.program, self._point
         paid = [*self._staged.runs[q].values(), *self._staged.twice.get(q, {}).values()]
         known = sum(program.cost[variable] for variable in paid if point[variable])
-        return max(0.0, self._solved(self._interval(q, stages, reruns)) - known)
+        return max(0.0, self._solved(self._interval(q, stages, recomputations)) - known)
 
     def _solved(self, program: LinearProgram) -> float:
-        found = minimum(program, 0, _WORK, self._late)
+        found = minimum(program, 0, _WORK, self._limits)
         self.work += found.work
         return inf if found.point is None else found.bound_ns
 
@@ -66,14 +67,14 @@ class StageWorth:
         """The storages that are alive at a stage."""
         return [storage for storage, variable in self._staged.alive[q].items() if self._point[variable]]
 
-    def _interval(self, q: int, stages: Sequence[int], reruns: Sequence[tuple[int, int]]) -> LinearProgram:
+    def _interval(self, q: int, stages: Sequence[int], recomputations: Sequence[tuple[int, int]]) -> LinearProgram:
         """An interval with more in it, between what is alive at the stages before and after it."""
         relaxed, staged, lp = self._relaxed, self._staged, LinearProgram()
         producer, time = relaxed.problem.producer.tolist(), relaxed.problem.forward_ns.tolist()
         last = q + 1 == len(staged.stages)
         end = len(relaxed.order) - 1 if last else staged.stages[q + 1]
         alive, start = {storage: lp.variable() for storage in self._alive(q)}, staged.stages[q] + 1
-        known = [(rerun.position, rerun.op) for rerun in staged.reruns]
+        known = [(recomputation.position, recomputation.op) for recomputation in staged.recomputations]
         for position in [*stages, end]:
             covered = range(start, position + 1)
             runs = relaxed.interval(lp, time, alive, producer, covered)
@@ -86,9 +87,9 @@ class StageWorth:
                     lp.at_least(1, [(1, variable)])
                     lp.at_least(0, [*relaxed.available(storage, alive, runs, producer), (-1, variable)])
             interval = Interval(covered, alive, runs, now, {})
-            for at, op in [*known, *reruns]:
+            for at, op in [*known, *recomputations]:
                 if at in covered and op in runs:
-                    rerun_rows(relaxed, lp, self._budget_nbytes, interval, at, op)
+                    recompute_rows(relaxed, lp, self._budget_nbytes, interval, at, op)
             alive, start = now, position + 1
         return lp
 

@@ -24,7 +24,7 @@ _PROMISING = 0.1
 """Of what the best place promises, the others must promise so much."""
 
 
-class StageChoice:
+class StageTrials:
     """The places that a point suggests, which of them is on ``trial``, if any, and which have ``failed`` by now."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Plans from points of the relaxations: rounded to holds, and annealed into the budget from where that overruns it.
+"""Plans from points of the relaxations: rounded to retention, and annealed into the budget if they overrun it.
 
 A point of a low bound costs little, and its rounding often overruns the budget at few moments only. A short annealing
 from there, which pays for the overrun, keeps most of what the point holds, and so finds plans that annealing from a
@@ -13,14 +13,14 @@ import numpy as np
 
 from ..evaluation.evaluator import Array
 from ..relaxation.stage_relaxation import Relaxation
-from ..retention.annealer import HoldAnnealer
-from .improve import hold_iterations
-from .incumbents import Search
-from .parallel import in_lanes
+from ..retention.annealer import RetentionAnnealer
+from .improve import retention_iterations
+from .incumbents import Incumbents
+from .parallel import anneal_in_parallel
 
 _THRESHOLDS = (0.75, 0.5, 0.25)
 _HEATS = (0.3, 1.0)
-"""Starting temperatures, in units of a forward pass divided by the number of ops; each lane has its own."""
+"""Starting temperatures, in units of a forward pass divided by the number of ops; each thread has its own."""
 _ANNEALED = 2
 """So many points, the first ones, are annealed from."""
 _HOPELESS = 0.5
@@ -29,7 +29,7 @@ is annealed from unless the effort is thorough."""
 
 
 def round_points(
-    search: Search, annealers: Sequence[HoldAnnealer], points: Sequence[Relaxation], *, share: float = 1.0
+    incumbents: Incumbents, annealers: Sequence[RetentionAnnealer], points: Sequence[Relaxation], *, share: float = 1.0
 ) -> None:
     """Offer the roundings of ``points``, then what annealing makes of those above the budget, if it promises something.
 
@@ -41,36 +41,41 @@ def round_points(
             rounded = annealers[0].from_stages(point, threshold)
             if rounded is not None:
                 sequence, found = rounded
-                search.offer_sequence(sequence)
+                incumbents.offer_sequence(sequence, found)
                 known = any(np.array_equal(sequence, other) for other in overruns)
-                if found.peak_nbytes > search.budget_nbytes and number < _ANNEALED and not known:
+                if found.peak_nbytes > incumbents.budget_nbytes and number < _ANNEALED and not known:
                     overruns.append(sequence)
-    _anneal(search, annealers, overruns, share)
+    _anneal(incumbents, annealers, overruns, share)
 
 
 def _integral(point: Relaxation) -> bool:
-    return all(bool(np.isin(part, (0.0, 1.0)).all()) for part in (point.held, point.reruns, point.kept, point.remade))
+    return all(
+        bool(np.isin(part, (0.0, 1.0)).all()) for part in (point.held, point.recomputations, point.kept, point.remade)
+    )
 
 
-def _anneal(search: Search, annealers: Sequence[HoldAnnealer], overruns: Sequence[Array], share: float) -> None:
+def _anneal(
+    incumbents: Incumbents, annealers: Sequence[RetentionAnnealer], overruns: Sequence[Array], share: float
+) -> None:
     """Anneal each of the plans above the budget at every heat."""
-    iterations = hold_iterations(annealers[0], share * search.worth() * search.effort.roundings, search.effort)
+    iterations = retention_iterations(
+        annealers[0], share * incumbents.worth() * incumbents.effort.roundings, incumbents.effort
+    )
     tasks = [(sequence, heat) for sequence in overruns for heat in _HEATS]
-    hopeless = search.best is not None and search.gap() > _HOPELESS and not search.effort.thorough
-    if not tasks or not iterations or hopeless or search.settled() or search.out_of_time():
+    hopeless = incumbents.best is not None and incumbents.gap() > _HOPELESS and not incumbents.effort.thorough
+    if not tasks or not iterations or hopeless or incumbents.settled() or incumbents.out_of_time():
         return
-    search.say("rounding into the budget")
+    incumbents.say("rounding into the budget")
 
-    def work(lane: Search, annealer: HoldAnnealer, number: int) -> None:
+    def work(fork: Incumbents, annealer: RetentionAnnealer, number: int) -> None:
         def stop(found: Array) -> bool:
-            lane.offer_sequence(found)
-            return lane.out_of_time() or lane.settled()
+            fork.offer_sequence(found)
+            return fork.out_of_time() or fork.settled()
 
         for sequence, heat in tasks[number :: len(annealers)]:
-            if lane.out_of_time() or lane.settled():
+            if fork.out_of_time() or fork.settled():
                 return
-            start = heat / max(1, lane.problem.op_count)
-            found, _ = annealer.run(sequence, lane.budget_nbytes, iterations, heat=start, stop=stop)
-            lane.offer_sequence(found)
+            start = heat / max(1, fork.problem.op_count)
+            fork.offer_sequence(*annealer.run(sequence, fork.budget_nbytes, iterations, heat=start, stop=stop))
 
-    in_lanes(search, annealers, work)
+    anneal_in_parallel(incumbents, annealers, work)

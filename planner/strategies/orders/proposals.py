@@ -9,10 +9,9 @@ forward step, the first time or again, holds the values that have been made and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
 from itertools import chain
 
-from ...dependencies import Predecessors, backward_predecessors, forward_predecessors, is_forced, reversed_dependences
+from ...dependencies import Predecessors, backward_predecessors, forward_predecessors, is_forced
 from ...problem import Problem
 from .reordered_problem import Orders, default_orders
 from .sequencing import Tokens, better_order, cost
@@ -87,20 +86,13 @@ def _middling(problem: Problem, default: Orders, seed: int) -> list[Orders]:
 
 def _following(wish: Iterable[int], predecessors: Predecessors, members: tuple[int, ...]) -> tuple[int, ...]:
     """The legal order of ``members`` that runs what comes first in ``wish`` as early as it may."""
+    import networkx as nx
+
     rank = {index: position for position, index in enumerate(wish)}
-    after = reversed_dependences(predecessors)
-    missing = {index: len(predecessors[index]) for index in members}
-    ready = [(rank[index], index) for index in members if not missing[index]]
-    heapify(ready)
-    order = []
-    while ready:
-        _, index = heappop(ready)
-        order.append(index)
-        for later in after[index]:
-            missing[later] -= 1
-            if not missing[later]:
-                heappush(ready, (rank[later], later))
-    return tuple(order)
+    graph = nx.DiGraph()
+    graph.add_nodes_from(members)
+    graph.add_edges_from((before, index) for index in members for before in predecessors[index])
+    return tuple(nx.lexicographical_topological_sort(graph, key=rank.__getitem__))
 
 
 def _forward_tokens(problem: Problem) -> Tokens:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from .certificate import certified_bound
 from .linear_program import UNLIMITED, Simplex
-from .stage_relaxation import Relaxation, StageLP
+from .stage_relaxation import Relaxation, StageRelaxation
 
 
-class StageSweep:
+class BudgetSweep:
     """Answers one budget after the other. ``stages`` are backward positions; 0 is always one."""
 
-    def __init__(self, relaxed: StageLP, stages: Sequence[int], budget_nbytes: int) -> None:
+    def __init__(self, relaxed: StageRelaxation, stages: Sequence[int], budget_nbytes: int) -> None:
         self._relaxed = relaxed
         self._staged = relaxed.program(budget_nbytes, stages)
         self._simplex = Simplex(self._staged.program)

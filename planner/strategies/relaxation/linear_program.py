@@ -5,14 +5,13 @@ GLOP works in floating point, so its objective is never reported: certificate.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ...limits import NO_LIMITS, Limits
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,44 +67,8 @@ class Answer:
     dual: Floats
 
 
-class Interrupter:
-    """Ends a linear program that another thread is solving."""
-
-    def __init__(self) -> None:
-        self._lock, self._interrupted = Lock(), False
-        self._end: Callable[[], object] | None = None
-
-    def interrupt(self) -> None:
-        """End what is being solved, and whatever is begun from now on."""
-        with self._lock:
-            self._interrupted = True
-            if self._end is not None:
-                self._end()
-
-    @contextmanager
-    def over(self, end: Callable[[], object]) -> Iterator[None]:
-        """While a program is solved that ``end`` would end."""
-        with self._lock:
-            self._end = end
-            if self._interrupted:
-                end()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._end = None
-
-
-def solve(
-    program: LinearProgram,
-    time_limit_s: float | None = None,
-    most_work: int = UNLIMITED,
-    interrupter: Interrupter | None = None,
-) -> Answer:
-    """Solve with GLOP. A program not finished within ``most_work``, as `Simplex` counts it, has ``solved`` False.
-
-    So has one that was interrupted.
-    """
+def solve(program: LinearProgram, limits: Limits = NO_LIMITS, most_work: int = UNLIMITED) -> Answer:
+    """Solve with GLOP; ``solved`` is False if that did not end within ``limits`` and ``most_work`` (see `Simplex`)."""
     from ortools.linear_solver.python import model_builder, model_builder_helper
     from scipy.sparse import csr_matrix
 
@@ -128,10 +91,10 @@ def solve(
     for parameters in (_PARAMETERS, _PLAIN):
         solver = model_builder_helper.ModelSolverHelper("glop")
         solver.set_solver_specific_parameters(f"{parameters} max_number_of_iterations: {most}")
-        if time_limit_s is not None:
-            solver.set_time_limit_in_seconds(time_limit_s)
-        with nullcontext() if interrupter is None else interrupter.over(solver.interrupt_solve):
-            solver.solve(helper)
+        remaining_s = limits.remaining_s()
+        if remaining_s is not None:
+            solver.set_time_limit_in_seconds(remaining_s)
+        limits.watch(lambda: solver.solve(helper), solver.interrupt_solve)  # noqa: B023 (it ends within the iteration)
         if solver.status() != model_builder.SolveStatus.ABNORMAL:
             break
     solved = bool(solver.has_solution()) and solver.status() == model_builder.SolveStatus.OPTIMAL

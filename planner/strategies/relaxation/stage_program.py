@@ -28,10 +28,10 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Rerun:
+class Recomputation:
     """The first run of an op in the interval of a backward position.
 
-    Variables: H by storage, B and A by op (rerun_rows.py).
+    Variables: H by storage, B and A by op (recompute_rows.py).
     """
 
     position: int
@@ -58,7 +58,7 @@ class StageProgram:
     rooms: list[int] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     remade: dict[int, int] = field(default_factory=dict)
-    reruns: list[Rerun] = field(default_factory=list)
+    recomputations: list[Recomputation] = field(default_factory=list)
     twice: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def interval_of(self, position: int) -> int:
@@ -109,7 +109,7 @@ class Uses:
 
     @cached_property
     def op_useful(self) -> list[int]:
-        """Latest backward position that a re-run of an op can serve; -1 for one that must run only once."""
+        """Latest backward position that a recomputation of an op can serve; -1 for one that must run only once."""
         writes = [() if op.once else op.writes for op in self.problem.graph.ops]
         return [max((self.last_useful[s] for s in w if not self.free[s]), default=-1) for w in writes]
 

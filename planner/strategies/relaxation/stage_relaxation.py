@@ -20,11 +20,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from .certificate import certified_bound
 from .forward_rows import add_forward_stages
-from .linear_program import UNLIMITED, Floats, Interrupter, LinearProgram, solve
-from .rerun_rows import add_rerun_stage
+from .linear_program import UNLIMITED, Floats, LinearProgram, solve
+from .recompute_rows import add_recompute_stage
 from .stage_program import StageProgram, Uses
 
 _NECK = 0.06
@@ -49,22 +50,22 @@ class Relaxation:
     solved: bool
     stages: tuple[int, ...] = (0,)
     held: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
-    reruns: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    recomputations: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
     kept: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     remade: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     priced: tuple[int, ...] = ()
 
 
-class StageLP(Uses):
+class StageRelaxation(Uses):
     """Builds and solves the relaxation of one problem for varying budgets and stages."""
 
     def program(
-        self, budget_nbytes: int, stages: Sequence[int], reruns: Sequence[tuple[int, int]] = ()
+        self, budget_nbytes: int, stages: Sequence[int], recomputations: Sequence[tuple[int, int]] = ()
     ) -> StageProgram:
         """The program for ``stages`` (backward positions; 0 is always one).
 
         Negative ``stages`` are moments of the forward, -1 the run of its last op (forward_rows.py); ``reruns`` those
-        at which an op runs again in the interval of a backward: (position, op), as rerun_rows.py has them.
+        at which an op runs again in the interval of a backward: (position, op), as recompute_rows.py has them.
         """
         problem, lp = self.problem, LinearProgram()
         producer, time = problem.producer.tolist(), problem.forward_ns.tolist()
@@ -98,8 +99,8 @@ class StageLP(Uses):
             made.again.append(later)
         forward = sorted({problem.op_count + stage for stage in stages if stage < 0})
         add_forward_stages(self, made, budget_nbytes, forward)
-        for position, op in reruns:
-            add_rerun_stage(self, made, budget_nbytes, position, op)
+        for position, op in recomputations:
+            add_recompute_stage(self, made, budget_nbytes, position, op)
         return made
 
     def room(self, lp: LinearProgram, budget_nbytes: int, position: int, now: dict[int, int]) -> int:
@@ -127,7 +128,7 @@ class StageLP(Uses):
         return found
 
     def rooms(self, staged: StageProgram, budget_nbytes: int) -> list[int]:
-        """The right-hand sides that the memory rows of a program without re-runs have under another budget."""
+        """The right-hand sides that the memory rows of a program without recomputations have under another budget."""
         backward = [
             -(self.room_nbytes(budget_nbytes, position) // self.unit(now))
             for position, now in zip(staged.stages, staged.alive, strict=True)
@@ -163,13 +164,12 @@ class StageLP(Uses):
         self,
         budget_nbytes: int,
         stages: Sequence[int],
-        time_limit_s: float | None = None,
+        limits: Limits = NO_LIMITS,
         most_work: int = UNLIMITED,
-        interrupter: Interrupter | None = None,
     ) -> Relaxation:
         """Solve the relaxation and certify its bound, that of the last duals where it was not solved to the end."""
         staged = self.program(budget_nbytes, stages)
-        answer = solve(staged.program, time_limit_s, most_work, interrupter)
+        answer = solve(staged.program, limits, most_work)
         bound = certified_bound(staged.program, answer.dual)
         stages_of = (*staged.stages[: len(staged.alive)], *(moment.stage for moment in staged.moments))
         priced = tuple(s for s, room in zip(stages_of, staged.rooms, strict=True) if answer.dual[room] > 0)
@@ -178,22 +178,22 @@ class StageLP(Uses):
     def relaxation(self, staged: StageProgram, primal: Floats, bound_ns: int, solved: bool) -> Relaxation:
         """A point of the program as what is alive at each stage and runs again between them."""
         held = np.zeros((len(staged.stages), len(self.free)))
-        reruns, remade = np.zeros((len(staged.stages), self.problem.op_count)), np.zeros(self.problem.op_count)
+        recomputations, remade = np.zeros((len(staged.stages), self.problem.op_count)), np.zeros(self.problem.op_count)
         held[:, self.free] = 1.0
         for q, (alive, runs) in enumerate(zip(staged.alive, staged.runs, strict=True)):
             held[q, list(alive)] = primal[list(alive.values())]
-            reruns[q, list(runs)] = primal[list(runs.values())]
+            recomputations[q, list(runs)] = primal[list(runs.values())]
         kept = np.full(len(self.free), np.inf)
         for moment in staged.moments:
             before = list(moment.held)
             kept[before] = np.minimum(kept[before], primal[list(moment.held.values())])
         kept = np.where(np.isinf(kept), held[0], kept)
         remade[list(staged.remade)] = primal[list(staged.remade.values())]
-        return Relaxation(bound_ns, held[0], solved, staged.stages, held, reruns, kept, remade)
+        return Relaxation(bound_ns, held[0], solved, staged.stages, held, recomputations, kept, remade)
 
 
 def lower_bound(problem: Problem, budget_nbytes: int, stages: Sequence[int] = (0,)) -> int:
     """A certified lower bound on the recomputation time (ns) of every plan of BOUND_CLASS within the budget."""
     if not problem.backward_order:
         return 0
-    return StageLP(problem).solve(budget_nbytes, stages).bound_ns
+    return StageRelaxation(problem).solve(budget_nbytes, stages).bound_ns

@@ -12,10 +12,10 @@ from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.evaluation.evaluator import Evaluation, Evaluator
 from ogc_plan.planner.strategies.evaluation.labels import Label
 from ogc_plan.planner.strategies.optimal.effort import EFFORTS
-from ogc_plan.planner.strategies.optimal.incumbents import Candidate, Search
+from ogc_plan.planner.strategies.optimal.incumbents import Candidate, Incumbents
 from ogc_plan.planner.strategies.optimal.initial_plans import generate_rows, repair
-from ogc_plan.planner.strategies.relaxation.budget_sweep import StageSweep
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import Relaxation, StageLP
+from ogc_plan.planner.strategies.relaxation.budget_sweep import BudgetSweep
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import Relaxation, StageRelaxation
 
 from models.light import light_path
 from tests.graphs.builders import SMALL_SIZES, chain, random_graph
@@ -45,15 +45,15 @@ def budgets(problem: Problem) -> list[int]:
     return [problem.floor_nbytes + room * tenths // 10 for tenths in TENTHS]
 
 
-def search(problem: Problem, budget_nbytes: int) -> Search:
-    return Search(Evaluator(problem), budget_nbytes, effort=EFFORTS["default"])
+def search(problem: Problem, budget_nbytes: int) -> Incumbents:
+    return Incumbents(Evaluator(problem), budget_nbytes, effort=EFFORTS["default"])
 
 
 @pytest.mark.parametrize("seed", range(81_000, 81_010))
 def test_a_budget_after_another_gets_the_bound_it_gets_alone_to_the_ns(seed: int) -> None:
     problem = random_problem(seed)
-    relaxed, wanted = StageLP(problem), budgets(problem)
-    sweep = StageSweep(relaxed, stages_of(problem), wanted[0])
+    relaxed, wanted = StageRelaxation(problem), budgets(problem)
+    sweep = BudgetSweep(relaxed, stages_of(problem), wanted[0])
     found = [sweep.solve(budget) for budget in wanted]
     alone = [relaxed.solve(budget, stages_of(problem)) for budget in wanted]
     both = [(warm, cold) for warm, cold in zip(found, alone, strict=True) if warm.solved and cold.solved]
@@ -62,8 +62,8 @@ def test_a_budget_after_another_gets_the_bound_it_gets_alone_to_the_ns(seed: int
 
 def test_a_budget_after_another_takes_less_work_than_alone() -> None:
     problem, budget = network()
-    relaxed = StageLP(problem)
-    sweep, alone = StageSweep(relaxed, (0, 2), budget), StageSweep(relaxed, (0, 2), budget)
+    relaxed = StageRelaxation(problem)
+    sweep, alone = BudgetSweep(relaxed, (0, 2), budget), BudgetSweep(relaxed, (0, 2), budget)
     sweep.solve(budget)
     before = sweep.work
     sweep.solve(budget * 9 // 10)
@@ -74,12 +74,12 @@ def test_a_budget_after_another_takes_less_work_than_alone() -> None:
 def test_a_budget_below_what_must_be_held_has_no_point() -> None:
     graph, costs = chain(8, nbytes=10, forward_ns=5)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
-    assert not StageSweep(StageLP(problem), (0,), 80).solve(1).solved
+    assert not BudgetSweep(StageRelaxation(problem), (0,), 80).solve(1).solved
 
 
 def test_work_that_does_not_suffice_still_proves_some_of_the_bound() -> None:
     problem, budget = network()
-    relaxed = StageLP(problem)
+    relaxed = StageRelaxation(problem)
     whole, part = relaxed.solve(budget, (0, 2)), relaxed.solve(budget, (0, 2), most_work=10_000_000)
     assert (part.solved, 0 < part.bound_ns < whole.bound_ns) == (False, True)
 
@@ -93,7 +93,7 @@ def test_the_bound_of_unfinished_work_is_never_above_the_optimum(work: int) -> N
         budget = minimum_peak(problem)
         exact = minimum_recompute_ns(problem, budget)
         assert exact is not None
-        bound = StageLP(problem).solve(budget, (0, 1, 2), most_work=work).bound_ns
+        bound = StageRelaxation(problem).solve(budget, (0, 1, 2), most_work=work).bound_ns
         above += [(seed, bound, exact)] if bound > exact else []
     assert above == []
 
@@ -101,7 +101,7 @@ def test_the_bound_of_unfinished_work_is_never_above_the_optimum(work: int) -> N
 @pytest.mark.parametrize("seed", range(83_000, 83_010))
 def test_stages_without_a_price_add_nothing_to_the_bound(seed: int) -> None:
     problem = random_problem(seed)
-    relaxed, budget = StageLP(problem), budgets(problem)[1]
+    relaxed, budget = StageRelaxation(problem), budgets(problem)[1]
     whole = relaxed.solve(budget, stages_of(problem))
     assert relaxed.solve(budget, (0, *whole.priced)).bound_ns >= whole.bound_ns - 1
 
@@ -109,15 +109,15 @@ def test_stages_without_a_price_add_nothing_to_the_bound(seed: int) -> None:
 def test_generated_rows_bound_more_than_the_first_backward_alone() -> None:
     problem, budget = network()
     made = search(problem, budget)
-    generate_rows(made, StageLP(problem))
-    assert made.bound_ns > 1.02 * StageLP(problem).solve(budget, (0,)).bound_ns
+    generate_rows(made, StageRelaxation(problem))
+    assert made.bound_ns > 1.02 * StageRelaxation(problem).solve(budget, (0,)).bound_ns
 
 
 def test_generated_rows_leave_the_stages_that_prove_the_bound() -> None:
     problem, budget = network()
     made = search(problem, budget)
-    generate_rows(made, StageLP(problem))
-    again = StageLP(problem).solve(budget, sorted(made.stages)).bound_ns
+    generate_rows(made, StageRelaxation(problem))
+    again = StageRelaxation(problem).solve(budget, sorted(made.stages)).bound_ns
     assert again >= made.bound_ns - problem.store_all_ns // 10_000
 
 
@@ -128,30 +128,30 @@ def test_roundings_name_where_they_first_run_over_the_budget() -> None:
     sequence = np.array(made.evaluator.decisions(labels).sequence)
     held = made.evaluator.in_use(sequence)[sequence < 0]
     end = int(np.argmax(held <= budget))  # keeping everything is over the budget from the first backward on
-    everything = StageLP(problem).solve(2 * int(held.max()), (0,))
+    everything = StageRelaxation(problem).solve(2 * int(held.max()), (0,))
     assert int(np.argmax(held[:end])) in made.round(everything)[0]
 
 
 def test_repair_finds_a_plan_where_the_roundings_of_the_budget_itself_have_none() -> None:
     problem = random_problem(14)
     made = search(problem, budgets(problem)[2])
-    generate_rows(made, StageLP(problem))
+    generate_rows(made, StageRelaxation(problem))
     without = made.best
-    repair(made, StageLP(problem))
+    repair(made, StageRelaxation(problem))
     assert (without, made.best is not None) == (None, True)
 
 
-def asked_by_repair(made: Search, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def asked_by_repair(made: Incumbents, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The budgets that `repair` asks the relaxation about, in order."""
-    asked, solve = [], StageSweep.solve
+    asked, solve = [], BudgetSweep.solve
 
-    def recorded(sweep: StageSweep, budget_nbytes: int, *limits: int) -> Relaxation:
+    def recorded(sweep: BudgetSweep, budget_nbytes: int, *limits: int) -> Relaxation:
         asked.append(budget_nbytes)
         return solve(sweep, budget_nbytes, *limits)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StageSweep, "solve", recorded)
-        repair(made, StageLP(made.problem))
+        patch.setattr(BudgetSweep, "solve", recorded)
+        repair(made, StageRelaxation(made.problem))
     return asked
 
 
@@ -159,7 +159,7 @@ def test_repair_bisects_alike_where_a_better_plan_is_known(monkeypatch: pytest.M
     problem = random_problem(53)
     made, informed = (search(problem, budgets(problem)[4]) for _ in range(2))
     for each in (made, informed):
-        generate_rows(each, StageLP(problem))
+        generate_rows(each, StageRelaxation(problem))
     alone = asked_by_repair(made, monkeypatch)
     assert made.best_labels is not None
     assert made.best_labels.labels is not None
@@ -180,16 +180,16 @@ def relaxations(bounds: list[int], effort: str, monkeypatch: pytest.MonkeyPatch,
         cost = best_ns * problem.store_all_ns // 1000
         made.best = Candidate(made.evaluator.scratch.events, Evaluation(0, cost, 0, 0))
 
-    def solve(_: StageLP, __: int, stages: list[int], *___: object) -> Relaxation:
+    def solve(_: StageRelaxation, __: int, stages: list[int], *___: object) -> Relaxation:
         nonlocal solved
         solved += 1
         bound = bounds[min(solved, len(bounds)) - 1] * problem.store_all_ns // 1000
         return Relaxation(bound, np.zeros(0), True, tuple(stages), priced=tuple(stages))
 
-    monkeypatch.setattr(StageLP, "necks", lambda *_: [])  # within this budget every backward would be one
-    monkeypatch.setattr(StageLP, "solve", solve)
-    monkeypatch.setattr(Search, "round", lambda *_: ({solved}, False))
-    generate_rows(made, StageLP(problem))
+    monkeypatch.setattr(StageRelaxation, "necks", lambda *_: [])  # within this budget every backward would be one
+    monkeypatch.setattr(StageRelaxation, "solve", solve)
+    monkeypatch.setattr(Incumbents, "round", lambda *_: ({solved}, False))
+    generate_rows(made, StageRelaxation(problem))
     return solved
 
 

@@ -13,7 +13,7 @@ from ogc_plan.planner.strategies.orders.reordered_problem import Orders, ordered
 from ogc_plan.planner.strategies.relaxation.certificate import certified_bound
 from ogc_plan.planner.strategies.relaxation.forward_rows import add_forward_stages, related
 from ogc_plan.planner.strategies.relaxation.linear_program import solve
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageLP
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from models.graphs.layered_dag import layered_dag
 from tests.graphs.builders import SMALL_SIZES, chain, diamond, linear, random_graph
@@ -24,7 +24,7 @@ from tests.oracles.brute import minimum_peak, minimum_recompute_ns
 
 def bound_ns(problem: Problem, budget: int, stages: tuple[int, ...], ops: tuple[int, ...]) -> int:
     """The bound of a program with backward ``stages`` and the first runs of ``ops``."""
-    relaxed = StageLP(problem)
+    relaxed = StageRelaxation(problem)
     staged = relaxed.program(budget, stages)
     add_forward_stages(relaxed, staged, budget, ops)
     answer = solve(staged.program)
@@ -89,7 +89,7 @@ def test_where_many_branches_are_joined_last_the_moment_of_joining_raises_the_bo
 def test_a_run_before_the_first_backward_is_paid_once_whatever_moments_it_follows() -> None:
     graph, costs = chain(6)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
-    relaxed = StageLP(problem)
+    relaxed = StageRelaxation(problem)
     staged = relaxed.program(100, (0,))
     before = sum(staged.program.cost)
     add_forward_stages(relaxed, staged, 100, (3, 4, 5))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ogc_plan.planner.strategies.relaxation.certificate import Certifier, certified_bound
 from ogc_plan.planner.strategies.relaxation.linear_program import Interrupter, LinearProgram, Simplex, solve
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageLP
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from tests.graphs.small_cases import cases
 from tests.oracles.small_programs import cheapest
@@ -31,7 +31,7 @@ def test_the_duals_of_an_interrupted_program_bound_no_more_than_the_optimum() ->
     above, interrupter = [], Interrupter()
     interrupter.interrupt()
     for case in cases()[:40]:
-        program = StageLP(case.problem).program(case.budget_nbytes, case.stages).program
+        program = StageRelaxation(case.problem).program(case.budget_nbytes, case.stages).program
         answer = solve(program, interrupter=interrupter)
         above += [answer] if answer.solved or certified_bound(program, answer.dual) > case.exact_ns else []
     assert above == []

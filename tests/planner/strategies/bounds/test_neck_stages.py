@@ -10,9 +10,9 @@ from ogc_plan.planner.graph import Storage
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
 from ogc_plan.planner.strategies.optimal.effort import EFFORTS
-from ogc_plan.planner.strategies.optimal.incumbents import Search
+from ogc_plan.planner.strategies.optimal.incumbents import Incumbents
 from ogc_plan.planner.strategies.optimal.initial_plans import generate_rows
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import Relaxation, StageLP
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import Relaxation, StageRelaxation
 
 from tests.graphs.builders import chain
 from tests.graphs.small_cases import cases
@@ -29,16 +29,16 @@ def with_large(ops: int, large: dict[int, int]) -> Problem:
 
 
 def test_small_backwards_are_no_necks() -> None:
-    assert StageLP(with_large(40, {})).necks(BUDGET) == []
+    assert StageRelaxation(with_large(40, {})).necks(BUDGET) == []
 
 
 def test_a_backward_that_leaves_little_room_is_a_neck() -> None:
-    necks = StageLP(with_large(40, {10: 240, 11: 240})).necks(BUDGET)
+    necks = StageRelaxation(with_large(40, {10: 240, 11: 240})).necks(BUDGET)
     assert (len(necks), abs(necks[0] - (39 - 10)) <= 2) == (1, True)
 
 
 def test_necks_far_apart_are_all_named_the_narrowest_first() -> None:
-    necks = StageLP(with_large(60, {10: 245, 11: 240, 40: 240, 41: 240})).necks(BUDGET)
+    necks = StageRelaxation(with_large(60, {10: 245, 11: 240, 40: 240, 41: 240})).necks(BUDGET)
     assert [round(neck, -1) for neck in necks] == [50, 20]
 
 
@@ -46,13 +46,13 @@ def first_stages(problem: Problem, stages: int, monkeypatch: pytest.MonkeyPatch)
     """The stages of the first relaxation of a search, where programs may have so many of them times ops."""
     asked: list[list[int]] = []
 
-    def solve(_: StageLP, __: int, wanted: list[int], *___: object) -> Relaxation:
+    def solve(_: StageRelaxation, __: int, wanted: list[int], *___: object) -> Relaxation:
         asked.append(list(wanted))
         return Relaxation(0, np.zeros(0), False)
 
-    monkeypatch.setattr(StageLP, "solve", solve)
-    search = Search(Evaluator(problem), BUDGET, effort=replace(EFFORTS["default"], stages=stages))
-    generate_rows(search, StageLP(problem))
+    monkeypatch.setattr(StageRelaxation, "solve", solve)
+    search = Incumbents(Evaluator(problem), BUDGET, effort=replace(EFFORTS["default"], stages=stages))
+    generate_rows(search, StageRelaxation(problem))
     return asked[0]
 
 
@@ -67,7 +67,7 @@ def test_a_search_begins_with_at_most_three_necks_and_leaves_room_for_another_st
 def test_necks_as_stages_leave_it_a_bound() -> None:
     above, with_necks = [], 0
     for case in cases():
-        relaxed = StageLP(case.problem)
+        relaxed = StageRelaxation(case.problem)
         stages = {0, *relaxed.necks(case.budget_nbytes)}
         with_necks += len(stages) > 1
         above += [case[1:]] if relaxed.solve(case.budget_nbytes, sorted(stages)).bound_ns > case.exact_ns else []

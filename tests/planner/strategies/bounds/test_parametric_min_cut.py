@@ -18,7 +18,7 @@ from ogc_plan.planner.strategies.relaxation import parametric_min_cut as min_cut
 from ogc_plan.planner.strategies.relaxation.max_flow import Flow, Network, checked_value, maximum_flow
 from ogc_plan.planner.strategies.relaxation.min_cut_rounding import mixture, round_cut
 from ogc_plan.planner.strategies.relaxation.parametric_min_cut import MinCut
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageLP
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from models.light import NAMES, light_path
 from tests.graphs.builders import SMALL_SIZES, chain, random_graph
@@ -57,7 +57,7 @@ def test_the_bound_never_exceeds_the_optimum(first_seed: int) -> None:
 
 
 def unlike_the_linear_program(problem: Problem, wanted: list[int]) -> list[str]:
-    cut, relaxed, found = MinCut(problem), StageLP(problem), []
+    cut, relaxed, found = MinCut(problem), StageRelaxation(problem), []
     for budget in wanted:
         relaxation, bound = relaxed.solve(budget, (0,)), cut.bound_ns(budget)
         if relaxation.solved and abs(bound - relaxation.bound_ns) > 1:

@@ -17,10 +17,10 @@ from ogc_plan.planner.strategies.integers import stage_generation as integer_bou
 from ogc_plan.planner.strategies.integers.cp_sat import Minimum, minimum, never
 from ogc_plan.planner.strategies.integers.interval_rows import ThroughRows
 from ogc_plan.planner.strategies.integers.stage_generation import IntegerBound
-from ogc_plan.planner.strategies.integers.stage_scores import StageWorth
+from ogc_plan.planner.strategies.integers.stage_scores import StageScores
 from ogc_plan.planner.strategies.relaxation.linear_program import LinearProgram
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageLP
-from ogc_plan.planner.strategies.retention.annealer import HoldAnnealer
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
+from ogc_plan.planner.strategies.retention.annealer import RetentionAnnealer
 
 from tests.graphs.layered_graphs import tight_layers
 from tests.graphs.small_cases import Case, cases
@@ -44,7 +44,7 @@ def random_program(seed: int) -> LinearProgram:
 
 def begun(problem: Problem, budget_nbytes: int, known_ns: int = 0, *, chooses: bool = False) -> IntegerBound:
     """A bound that begins at the first backward."""
-    return IntegerBound(StageLP(problem), Evaluator(problem), budget_nbytes, (0,), known_ns, chooses=chooses)
+    return IntegerBound(StageRelaxation(problem), Evaluator(problem), budget_nbytes, (0,), known_ns, chooses=chooses)
 
 
 def grown(
@@ -118,7 +118,7 @@ def test_without_work_nothing_is_known() -> None:
 def test_a_search_cut_short_claims_no_more_than_the_optimum() -> None:
     above, open_ones = [], 0
     for case in cases():
-        program = StageLP(case.problem).program(case.budget_nbytes, case.stages).program
+        program = StageRelaxation(case.problem).program(case.budget_nbytes, case.stages).program
         answer = minimum(program, 0, 1e-6)
         open_ones += not answer.proven
         above += [case[1:]] if answer.bound_ns > case.exact_ns else []
@@ -162,7 +162,7 @@ def test_costs_that_a_double_cannot_hold_are_not_asked_about() -> None:
 
 def test_asked_to_stop_a_search_ends_before_it_is_done() -> None:
     problem, budget = tight_layers(1)
-    program = StageLP(problem).program(budget, range(0, len(problem.backward_order), 4)).program
+    program = StageRelaxation(problem).program(budget, range(0, len(problem.backward_order), 4)).program
     assert not minimum(program, 0, NO_LIMIT, lambda: True).proven
 
 
@@ -190,12 +190,12 @@ def test_with_chosen_stages_the_same_work_raises_bounds_further() -> None:
 
 def test_where_it_chooses_it_begins_with_the_first_backward_alone() -> None:
     problem, budget = tight_layers(1)
-    bound = IntegerBound(StageLP(problem), Evaluator(problem), budget, (3, 7), 0, chooses=True)
+    bound = IntegerBound(StageRelaxation(problem), Evaluator(problem), budget, (3, 7), 0, chooses=True)
     assert bound.stages == (0,)
 
 
 def test_a_moment_at_which_something_runs_again_is_chosen_where_that_overruns_the_budget() -> None:
-    found = [grown(case, 4 * case.exact_ns + 50, chooses=True).reruns for case in cases()]
+    found = [grown(case, 4 * case.exact_ns + 50, chooses=True).recomputations for case in cases()]
     assert any(found)
 
 
@@ -206,8 +206,8 @@ def test_of_the_moments_that_overrun_the_one_that_raises_the_cost_most_becomes_a
     bound = begun(problem, budget, chooses=True)
     monkeypatch.setattr(bound, "_overruns", lambda *_: {5: 9, 7: 8, 9: 7})
     monkeypatch.setattr(bound, "_reruns", lambda *_: {})
-    monkeypatch.setattr(StageWorth, "rise", lambda _, stage: {5: 1.0, 7: 1.0, 9: 3.0}[stage])
-    bound._grown(StageLP(problem).solve(budget, (0,)), np.zeros(0))
+    monkeypatch.setattr(StageScores, "rise", lambda _, stage: {5: 1.0, 7: 1.0, 9: 3.0}[stage])
+    bound._grown(StageRelaxation(problem).solve(budget, (0,)), np.zeros(0))
     assert bound.stages == (0, 9)
 
 
@@ -216,11 +216,11 @@ def test_what_a_place_that_failed_would_raise_is_not_asked_while_others_are_left
 ) -> None:
     trials, asked = Trials(monkeypatch), list[int]()
 
-    def rise(_: StageWorth, stage: int) -> float:
+    def rise(_: StageScores, stage: int) -> float:
         asked.append(stage)
         return float(stage)
 
-    monkeypatch.setattr(StageWorth, "rise", rise)
+    monkeypatch.setattr(StageScores, "rise", rise)
     assert trials.bound._choice is not None
     trials.bound._choice.failed[9] = Minimum(0, None, False, 6.0)
     trials.run(4.0)
@@ -237,11 +237,11 @@ class Trials:
         problem, budget = tight_layers(1)
         self.bound = begun(problem, budget, chooses=True)
         self.asked: list[tuple[tuple[int, ...], float]] = []
-        self._first = minimum(StageLP(problem).program(budget, (0,)).program, 0, NO_LIMIT)
+        self._first = minimum(StageRelaxation(problem).program(budget, (0,)).program, 0, NO_LIMIT)
         self._answers = [self._first, *answers]
         monkeypatch.setattr(self.bound, "_overruns", lambda *_: {5: 9, 9: 7})
         monkeypatch.setattr(self.bound, "_reruns", lambda *_: {})
-        monkeypatch.setattr(StageWorth, "rise", lambda _, stage: float(stage))
+        monkeypatch.setattr(StageScores, "rise", lambda _, stage: float(stage))
         monkeypatch.setattr(integer_bound, "minimum", self._solve)
 
     def _solve(self, program: LinearProgram, _: int, most_work: float, __: object) -> Minimum:
@@ -298,16 +298,16 @@ def test_the_worst_re_run_before_each_stage_is_a_moment_unless_it_is_one_already
     start = problem.op_count
     excess[start + 2 : start + 5] = (1, 5, 5)  # before the backward at 2
     excess[start + 6 : start + 9] = (0, 0, 7)  # before the one at 3
-    first = bound._reruns(sequence, excess)
-    bound.reruns = ((2, 4),)
-    assert (first, bound._reruns(sequence, excess)) == ({(2, 4): 5.0, (3, 5): 7.0}, {(2, 5): 5.0, (3, 5): 7.0})
+    first = bound._recomputations(sequence, excess)
+    bound.recomputations = ((2, 4),)
+    assert (first, bound._recomputations(sequence, excess)) == ({(2, 4): 5.0, (3, 5): 7.0}, {(2, 5): 5.0, (3, 5): 7.0})
 
 
 def test_stages_of_any_kind_to_begin_with_leave_it_a_bound() -> None:
     above = []
     for seed, (problem, budget, exact, stages, _) in enumerate(cases()):
         moments = Random(seed).sample(range(-problem.op_count, 0), min(2, problem.op_count))
-        bound = IntegerBound(StageLP(problem), Evaluator(problem), budget, (*stages, *moments), 0)
+        bound = IntegerBound(StageRelaxation(problem), Evaluator(problem), budget, (*stages, *moments), 0)
         bound.run(exact + 10, 0, Random(seed).choice((1e-5, NO_LIMIT)), never)
         above += [seed] if bound.bound_ns > exact else []
     assert above == []
@@ -317,7 +317,7 @@ def test_two_in_three_small_problems_are_closed() -> None:
     """Of those that the first backward alone leaves open."""
     met, all_open = 0, 0
     for case in cases():
-        if StageLP(case.problem).solve(case.budget_nbytes, (0,)).bound_ns < case.exact_ns:
+        if StageRelaxation(case.problem).solve(case.budget_nbytes, (0,)).bound_ns < case.exact_ns:
             all_open += 1
             met += grown(case, case.exact_ns).bound_ns == case.exact_ns
     assert met > 2 / 3 * all_open
@@ -344,7 +344,7 @@ def test_the_same_work_gives_the_same_bound_and_stages(chooses: bool) -> None:
     def found() -> tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]:
         bound = begun(*tight_layers(3), chooses=chooses)
         bound.run(10**15, 0, 1.0, never)
-        return bound.bound_ns, bound.stages, bound.reruns
+        return bound.bound_ns, bound.stages, bound.recomputations
 
     assert found() == found()
 
@@ -360,7 +360,7 @@ def plan_of_the_last_point(case: Case) -> tuple[int, int]:
     bound = grown(case, 100 * case.exact_ns + 1000)
     if not bound.points:
         return bound.bound_ns, 0
-    rounded = HoldAnnealer(Evaluator(case.problem), 0).from_stages(bound.points[0], 0.5)
+    rounded = RetentionAnnealer(Evaluator(case.problem), 0).from_stages(bound.points[0], 0.5)
     assert rounded is not None
     return bound.bound_ns, rounded[1].recompute_ns if rounded[1].peak_nbytes <= case.budget_nbytes else 0
 
@@ -443,7 +443,7 @@ def test_the_worst_step_weighed_by_its_distance_becomes_a_stage_or_else_the_step
     over: dict[int, int], stages: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, budget = tight_layers(1)
-    relaxed = StageLP(problem)
+    relaxed = StageRelaxation(problem)
     bound = IntegerBound(relaxed, Evaluator(problem), budget, (0, 5), 0)
     monkeypatch.setattr(bound, "_overruns", lambda *_: over)
     bound._grown(relaxed.solve(budget, (0, 5)), np.zeros(0))
@@ -454,7 +454,7 @@ def test_where_all_steps_that_overrun_are_stages_the_one_before_the_worst_become
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem, budget = tight_layers(1)
-    relaxed = StageLP(problem)
+    relaxed = StageRelaxation(problem)
     bound = IntegerBound(relaxed, Evaluator(problem), budget, (0, 5, 20), 0)
     monkeypatch.setattr(bound, "_overruns", lambda *_: {5: 1, 20: 9})
     bound._grown(relaxed.solve(budget, (0, 5, 20)), np.zeros(0))

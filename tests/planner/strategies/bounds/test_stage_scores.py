@@ -10,41 +10,41 @@ import numpy as np
 import pytest
 from ogc_plan.planner.strategies.integers import stage_scores as stage_worth
 from ogc_plan.planner.strategies.integers.cp_sat import Minimum, minimum
-from ogc_plan.planner.strategies.integers.stage_scores import StageWorth
+from ogc_plan.planner.strategies.integers.stage_scores import StageScores
 from ogc_plan.planner.strategies.relaxation.linear_program import Floats
 from ogc_plan.planner.strategies.relaxation.stage_program import StageProgram
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageLP
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from tests.graphs.layered_graphs import tight_layers
 from tests.graphs.small_cases import Case, cases
 
 NO_LIMIT = 1e6
-Known = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
-Optimum = tuple[Case, Random, StageLP, Known, StageProgram, Floats]
+KnownPlans = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
+Optimum = tuple[Case, Random, StageRelaxation, KnownPlans, StageProgram, Floats]
 
 
 def optima() -> Iterator[Optimum]:
-    """Cases with one or two stages and, for some, moments of re-runs, and their optima."""
+    """Cases with one or two stages and, for some, moments of recomputations, and their optima."""
     for seed, case in enumerate(cases()):
-        rng, relaxed, backwards = Random(seed), StageLP(case.problem), range(len(case.problem.backward_order))
+        rng, relaxed, backwards = Random(seed), StageRelaxation(case.problem), range(len(case.problem.backward_order))
         stages = tuple(sorted({0, rng.choice(backwards)}))
         moments = [(q, op) for q in backwards[1:] for op in range(case.problem.op_count)]
-        reruns = tuple(rng.sample(moments, min(6, len(moments)))) if seed % 2 else ()
-        staged = relaxed.program(case.budget_nbytes, stages, reruns)
+        recomputations = tuple(rng.sample(moments, min(6, len(moments)))) if seed % 2 else ()
+        staged = relaxed.program(case.budget_nbytes, stages, recomputations)
         found = minimum(staged.program, 0, NO_LIMIT)
         assert found.point is not None
-        yield case, rng, relaxed, (stages, reruns), staged, found.point
+        yield case, rng, relaxed, (stages, recomputations), staged, found.point
 
 
-def worth(optimum: Optimum) -> StageWorth:
+def worth(optimum: Optimum) -> StageScores:
     case, _, relaxed, _, staged, point = optimum
-    return StageWorth(relaxed, staged, case.budget_nbytes, point)
+    return StageScores(relaxed, staged, case.budget_nbytes, point)
 
 
-def rise_of_all(optimum: Optimum, stages: tuple[int, ...], reruns: tuple[tuple[int, int], ...] = ()) -> float:
+def rise_of_all(optimum: Optimum, stages: tuple[int, ...], recomputations: tuple[tuple[int, int], ...] = ()) -> float:
     """By what the whole program's cost rises with more in it, while what is alive at the stages before stays."""
     case, _, relaxed, known, staged, point = optimum
-    more = relaxed.program(case.budget_nbytes, (*known[0], *stages), (*known[1], *reruns))
+    more = relaxed.program(case.budget_nbytes, (*known[0], *stages), (*known[1], *recomputations))
     for q, stage in enumerate(staged.stages):
         for storage, variable in staged.alive[q].items():
             sign = 1 if point[variable] else -1
@@ -71,7 +71,7 @@ def test_the_rise_of_a_re_run_is_that_of_the_whole_program() -> None:
         backwards = range(1, len(optimum[0].problem.backward_order))
         moments = [(q, op) for q in backwards for op in range(optimum[0].problem.op_count)]
         for moment in optimum[1].sample(moments, min(3, len(moments))):
-            told, whole = worth(optimum).rise_of_rerun(*moment), rise_of_all(optimum, (), (moment,))
+            told, whole = worth(optimum).rise_of_recomputation(*moment), rise_of_all(optimum, (), (moment,))
             wrong += [(seed, moment, told, whole)] if told != whole else []
     assert wrong == []
 
@@ -89,26 +89,26 @@ def test_the_rise_of_a_moment_of_the_forward_is_that_of_the_whole_program() -> N
 @pytest.mark.parametrize("stage", [-1, 10])
 def test_where_no_point_is_found_the_rise_is_infinite(stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, budget = tight_layers(1)
-    relaxed = StageLP(problem)
+    relaxed = StageRelaxation(problem)
     staged = relaxed.program(budget, (0, 20))
     monkeypatch.setattr(stage_worth, "minimum", lambda *_: Minimum(5, None, False, 1.0))
-    assert StageWorth(relaxed, staged, budget, np.zeros(len(staged.program.cost))).rise(stage) == inf
+    assert StageScores(relaxed, staged, budget, np.zeros(len(staged.program.cost))).rise(stage) == inf
 
 
-def with_a_moment() -> tuple[StageLP, int, StageProgram]:
-    """Layers with two stages, a tight budget, and a moment of a re-run between the stages."""
+def with_a_moment() -> tuple[StageRelaxation, int, StageProgram]:
+    """Layers with two stages, a tight budget, and a moment of a recomputation between the stages."""
     problem, budget = tight_layers(1)
-    relaxed = StageLP(problem)
+    relaxed = StageRelaxation(problem)
     op = min(relaxed.program(budget, (0, 20)).runs[0])
     return relaxed, budget, relaxed.program(budget, (0, 20), ((20, op),))
 
 
 def test_an_interval_that_is_solved_again_keeps_the_moments_that_it_has() -> None:
     relaxed, budget, staged = with_a_moment()
-    point, moments = np.ones(len(staged.program.cost)), staged.reruns
-    rows = len(StageWorth(relaxed, staged, budget, point)._interval(0, [10], []).lower)
-    staged.reruns = []
-    assert (len(moments), len(StageWorth(relaxed, staged, budget, point)._interval(0, [10], []).lower) < rows) == (
+    point, moments = np.ones(len(staged.program.cost)), staged.recomputations
+    rows = len(StageScores(relaxed, staged, budget, point)._interval(0, [10], []).lower)
+    staged.recomputations = []
+    assert (len(moments), len(StageScores(relaxed, staged, budget, point)._interval(0, [10], []).lower) < rows) == (
         1,
         True,
     )
@@ -118,16 +118,16 @@ def test_what_the_interval_pays_for_second_runs_is_part_of_what_it_cost(monkeypa
     relaxed, budget, staged = with_a_moment()
     paid = [*staged.runs[0].values(), *staged.twice[0].values()]
     monkeypatch.setattr(stage_worth, "minimum", lambda *_: Minimum(10**6, np.zeros(0), True, 1.0))
-    told = StageWorth(relaxed, staged, budget, np.ones(len(staged.program.cost))).rise(10)
+    told = StageScores(relaxed, staged, budget, np.ones(len(staged.program.cost))).rise(10)
     assert told == 10**6 - sum(staged.program.cost[variable] for variable in paid)
 
 
 def test_what_it_takes_is_counted() -> None:
     problem, budget = tight_layers(1)
-    relaxed = StageLP(problem)
+    relaxed = StageRelaxation(problem)
     staged = relaxed.program(budget, (0, 20))
     found = minimum(staged.program, 0, NO_LIMIT)
     assert found.point is not None
-    told = StageWorth(relaxed, staged, budget, found.point)
+    told = StageScores(relaxed, staged, budget, found.point)
     told.rise(10)
     assert 0 < told.work < found.work

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 from ogc_plan.planner.strategies.integers.cp_sat import Minimum
-from ogc_plan.planner.strategies.integers.stage_trials import Place, StageChoice
+from ogc_plan.planner.strategies.integers.stage_trials import Place, StageTrials
 
 
 def solved(bound_ns: int, work: float) -> Minimum:
@@ -17,25 +17,25 @@ def unsolved(work: float) -> Minimum:
     return Minimum(0, None, False, work)
 
 
-def on_trial(bound_ns: int = 0, work: float = 1.0) -> StageChoice:
+def on_trial(bound_ns: int = 0, work: float = 1.0) -> StageTrials:
     """Stage 7 is, after a program of that bound and work was kept; 5 comes next."""
-    choice = StageChoice()
+    choice = StageTrials()
     choice.keep(solved(bound_ns, work))
     choice.offer({5: 8.0, 7: 9.0})
     return choice
 
 
 def test_the_most_promising_place_is_on_trial() -> None:
-    choice = StageChoice()
+    choice = StageTrials()
     assert (choice.offer({3: 1.0, (4, 2): 6.0, 5: 2.0}), choice.trial) == ((4, 2), (4, 2))
 
 
 def test_of_several_that_promise_the_same_the_first_is_chosen() -> None:
-    assert StageChoice().offer({9: 2.0, 3: 2.0}) == 9
+    assert StageTrials().offer({9: 2.0, 3: 2.0}) == 9
 
 
 def test_one_that_leaves_no_point_comes_first_of_all() -> None:
-    assert StageChoice().offer({9: 2.0, 3: inf}) == 3
+    assert StageTrials().offer({9: 2.0, 3: inf}) == 3
 
 
 def test_one_that_fails_is_replaced_by_the_next_on_trial() -> None:
@@ -44,7 +44,7 @@ def test_one_that_fails_is_replaced_by_the_next_on_trial() -> None:
 
 
 def test_where_all_fail_the_one_that_told_most_is_kept_with_what_its_program_came_to() -> None:
-    choice = StageChoice()
+    choice = StageTrials()
     choice.offer({3: 9.0, 5: 8.0, 7: 7.0})
     told = [choice.retire(found) for found in (solved(3, 1.0), solved(4, 2.0), unsolved(6.0))]
     assert (told, choice.trial, choice.failed[5]) == ([5, 7, 5], None, solved(4, 2.0))
@@ -56,7 +56,7 @@ def test_where_none_of_them_was_solved_the_first_is_tried_for_good() -> None:
 
 
 def test_one_that_promises_hardly_anything_is_not_tried() -> None:
-    choice = StageChoice()
+    choice = StageTrials()
     choice.offer({3: 100.0, 5: 9.0, 7: 11.0, 9: inf})
     assert [choice.retire(solved(1, 1.0)) for _ in range(3)] == [3, 7, 9]
 
@@ -76,7 +76,7 @@ def test_where_all_have_failed_the_best_is_on_trial_anew() -> None:
 
 
 def test_without_a_trial_a_program_may_take_all_work() -> None:
-    assert StageChoice().most(1000.0) == 1000.0
+    assert StageTrials().most(1000.0) == 1000.0
 
 
 @pytest.mark.parametrize(("took", "most"), [(0.1, 6.0), (10.0, 40.0), (100.0, 50.0)])
@@ -104,7 +104,7 @@ def test_what_takes_hardly_any_work_is_easy_whatever_it_took_before() -> None:
 
 
 def test_what_is_not_on_trial_does_not_fail() -> None:
-    assert not StageChoice().fails(unsolved(1.0), 200, cut_short=True)
+    assert not StageTrials().fails(unsolved(1.0), 200, cut_short=True)
 
 
 def test_a_place_kept_is_no_longer_on_trial() -> None:

@@ -23,7 +23,7 @@ from ogc_plan.planner.plan_file.writer import write_plan
 from ogc_plan.planner.problem import Problem, Scope, backward_workspace_nbytes, build_problem
 from ogc_plan.planner.solver import Solver
 from ogc_plan.planner.strategies import strategy_named
-from ogc_plan.planner.strategies.optimal.problem_cache import Prepared
+from ogc_plan.planner.strategies.optimal.problem_cache import ProblemCache
 from ogc_plan.planner.strategies.orders.proposals import held_order, other_orders
 from ogc_plan.planner.strategies.orders.reordered_problem import Orders, default_orders, ordered, restored
 from ogc_plan.planner.strategies.orders.sequencing import Tokens, better_order, cost
@@ -112,8 +112,8 @@ def test_a_step_that_adds_twice_is_charged_once() -> None:
 
 def test_an_interrupted_search_for_orders_begins_anew() -> None:
     problem = layered_problem(3, 60, 4)
-    expected = [orders for orders, _ in Prepared(problem).alternatives(4, lambda: False)]
-    prepared, asked = Prepared(problem), iter([False, False, True])
+    expected = [orders for orders, _ in ProblemCache(problem).alternatives(4, lambda: False)]
+    prepared, asked = ProblemCache(problem), iter([False, False, True])
 
     def interrupt() -> bool:
         if next(asked):
@@ -126,7 +126,7 @@ def test_an_interrupted_search_for_orders_begins_anew() -> None:
 
 
 def test_no_other_orders_are_made_when_it_is_late() -> None:
-    assert Prepared(layered_problem(3, 60, 4)).alternatives(4, lambda: True) == []
+    assert ProblemCache(layered_problem(3, 60, 4)).alternatives(4, lambda: True) == []
 
 
 def test_a_sum_is_made_where_least_else_is_held() -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .linear_program import LinearProgram
-from .stage_program import Rerun, StageProgram, Uses
+from .stage_program import Recomputation, StageProgram, Uses
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Interval:
     twice: dict[int, int]
 
 
-def add_rerun_stage(uses: Uses, made: StageProgram, budget_nbytes: int, position: int, op: int) -> None:
+def add_recompute_stage(uses: Uses, made: StageProgram, budget_nbytes: int, position: int, op: int) -> None:
     """Add to ``made`` the rows of the first run of ``op`` in the interval of a backward ``position``, if it has any."""
     q = made.interval_of(position)
     if q < 0 or op not in made.runs[q]:
@@ -43,10 +43,12 @@ def add_rerun_stage(uses: Uses, made: StageProgram, budget_nbytes: int, position
     end = len(uses.order) if last else made.stages[q + 1] + 1
     covered, after = range(made.stages[q] + 1, end), {} if last else made.alive[q + 1]
     interval = Interval(covered, made.alive[q], made.runs[q], after, made.twice.setdefault(q, {}))
-    made.reruns.append(rerun_rows(uses, made.program, budget_nbytes, interval, position, op))
+    made.recomputations.append(recompute_rows(uses, made.program, budget_nbytes, interval, position, op))
 
 
-def rerun_rows(uses: Uses, lp: LinearProgram, budget_nbytes: int, interval: Interval, position: int, op: int) -> Rerun:
+def recompute_rows(
+    uses: Uses, lp: LinearProgram, budget_nbytes: int, interval: Interval, position: int, op: int
+) -> Recomputation:
     """Variables and rows of one moment, that of ``op``, which the interval may run."""
     problem, runs, run = uses.problem, interval.runs, interval.runs[op]
     producer, time = problem.producer.tolist(), problem.forward_ns.tolist()
@@ -93,4 +95,4 @@ def rerun_rows(uses: Uses, lp: LinearProgram, budget_nbytes: int, interval: Inte
         lp.at_least(0, [(-1, run)])
     else:
         uses.memory_row(lp, budget_nbytes - used, held)
-    return Rerun(position, op, held, sooner, later)
+    return Recomputation(position, op, held, sooner, later)

@@ -1,0 +1,105 @@
+"""The bound by row generation: solve a relaxation at a few stages, round it, add the stages where roundings peak."""
+
+from __future__ import annotations
+
+from ..relaxation.budget_sweep import BudgetSweep
+from ..relaxation.min_cut_rounding import round_cut
+from ..relaxation.parametric_min_cut import MinCut
+from ..relaxation.stage_relaxation import Relaxation, StageRelaxation
+from .incumbents import Incumbents
+
+_MOST_STAGES = 14
+_FRESH_STAGES = 3
+"""The most stages that one relaxation may add."""
+_STALLS, _THOROUGH_STALLS = 1, 2
+"""Row generation ends after so many relaxations in a row whose bound rises by no more than ..."""
+_RISE = 1e-5
+"""... this share of the step, or, unless the effort is thorough, by no more than ..."""
+_RISE_OF_GAP = 0.02
+"""... this share of the gap between the bound and the best plan, counted as at most one step."""
+_REPAIRS = 6
+"""The most budgets for which `repair` solves the relaxation."""
+_REPAIR_WORTH = 0.005
+"""`repair` is worth its time for a gap wider than this share of the step."""
+
+
+def stage_limit(incumbents: Incumbents) -> int:
+    """The most stages that a linear program of this problem may have."""
+    return max(2, min(_MOST_STAGES, incumbents.effort.stages // max(1, incumbents.problem.op_count)))
+
+
+def bound_first_backward(incumbents: Incumbents, minimum: MinCut) -> None:
+    """Bound the first backward alone by a minimum cut, and offer its kept sets: milliseconds even on large graphs."""
+    incumbents.say("cutting")
+    incumbents.bound_ns = max(incumbents.bound_ns, minimum.bound_ns(incumbents.budget_nbytes))
+    round_cut(minimum, incumbents.evaluator, incumbents.budget_nbytes, incumbents.offer)
+
+
+def generate_rows(incumbents: Incumbents, relaxed: StageRelaxation) -> Relaxation | None:
+    """Raise the bound stage by stage, until roundings fit the budget or the bound stops rising.
+
+    The first program has the stage of the first backward and, if more than two stages are allowed, the narrowest
+    necks. A stage whose memory has no price in the dual is dropped: it costs iterations, and splitting an interval
+    there may even lower the bound.
+
+    Returns:
+        The last relaxation, or None if there was no time for one.
+    """
+    step_ns, work = incumbents.problem.store_all_ns, incumbents.effort.relaxing_on(incumbents.problem.op_count)
+    most_stalls, rise_of_gap = (_THOROUGH_STALLS, 0.0) if incumbents.effort.thorough else (_STALLS, _RISE_OF_GAP)
+    fresh = set(relaxed.necks(incumbents.budget_nbytes)[: min(_FRESH_STAGES, stage_limit(incumbents) - 2)])
+    tried: set[int] = set()
+    reached, stalled = -step_ns, 0
+    relaxation = None
+    for _ in range(_MOST_STAGES):
+        if incumbents.out_of_time():
+            break
+        stages = incumbents.stages | fresh
+        incumbents.say(f"bounding with {len(stages)} stages")
+        relaxation = relaxed.solve(incumbents.budget_nbytes, sorted(stages), incumbents.limits, work)
+        incumbents.bound_ns = max(incumbents.bound_ns, relaxation.bound_ns)
+        best = incumbents.best
+        gap_ns = 0 if best is None else min(step_ns, best.found.recompute_ns - incumbents.bound_ns)
+        if relaxation.bound_ns > reached + max(_RISE * step_ns, rise_of_gap * gap_ns):
+            stalled, tried = 0, set()
+        else:
+            stalled, tried = stalled + 1, tried | fresh
+        if relaxation.bound_ns > reached:
+            reached, incumbents.stages = relaxation.bound_ns, {0, *relaxation.priced}
+        if not relaxation.solved or incumbents.settled():
+            break
+        peaks, _ = incumbents.round(relaxation)
+        fresh = set(sorted(peaks - incumbents.stages - tried)[:_FRESH_STAGES])
+        if not fresh or stalled >= most_stalls or len(incumbents.stages) >= stage_limit(incumbents):
+            break
+    return relaxation
+
+
+def repair(incumbents: Incumbents, relaxed: StageRelaxation) -> None:
+    """Offer roundings of the relaxation under smaller budgets, bisected towards the largest whose rounding fits.
+
+    With one stage alone `bound_first_backward` has done the same already.
+    """
+    worth = incumbents.bound_ns + _REPAIR_WORTH * incumbents.problem.store_all_ns
+    if len(incumbents.stages) < 2 or not incumbents.effort.repairing or incumbents.out_of_time():
+        return
+    if incumbents.best is not None and incumbents.best.found.recompute_ns <= worth:
+        return
+    incumbents.say("rounding under smaller budgets")
+    low, high = 0.5, 1.0
+    floor = incumbents.problem.floor_nbytes
+    sweep = BudgetSweep(relaxed, sorted(incumbents.stages), incumbents.budget_nbytes)
+    for _ in range(_REPAIRS):
+        if incumbents.settled() or incumbents.out_of_time() or sweep.work > incumbents.effort.repairing:
+            return
+        middle = (low + high) / 2
+        budget = floor + int((incumbents.budget_nbytes - floor) * middle)
+        relaxation = sweep.solve(budget, incumbents.effort.repairing)
+        if not relaxation.solved:
+            low = middle
+            continue
+        _, fits = incumbents.round(relaxation)
+        if fits:
+            low = middle
+        else:
+            high = middle
