@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from ogc_plan.planner.gc_pause import gc_paused
+from ogc_plan.planner.limits import Limits
 from ogc_plan.planner.problem import Scope, build_problem
 from ogc_plan.planner.solver import Solver
 
@@ -43,7 +44,7 @@ def test_where_python_looks_for_none_it_stays_so() -> None:
 @pytest.mark.parametrize("what", ["solve", "smallest_peak"])
 def test_none_is_looked_for_during_a_search(what: str) -> None:
     looked: list[bool] = []
-    solver = Solver(stop=lambda: bool(looked.append(gc.isenabled())))
+    solver = Solver(limits=Limits(stop=lambda: bool(looked.append(gc.isenabled()))))
     problem = build_problem(*layered_graph(Random(0), 20, 4), Scope.ACTIVATIONS)
     solver.smallest_peak(problem) if what == "smallest_peak" else solver.solve(problem, problem.floor_nbytes + 1)
     assert looked

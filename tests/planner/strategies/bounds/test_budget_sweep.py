@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from random import Random
 
 import numpy as np
 import pytest
 from ogc_plan.planner.model import load_model
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.strategies.evaluation.evaluator import Evaluation, Evaluator
+from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
 from ogc_plan.planner.strategies.evaluation.labels import Label
 from ogc_plan.planner.strategies.optimal.effort import EFFORTS
-from ogc_plan.planner.strategies.optimal.incumbents import Candidate, Incumbents
-from ogc_plan.planner.strategies.optimal.initial_plans import generate_rows, repair
+from ogc_plan.planner.strategies.optimal.incumbents import Incumbents
+from ogc_plan.planner.strategies.optimal.row_generation import generate_rows, repair
 from ogc_plan.planner.strategies.relaxation.budget_sweep import BudgetSweep
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import Relaxation, StageRelaxation
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from models.light import light_path
 from tests.graphs.builders import SMALL_SIZES, chain, random_graph
@@ -139,76 +138,3 @@ def test_repair_finds_a_plan_where_the_roundings_of_the_budget_itself_have_none(
     without = made.best
     repair(made, StageRelaxation(problem))
     assert (without, made.best is not None) == (None, True)
-
-
-def asked_by_repair(made: Incumbents, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The budgets that `repair` asks the relaxation about, in order."""
-    asked, solve = [], BudgetSweep.solve
-
-    def recorded(sweep: BudgetSweep, budget_nbytes: int, *limits: int) -> Relaxation:
-        asked.append(budget_nbytes)
-        return solve(sweep, budget_nbytes, *limits)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BudgetSweep, "solve", recorded)
-        repair(made, StageRelaxation(made.problem))
-    return asked
-
-
-def test_repair_bisects_alike_where_a_better_plan_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = random_problem(53)
-    made, informed = (search(problem, budgets(problem)[4]) for _ in range(2))
-    for each in (made, informed):
-        generate_rows(each, StageRelaxation(problem))
-    alone = asked_by_repair(made, monkeypatch)
-    assert made.best_labels is not None
-    assert made.best_labels.labels is not None
-    informed.offer(made.best_labels.labels)
-    rises = any(later > earlier for earlier, later in pairwise(alone))
-    assert (rises, asked_by_repair(informed, monkeypatch)) == (True, alone)
-
-
-def relaxations(bounds: list[int], effort: str, monkeypatch: pytest.MonkeyPatch, *, best_ns: int | None = None) -> int:
-    """How many relaxations are solved where they prove ``bounds`` (thousandths of a step) one after the other.
-
-    Each names a fresh stage. ``best_ns``, thousandths too, is what the best plan takes.
-    """
-    problem = build_problem(*chain(60), Scope.ACTIVATIONS)
-    made, solved = search(problem, 1), 0
-    made.effort = EFFORTS[effort]
-    if best_ns is not None:
-        cost = best_ns * problem.store_all_ns // 1000
-        made.best = Candidate(made.evaluator.scratch.events, Evaluation(0, cost, 0, 0))
-
-    def solve(_: StageRelaxation, __: int, stages: list[int], *___: object) -> Relaxation:
-        nonlocal solved
-        solved += 1
-        bound = bounds[min(solved, len(bounds)) - 1] * problem.store_all_ns // 1000
-        return Relaxation(bound, np.zeros(0), True, tuple(stages), priced=tuple(stages))
-
-    monkeypatch.setattr(StageRelaxation, "necks", lambda *_: [])  # within this budget every backward would be one
-    monkeypatch.setattr(StageRelaxation, "solve", solve)
-    monkeypatch.setattr(Incumbents, "round", lambda *_: ({solved}, False))
-    generate_rows(made, StageRelaxation(problem))
-    return solved
-
-
-@pytest.mark.parametrize(("effort", "count"), [("fast", 3), ("default", 3), ("high", 4)])
-def test_relaxations_end_where_they_raise_the_bound_no_more(
-    effort: str, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert relaxations([10, 20, 20], effort, monkeypatch) == count
-
-
-@pytest.mark.parametrize(("best", "count"), [(None, 5), (100, 5), (500, 3)])
-def test_a_rise_counts_by_the_gap_that_is_left(best: int | None, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # From 20 to 25 thousandths of a step: of a gap of 75 thousandths it is much, of one of 475 it is not.
-    assert relaxations([10, 20, 25, 30, 30], "default", monkeypatch, best_ns=best) == count
-
-
-def test_a_gap_of_many_steps_ends_no_relaxations_sooner_than_one_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert relaxations([10, 40, 70, 70], "default", monkeypatch, best_ns=100_000) == 4
-
-
-def test_thorough_relaxations_count_any_rise_whatever_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert relaxations([10, 20, 25, 30, 30, 30], "high", monkeypatch, best_ns=500) == 6

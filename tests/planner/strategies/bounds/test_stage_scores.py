@@ -7,9 +7,7 @@ from math import inf
 from random import Random
 
 import numpy as np
-import pytest
-from ogc_plan.planner.strategies.integers import stage_scores as stage_worth
-from ogc_plan.planner.strategies.integers.cp_sat import Minimum, minimum
+from ogc_plan.planner.strategies.integers.cp_sat import minimum
 from ogc_plan.planner.strategies.integers.stage_scores import StageScores
 from ogc_plan.planner.strategies.relaxation.linear_program import Floats
 from ogc_plan.planner.strategies.relaxation.stage_program import StageProgram
@@ -19,8 +17,8 @@ from tests.graphs.layered_graphs import tight_layers
 from tests.graphs.small_cases import Case, cases
 
 NO_LIMIT = 1e6
-KnownPlans = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
-Optimum = tuple[Case, Random, StageRelaxation, KnownPlans, StageProgram, Floats]
+Known = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
+Optimum = tuple[Case, Random, StageRelaxation, Known, StageProgram, Floats]
 
 
 def optima() -> Iterator[Optimum]:
@@ -84,42 +82,6 @@ def test_the_rise_of_a_moment_of_the_forward_is_that_of_the_whole_program() -> N
             wrong += [(seed, stage, told, whole)] if told != whole else []
             risen += told > 0
     assert (wrong, risen > 3) == ([], True)
-
-
-@pytest.mark.parametrize("stage", [-1, 10])
-def test_where_no_point_is_found_the_rise_is_infinite(stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, budget = tight_layers(1)
-    relaxed = StageRelaxation(problem)
-    staged = relaxed.program(budget, (0, 20))
-    monkeypatch.setattr(stage_worth, "minimum", lambda *_: Minimum(5, None, False, 1.0))
-    assert StageScores(relaxed, staged, budget, np.zeros(len(staged.program.cost))).rise(stage) == inf
-
-
-def with_a_moment() -> tuple[StageRelaxation, int, StageProgram]:
-    """Layers with two stages, a tight budget, and a moment of a recomputation between the stages."""
-    problem, budget = tight_layers(1)
-    relaxed = StageRelaxation(problem)
-    op = min(relaxed.program(budget, (0, 20)).runs[0])
-    return relaxed, budget, relaxed.program(budget, (0, 20), ((20, op),))
-
-
-def test_an_interval_that_is_solved_again_keeps_the_moments_that_it_has() -> None:
-    relaxed, budget, staged = with_a_moment()
-    point, moments = np.ones(len(staged.program.cost)), staged.recomputations
-    rows = len(StageScores(relaxed, staged, budget, point)._interval(0, [10], []).lower)
-    staged.recomputations = []
-    assert (len(moments), len(StageScores(relaxed, staged, budget, point)._interval(0, [10], []).lower) < rows) == (
-        1,
-        True,
-    )
-
-
-def test_what_the_interval_pays_for_second_runs_is_part_of_what_it_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    relaxed, budget, staged = with_a_moment()
-    paid = [*staged.runs[0].values(), *staged.twice[0].values()]
-    monkeypatch.setattr(stage_worth, "minimum", lambda *_: Minimum(10**6, np.zeros(0), True, 1.0))
-    told = StageScores(relaxed, staged, budget, np.ones(len(staged.program.cost))).rise(10)
-    assert told == 10**6 - sum(staged.program.cost[variable] for variable in paid)
 
 
 def test_what_it_takes_is_counted() -> None:
