@@ -283,7 +283,7 @@ class Evaluator:
         self.scratch = scratch_of(self.arrays)
 
     def fork(self) -> Evaluator:
-        """Another evaluator of the same problem, for use at the same time in another thread."""
+        """An evaluator of the same problem for another thread."""
         other = copy(self)
         other.scratch = scratch_of(self.arrays)
         return other

@@ -49,7 +49,7 @@ class StageScores:
         return self._rise(self._staged.interval_of(stage), [stage], [])
 
     def rise_of_recomputation(self, position: int, op: int) -> float:
-        """Likewise for the moment at which an op runs again in the interval of a backward position."""
+        """The ns by which the cost rises with the moment at which an op runs again before a backward position."""
         return self._rise(self._staged.interval_of(position), [], [(position, op)])
 
     def _rise(self, q: int, stages: Sequence[int], recomputations: Sequence[tuple[int, int]]) -> float:

@@ -155,7 +155,7 @@ class Annealer:
         self.state = stream(seed)
 
     def fork(self, seed: int) -> Annealer:
-        """Another one over the same problem, for another thread."""
+        """An annealer of the same problem for another thread."""
         other = copy(self)
         other.evaluator, other.state = self.evaluator.fork(), stream(seed)
         return other

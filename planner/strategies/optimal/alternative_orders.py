@@ -22,7 +22,7 @@ from .solve_context import SolveContext
 ORDER_WORTH = 0.003
 """Other orders are planned for if the bounds leave room for saving this share of the step."""
 _FOLLOWED = 3
-"""Orders made for what the relaxation under the best of the others holds, each from the best so far."""
+"""The most orders made for what the relaxation under the best of the others retains, each from the best so far."""
 _PARALLEL_OPS = 1000
 """On larger graphs one order takes long to be found, and so to be cancelled."""
 

@@ -1,8 +1,8 @@
 """Plans from points of the relaxations: rounded to retention, and annealed into the budget if they overrun it.
 
 A point of a low bound costs little, and its rounding often overruns the budget at few moments only. A short annealing
-from there, which pays for the overrun, keeps most of what the point holds, and so finds plans that annealing from a
-plan within the budget does not come by: not where the bound is so low that it says hardly anything.
+from there pays for the overrun and keeps most of what the point retains, so it finds plans that annealing from a plan
+within the budget does not find. If the bound is so low that it says hardly anything, it finds none.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _THRESHOLDS = (0.75, 0.5, 0.25)
 _HEATS = (0.3, 1.0)
 """Starting temperatures, in units of a forward pass divided by the number of ops; each thread has its own."""
 _ANNEALED = 2
-"""So many points, the first ones, are annealed from."""
+"""The number of points, the first ones, that are annealed from."""
 _HOPELESS = 0.5
-"""Where the best plan lies further above what is proven, as a share of a step, points tell little of plans, and none
-is annealed from unless the effort is thorough."""
+"""With a gap wider than this share of the step the points tell little of plans, and only a thorough effort anneals
+from them."""
 
 
 def round_points(
     incumbents: Incumbents, annealers: Sequence[RetentionAnnealer], points: Sequence[Relaxation], *, share: float = 1.0
 ) -> None:
-    """Offer the roundings of ``points``, then what annealing makes of those above the budget, if it promises something.
+    """Offer the roundings of the solved ``points``, then what annealing makes of those above the budget.
 
-    Points that were not solved have none. ``share`` of the effort's work is done.
+    ``share`` of the effort's work is done.
     """
     overruns: list[Array] = []
     for number, point in enumerate(point for point in points if point.solved):
@@ -57,7 +57,7 @@ def _integral(point: Relaxation) -> bool:
 def _anneal(
     incumbents: Incumbents, annealers: Sequence[RetentionAnnealer], overruns: Sequence[Array], share: float
 ) -> None:
-    """Anneal each of the plans above the budget at every heat."""
+    """Anneal each of the plans above the budget at every heat, if that promises something."""
     iterations = retention_iterations(
         annealers[0], share * incumbents.worth() * incumbents.effort.roundings, incumbents.effort
     )

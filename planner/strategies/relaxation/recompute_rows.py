@@ -60,7 +60,7 @@ def recompute_rows(
         return uses.available(storage, interval.before, sooner, producer)
 
     def since(storage: int) -> list[tuple[int, int]]:
-        """Likewise from the moment to the stage after."""
+        """Terms that are at least 1 when a storage is alive at some time from the moment to the stage after."""
         return uses.available(storage, {storage: then(storage)}, later, producer)
 
     def then(storage: int) -> int:

@@ -47,7 +47,7 @@ class StageProgram:
 
     ``runs[q]`` is the interval that begins at stage q; ``rooms`` are the memory rows, one per stage, then those of the
     ``moments``; ``remade`` what is paid for runs between these and the first backward, by op; ``twice[q][op]`` what is
-    paid for more than one run in interval q, where ``reruns`` know of it.
+    paid for more than one run in interval q, where ``recomputations`` know of it.
     """
 
     program: LinearProgram

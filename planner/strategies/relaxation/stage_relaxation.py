@@ -29,9 +29,9 @@ from .recompute_rows import add_recompute_stage
 from .stage_program import StageProgram, Uses
 
 _NECK = 0.06
-"""The share of the budget that may be held at most beside the backward of a neck."""
+"""The largest share of the budget that may be retained during the backward of a neck."""
 _NECKS_APART = 20
-"""Necks are farther apart than one in so many backwards."""
+"""Two necks lie farther apart than the number of backwards divided by this."""
 BOUND_CLASS = "the default backward order; any forward order, any number of recomputations"
 
 
@@ -39,10 +39,15 @@ BOUND_CLASS = "the default backward order; any forward order, any number of reco
 class Relaxation:
     """A certified bound in ns and a point of the program; all zero when the solver gave up.
 
-    E is 1 for storages that cost nothing: alive[t] = E[0,t], shape [storages]; held[q,t] = E[q,t] at the backward
-    position stages[q]. reruns[q,i]: i runs again after that and up to the next stage. kept[t]: t is held at all moments
-    of the forward that are stages and know it, E[0,t] without any; remade[i]: i runs again between them and the first
-    backward. ``priced`` are those of the stages whose memory has a price: without the others the bound is no lower.
+    E is 1 for storages that cost nothing to retain.
+
+    Attributes:
+        alive: E[0,t], shape [storages].
+        held: E[q,t] at the backward positions ``stages``, shape [stages, storages].
+        recomputations: i runs again between stage q and the next one, shape [stages, ops].
+        kept: t is alive at all moments of the forward that are stages and know it; E[0,t] without such a moment.
+        remade: i runs again between these moments and the first backward, shape [ops].
+        priced: The stages whose memory has a price in the dual: without the others the bound is no lower.
     """
 
     bound_ns: int
@@ -64,8 +69,9 @@ class StageRelaxation(Uses):
     ) -> StageProgram:
         """The program for ``stages`` (backward positions; 0 is always one).
 
-        Negative ``stages`` are moments of the forward, -1 the run of its last op (forward_rows.py); ``reruns`` those
-        at which an op runs again in the interval of a backward: (position, op), as recompute_rows.py has them.
+        Negative ``stages`` are moments of the forward, -1 the run of its last op (forward_rows.py);
+        ``recomputations`` those at which an op runs again in the interval of a backward: (position, op), as in
+        recompute_rows.py.
         """
         problem, lp = self.problem, LinearProgram()
         producer, time = problem.producer.tolist(), problem.forward_ns.tolist()
@@ -108,14 +114,13 @@ class StageRelaxation(Uses):
         return self.memory_row(lp, self.room_nbytes(budget_nbytes, position), now)
 
     def room_nbytes(self, budget_nbytes: int, position: int) -> int:
-        """What may be held during a backward, beside what it uses itself."""
+        """Bytes that may be retained during a backward, beyond its own gradients and workspace."""
         return budget_nbytes - int(self.problem.during_nbytes[position]) - self.problem.pinned_nbytes
 
     def necks(self, budget_nbytes: int) -> list[int]:
-        """Backward positions beside whose own use hardly anything can be held, the narrowest first.
+        """Backward positions during which hardly anything can be retained, the narrowest first, and far apart.
 
-        Of those near each other the narrowest alone. What is made again after one is made from little, so they are
-        good stages.
+        They are good stages, because what is recomputed after one must start from little.
         """
         size, backwards = self.problem.nbytes.tolist(), len(self.order)
         room = [self.room_nbytes(budget_nbytes, q) - sum(size[s] for s in self.needs[q]) for q in range(backwards)]

@@ -1,7 +1,7 @@
-"""Simulated annealing on holds: plans where a value may be computed any number of times.
+"""Simulated annealing on the retention matrix: plans that may compute a value any number of times.
 
-It starts from any plan and keeps the best that it meets. The cost of an iteration depends on what a move touches,
-hardly on the size of the graph. Work is counted in iterations of a private xorshift generator, never by the clock.
+It starts from any plan and keeps the best plan met. The cost of an iteration depends on what a move touches, hardly on
+the size of the graph. Work is counted in iterations, never by the clock, with random numbers of our own (xorshift.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .state import (
 )
 
 _MOST_RECOMPUTATIONS = 8
-"""Recomputations per op, on average, beyond which a plan is turned away."""
+"""Plans with more recomputations per op, on average, are rejected."""
 
 
 @compiled
@@ -103,7 +103,7 @@ def _anneal(
 
 
 class RetentionAnnealer:
-    """Annealing on holds over one problem."""
+    """Retention annealing over one problem."""
 
     def __init__(self, evaluator: Evaluator, seed: int) -> None:
         self.evaluator = evaluator
@@ -111,7 +111,7 @@ class RetentionAnnealer:
         self.state = stream(seed)
 
     def fork(self, seed: int) -> RetentionAnnealer:
-        """Another one over the same problem, for another thread."""
+        """An annealer of the same problem for another thread."""
         other = copy(self)
         other.evaluator, other.state = self.evaluator.fork(), stream(seed)
         return other

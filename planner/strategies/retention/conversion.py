@@ -1,4 +1,4 @@
-"""Between holds and orders of computations, both ways."""
+"""From an order of computations to a retention matrix, and back."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The moves of annealing on holds.
+"""The moves of retention annealing.
 
-Some decide one touch of a value anew: where it is computed again, hold it since its last touch; where it is held,
-compute it again. They aim at groups with many recomputations and at the peak. Others set stretches and whole rows of
-neighbours or of storages alike in repeated layers, make a cut a checkpoint, or compute something early.
+Some moves flip one use of a value: retain it since its last use instead of recomputing it, or the reverse. They aim at
+groups with many recomputations and at the peak. Other moves set stretches and whole rows of neighbouring storages, or
+of equal storages in repeated layers, make a cut a checkpoint, or compute something early.
 """
 
 from __future__ import annotations

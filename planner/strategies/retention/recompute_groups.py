@@ -1,7 +1,7 @@
-"""From wishes to groups of recomputations, compiled and incremental.
+"""From the retention matrix to groups of recomputations, compiled and incremental.
 
-A change of wishes, or of an op run early, marks the groups that feel it; `propagate` walks them in execution order,
-because what a group computes decides what later ones find alive.
+A change of the matrix, or of an op computed early, marks the affected groups; `propagate` walks them in execution
+order, because what a group computes decides what later groups find alive.
 """
 
 from __future__ import annotations

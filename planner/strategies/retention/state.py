@@ -1,10 +1,10 @@
-"""Plans that may compute a value any number of times: which storages are held across which backward steps.
+"""Plans that may compute a value any number of times: which storages are retained across which backward steps.
 
 Checkmate (Jain et al., MLSys 2020) decides for every value and every stage whether it is kept alive and whether it
 is computed. With the backward order fixed, one bit per storage and backward position is enough: ``wish[s, g]`` says
-"if s is alive, hold it across the boundary before the g-th backward". Before each backward the ops it misses run
-again in forward order; after it everything not wished for goes. ``early[g, i]`` adds the rare run of an op before
-its value is needed. Every matrix is a legal plan, and every sequence has one (`wishes_of`).
+"if s is alive, retain it across the boundary before the g-th backward". Before each backward the missing ops are
+recomputed in forward order; after it everything not wished for is freed. ``early[g, i]`` adds the rare run of an op
+before its value is needed. Every matrix is a legal plan, and every sequence has a matrix (`conversion.load`).
 
 Positions are bits of 64-bit words, so that lifetimes of one storage over a whole step are a few instructions.
 Ops are numbered from the last (bit n-1-i) where a group of recomputations is collected, readers before producers.
@@ -29,7 +29,7 @@ _MOST_RUNS = 2**25
 
 
 class RetentionArrays(NamedTuple):
-    """What of a Problem matters to holds. Lists (CSR) name only tracked storages, those that cost bytes to hold.
+    """What of a Problem matters to retention. Lists (CSR) name only storages that cost bytes to retain.
 
     ``first``/``last``: the boundaries that a wish for a storage may cover (last < first: none may change);
     ``fixed``: storages that are always wished for. ``doubled_nbytes``: outputs of an op that the caller holds, of
@@ -115,7 +115,7 @@ LIMIT, PEAK, PEAK_AT, WAS_FORWARD = 14, 15, 16, 17
 
 
 def retention_arrays(evaluator: Evaluator) -> RetentionArrays:
-    """The arrays of an evaluator's problem, with everything that is free to hold left out."""
+    """The arrays of an evaluator's problem, without the storages that are free to retain."""
     problem, a = evaluator.problem, evaluator.arrays
     graph, ops, positions = problem.graph, problem.op_count, len(problem.backward_order)
     free = a.pinned | (a.nbytes == 0)
