@@ -1,16 +1,15 @@
-"""A bound from stage programs that grow: solved in integers, replayed, given the stage where that breaks the budget.
+"""A bound from stage programs that grow: solve in integers, replay the optimum, add the stage that breaks the budget.
 
-The integer optimum of a few stages (stage_relaxation.py) is found in seconds (cp_sat.py), and is no longer what holds
-the bound back: that is what happens between the stages. So the plan that the optimum stands for is replayed, and the
-worst of the moments at which it overruns the budget, those far from the stages first, becomes a stage; until the
-optimum costs as much as the best plan. Rows for what happens between the stages (interval_rows.py) tell less than a
-stage and take as long to solve, so they come in only where the replay asks for no other stage. A replay within the
-budget that costs no more than its optimum is an optimal plan, but for what is spared. Rows are generated, not
-enumerated, as Benders (Numerische Mathematik 1962) does it with a replay as the subproblem.
+The integer optimum of a few stages (stage_relaxation.py) is found in seconds (cp_sat.py). What then holds the bound
+back is what happens between the stages. So the plan that the optimum stands for is replayed, and the worst of the
+moments at which it overruns the budget becomes a stage, those far from the stages first, until the optimum costs as
+much as the best plan. A replay within the budget that costs no more than its optimum is an optimal plan, but for what
+is spared. Stages are generated, not enumerated, as in Benders' decomposition (Numerische Mathematik 1962), with the
+replay as the subproblem.
 
-Given much work, stages are chosen with care (stage_trials.py) from the first backward on, moments at which ops run
-again (recompute_rows.py) among them: programs are solved many times sooner without those that tell nothing. For little
-work it takes too long, and the stages of a linear program are a better start.
+Given much work, stages are chosen by trials (stage_trials.py) from the first backward on, among them moments at which
+ops run again (recompute_rows.py): programs without stages that tell nothing are solved many times sooner. For little
+work that takes too long, and the stages of a linear program are a better start.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from ..relaxation.linear_program import Floats
 from ..relaxation.stage_relaxation import Relaxation, StageRelaxation
 from ..retention.annealer import RetentionAnnealer
 from .cp_sat import Minimum, minimum
-from .interval_rows import ThroughRows
 from .stage_scores import StageScores
 from .stage_trials import Place, StageTrials
 
@@ -71,7 +69,6 @@ class IntegerBound:
 
     def _build(self) -> None:
         self._staged = self._relaxed.program(self._budget_nbytes, self.stages, self.recomputations)
-        self._through = ThroughRows(self._relaxed, self._staged, self._budget_nbytes)
 
     def run(self, incumbent_ns: int, spare_ns: int, work: float, limits: Limits) -> None:
         """Solve and grow until no plan is cheaper than ``incumbent_ns`` by more than ``spare_ns``, or ``work`` is done.
@@ -105,20 +102,13 @@ class IntegerBound:
                 return
             if choice:
                 choice.keep(found)
-            self.ended = not self._grown(self.points[0], found.point, limits) and not self._cut(found.point)
+            self.ended = not self._grown(self.points[0], found.point, limits)
 
     def _take(self, found: Minimum) -> None:
         """Keep the point of the present program, if there is one, for rounding."""
         if found.point is not None:
             relaxation = self._relaxed.relaxation(self._staged, found.point, self.bound_ns, True)
             self.points = (relaxation, *self.points[: _POINTS - 1])
-
-    def _cut(self, point: Floats) -> bool:
-        """Rows that the point breaks, for what happens between the stages; whether there were any."""
-        broken = self._through.separate(point)
-        for row in broken:
-            self._staged.program.at_least(-row.limit, [(-c, v) for c, v in row.terms])
-        return bool(broken)
 
     def _grown(self, relaxation: Relaxation, point: Floats, limits: Limits = NO_LIMITS) -> bool:
         """One more stage where the plan that the point stands for overruns the budget; whether there was one."""
