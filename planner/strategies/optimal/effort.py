@@ -19,8 +19,7 @@ class Effort:
     """Work of one solve.
 
     ``stages``: stages times ops of the largest linear program; ``relaxing``: work of one, as linear_program.Simplex
-    counts it, a billion a second or two, ``patient`` where plans may take longer; ``repairing``: likewise of its
-    roundings under smaller budgets, 0 for none.
+    counts it, a billion a second or two, ``patient`` where plans may take longer.
     ``labels``: iterations times ops of the label annealing (where holds are annealed next, only ``thorough`` does any).
     ``holds``: iterations of the hold annealing, on large graphs fewer; ``roundings``: likewise at each of two heats
     from a rounding of a relaxation's point that overruns the budget (relaxation_rounding.py); ``reaching``:
@@ -50,7 +49,6 @@ class Effort:
     stages: int
     relaxing: int
     patient: int
-    repairing: int
     labels: int
     holds: int
     roundings: int
@@ -116,13 +114,13 @@ class Effort:
 
 
 _DEFAULT = Effort(
-    "default", stages=2_500, relaxing=240_000_000, patient=400_000_000, repairing=150_000_000, labels=3_000_000,
+    "default", stages=2_500, relaxing=240_000_000, patient=400_000_000, labels=3_000_000,
     holds=100_000, roundings=20_000, reaching=40_000, peaks=20_000, deepest=40_000, lowerings=3, at_lowest=0.2,
     growing=0.7, rounds=1, chain=0.6, refinements=1, orders=1, eager=False, compared=150, reorderings=3,
     adapting=20_000, following=12_000, reordered=1_500, restarts=2, hopeless=0.1, enough=0.001,
 )  # fmt: skip
 _AGAIN = replace(
-    _DEFAULT, stages=1_500, relaxing=100_000_000, patient=100_000_000, repairing=0, holds=80_000,
+    _DEFAULT, stages=1_500, relaxing=100_000_000, patient=100_000_000, holds=80_000,
     roundings=8_000, at_lowest=1.0, growing=0.0, refinements=0, compared=0, reorderings=1, reordered=150,
     following=6_000,
 )  # fmt: skip
@@ -132,7 +130,7 @@ EFFORTS = {
     effort.name: effort
     for effort in (
         Effort(
-            "fast", stages=2_000, relaxing=150_000_000, patient=150_000_000, repairing=0,
+            "fast", stages=2_000, relaxing=150_000_000, patient=150_000_000,
             labels=1_000_000, holds=40_000, roundings=0, reaching=10_000, peaks=20_000, deepest=0,
             lowerings=0, at_lowest=1.0, growing=0.0, rounds=1, chain=0.1, refinements=0, orders=0,
             eager=False, compared=0, reorderings=0, adapting=0, following=0, reordered=0, restarts=0, hopeless=0.1,
@@ -140,7 +138,7 @@ EFFORTS = {
         ),
         replace(_DEFAULT, again=_AGAIN),
         Effort(
-            "high", stages=5_000, relaxing=1_500_000_000, patient=1_500_000_000, repairing=3_000_000_000,
+            "high", stages=5_000, relaxing=1_500_000_000, patient=1_500_000_000,
             labels=100_000_000, holds=4_000_000, roundings=300_000, reaching=1_000_000, peaks=500_000,
             deepest=4_000_000, lowerings=10, at_lowest=1.0, growing=30.0, rounds=2, chain=5.0,
             refinements=2, orders=2, eager=True, compared=600, reorderings=20, adapting=100_000, following=0,

@@ -20,7 +20,7 @@ from .parallel import ThreadTeam, annealers, threads, wait_for
 from .problem_cache import ProblemCache
 from .proof import ParallelProof, Proof, certifying
 from .relaxation_rounding import round_points
-from .row_generation import bound_first_backward, generate_rows, repair
+from .row_generation import bound_first_backward, generate_rows
 
 INITIAL_THREADS = 4
 """Threads that `FixedOrderSearch.begin` uses at once."""
@@ -97,7 +97,7 @@ class FixedOrderSearch:
         """Find initial plans: `begin` and `complete` in one."""
         with threads(self.incumbents.limits, INITIAL_THREADS) as team:
             self.begin(team, known)
-            self.complete(known)
+            self.complete()
 
     def begin(self, team: ThreadTeam, known: Sequence[Candidate] = ()) -> None:
         """Round the relaxations; under the default orders ``team`` asks the other strategies and the chain meanwhile.
@@ -121,19 +121,17 @@ class FixedOrderSearch:
         if self.cache.relaxed is not None:
             self.point = generate_rows(self.incumbents, self.cache.relaxed)
 
-    def complete(self, known: Sequence[Candidate] = ()) -> None:
-        """Take the plans of the other strategies and the chain; ``known`` plans spare roundings under smaller budgets.
+    def complete(self) -> None:
+        """Take the plans of the other strategies and the chain.
 
         The other strategies count even if the relaxations settle the search: a plan may be as much worse than the
         optimum as the effort accepts, but never worse than theirs.
         """
-        incumbents, relaxed = self.incumbents, self.cache.relaxed
+        incumbents = self.incumbents
         if self._trivial():
             return
         if self._initial is not None:
             self._collect(self._initial)
-        if relaxed is not None and not known and not incumbents.settled():
-            repair(incumbents, relaxed)
         if incumbents.best is None and self.orders is not None:
             with threads(incumbents.limits, INITIAL_THREADS) as team:
                 ancestors = AncestorPlans(incumbents, self.cache, team.limits)

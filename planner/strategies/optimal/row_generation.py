@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..relaxation.budget_sweep import BudgetSweep
 from ..relaxation.min_cut_rounding import round_cut
 from ..relaxation.parametric_min_cut import MinCut
 from ..relaxation.stage_relaxation import Relaxation, StageRelaxation
@@ -17,10 +16,6 @@ _RISE = 1e-5
 """... this share of the step, or, unless the effort is thorough, by no more than ..."""
 _RISE_OF_GAP = 0.02
 """... this share of the gap between the bound and the best plan, counted as at most one step."""
-_REPAIRS = 6
-"""The most budgets for which `repair` solves the relaxation."""
-_REPAIR_WORTH = 0.005
-"""`repair` is worth its time for a gap wider than this share of the step."""
 
 
 def stage_limit(incumbents: Incumbents) -> int:
@@ -73,33 +68,3 @@ def generate_rows(incumbents: Incumbents, relaxed: StageRelaxation) -> Relaxatio
         if not fresh or stalled >= most_stalls or len(incumbents.stages) >= stage_limit(incumbents):
             break
     return relaxation
-
-
-def repair(incumbents: Incumbents, relaxed: StageRelaxation) -> None:
-    """Offer roundings of the relaxation under smaller budgets, bisected towards the largest whose rounding fits.
-
-    With one stage alone `bound_first_backward` has done the same already.
-    """
-    worth = incumbents.bound_ns + _REPAIR_WORTH * incumbents.problem.store_all_ns
-    if len(incumbents.stages) < 2 or not incumbents.effort.repairing or incumbents.out_of_time():
-        return
-    if incumbents.best is not None and incumbents.best.found.recompute_ns <= worth:
-        return
-    incumbents.say("rounding under smaller budgets")
-    low, high = 0.5, 1.0
-    floor = incumbents.problem.floor_nbytes
-    sweep = BudgetSweep(relaxed, sorted(incumbents.stages), incumbents.budget_nbytes)
-    for _ in range(_REPAIRS):
-        if incumbents.settled() or incumbents.out_of_time() or sweep.work > incumbents.effort.repairing:
-            return
-        middle = (low + high) / 2
-        budget = floor + int((incumbents.budget_nbytes - floor) * middle)
-        relaxation = sweep.solve(budget, incumbents.effort.repairing)
-        if not relaxation.solved:
-            low = middle
-            continue
-        _, fits = incumbents.round(relaxation)
-        if fits:
-            low = middle
-        else:
-            high = middle

@@ -148,12 +148,11 @@ def _best(context: SolveContext, budget_nbytes: int) -> FixedOrderSearch | None:
     alternatives, reaching = AlternativeOrders(context, budget_nbytes), ReachBudget(context, default)
     with threads(context.limits, INITIAL_THREADS + 2) as team:
         if context.cache.problem.floor_of_order.nbytes <= budget_nbytes:
-            known = context.earlier_in(None)
-            default.begin(team, known)
+            default.begin(team, context.earlier_in(None))
             if default.best is None and context.cache.relaxed is not None:  # the others take long: let them begin
                 alternatives.start(team)
                 reaching.start(team)
-            default.complete(known)
+            default.complete()
             if default.best is None and not reaching.possible:
                 default.reach()
         runs = [default, *_followed(context, default)]

@@ -66,7 +66,7 @@ def _moment(uses: Uses, made: StageProgram, budget_nbytes: int, op: int) -> None
     pinned = sum(size[s] for s in problem.pinned if producer[s] in before)
     used = problem.base_nbytes + problem.costs[op].forward_workspace_nbytes + pinned
     made.rooms.append(uses.memory_row(lp, budget_nbytes - used, held))
-    made.moments.append(Moment(op - problem.op_count, used, uses.unit(held), held, again, whole))
+    made.moments.append(Moment(op - problem.op_count, held, again, whole))
 
 
 def _whole(uses: Uses, made: StageProgram, held: dict[int, int], again: dict[int, int]) -> dict[int, int]:

@@ -14,14 +14,9 @@ from .linear_program import LinearProgram
 
 @dataclass(frozen=True)
 class Moment:
-    """The first run of an op: its negative stage, the bytes used beside what may be held, the unit of its row.
-
-    Variables: H by storage, A and W by op (forward_rows.py).
-    """
+    """The first run of an op, with a negative stage. Variables: H by storage, A and W by op (forward_rows.py)."""
 
     stage: int
-    used_nbytes: int
-    unit: int
     held: dict[int, int]
     again: dict[int, int]
     whole: dict[int, int]

@@ -132,14 +132,6 @@ class StageRelaxation(Uses):
                 found.append(position)
         return found
 
-    def rooms(self, staged: StageProgram, budget_nbytes: int) -> list[int]:
-        """The right-hand sides that the memory rows of a program without recomputations have under another budget."""
-        backward = [
-            -(self.room_nbytes(budget_nbytes, position) // self.unit(now))
-            for position, now in zip(staged.stages, staged.alive, strict=True)
-        ]
-        return backward + [-((budget_nbytes - moment.used_nbytes) // moment.unit) for moment in staged.moments]
-
     def interval(
         self, lp: LinearProgram, time: list[int], alive: dict[int, int], producer: list[int], covered: range
     ) -> dict[int, int]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ogc_plan.planner.limits import NO_LIMITS, Limits
 from ogc_plan.planner.strategies.relaxation.certificate import Certifier, certified_bound
-from ogc_plan.planner.strategies.relaxation.linear_program import LinearProgram, Simplex, solve
+from ogc_plan.planner.strategies.relaxation.linear_program import LinearProgram, solve
 from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from tests.graphs.small_cases import cases
@@ -54,22 +54,6 @@ def test_the_duals_of_a_solved_program_prove_the_cost_of_its_answer() -> None:
         program = rows(seed)
         answer = solve(program)
         if answer.solved and abs(certified_bound(program, answer.dual) - np.dot(program.cost, answer.primal)) > 1.001:
-            differing.append(seed)
-    assert differing == []
-
-
-def test_a_simplex_whose_right_hand_sides_change_answers_what_a_fresh_one_does() -> None:
-    differing = []
-    for seed in range(200):
-        program, rng = rows(seed), Random(seed)
-        simplex = Simplex(program)
-        simplex.solve()
-        row = rng.randrange(len(program.lower))
-        program.lower[row] -= rng.randint(-2, 3)
-        simplex.set_lower(row, program.lower[row])
-        warm, fresh = simplex.solve(), Simplex(program).solve()
-        costs = [float(np.dot(program.cost, answer.primal)) for answer in (warm, fresh)]
-        if warm.solved != fresh.solved or abs(costs[0] - costs[1]) > 1e-6:
             differing.append(seed)
     assert differing == []
 

@@ -1,4 +1,4 @@
-"""Relaxations solved in a row, cut short or with fewer stages prove what solving them alone and whole proves."""
+"""Relaxations cut short or with fewer stages prove bounds, and generated rows raise them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
 from ogc_plan.planner.strategies.evaluation.labels import Label
 from ogc_plan.planner.strategies.optimal.effort import EFFORTS
 from ogc_plan.planner.strategies.optimal.incumbents import Incumbents
-from ogc_plan.planner.strategies.optimal.row_generation import generate_rows, repair
-from ogc_plan.planner.strategies.relaxation.budget_sweep import BudgetSweep
+from ogc_plan.planner.strategies.optimal.row_generation import generate_rows
 from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from models.light import light_path
-from tests.graphs.builders import SMALL_SIZES, chain, random_graph
+from tests.graphs.builders import SMALL_SIZES, random_graph
 from tests.oracles.brute import minimum_peak, minimum_recompute_ns
 
 TENTHS = (10, 7, 9, 8, 5, 3, 6)
@@ -46,34 +45,6 @@ def budgets(problem: Problem) -> list[int]:
 
 def search(problem: Problem, budget_nbytes: int) -> Incumbents:
     return Incumbents(Evaluator(problem), budget_nbytes, effort=EFFORTS["default"])
-
-
-@pytest.mark.parametrize("seed", range(81_000, 81_010))
-def test_a_budget_after_another_gets_the_bound_it_gets_alone_to_the_ns(seed: int) -> None:
-    problem = random_problem(seed)
-    relaxed, wanted = StageRelaxation(problem), budgets(problem)
-    sweep = BudgetSweep(relaxed, stages_of(problem), wanted[0])
-    found = [sweep.solve(budget) for budget in wanted]
-    alone = [relaxed.solve(budget, stages_of(problem)) for budget in wanted]
-    both = [(warm, cold) for warm, cold in zip(found, alone, strict=True) if warm.solved and cold.solved]
-    assert [warm.bound_ns for warm, _ in both] == pytest.approx([cold.bound_ns for _, cold in both], abs=1)
-
-
-def test_a_budget_after_another_takes_less_work_than_alone() -> None:
-    problem, budget = network()
-    relaxed = StageRelaxation(problem)
-    sweep, alone = BudgetSweep(relaxed, (0, 2), budget), BudgetSweep(relaxed, (0, 2), budget)
-    sweep.solve(budget)
-    before = sweep.work
-    sweep.solve(budget * 9 // 10)
-    alone.solve(budget * 9 // 10)
-    assert 2 * (sweep.work - before) < alone.work
-
-
-def test_a_budget_below_what_must_be_held_has_no_point() -> None:
-    graph, costs = chain(8, nbytes=10, forward_ns=5)
-    problem = build_problem(graph, costs, Scope.ACTIVATIONS)
-    assert not BudgetSweep(StageRelaxation(problem), (0,), 80).solve(1).solved
 
 
 def test_work_that_does_not_suffice_still_proves_some_of_the_bound() -> None:
@@ -129,12 +100,3 @@ def test_roundings_name_where_they_first_run_over_the_budget() -> None:
     end = int(np.argmax(held <= budget))  # keeping everything is over the budget from the first backward on
     everything = StageRelaxation(problem).solve(2 * int(held.max()), (0,))
     assert int(np.argmax(held[:end])) in made.round(everything)[0]
-
-
-def test_repair_finds_a_plan_where_the_roundings_of_the_budget_itself_have_none() -> None:
-    problem = random_problem(14)
-    made = search(problem, budgets(problem)[2])
-    generate_rows(made, StageRelaxation(problem))
-    without = made.best
-    repair(made, StageRelaxation(problem))
-    assert (without, made.best is not None) == (None, True)
