@@ -1,7 +1,7 @@
 """Alternate between plan and order: reorder the backward for the plan, anneal the plan in that order, and repeat.
 
-Orders proposed before any plan is known (proposals.py) can only guess what is retained. On graphs with branches the
-order made for the best plan is worth several percent of a step at tight budgets, and decides what can be reached.
+On graphs with branches the order made for the best plan is worth several percent of a step at tight budgets, and
+decides what can be reached.
 """
 
 from __future__ import annotations
@@ -50,11 +50,6 @@ class Reordered:
 def rounds_of(problem: Problem, rounds: int) -> int:
     """``rounds`` of an effort, or none if the problem is too large for retention annealing."""
     return rounds if problem.op_count <= RETENTION_OPS else 0
-
-
-def orders_may_follow(problem: Problem) -> bool:
-    """Whether there is more than one backward order."""
-    return not PlanOrders(problem).forced
 
 
 def reorder_in_parallel(

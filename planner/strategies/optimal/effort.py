@@ -52,7 +52,6 @@ class Effort:
     labels: int
     holds: int
     roundings: int
-    reaching: int
     peaks: int
     deepest: int
     lowerings: int
@@ -61,12 +60,8 @@ class Effort:
     rounds: int
     chain: float
     refinements: int
-    orders: int
-    eager: bool
-    compared: int
     reorderings: int
     adapting: int
-    following: int
     reordered: int
     restarts: int
     hopeless: float
@@ -93,18 +88,11 @@ class Effort:
 
         An iteration takes several times as long near the smallest peak, and more rounds lower it more than longer ones.
         """
-        return self._fewer(self.adapting, op_count)
-
-    def following_on(self, op_count: int) -> int:
-        """Likewise where orders follow a plan until it fits a budget."""
-        return self._fewer(self.following, op_count)
+        return int(self.adapting * min(1.0, _WHOLE_OPS / max(1, op_count)))
 
     def reorderings_on(self, op_count: int) -> int:
         """The rounds of ``reorderings`` that a graph gets."""
         return self.reorderings * self._patience(op_count) if op_count <= self.reordered else 0
-
-    def _fewer(self, iterations: int, op_count: int) -> int:
-        return int(iterations * min(1.0, _WHOLE_OPS / max(1, op_count)))
 
     def _share(self, whole: int, op_count: int) -> float:
         return min(1.0, self._patience(op_count) * whole / max(1, op_count))
@@ -115,14 +103,14 @@ class Effort:
 
 _DEFAULT = Effort(
     "default", stages=2_500, relaxing=240_000_000, patient=400_000_000, labels=3_000_000,
-    holds=100_000, roundings=20_000, reaching=40_000, peaks=20_000, deepest=40_000, lowerings=3, at_lowest=0.2,
-    growing=0.7, rounds=1, chain=0.6, refinements=1, orders=1, eager=False, compared=150, reorderings=3,
-    adapting=20_000, following=12_000, reordered=1_500, restarts=2, hopeless=0.1, enough=0.001,
+    holds=100_000, roundings=20_000, peaks=20_000, deepest=40_000, lowerings=3, at_lowest=0.2,
+    growing=0.7, rounds=1, chain=0.6, refinements=1, reorderings=3,
+    adapting=20_000, reordered=1_500, restarts=2, hopeless=0.1, enough=0.001,
 )  # fmt: skip
 _AGAIN = replace(
     _DEFAULT, stages=1_500, relaxing=100_000_000, patient=100_000_000, holds=80_000,
-    roundings=8_000, at_lowest=1.0, growing=0.0, refinements=0, compared=0, reorderings=1, reordered=150,
-    following=6_000,
+    roundings=8_000, at_lowest=1.0, growing=0.0, refinements=0, reorderings=1, reordered=150,
+
 )  # fmt: skip
 """What it takes to look for the smallest peak is as in the first solve, so that what one promises the other keeps."""
 
@@ -131,17 +119,17 @@ EFFORTS = {
     for effort in (
         Effort(
             "fast", stages=2_000, relaxing=150_000_000, patient=150_000_000,
-            labels=1_000_000, holds=40_000, roundings=0, reaching=10_000, peaks=20_000, deepest=0,
-            lowerings=0, at_lowest=1.0, growing=0.0, rounds=1, chain=0.1, refinements=0, orders=0,
-            eager=False, compared=0, reorderings=0, adapting=0, following=0, reordered=0, restarts=0, hopeless=0.1,
+            labels=1_000_000, holds=40_000, roundings=0, peaks=20_000, deepest=0,
+            lowerings=0, at_lowest=1.0, growing=0.0, rounds=1, chain=0.1, refinements=0,
+            reorderings=0, adapting=0, reordered=0, restarts=0, hopeless=0.1,
             enough=0.001,
         ),
         replace(_DEFAULT, again=_AGAIN),
         Effort(
             "high", stages=5_000, relaxing=1_500_000_000, patient=1_500_000_000,
-            labels=100_000_000, holds=4_000_000, roundings=300_000, reaching=1_000_000, peaks=500_000,
+            labels=100_000_000, holds=4_000_000, roundings=300_000, peaks=500_000,
             deepest=4_000_000, lowerings=10, at_lowest=1.0, growing=30.0, rounds=2, chain=5.0,
-            refinements=2, orders=2, eager=True, compared=600, reorderings=20, adapting=100_000, following=0,
+            refinements=2, reorderings=20, adapting=100_000,
             reordered=1_500, restarts=8, hopeless=1e9, enough=0.0, first="default", thorough=True,
         ),
     )

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..evaluation.evaluator import Array
 from ..labelling.annealer import Annealer
 from ..orders.reordered_problem import Orders
 from ..relaxation.stage_relaxation import Relaxation
 from ..retention.annealer import RetentionAnnealer
-from .improve import RETENTION_OPS, improve_labels, improve_retention, reach
+from .improve import RETENTION_OPS, improve_labels, improve_retention
 from .incumbents import Candidate, Incumbents
 from .initial_plans import AncestorPlans, chain_plan, offer_extremes, offer_rotor
-from .parallel import ThreadTeam, annealers, threads, wait_for
+from .parallel import annealers, threads
 from .problem_cache import ProblemCache
 from .proof import ParallelProof, Proof, certifying
 from .relaxation_rounding import round_points
 from .row_generation import bound_first_backward, generate_rows
 
-INITIAL_THREADS = 4
-"""Threads that `FixedOrderSearch.begin` uses at once."""
+_INITIAL_THREADS = 4
+"""Threads that ask the other strategies and the chain."""
 _ALONE, _PARALLEL = 0.3, 1.0
 """Shares of the effort's work on the bound: before annealing, for a thorough effort, then in parallel with it, once
 or twice in a round."""
@@ -37,15 +35,6 @@ _HOPEFUL_OPS = 200
 """Integers settle larger graphs less often, so wide gaps are given up sooner there."""
 _LAST_SHARE = 0.5
 """The largest share of the annealing that is done from where the bound's points lead."""
-
-
-@dataclass(frozen=True)
-class _InitialWork:
-    """Work that `FixedOrderSearch.begin` left running."""
-
-    ancestors: AncestorPlans
-    pending: tuple[Future[None], ...]
-    chain: Future[Array | None] | None
 
 
 @dataclass
@@ -63,7 +52,6 @@ class FixedOrderSearch:
     orders: Orders | None = None
     point: Relaxation | None = None
     _bounded: bool = False
-    _initial: _InitialWork | None = None
 
     @property
     def best(self) -> Candidate | None:
@@ -94,73 +82,40 @@ class FixedOrderSearch:
                 self.point = generate_rows(self.incumbents, self.cache.relaxed)
 
     def start(self, known: Sequence[Candidate] = ()) -> None:
-        """Find initial plans: `begin` and `complete` in one."""
-        with threads(self.incumbents.limits, INITIAL_THREADS) as team:
-            self.begin(team, known)
-            self.complete()
+        """Find initial plans: the ``known`` ones, roundings of the relaxations, the other strategies and the chain.
 
-    def begin(self, team: ThreadTeam, known: Sequence[Candidate] = ()) -> None:
-        """Round the relaxations; under the default orders ``team`` asks the other strategies and the chain meanwhile.
-
-        ``known`` are plans in these orders. `complete` must follow.
+        Under the default orders threads ask the other strategies and the chain while the relaxations are solved. The
+        other strategies count even if the relaxations settle the search: a plan may be as much worse than the optimum
+        as the effort accepts, but never worse than theirs. The chain's blocks are large in other orders, and not worth
+        its time.
         """
+        incumbents, cache = self.incumbents, self.cache
         for candidate in known:
-            self.incumbents.keep(candidate)
-        offer_extremes(self.incumbents)
-        if self._trivial():
+            incumbents.keep(candidate)
+        offer_extremes(incumbents)
+        if not incumbents.problem.backward_order or incumbents.gap() <= 0:
             return
-        if self.orders is not None:  # the chain's blocks are large in other orders, and not worth its time
+        if self.orders is not None:
             self.relax()
             return
         self.bound_quickly()
-        ancestors = AncestorPlans(self.incumbents, self.cache, team.limits)
-        pending = tuple(team.start(part) for part in ancestors.parts)
-        wanted = not self.incumbents.settled()
-        chain = team.start(chain_plan, self.incumbents, self.cache, team.cancelled) if wanted else None
-        self._initial = _InitialWork(ancestors, pending, chain)
-        if self.cache.relaxed is not None:
-            self.point = generate_rows(self.incumbents, self.cache.relaxed)
-
-    def complete(self) -> None:
-        """Take the plans of the other strategies and the chain.
-
-        The other strategies count even if the relaxations settle the search: a plan may be as much worse than the
-        optimum as the effort accepts, but never worse than theirs.
-        """
-        incumbents = self.incumbents
-        if self._trivial():
+        chain = None
+        with threads(incumbents.limits, _INITIAL_THREADS) as team:
+            ancestors = AncestorPlans(incumbents, cache, team.limits)
+            for part in ancestors.parts:
+                team.start(part)
+            if not incumbents.settled():
+                chain = team.start(chain_plan, incumbents, cache, team.cancelled)
+            self.relax()
+            team.join()
+        if incumbents.gap() <= 0:
             return
-        if self._initial is not None:
-            self._collect(self._initial)
-        if incumbents.best is None and self.orders is not None:
-            with threads(incumbents.limits, INITIAL_THREADS) as team:
-                ancestors = AncestorPlans(incumbents, self.cache, team.limits)
-                for part in ancestors.parts:
-                    team.start(part)
-                team.join()
-            ancestors.offer()
-
-    def _collect(self, initial: _InitialWork) -> None:
-        wait_for([*initial.pending, *([] if initial.chain is None else [initial.chain])])
-        self._initial = None
-        if self.incumbents.gap() <= 0:
-            return
-        initial.ancestors.offer()
-        offer_rotor(self.incumbents, self.cache.rotor)
-        if initial.chain is not None and not self.incumbents.settled():
-            found = initial.chain.result()
+        ancestors.offer()
+        offer_rotor(incumbents, cache.rotor)
+        if chain is not None and not incumbents.settled():
+            found = chain.result()
             if found is not None:
-                self.incumbents.offer_sequence(found)
-
-    def _trivial(self) -> bool:
-        """Whether the best plan is optimal before anything is searched."""
-        return self._initial is None and (not self.incumbents.problem.backward_order or self.incumbents.gap() <= 0)
-
-    def reach(self) -> None:
-        """Lower the peak until a plan fits the budget."""
-        if self.best is None and not self.incumbents.out_of_time():
-            retention = self._retention_annealers
-            reach(self.incumbents, self._label_annealers[0], retention[0] if retention else None)
+                incumbents.offer_sequence(found)
 
     def follow(self, candidate: Candidate) -> None:
         """Go on from a plan in these orders that was found elsewhere, and bound the others."""

@@ -20,7 +20,6 @@ _RESTARTS = ((0.01, 2), (0.03, 1), (0.1, 2), (0.3, 1))
 _RETENTION_HEATS = ((7.0, 2.0), (7.0, 0.7))
 """Starting temperatures of retention annealing in each thread, in units of a forward pass divided by the op count."""
 _HOTTEST = 0.2
-_PEAK_HEAT = 0.1
 RETENTION_OPS = 1500
 """A retention matrix has ops times backwards entries; on larger graphs labels and the chain must do."""
 
@@ -75,35 +74,6 @@ def improve_labels(
 
     anneal_in_parallel(incumbents, annealers, restart)
     anneal_in_parallel(incumbents, annealers, finish)
-
-
-def reach(incumbents: Incumbents, labels: Annealer, retention: RetentionAnnealer | None) -> None:
-    """Lower the smallest peak until a plan fits the budget: by retention, or by labels if the graph is too large."""
-    assert incumbents.smallest is not None
-    if retention is not None:
-        iterations = iterations_of(len(retention.arrays.movable), incumbents.effort.reaching)
-        incumbents.offer_sequence(
-            *retention.run(
-                incumbents.smallest.sequence, incumbents.budget_nbytes, iterations, heat=_PEAK_HEAT, minimise_peak=True,
-                stop=lambda sequence: (
-                    incumbents.offer_sequence(sequence).peak_nbytes <= incumbents.budget_nbytes
-                    or incumbents.out_of_time()
-                ),
-            )
-        )  # fmt: skip
-        return
-    assert incumbents.smallest_labels is not None
-    assert incumbents.smallest_labels.labels is not None
-    iterations = iterations_of(len(labels.movable), max(2000, incumbents.effort.labels // incumbents.problem.op_count))
-    incumbents.offer(
-        *labels.run(
-            incumbents.smallest_labels.labels, incumbents.budget_nbytes, iterations, heat=0.02, levels=2,
-            minimise_peak=True,
-            stop=lambda found: (
-                incumbents.offer(found).peak_nbytes <= incumbents.budget_nbytes or incumbents.out_of_time()
-            ),
-        )
-    )  # fmt: skip
 
 
 def improve_retention(incumbents: Incumbents, annealers: Sequence[RetentionAnnealer], *, share: float = 1.0) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import Lock
 
 from ...limits import Limits
 from ...problem import Problem
 from ..baselines.rotor import Rotor
 from ..chain.chain import Chain
 from ..evaluation.evaluator import Evaluator, Labels
-from ..orders.proposals import other_orders
 from ..orders.reordered_problem import Orders, default_orders, ordered
 from ..relaxation.parametric_min_cut import MinCut
 from ..relaxation.stage_relaxation import StageRelaxation
@@ -68,9 +65,7 @@ class ProblemCache:
     earlier: dict[tuple[str, int], list[KnownPlans]] = field(default_factory=dict)
     unbudgeted: tuple[Labels, ...] = ()
     _chains: dict[float, Chain] = field(default_factory=dict)
-    _alternatives: list[tuple[Orders, ProblemCache]] = field(default_factory=list)
     _low: tuple[Orders, ProblemCache] | None = None
-    _lock: Lock = field(default_factory=Lock)
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -98,26 +93,6 @@ class ProblemCache:
         """The problem as a chain of whole segments."""
         return Rotor(self.evaluator)
 
-    def alternatives(self, count: int, limits: Limits) -> list[tuple[Orders, ProblemCache]]:
-        """The same step in the first ``count`` other orders that promise lower peaks.
-
-        There are fewer if no more exist, or if time runs out.
-        """
-        if self.problem.reorders is not None or not self.problem.backward_order:
-            return []
-        with self._lock:
-            try:
-                while len(self._alternatives) < count and not limits.out_of_time():
-                    orders = next(self._others, None)
-                    if orders is None:
-                        break
-                    self._alternatives.append((orders, ProblemCache(ordered(self.problem, orders))))
-            except BaseException:  # an interrupted generator proposes nothing more: begin it anew
-                self.__dict__.pop("_others", None)
-                self._alternatives.clear()
-                raise
-            return self._alternatives[:count]
-
     def low(self, limits: Limits) -> tuple[Orders, ProblemCache] | None:
         """The same step in a backward order of a low floor; None if none is found in time.
 
@@ -134,7 +109,3 @@ class ProblemCache:
         low, default = self._low[1].problem, self.problem
         hardly = low.floor_of_order.nbytes > _LOW * default.floor_of_order.nbytes
         return None if low is default or (hardly and default.op_count > _LOW_OPS) else self._low
-
-    @cached_property
-    def _others(self) -> Iterator[Orders]:
-        return other_orders(self.problem)

@@ -3,9 +3,7 @@
 1. Under the default orders: relaxations bound the cost and are rounded to plans (a minimum cut for the first
    backward, linear programs for several); every other strategy and a chain of blocks give plans, too.
 2. If no plan fits under the default orders, alternate: reorder the backward for the plan of the smallest peak, anneal
-   the plan in that order, repeat until it fits (reach_budget.py; not for a high effort's own search). If that fails, or
-   the effort is high, round the relaxations of orders that promise lower peaks as well, as far as their bounds leave
-   room.
+   the plan in that order, and repeat (solve_context.py).
 3. Anneal the best of these plans as retention or labels; half-way alternate between order and plan if that lowers the
    cost. In parallel (for a thorough effort before it, too) a search in integers raises the bound, and its points are
    rounded to plans.
@@ -25,24 +23,20 @@ from ..orders.reordered_problem import default_orders, restored
 from ..relaxation.order_free_bound import order_free_bound
 from ..relaxation.stage_relaxation import BOUND_CLASS
 from .alternate_orders import Reordered, reorder_in_parallel, rounds_of
-from .alternative_orders import ORDER_WORTH, AlternativeOrders
 from .effort import effort_named
-from .fixed_order import INITIAL_THREADS, FixedOrderSearch
+from .fixed_order import FixedOrderSearch
 from .incumbents import rank
-from .parallel import threads
 from .problem_cache import KnownPlans, ProblemCache
-from .reach_budget import ReachBudget
 from .solve_context import SolveContext
 
 NAME = "optimal"
 CHOSEN_CLASS = "the backward order of this plan; any forward order, any number of recomputations"
+_ORDER_WORTH = 0.003
+"""Orders are made for a plan if the bound leaves room for saving this share of the step."""
 _ELSEWHERE_OPS = 150
 """On graphs of no more ops orders are made even for a plan that is optimal in its own."""
 AGAIN_NOTE = "begun from the plans for other budgets, with less work"
 """The note of a plan whose solve started from earlier plans."""
-_SETTLING = 0.005
-"""Integers seldom settle a gap wider than this share of the step, so a less than thorough effort makes orders for a
-plan on a small graph before it waits for them."""
 _BEFORE_REORDERING = 0.5
 """The share of the annealing that is done before an order is made for the plan: an order for a poor plan is poor."""
 
@@ -138,33 +132,15 @@ def smallest_peak(
 
 
 def _best(context: SolveContext, budget_nbytes: int) -> FixedOrderSearch | None:
-    """The search with the best plan within the budget, under the default orders or others; None without a plan.
+    """The search with the best plan within the budget under the default orders or those of an earlier plan, or None.
 
-    If neither the default orders nor those of earlier plans have one, orders are made for a low-peak plan, if the
-    effort has iterations for that. If that fails in a first solve, or the effort is eager, other orders are searched.
     The order whose first plan is the cheapest is searched in full.
     """
     default = context.search(budget_nbytes, context.cache)
-    alternatives, reaching = AlternativeOrders(context, budget_nbytes), ReachBudget(context, default)
-    with threads(context.limits, INITIAL_THREADS + 2) as team:
-        if context.cache.problem.floor_of_order.nbytes <= budget_nbytes:
-            default.begin(team, context.earlier_in(None))
-            if default.best is None and context.cache.relaxed is not None:  # the others take long: let them begin
-                alternatives.start(team)
-                reaching.start(team)
-            default.complete()
-            if default.best is None and not reaching.possible:
-                default.reach()
-        runs = [default, *_followed(context, default)]
-        if all(run.best is None for run in runs):
-            runs += reaching.found()
-        if (not context.earlier and all(run.best is None for run in runs)) or context.effort.eager:
-            runs += alternatives.promising(default.incumbents)
-    if len(runs) > 1 and context.effort.thorough:
-        for run in runs:
-            run.improve()
-    best = _finish(context, min(runs, key=_cost))
-    return None if best.best is None else best
+    if context.cache.problem.floor_of_order.nbytes <= budget_nbytes:
+        default.start(context.earlier_in(None))
+    best = min([default, *_followed(context, default)], key=_cost)
+    return None if best.best is None else _finish(context, best)
 
 
 def _followed(context: SolveContext, default: FixedOrderSearch) -> list[FixedOrderSearch]:
@@ -195,21 +171,16 @@ def _finish(context: SolveContext, run: FixedOrderSearch) -> FixedOrderSearch:
         run.finish()
         if not _may_reorder(context, run):  # integers may have settled it only now
             return run
-    small = context.cache.problem.op_count <= context.effort.compared
     with run.proving() as begun:
-        run.improve(share=1.0 if small else _BEFORE_REORDERING)  # all where the order may be chosen from many already
-        waits = not small or context.effort.thorough or run.incumbents.gap() <= _SETTLING
-        if waits:
-            run.learn(begun)  # where integers settle it, no other order is worth more
+        run.improve(share=_BEFORE_REORDERING)
+        run.learn(begun)  # if integers settle it, no other order is worth more
         adapted = _reordered(context, run)
         if adapted is None:
-            if not waits:
-                run.learn(begun)
             run.finish(begun, share=1 - _BEFORE_REORDERING)
             return run
     if context.effort.thorough:  # else its plan was annealed enough in these orders already
         adapted.solve()
-    adapted.finish(tried=waits and begun is not None)
+    adapted.finish(tried=begun is not None)
     return adapted
 
 
@@ -246,7 +217,7 @@ def _may_reorder(context: SolveContext, run: FixedOrderSearch) -> bool:
     incumbents = run.incumbents
     if not _rounds(context) or incumbents.best is None or incumbents.out_of_time():
         return False
-    problem, room = context.cache.problem, ORDER_WORTH * incumbents.problem.store_all_ns
+    problem, room = context.cache.problem, _ORDER_WORTH * incumbents.problem.store_all_ns
     if incumbents.best.found.recompute_ns > incumbents.bound_ns + room:
         return True
     if not incumbents.settled() or problem.op_count > _ELSEWHERE_OPS or context.effort.thorough:

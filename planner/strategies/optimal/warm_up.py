@@ -16,7 +16,8 @@ from ..evaluation.evaluator import Evaluator
 from ..evaluation.labels import Label
 from ..labelling.annealer import Annealer
 from ..labelling.checkpoint_grids import grids
-from ..orders.proposals import other_orders
+from ..orders.order_for_plan import PlanOrders
+from ..orders.reordered_problem import default_orders
 from ..relaxation.stage_relaxation import StageRelaxation
 from ..retention.annealer import RetentionAnnealer
 
@@ -46,7 +47,9 @@ def prepare_kernels() -> None:
     assert Rotor(evaluator).smallest
     long = Evaluator(_problem([(op - 1,) if op else () for op in range(_LONG_CHAIN)]))
     greedy.labels(long, long.evaluate(long.labels(Label.KEEP)).peak_nbytes * 2 // 3)
-    list(other_orders(_problem([(), (0,), (0,), (1,), (2,), (3, 4)])))
+    diamond = Evaluator(_problem([(), (0,), (0,), (1,), (2,), (3, 4)]))
+    kept = np.array(diamond.decisions(diamond.labels(Label.KEEP)).sequence, dtype=np.int64)
+    PlanOrders(diamond.problem).better(diamond, default_orders(diamond.problem), kept, moves=10, seed=0)
 
 
 def _problem(reads: Sequence[tuple[int, ...]]) -> Problem:

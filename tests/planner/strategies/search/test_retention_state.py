@@ -103,7 +103,7 @@ def test_after_any_changes_and_undone_changes_peak_and_time_are_the_evaluators(f
 
 
 def test_undoing_a_change_restores_every_array_of_the_plan() -> None:
-    names = ("wish", "avail", "used", "ran", "held", "early", "counts", "level", "above", "forward", "last_rerun")
+    names = ("wish", "avail", "used", "ran", "held", "early", "counts", "level", "above", "forward", "last_recompute")
     different = []
     for seed in range(200, 240):
         problem, rng = random_problem(seed), Random(seed)
