@@ -51,7 +51,6 @@ class Effort:
     patient: int
     labels: int
     holds: int
-    roundings: int
     peaks: int
     deepest: int
     lowerings: int
@@ -103,13 +102,13 @@ class Effort:
 
 _DEFAULT = Effort(
     "default", stages=2_500, relaxing=240_000_000, patient=400_000_000, labels=3_000_000,
-    holds=100_000, roundings=20_000, peaks=20_000, deepest=40_000, lowerings=3, at_lowest=0.2,
+    holds=100_000, peaks=20_000, deepest=40_000, lowerings=3, at_lowest=0.2,
     growing=0.7, rounds=1, chain=0.6, refinements=1, reorderings=3,
     adapting=20_000, reordered=1_500, restarts=2, hopeless=0.1, enough=0.001,
 )  # fmt: skip
 _AGAIN = replace(
     _DEFAULT, stages=1_500, relaxing=100_000_000, patient=100_000_000, holds=80_000,
-    roundings=8_000, at_lowest=1.0, growing=0.0, refinements=0, reorderings=1, reordered=150,
+    at_lowest=1.0, growing=0.0, refinements=0, reorderings=1, reordered=150,
 
 )  # fmt: skip
 """What it takes to look for the smallest peak is as in the first solve, so that what one promises the other keeps."""
@@ -119,7 +118,7 @@ EFFORTS = {
     for effort in (
         Effort(
             "fast", stages=2_000, relaxing=150_000_000, patient=150_000_000,
-            labels=1_000_000, holds=40_000, roundings=0, peaks=20_000, deepest=0,
+            labels=1_000_000, holds=40_000, peaks=20_000, deepest=0,
             lowerings=0, at_lowest=1.0, growing=0.0, rounds=1, chain=0.1, refinements=0,
             reorderings=0, adapting=0, reordered=0, restarts=0, hopeless=0.1,
             enough=0.001,
@@ -127,7 +126,7 @@ EFFORTS = {
         replace(_DEFAULT, again=_AGAIN),
         Effort(
             "high", stages=5_000, relaxing=1_500_000_000, patient=1_500_000_000,
-            labels=100_000_000, holds=4_000_000, roundings=300_000, peaks=500_000,
+            labels=100_000_000, holds=4_000_000, peaks=500_000,
             deepest=4_000_000, lowerings=10, at_lowest=1.0, growing=30.0, rounds=2, chain=5.0,
             refinements=2, reorderings=20, adapting=100_000,
             reordered=1_500, restarts=8, hopeless=1e9, enough=0.0, first="default", thorough=True,

@@ -149,7 +149,7 @@ class FixedOrderSearch:
         with the search in integers.
         """
         if self._retention_annealers and self.point is not None and self._open():
-            round_points(self.incumbents, self._retention_annealers, (self.point,))
+            round_points(self.incumbents, self._retention_annealers[0], (self.point,))
         if not self.incumbents.effort.thorough:
             return
         proof = self._proof
@@ -171,11 +171,11 @@ class FixedOrderSearch:
             if self.incumbents.out_of_time():  # the outcome depends on the time already, so what is proven counts
                 self.incumbents.bound_ns = max(self.incumbents.bound_ns, begun.certified().bound_ns)
 
-    def learn(self, proof: ParallelProof | None, *, share: float = 1.0) -> None:
+    def learn(self, proof: ParallelProof | None) -> None:
         """Wait for the proof unless the search is settled, take the bound, and round the proof's points."""
         if proof is not None and not self.incumbents.settled():
             self.incumbents.say("solving in integers" if proof.proof.grows else "bounding")
-            self._take(proof.certified(), share)
+            self._take(proof.certified())
 
     def finish(self, begun: ParallelProof | None = None, *, share: float = 1.0, tried: bool = False) -> None:
         """Raise the bound and lower the cost in rounds; the last annealing starts where the bound's points lead.
@@ -199,7 +199,7 @@ class FixedOrderSearch:
         incumbents = self.incumbents
         moves = self.improve(share=share) or incumbents.effort.thorough
         before = self.best
-        self.learn(proof, share=share)
+        self.learn(proof)
         if incumbents.settled():
             return
         again = incumbents.effort.thorough or (incumbents.problem.op_count <= _AGAIN_OPS and not self._wide())
@@ -209,13 +209,13 @@ class FixedOrderSearch:
         if self._retention_annealers and (moves or self.best is not before):
             improve_retention(incumbents, self._retention_annealers, share=min(share, _LAST_SHARE))
         if more:
-            self.learn(proof, share=share)
+            self.learn(proof)
 
-    def _take(self, proof: Proof, share: float = 1.0) -> None:
+    def _take(self, proof: Proof) -> None:
         """Take the bound of a proof, and round its points."""
         self.incumbents.bound_ns = max(self.incumbents.bound_ns, proof.bound_ns)
         if self._retention_annealers:
-            round_points(self.incumbents, self._retention_annealers, proof.taken(), share=share)
+            round_points(self.incumbents, self._retention_annealers[0], proof.taken())
 
     def _wide(self) -> bool:
         """Whether a second piece of work on the bound would hardly close the gap; a thorough effort tries it anyway."""
