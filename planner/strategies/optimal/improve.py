@@ -17,8 +17,8 @@ _ITERATIONS_PER_PAIR = 100
 _RESTARTS = ((0.01, 2), (0.03, 1), (0.1, 2), (0.3, 1))
 """Starting temperature, in units of one forward pass, and levels of checkpoints of each restart in a thread."""
 
-_RETENTION_HEATS = ((7.0, 2.0), (7.0, 0.7))
-"""Starting temperatures of retention annealing in each thread, in units of a forward pass divided by the op count."""
+_RETENTION_HEAT = 7.0
+"""Starting temperature of retention annealing, in units of one forward pass divided by the number of ops."""
 _HOTTEST = 0.2
 RETENTION_OPS = 1500
 """A retention matrix has ops times backwards entries; on larger graphs labels and the chain must do."""
@@ -81,20 +81,14 @@ def improve_retention(incumbents: Incumbents, annealers: Sequence[RetentionAnnea
     work = share * incumbents.worth() * incumbents.effort.holds
     iterations = retention_iterations(annealers[0], work, incumbents.effort) // len(annealers)
 
-    def cool(fork: Incumbents, annealer: RetentionAnnealer, number: int) -> None:
-        heats = _RETENTION_HEATS[number % len(_RETENTION_HEATS)]
-
+    def cool(fork: Incumbents, annealer: RetentionAnnealer, _: int) -> None:
         def stop(sequence: Array) -> bool:
             fork.offer_sequence(sequence)
             fork.say("improving the plan")
             return fork.out_of_time() or fork.settled()
 
-        for heat in heats:
-            if fork.best is None or fork.out_of_time() or fork.settled():
-                return
-            warm = min(_HOTTEST, heat / max(1, fork.problem.op_count))
-            fork.offer_sequence(
-                *annealer.run(fork.best.sequence, fork.budget_nbytes, iterations // len(heats), heat=warm, stop=stop)
-            )
+        if fork.best is not None and not fork.out_of_time() and not fork.settled():
+            heat = min(_HOTTEST, _RETENTION_HEAT / max(1, fork.problem.op_count))
+            fork.offer_sequence(*annealer.run(fork.best.sequence, fork.budget_nbytes, iterations, heat=heat, stop=stop))
 
     anneal_in_parallel(incumbents, annealers, cool)
