@@ -67,7 +67,8 @@ Call = Callable[..., Run]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    little = replace(EFFORTS["fast"], name="default", labels=50_000, holds=5_000)
+    fast = EFFORTS["fast"]
+    little = replace(fast, name="default", search=replace(fast.search, iterations=5_000, label_work=50_000))
     monkeypatch.setitem(EFFORTS, "default", little)
     monkeypatch.setenv("COLUMNS", "100")
 

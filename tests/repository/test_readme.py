@@ -89,5 +89,5 @@ def test_the_example_through_a_file_runs_as_written() -> None:
 
 
 def test_the_gap_at_which_a_search_ends_is_the_one_of_its_effort() -> None:
-    (share,) = {EFFORTS[name].enough for name in ("fast", "default")}
+    (share,) = {EFFORTS[name].bound.accepted_gap for name in ("fast", "default")}
     assert f"within {100 * share:g}% of a step of the best" in " ".join(README.split())

@@ -15,6 +15,7 @@ from ..evaluation.evaluator import Array, Evaluation, Evaluator
 from ..orders.order_for_plan import PlanOrders
 from ..orders.reordered_problem import Orders, ordered
 from ..retention.annealer import RetentionAnnealer
+from .effort import OrderEffort, share_of
 from .improve import RETENTION_OPS
 from .incumbents import rank
 from .parallel import threads
@@ -47,30 +48,26 @@ class Reordered:
         return rank(self.found, budget_nbytes)
 
 
-def rounds_of(problem: Problem, rounds: int) -> int:
-    """``rounds`` of an effort, or none if the problem is too large for retention annealing."""
-    return rounds if problem.op_count <= RETENTION_OPS else 0
-
-
 def reorder_in_parallel(
     problem: Problem,
     starts: Sequence[Reordered],
     budget_nbytes: int,
+    effort: OrderEffort,
     *,
-    rounds: int,
-    restarts: int,
-    iterations: int,
     seed: int,
     limits: Limits,
 ) -> Reordered:
-    """The best of ``starts`` and of ``restarts`` runs of `reorder` from each: runs often end in different places.
+    """The best of ``starts`` and of what runs of `reorder` find from them: runs often end in different places.
 
-    They see nothing of each other, so the outcome does not depend on how many are done at once.
+    The runs see nothing of each other, so the outcome does not depend on how many are done at once. There are none on
+    graphs too large for retention annealing.
     """
+    iterations = int(effort.iterations * share_of(problem.op_count))
+    restarts = -(-effort.restarts // len(starts)) if problem.op_count <= RETENTION_OPS else 0
     with threads(limits) as team:
         runs = [
             team.start(
-                reorder, problem, replace(start, evaluator=start.evaluator.fork()), budget_nbytes, rounds=rounds,
+                reorder, problem, replace(start, evaluator=start.evaluator.fork()), budget_nbytes, rounds=effort.rounds,
                 iterations=iterations, seed=seed + _SEED_STRIDE * restart, limits=team.limits,
             )
             for restart in range(restarts)

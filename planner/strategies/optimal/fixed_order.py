@@ -23,16 +23,13 @@ from .row_generation import bound_first_backward, generate_rows
 _INITIAL_THREADS = 4
 """Threads that ask the other strategies and the chain."""
 _ALONE, _PARALLEL = 0.3, 1.0
-"""Shares of the effort's work on the bound: before annealing, for a thorough effort, then in parallel with it, once
-or twice in a round."""
+"""Shares of the effort's work on the bound: before annealing, for a thorough effort, then in parallel with it."""
 _AGAIN_WORTH = 0.003
-"""The second time for a gap still wider than this share of the step, ..."""
-_AGAIN_OPS = 100
-"""... on graphs of no more ops, unless the effort is thorough: larger ones are seldom settled by as much work again."""
-_AGAIN_MOST = 0.02
-"""... and no wider than this, unless the effort is thorough: wider ones are hardly narrowed by as much work again."""
-_HOPEFUL_OPS = 200
-"""Integers settle larger graphs less often, so wide gaps are given up sooner there."""
+"""A thorough effort does the latter twice in a round for a gap still wider than this share of the step."""
+_WIDE = 0.02
+"""A gap wider than this share of the step is hardly narrowed in orders made for a plan if it was not before."""
+_HOPELESS = 0.1
+"""A gap wider than this share of the step is not worth work in integers, unless the effort is thorough."""
 _LAST_SHARE = 0.5
 """The largest share of the annealing that is done from where the bound's points lead."""
 
@@ -57,10 +54,6 @@ class FixedOrderSearch:
     def best(self) -> Candidate | None:
         """The cheapest plan found within the budget."""
         return self.incumbents.best
-
-    @cached_property
-    def _label_annealers(self) -> tuple[Annealer, ...]:
-        return annealers(Annealer, self.incumbents)
 
     @cached_property
     def _retention_annealers(self) -> tuple[RetentionAnnealer, ...]:
@@ -123,22 +116,19 @@ class FixedOrderSearch:
         self.relax()
 
     def improve(self, *, share: float = 1.0) -> bool:
-        """Anneal labels if that is worth it, then retention; whether that led to a better plan.
-
-        ``share`` of the effort's work may be done; small graphs have use for less.
-        """
+        """Anneal the best plan, for ``share`` of the effort's work; whether that led to a better plan."""
         incumbents, before = self.incumbents, self.best
         if before is not None and not incumbents.settled():
-            retention = self._retention_annealers
-            improve_labels(incumbents, self._label_annealers, share=share, retention_follows=bool(retention))
-            if retention:
-                improve_retention(incumbents, retention, share=share)
+            if self._retention_annealers:
+                improve_retention(incumbents, self._retention_annealers, share=share)
+            else:
+                improve_labels(incumbents, annealers(Annealer, incumbents), share=share)
         return self.best is not before
 
     @cached_property
     def _proof(self) -> Proof | None:
         small = self.incumbents.problem.op_count <= RETENTION_OPS
-        if self.cache.relaxed is None or (small and not self.incumbents.effort.growing):
+        if self.cache.relaxed is None or (small and not self.incumbents.effort.bound.integer_work):
             return None
         return Proof(self.incumbents, self.cache.relaxed)
 
@@ -186,11 +176,11 @@ class FixedOrderSearch:
             tried: Whether a proof was tried in other orders. None is then begun that promises no more than a second
                 piece of work would.
         """
-        for number in range(self.incumbents.effort.rounds):
+        for number in range(2 if self.incumbents.effort.thorough else 1):
             if not self._open():
                 return
             known = None if number else begun
-            begins = known is None and not (tried and self.incumbents.problem.op_count > _AGAIN_OPS and self._wide())
+            begins = known is None and not (tried and self._wide())
             with self.proving() if begins else nullcontext(known) as proof:
                 self._round(proof, share)
 
@@ -202,8 +192,8 @@ class FixedOrderSearch:
         self.learn(proof)
         if incumbents.settled():
             return
-        again = incumbents.effort.thorough or (incumbents.problem.op_count <= _AGAIN_OPS and not self._wide())
-        more = proof is not None and again and incumbents.gap() > _AGAIN_WORTH and self._promising()
+        thorough = incumbents.effort.thorough
+        more = proof is not None and thorough and incumbents.gap() > _AGAIN_WORTH and self._promising()
         if proof is not None and more:
             proof.go_on(_PARALLEL)
         if self._retention_annealers and (moves or self.best is not before):
@@ -219,7 +209,7 @@ class FixedOrderSearch:
 
     def _wide(self) -> bool:
         """Whether a second piece of work on the bound would hardly close the gap; a thorough effort tries it anyway."""
-        return self.incumbents.gap() > _AGAIN_MOST and not self.incumbents.effort.thorough
+        return self.incumbents.gap() > _WIDE and not self.incumbents.effort.thorough
 
     def _open(self) -> bool:
         """Whether there is a plan, and reason and time to improve it or its bound."""
@@ -230,5 +220,4 @@ class FixedOrderSearch:
         """Whether more work on the bound may close what is left of the gap."""
         if self._proof is None or self._proof.ended or not self._open():
             return False
-        share = min(1.0, _HOPEFUL_OPS / max(1, self.incumbents.problem.op_count))
-        return not self._proof.grows or self.incumbents.gap() <= share * self.incumbents.effort.hopeless
+        return not self._proof.grows or self.incumbents.effort.thorough or self.incumbents.gap() <= _HOPELESS

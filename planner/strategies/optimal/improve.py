@@ -1,4 +1,4 @@
-"""Lower the cost of the best plan by annealing: labels if no retention follows or the effort is thorough, then that."""
+"""Lower the cost of the best plan by annealing: its retention, or its labels on graphs too large for that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..evaluation.evaluator import Array, Labels
 from ..labelling.annealer import Annealer
 from ..retention.annealer import RetentionAnnealer
-from .effort import Effort
+from .effort import share_of
 from .incumbents import Incumbents
 from .parallel import anneal_in_parallel
 
@@ -29,24 +29,21 @@ def iterations_of(movable: int, work: int) -> int:
     return min(work, _ITERATIONS_PER_PAIR * movable * movable)
 
 
-def retention_iterations(annealer: RetentionAnnealer, work: float, effort: Effort) -> int:
+def retention_iterations(annealer: RetentionAnnealer, work: float) -> int:
     """Iterations of a retention annealing that may do ``work`` of them on a graph of moderate size."""
-    share = effort.share_of(annealer.evaluator.problem.op_count)
+    share = share_of(annealer.evaluator.problem.op_count)
     return iterations_of(len(annealer.arrays.movable), int(work * share))
 
 
-def improve_labels(
-    incumbents: Incumbents, annealers: Sequence[Annealer], *, share: float = 1.0, retention_follows: bool = False
-) -> None:
+def improve_labels(incumbents: Incumbents, annealers: Sequence[Annealer], *, share: float = 1.0) -> None:
     """Restart from the best labelling over a spread of heats, in two levels of checkpoints and one; then finish cool.
 
-    No single heat serves every network of models/plan_benchmark. ``share`` of the effort's work is done, and none if
-    retention is annealed next, unless the effort is thorough: that finds the same plans, and more, in less time.
+    No single heat serves every network of models/plan_benchmark. ``share`` of the effort's work is done.
     """
-    if incumbents.best_labels is None or (retention_follows and not incumbents.effort.thorough):
+    if incumbents.best_labels is None:
         return
     ops = max(1, incumbents.problem.op_count)
-    work = max(2000, int(share * incumbents.worth() * incumbents.effort.labels) // ops)
+    work = max(2000, int(share * incumbents.worth() * incumbents.effort.search.label_work) // ops)
     iterations = iterations_of(len(annealers[0].movable), work) // len(annealers)
     cool = min(0.03, 1.5 / ops) / 2
     origin = incumbents.best_labels.labels
@@ -78,8 +75,8 @@ def improve_labels(
 
 def improve_retention(incumbents: Incumbents, annealers: Sequence[RetentionAnnealer], *, share: float = 1.0) -> None:
     """Anneal retention from the best plan of any kind, for ``share`` of the effort's work."""
-    work = share * incumbents.worth() * incumbents.effort.holds
-    iterations = retention_iterations(annealers[0], work, incumbents.effort) // len(annealers)
+    work = share * incumbents.worth() * incumbents.effort.search.iterations
+    iterations = retention_iterations(annealers[0], work) // len(annealers)
 
     def cool(fork: Incumbents, annealer: RetentionAnnealer, _: int) -> None:
         def stop(sequence: Array) -> bool:

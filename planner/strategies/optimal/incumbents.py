@@ -89,11 +89,11 @@ class Incumbents:
 
     def worth(self) -> float:
         """The share of the effort's work that this gap is worth; all of it if the effort accepts no gap."""
-        return 1.0 if self.effort.enough == 0 else min(1.0, max(_LEAST_WORTH, self.gap() / _WIDE))
+        return 1.0 if self.effort.bound.accepted_gap == 0 else min(1.0, max(_LEAST_WORTH, self.gap() / _WIDE))
 
     def settled(self) -> bool:
         """Whether the gap of the best plan is one that the effort accepts."""
-        return self.gap() <= self.effort.enough
+        return self.gap() <= self.effort.bound.accepted_gap
 
     def offer(self, labels: Labels, found: Evaluation | None = None) -> Evaluation:
         """Keep a labelling if it is the best or of the smallest peak; ``found`` is its evaluation, if it is known."""

@@ -95,10 +95,10 @@ def chain_plan(incumbents: Incumbents, cache: ProblemCache, cancelled: Stop) -> 
     """
     if cancelled() or incumbents.settled():
         return None
-    blocks = cache.chain(incumbents.effort.chain)
+    blocks = cache.chain(incumbents.effort.search.chain)
     if cancelled() or incumbents.settled():
         return None
-    if incumbents.effort.refinements and not incumbents.out_of_time():
-        blocks = blocks.refined(incumbents.budget_nbytes, incumbents.effort.refinements)
+    if incumbents.effort.search.refinements and not incumbents.out_of_time():
+        blocks = blocks.refined(incumbents.budget_nbytes, incumbents.effort.search.refinements)
     found = blocks.best(incumbents.budget_nbytes)
     return None if found is None else found[0]

@@ -18,8 +18,6 @@ from .incumbents import Candidate
 
 _RELAXED_OPS = 2000
 """On larger graphs the minimum cut alone gives the bound."""
-_LOW, _LOW_OPS = 0.97, 375
-"""The share of the default order's floor above which another one is not worth its time, on graphs of more ops."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +92,7 @@ class ProblemCache:
         return Rotor(self.evaluator)
 
     def low(self, limits: Limits) -> tuple[Orders, ProblemCache] | None:
-        """The same step in a backward order of a low floor; None if none is found in time.
-
-        On large graphs an order whose floor is hardly lower than the default one does not count.
-        """
+        """The same step in a backward order of a lower floor than the default one; None if none is found in time."""
         if self._low is None and not limits.out_of_time():
             order = self.problem.low_order(limits.out_of_time)
             if limits.out_of_time():
@@ -106,6 +101,4 @@ class ProblemCache:
             self._low = orders, ProblemCache(ordered(self.problem, orders))
         if self._low is None:
             return None
-        low, default = self._low[1].problem, self.problem
-        hardly = low.floor_of_order.nbytes > _LOW * default.floor_of_order.nbytes
-        return None if low is default or (hardly and default.op_count > _LOW_OPS) else self._low
+        return None if self._low[1].problem is self.problem else self._low

@@ -16,6 +16,7 @@ from ...limits import Limits
 from ..evaluation.evaluator import Array
 from ..integers.stage_generation import IntegerBound
 from ..relaxation.stage_relaxation import Relaxation, StageRelaxation
+from .effort import share_of
 from .improve import RETENTION_OPS
 from .incumbents import Candidate, Incumbents
 from .parallel import ThreadTeam, threads, wait_for
@@ -47,7 +48,7 @@ class Proof:
     @property
     def grows(self) -> bool:
         """Whether the bound comes from integers under a growing set of stages, and not from one linear program."""
-        return self.incumbents.effort.growing > 0 and self.incumbents.problem.op_count <= RETENTION_OPS
+        return self.incumbents.effort.bound.integer_work > 0 and self.incumbents.problem.op_count <= RETENTION_OPS
 
     def advance(self, best: Candidate, work: float, limits: Limits) -> None:
         """Do ``work``, counted as `cp_sat.minimum` does, against the cost of the plan ``best``.
@@ -64,7 +65,7 @@ class Proof:
     def worth(self, share: float) -> float:
         """``share`` of the effort's work, as far as the gap is worth it."""
         incumbents = self.incumbents
-        return share * incumbents.worth() * incumbents.effort.growing_on(incumbents.problem.op_count)
+        return share * incumbents.worth() * incumbents.effort.bound.integer_work * share_of(incumbents.problem.op_count)
 
     def taken(self) -> tuple[Relaxation, ...]:
         """The points found since the last call."""
@@ -79,7 +80,7 @@ class Proof:
                 self.relaxed, self._evaluator, self.incumbents.budget_nbytes, *self._known, chooses=chooses
             )
         growing, before = self._growing, self._growing.points
-        growing.run(incumbent_ns, int(effort.enough * problem.store_all_ns / 2), work, limits)
+        growing.run(incumbent_ns, int(effort.bound.accepted_gap * problem.store_all_ns / 2), work, limits)
         self.bound_ns, self.ended = max(self.bound_ns, growing.bound_ns), growing.ended
         self.points = tuple(point for point in growing.points if not any(point is known for known in before))
 

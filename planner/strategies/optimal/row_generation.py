@@ -7,7 +7,8 @@ from ..relaxation.parametric_min_cut import MinCut
 from ..relaxation.stage_relaxation import Relaxation, StageRelaxation
 from .incumbents import Incumbents
 
-_MOST_STAGES = 14
+_MOST_STAGES, _STAGE_OPS = 14, 2_500
+"""The most stages of a linear program, and the most stages times ops."""
 _FRESH_STAGES = 3
 """The most stages that one relaxation may add."""
 _STALLS, _THOROUGH_STALLS = 1, 2
@@ -20,7 +21,7 @@ _RISE_OF_GAP = 0.02
 
 def stage_limit(incumbents: Incumbents) -> int:
     """The most stages that a linear program of this problem may have."""
-    return max(2, min(_MOST_STAGES, incumbents.effort.stages // max(1, incumbents.problem.op_count)))
+    return max(2, min(_MOST_STAGES, _STAGE_OPS // max(1, incumbents.problem.op_count)))
 
 
 def bound_first_backward(incumbents: Incumbents, minimum: MinCut) -> None:
@@ -40,7 +41,7 @@ def generate_rows(incumbents: Incumbents, relaxed: StageRelaxation) -> Relaxatio
     Returns:
         The last relaxation, or None if there was no time for one.
     """
-    step_ns, work = incumbents.problem.store_all_ns, incumbents.effort.relaxing_on(incumbents.problem.op_count)
+    step_ns, work = incumbents.problem.store_all_ns, incumbents.effort.bound.simplex_work
     most_stalls, rise_of_gap = (_THOROUGH_STALLS, 0.0) if incumbents.effort.thorough else (_STALLS, _RISE_OF_GAP)
     fresh = set(relaxed.necks(incumbents.budget_nbytes)[: min(_FRESH_STAGES, stage_limit(incumbents) - 2)])
     tried: set[int] = set()

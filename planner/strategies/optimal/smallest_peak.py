@@ -15,7 +15,6 @@ _LADDER = (0.8, 0.5, 0.2)
 """Budgets, as shares of the way from the floor to the smallest peak so far, whose relaxation is rounded."""
 _LABEL_HEATS = ((0.02, 1), (0.02, 2), (0.1, 2), (0.01, 2))
 _RETENTION_HEATS = (0.1, 0.03)
-_SPARED = 0.8
 
 
 def smallest_peak_plans(cache: ProblemCache, incumbents: Incumbents) -> tuple[Candidate, ...]:
@@ -35,20 +34,18 @@ def smallest_peak_plans(cache: ProblemCache, incumbents: Incumbents) -> tuple[Ca
 def search_smallest_peak(incumbents: Incumbents, cache: ProblemCache) -> None:
     """Look for the smallest peak among all kinds of plans.
 
-    If the graph gets less than a certain share of the effort's retention annealing, what that annealing mostly finds by
-    itself is spared: annealed labels, and the other strategies under any but the default orders.
+    The other strategies are asked under the default orders alone: the annealing mostly finds their peaks in others.
     """
     offer_extremes(incumbents)
     ops = incumbents.problem.op_count
     if not ops:
         return
     effort = incumbents.effort
-    spares = ops <= RETENTION_OPS and not effort.thorough and effort.share_of(ops) < _SPARED
     with threads(incumbents.limits, 3) as team:
         ancestors = AncestorPlans(incumbents, cache, team.limits)
-        for part in () if spares and incumbents.problem.reorders is not None else ancestors.parts:
+        for part in () if incumbents.problem.reorders is not None else ancestors.parts:
             team.start(part)
-        smallest = cache.chain(effort.chain).smallest(), cache.rotor.smallest
+        smallest = cache.chain(effort.search.chain).smallest(), cache.rotor.smallest
         team.join()
     ancestors.offer()
     for found in smallest:
@@ -61,19 +58,19 @@ def search_smallest_peak(incumbents: Incumbents, cache: ProblemCache) -> None:
             if not incumbents.out_of_time():
                 inner = floor + int((reach - floor) * share)
                 incumbents.round(cache.relaxed.solve(inner, (0,), incumbents.limits))
-    if not spares:
-        _lower_labels(incumbents, Annealer(incumbents.evaluator, incumbents.seed), floor)
     if ops <= RETENTION_OPS:
         annealer = RetentionAnnealer(incumbents.evaluator, incumbents.seed)
-        _lower_retention(incumbents, annealer, floor, retention_iterations(annealer, effort.peaks, effort))
+        _lower_retention(incumbents, annealer, floor, retention_iterations(annealer, effort.search.peak_iterations))
+    else:
+        _lower_labels(incumbents, Annealer(incumbents.evaluator, incumbents.seed), floor)
 
 
 def lower_peak_further(incumbents: Incumbents) -> None:
-    """Lower the smallest peak towards the budget, with the most work that the effort allows."""
+    """Lower the smallest peak towards the budget, if the effort makes orders for plans."""
     effort = incumbents.effort
-    if effort.deepest and incumbents.problem.op_count <= RETENTION_OPS:
+    if effort.orders.rounds and incumbents.problem.op_count <= RETENTION_OPS:
         each = annealers(RetentionAnnealer, incumbents)
-        iterations = retention_iterations(each[0], effort.deepest, effort)
+        iterations = retention_iterations(each[0], effort.search.peak_iterations)
         floor = max(incumbents.budget_nbytes, incumbents.problem.floor_of_order.nbytes)
         anneal_in_parallel(
             incumbents, each, lambda fork, annealer, _: _lower_retention(fork, annealer, floor, iterations)
@@ -82,7 +79,7 @@ def lower_peak_further(incumbents: Incumbents) -> None:
 
 def _lower_labels(incumbents: Incumbents, annealer: Annealer, floor: int) -> None:
     ops = max(1, incumbents.problem.op_count)
-    iterations = iterations_of(len(annealer.movable), max(2000, incumbents.effort.labels // ops))
+    iterations = iterations_of(len(annealer.movable), max(2000, incumbents.effort.search.label_work // ops))
 
     def stop(labels: Labels) -> bool:
         found = incumbents.offer(labels)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from ...limits import Limits
 from ..orders.reordered_problem import Orders, default_orders
-from .alternate_orders import Reordered, reorder_in_parallel, rounds_of
+from .alternate_orders import Reordered, reorder_in_parallel
 from .effort import Effort
 from .fixed_order import FixedOrderSearch
 from .incumbents import Candidate, Incumbents
-from .parallel import THREADS, threads
+from .parallel import threads
 from .problem_cache import KnownPlans, ProblemCache
 from .smallest_peak import lower_peak_further, smallest_peak_plans
 
@@ -25,12 +25,12 @@ class SolveContext:
     seed: int
     earlier: tuple[KnownPlans, ...] = ()
 
-    def again(self) -> SolveContext:
+    def resumed(self) -> SolveContext:
         """This context with less work, from the plans of earlier solves, if there are any and the effort says so."""
         earlier = self.cache.earlier.get((self.effort.name, self.seed))
-        if earlier is None or self.effort.again is None:
+        if earlier is None or not self.effort.resumes:
             return self
-        return replace(self, effort=self.effort.again, earlier=tuple(earlier))
+        return replace(self, effort=self.effort.resumed(), earlier=tuple(earlier))
 
     def earlier_in(self, orders: Orders | None) -> list[Candidate]:
         """The earlier plans in these orders."""
@@ -43,7 +43,7 @@ class SolveContext:
         """
         best = run.best
         assert best is not None
-        if not best.found.recompute_ns or not (self.effort.again or self.earlier):
+        if not best.found.recompute_ns or not self.effort.resumes:
             return
         found, key = best.found, (self.effort.name, self.seed)
         kept = [
@@ -86,7 +86,7 @@ class SolveContext:
 
     def _smallest_in_low_order(self) -> KnownPlans | None:
         """Plans of the smallest peak in an order of a low floor; None without one, or if the effort makes no orders."""
-        low = self.cache.low(self.limits) if self.effort.lowerings else None
+        low = self.cache.low(self.limits) if self.effort.orders.rounds else None
         return None if low is None else self._smallest_in(low[1], low[0])
 
     def _smallest_reordered(self, known: list[KnownPlans]) -> KnownPlans:
@@ -94,14 +94,10 @@ class SolveContext:
         key = (self.effort.name, self.seed)
         if key in self.cache.reordered:
             return self.known(self.cache.reordered[key])
-        problem, effort = self.cache.problem, self.effort
+        problem = self.cache.problem
         starts = [min(plans.starts_in(self.cache), key=lambda start: start.found.peak_nbytes) for plans in known]
-        rounds, floor = rounds_of(problem, effort.lowerings), max(1, problem.floor_nbytes)
-        restarts = 0 if not rounds else effort.restarts if effort.thorough else max(1, THREADS // len(starts))
-        found = reorder_in_parallel(
-            problem, starts, floor, rounds=rounds, restarts=restarts,
-            iterations=effort.lowering_on(problem.op_count), seed=self.seed, limits=self.limits,
-        )  # fmt: skip
+        floor = max(1, problem.floor_nbytes)
+        found = reorder_in_parallel(problem, starts, floor, self.effort.orders, seed=self.seed, limits=self.limits)
         if not self.limits.out_of_time():
             found = self.lowered_further(found, 1)
         if not self.limits.out_of_time():

@@ -22,9 +22,10 @@ from ...solution import Decisions, Solution, Status, with_bound
 from ..orders.reordered_problem import default_orders, restored
 from ..relaxation.order_free_bound import order_free_bound
 from ..relaxation.stage_relaxation import BOUND_CLASS
-from .alternate_orders import Reordered, reorder_in_parallel, rounds_of
+from .alternate_orders import Reordered, reorder_in_parallel
 from .effort import effort_named
 from .fixed_order import FixedOrderSearch
+from .improve import RETENTION_OPS
 from .incumbents import rank
 from .problem_cache import KnownPlans, ProblemCache
 from .solve_context import SolveContext
@@ -33,8 +34,8 @@ NAME = "optimal"
 CHOSEN_CLASS = "the backward order of this plan; any forward order, any number of recomputations"
 _ORDER_WORTH = 0.003
 """Orders are made for a plan if the bound leaves room for saving this share of the step."""
-_ELSEWHERE_OPS = 150
-"""On graphs of no more ops orders are made even for a plan that is optimal in its own."""
+_AT_SMALLEST = 0.3
+"""The share of the annealing that is done within the smallest peak, where an iteration takes several times as long."""
 AGAIN_NOTE = "begun from the plans for other budgets, with less work"
 """The note of a plan whose solve started from earlier plans."""
 _BEFORE_REORDERING = 0.5
@@ -59,7 +60,7 @@ def solve(
         smallest peak found; every budget from there on has a plan under the same seed and effort.
     """
     cache = problem if isinstance(problem, ProblemCache) else ProblemCache(problem)
-    context = SolveContext(cache, limits.latched(), effort_named(effort), seed).again()
+    context = SolveContext(cache, limits.latched(), effort_named(effort), seed).resumed()
     if budget_nbytes is not None and budget_nbytes < cache.problem.floor_nbytes:
         return Solution(Status.INFEASIBLE, NAME, None, bound_class=BOUND_CLASS)
     if context.effort.first is None:
@@ -169,8 +170,7 @@ def _finish(context: SolveContext, run: FixedOrderSearch) -> FixedOrderSearch:
     run.solve()
     if not _may_reorder(context, run):
         run.finish()
-        if not _may_reorder(context, run):  # integers may have settled it only now
-            return run
+        return run
     with run.proving() as begun:
         run.improve(share=_BEFORE_REORDERING)
         run.learn(begun)  # if integers settle it, no other order is worth more
@@ -191,11 +191,11 @@ def _planned(context: SolveContext, budget_nbytes: int, known: list[KnownPlans])
         if plans.peak_nbytes <= budget_nbytes:
             run = context.search(budget_nbytes, plans.cache, plans.orders)
             run.start([*plans.candidates, *context.earlier_in(plans.orders)])
-            run.improve(share=context.effort.at_lowest)
+            run.improve(share=_AT_SMALLEST)
             runs.append(run)
     found = min(runs, key=_cost)
     best = (_reordered(context, found) if context.effort.thorough else None) or found
-    best.finish(share=context.effort.at_lowest)
+    best.finish(share=_AT_SMALLEST)
     return best
 
 
@@ -206,29 +206,18 @@ def _reordered(context: SolveContext, run: FixedOrderSearch) -> FixedOrderSearch
         return None
     start = Reordered(run.orders or default_orders(problem), run.incumbents.evaluator, best.sequence, best.found)
     found = reorder_in_parallel(
-        problem, [start], budget, rounds=_rounds(context), restarts=context.effort.restarts,
-        iterations=context.effort.adapting, seed=context.seed, limits=context.limits,
-    )  # fmt: skip
+        problem, [start], budget, context.effort.orders, seed=context.seed, limits=context.limits
+    )
     return None if found.found.recompute_ns >= best.found.recompute_ns else context.followed(found, budget)
 
 
 def _may_reorder(context: SolveContext, run: FixedOrderSearch) -> bool:
-    """Whether orders made for the best plan may be tried, and promise enough."""
-    incumbents = run.incumbents
-    if not _rounds(context) or incumbents.best is None or incumbents.out_of_time():
+    """Whether orders may be made for the best plan, and the bound leaves room for a cheaper one."""
+    incumbents, problem = run.incumbents, context.cache.problem
+    possible = context.effort.orders.rounds and problem.op_count <= RETENTION_OPS
+    if not possible or incumbents.best is None or incumbents.out_of_time():
         return False
-    problem, room = context.cache.problem, _ORDER_WORTH * incumbents.problem.store_all_ns
-    if incumbents.best.found.recompute_ns > incumbents.bound_ns + room:
-        return True
-    if not incumbents.settled() or problem.op_count > _ELSEWHERE_OPS or context.effort.thorough:
-        return False
-    return incumbents.best.found.recompute_ns > order_free_bound(problem, incumbents.budget_nbytes) + room
-
-
-def _rounds(context: SolveContext) -> int:
-    """Rounds of adapting orders to the best plan."""
-    problem = context.cache.problem
-    return rounds_of(problem, context.effort.reorderings_on(problem.op_count))
+    return incumbents.best.found.recompute_ns > incumbents.bound_ns + _ORDER_WORTH * problem.store_all_ns
 
 
 def _cost(run: FixedOrderSearch) -> tuple[bool, int, int]:
