@@ -63,7 +63,7 @@ def reorder_in_parallel(
     graphs too large for retention annealing.
     """
     iterations = int(effort.iterations * share_of(problem.op_count))
-    restarts = -(-effort.restarts // len(starts)) if problem.op_count <= RETENTION_OPS else 0
+    restarts = effort.restarts if problem.op_count <= RETENTION_OPS else 0
     with threads(limits) as team:
         runs = [
             team.start(

@@ -102,9 +102,9 @@ EFFORTS = {
         ),
         Effort(
             "default",
-            BoundEffort(simplex_work=240_000_000, integer_work=0.5, accepted_gap=0.001),
+            BoundEffort(simplex_work=240_000_000, integer_work=1.0, accepted_gap=0.001),
             SearchEffort(iterations=100_000, peak_iterations=30_000, label_work=3_000_000, chain=0.6, refinements=1),
-            OrderEffort(rounds=3, iterations=16_000, restarts=2),
+            OrderEffort(rounds=3, iterations=20_000, restarts=2),
             resumes=True,
         ),
         Effort(

@@ -83,7 +83,7 @@ def _solved(context: SolveContext, budget_nbytes: int | None) -> tuple[Solution,
     if best is None:
         known = context.smallest()
         smallest = min(plans.peak_nbytes for plans in known)
-        best = _planned(context, smallest if budget_nbytes is None else max(budget_nbytes, smallest), known)
+        best = _planned(context, budget_nbytes, known)
         assert best.best is not None
         reached = best.best.found.peak_nbytes  # may lie below what was asked for, but not in every solve
         if budget_nbytes is not None and reached > budget_nbytes:
@@ -184,17 +184,20 @@ def _finish(context: SolveContext, run: FixedOrderSearch) -> FixedOrderSearch:
     return adapted
 
 
-def _planned(context: SolveContext, budget_nbytes: int, known: list[KnownPlans]) -> FixedOrderSearch:
-    """The search with the best plan within a budget that some of the ``known`` plans, those of each variant, reach."""
+def _planned(context: SolveContext, budget_nbytes: int | None, known: list[KnownPlans]) -> FixedOrderSearch:
+    """The search with the best plan within a budget, or within the smallest peak, from the ``known`` plans in it."""
+    smallest = min(plans.peak_nbytes for plans in known)
+    limit = smallest if budget_nbytes is None else max(budget_nbytes, smallest)
     runs = []
     for plans in known:
-        if plans.peak_nbytes <= budget_nbytes:
-            run = context.search(budget_nbytes, plans.cache, plans.orders)
+        if plans.peak_nbytes <= limit:
+            run = context.search(limit, plans.cache, plans.orders)
             run.start([*plans.candidates, *context.earlier_in(plans.orders)])
             run.improve(share=_AT_SMALLEST)
             runs.append(run)
-    found = min(runs, key=_cost)
-    best = (_reordered(context, found) if context.effort.thorough else None) or found
+    best = min(runs, key=_cost)
+    if limit > smallest:
+        return _finish(context, best)
     best.finish(share=_AT_SMALLEST)
     return best
 
@@ -212,12 +215,18 @@ def _reordered(context: SolveContext, run: FixedOrderSearch) -> FixedOrderSearch
 
 
 def _may_reorder(context: SolveContext, run: FixedOrderSearch) -> bool:
-    """Whether orders may be made for the best plan, and the bound leaves room for a cheaper one."""
+    """Whether orders may be made for the best plan, and a bound leaves room for a cheaper plan in one of them.
+
+    That is the bound of all orders if the plan is optimal in its own.
+    """
     incumbents, problem = run.incumbents, context.cache.problem
     possible = context.effort.orders.rounds and problem.op_count <= RETENTION_OPS
     if not possible or incumbents.best is None or incumbents.out_of_time():
         return False
-    return incumbents.best.found.recompute_ns > incumbents.bound_ns + _ORDER_WORTH * problem.store_all_ns
+    cost_ns, room_ns = incumbents.best.found.recompute_ns, _ORDER_WORTH * problem.store_all_ns
+    if cost_ns > incumbents.bound_ns + room_ns:
+        return True
+    return incumbents.settled() and cost_ns > order_free_bound(problem, incumbents.budget_nbytes) + room_ns
 
 
 def _cost(run: FixedOrderSearch) -> tuple[bool, int, int]:

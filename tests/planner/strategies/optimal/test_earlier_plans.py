@@ -70,32 +70,26 @@ def remembered(*plans: tuple[int, int], effort: Effort = DEFAULT) -> list[tuple[
 
 
 def test_the_first_solve_does_all_of_the_work() -> None:
-    assert context(ProblemCache(branching())).again().effort == DEFAULT
+    assert context(ProblemCache(branching())).resumed().effort == DEFAULT
 
 
 def test_a_later_one_does_less() -> None:
     cache = ProblemCache(branching())
     solve(cache, between(cache.problem, 0.6))
-    assert context(cache).again().effort == DEFAULT.again
-
-
-def test_what_it_takes_to_look_for_the_smallest_peak_is_no_less() -> None:
-    fields = ("name", "labels", "peaks", "deepest", "lowerings", "chain", "orders", "eager", "restarts", "reaching")
-    assert DEFAULT.again is not None
-    assert [getattr(DEFAULT.again, field) for field in fields] == [getattr(DEFAULT, field) for field in fields]
+    assert context(cache).resumed().effort == DEFAULT.resumed()
 
 
 def test_plans_of_another_seed_are_not_started_from() -> None:
     cache = ProblemCache(branching())
     solve(cache, between(cache.problem, 0.6), seed=1)
-    assert context(cache).again().earlier == ()
+    assert context(cache).resumed().earlier == ()
 
 
 @pytest.mark.parametrize("effort", ["fast", "high"])
 def test_efforts_that_do_no_less_a_second_time_start_from_nothing(effort: str) -> None:
     cache = ProblemCache(random_problem(3, 8, 8))
     first, second = (solve(cache, between(cache.problem, 0.4), effort=effort) for _ in range(2))
-    assert (first == second, context(cache, EFFORTS[effort]).again().earlier) == (True, ())
+    assert (first == second, context(cache, EFFORTS[effort]).resumed().earlier) == (True, ())
 
 
 def test_a_solve_that_was_stopped_is_not_started_from() -> None:
@@ -115,7 +109,7 @@ def test_an_effort_that_does_no_less_a_second_time_remembers_nothing() -> None:
 def test_a_plan_without_recomputation_makes_no_later_solve_do_less() -> None:
     cache = ProblemCache(branching())
     solve(cache, whole(cache.problem))
-    assert context(cache).again().effort == DEFAULT
+    assert context(cache).resumed().effort == DEFAULT
 
 
 def test_a_later_plan_says_so() -> None:
