@@ -9,6 +9,7 @@ from ..orders.reordered_problem import Orders, default_orders
 from .alternate_orders import Reordered, reorder_in_parallel
 from .effort import Effort
 from .fixed_order import FixedOrderSearch
+from .improve import RETENTION_OPS
 from .incumbents import Candidate, Incumbents
 from .parallel import threads
 from .problem_cache import KnownPlans, ProblemCache
@@ -24,6 +25,11 @@ class SolveContext:
     effort: Effort
     seed: int
     earlier: tuple[KnownPlans, ...] = ()
+
+    @property
+    def makes_orders(self) -> bool:
+        """Whether the effort and the size of the problem allow for orders made for plans."""
+        return self.effort.orders.rounds > 0 and self.cache.problem.op_count <= RETENTION_OPS
 
     def resumed(self) -> SolveContext:
         """This context with less work, from the plans of earlier solves, if there are any and the effort says so."""
@@ -86,7 +92,7 @@ class SolveContext:
 
     def _smallest_in_low_order(self) -> KnownPlans | None:
         """Plans of the smallest peak in an order of a low floor; None without one, or if the effort makes no orders."""
-        low = self.cache.low(self.limits) if self.effort.orders.rounds else None
+        low = self.cache.low(self.limits) if self.makes_orders else None
         return None if low is None else self._smallest_in(low[1], low[0])
 
     def _smallest_reordered(self, known: list[KnownPlans]) -> KnownPlans:

@@ -3,7 +3,7 @@
 1. Under the default orders: relaxations bound the cost and are rounded to plans (a minimum cut for the first
    backward, linear programs for several); every other strategy and a chain of blocks give plans, too.
 2. If no plan fits under the default orders, alternate: reorder the backward for the plan of the smallest peak, anneal
-   the plan in that order, and repeat (solve_context.py).
+   the plan in that order, and repeat until it fits, or down to the smallest peak (solve_context.py).
 3. Anneal the best of these plans as retention or labels; half-way alternate between order and plan if that lowers the
    cost. In parallel (for a thorough effort before it, too) a search in integers raises the bound, and its points are
    rounded to plans.
@@ -25,8 +25,8 @@ from ..relaxation.stage_relaxation import BOUND_CLASS
 from .alternate_orders import Reordered, reorder_in_parallel
 from .effort import effort_named
 from .fixed_order import FixedOrderSearch
-from .improve import RETENTION_OPS
 from .incumbents import rank
+from .initial_plans import offer_extremes
 from .problem_cache import KnownPlans, ProblemCache
 from .solve_context import SolveContext
 
@@ -133,15 +133,35 @@ def smallest_peak(
 
 
 def _best(context: SolveContext, budget_nbytes: int) -> FixedOrderSearch | None:
-    """The search with the best plan within the budget under the default orders or those of an earlier plan, or None.
+    """The search with the best plan within the budget, or None.
 
-    The order whose first plan is the cheapest is searched in full.
+    It is one under the default orders or those of an earlier plan; if neither has a plan, one in orders made for it.
     """
     default = context.search(budget_nbytes, context.cache)
     if context.cache.problem.floor_of_order.nbytes <= budget_nbytes:
         default.start(context.earlier_in(None))
-    best = min([default, *_followed(context, default)], key=_cost)
-    return None if best.best is None else _finish(context, best)
+    best: FixedOrderSearch | None = min([default, *_followed(context, default)], key=_cost)
+    if best is not None and best.best is None:
+        best = _reached(context, default)
+    return None if best is None else _finish(context, best)
+
+
+def _reached(context: SolveContext, default: FixedOrderSearch) -> FixedOrderSearch | None:
+    """A search from the known plan of the smallest peak, lowered into the budget in orders made for it, or None."""
+    incumbents, problem = default.incumbents, context.cache.problem
+    if not context.makes_orders or incumbents.out_of_time():
+        return None
+    incumbents.say("making orders for the plan of the smallest peak")
+    offer_extremes(incumbents)
+    assert incumbents.smallest is not None
+    known = [KnownPlans(context.cache, None, (incumbents.smallest,)), *context.earlier]
+    starts = [start for plans in known for start in plans.starts_in(context.cache)]
+    start = min(starts, key=lambda start: start.found.peak_nbytes)
+    budget, orders, limits = incumbents.budget_nbytes, context.effort.orders, context.limits
+    found = reorder_in_parallel(problem, [start], budget, orders, seed=context.seed, limits=limits)
+    if found.found.peak_nbytes > budget and not limits.out_of_time():
+        found = context.lowered_further(found, budget)
+    return context.followed(found, budget) if found.found.peak_nbytes <= budget else None
 
 
 def _followed(context: SolveContext, default: FixedOrderSearch) -> list[FixedOrderSearch]:
@@ -220,8 +240,7 @@ def _may_reorder(context: SolveContext, run: FixedOrderSearch) -> bool:
     That is the bound of all orders if the plan is optimal in its own.
     """
     incumbents, problem = run.incumbents, context.cache.problem
-    possible = context.effort.orders.rounds and problem.op_count <= RETENTION_OPS
-    if not possible or incumbents.best is None or incumbents.out_of_time():
+    if not context.makes_orders or incumbents.best is None or incumbents.out_of_time():
         return False
     cost_ns, room_ns = incumbents.best.found.recompute_ns, _ORDER_WORTH * problem.store_all_ns
     if cost_ns > incumbents.bound_ns + room_ns:
