@@ -15,33 +15,23 @@ from ogc_plan.planner.strategies.relaxation.stage_program import StageProgram, U
 def point_of(uses: Uses, staged: StageProgram, sequence: Array) -> Floats:
     """The 0/1 values, one for each variable of ``staged``, of a legal order of computations of the problem of ``uses``.
 
-    Re-runs that can serve nothing that comes after them are left out, for the program knows none. What they read
-    counts as used all the same, so rows for moments of re-runs may break where a plan has any.
+    Recomputations that can serve nothing after them are left out, for the program knows none.
     """
     plan, point = _Plan(uses, sequence), np.zeros(len(staged.program.cost))
     ends = [*(plan.backwards[position] for position in staged.stages), len(sequence)]
     for q, event in enumerate(ends):
         if q < len(staged.alive):
             _take(point, staged.alive[q], plan.alive(event))
-            _take(point, staged.again[q], plan.rerun(event, len(sequence)))
+            _take(point, staged.again[q], plan.recomputed(event, len(sequence)))
         if q > 0:
-            _take(point, staged.runs[q - 1], plan.rerun(ends[q - 1], event))
+            _take(point, staged.runs[q - 1], plan.recomputed(ends[q - 1], event))
     for moment in staged.moments:
         event = plan.first[moment.stage + uses.problem.op_count]
-        again = plan.rerun(event, plan.backwards[0], all_of_them=True)
+        again = plan.recomputed(event, plan.backwards[0], all_of_them=True)
         _take(point, moment.held, plan.alive(event))
         _take(point, moment.again, again)
-        _take(point, moment.whole, again | plan.rerun(event, len(sequence)))
+        _take(point, moment.whole, again | plan.recomputed(event, len(sequence)))
         _take(point, staged.remade, again)
-    for rerun in staged.recomputations:
-        q = staged.interval_of(rerun.position)
-        begun, ended = ends[q : q + 2]
-        _take(point, staged.twice[q], plan.rerun_twice(begun, ended))
-        event = plan.first_rerun(rerun.op, begun, ended)
-        if event >= 0:
-            _take(point, rerun.held, plan.alive(event))
-            _take(point, rerun.sooner, plan.rerun(begun, event))
-            _take(point, rerun.later, plan.rerun(event, ended))
     return point
 
 
@@ -57,7 +47,7 @@ class _Plan:
         problem = self.problem = uses.problem
         self.backwards = np.flatnonzero(sequence < 0).tolist()
         self.first = [-1] * problem.op_count
-        self.useful = np.zeros(len(sequence), dtype=np.bool_)  # re-runs that can serve a backward after them
+        self.useful = np.zeros(len(sequence), dtype=np.bool_)  # recomputations that can serve a backward after them
         self.again = np.zeros(len(sequence), dtype=np.bool_)
         self.sequence = sequence
         copies: list[tuple[int, int, int]] = []
@@ -90,17 +80,7 @@ class _Plan:
         found[storage[(begun <= event) & (event <= ended)]] = True
         return found
 
-    def first_rerun(self, op: int, after: int, before: int) -> int:
-        """When an op first runs again between two events and that is useful; -1 if it does not."""
-        events = np.flatnonzero(self.useful & (self.sequence == op))
-        return next((event for event in events.tolist() if after < event < before), -1)
-
-    def rerun_twice(self, after: int, before: int) -> NDArray[np.bool_]:
-        """Ops that run again more than once between two events, where that is useful; shape [ops]."""
-        which = self.sequence[after + 1 : before][self.useful[after + 1 : before]]
-        return np.bincount(which, minlength=self.problem.op_count) > 1
-
-    def rerun(self, after: int, before: int, *, all_of_them: bool = False) -> NDArray[np.bool_]:
+    def recomputed(self, after: int, before: int, *, all_of_them: bool = False) -> NDArray[np.bool_]:
         """Ops that run again between two events, where that is useful, or at all; shape [ops]."""
         which = (self.again if all_of_them else self.useful)[after + 1 : before]
         found = np.zeros(self.problem.op_count, dtype=np.bool_)

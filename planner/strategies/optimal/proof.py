@@ -24,8 +24,6 @@ from .row_generation import stage_limit
 
 _STAGE_OPS = 1_000
 """Stages times ops of the linear program."""
-_CHOSEN_OPS = 150
-"""A thorough effort chooses stages by trials on graphs of no more ops."""
 
 
 class Proof:
@@ -75,10 +73,8 @@ class Proof:
     def _grow(self, incumbent_ns: int, work: float, limits: Limits) -> None:
         effort, problem = self.incumbents.effort, self.incumbents.problem
         if self._growing is None:
-            chooses = effort.thorough and problem.op_count <= _CHOSEN_OPS
-            self._growing = IntegerBound(
-                self.relaxed, self._evaluator, self.incumbents.budget_nbytes, *self._known, chooses=chooses
-            )
+            budget = self.incumbents.budget_nbytes
+            self._growing = IntegerBound(self.relaxed, self._evaluator, budget, *self._known)
         growing, before = self._growing, self._growing.points
         growing.run(incumbent_ns, int(effort.bound.accepted_gap * problem.store_all_ns / 2), work, limits)
         self.bound_ns, self.ended = max(self.bound_ns, growing.bound_ns), growing.ended

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,27 +21,12 @@ class Moment:
     whole: dict[int, int]
 
 
-@dataclass(frozen=True)
-class Recomputation:
-    """The first run of an op in the interval of a backward position.
-
-    Variables: H by storage, B and A by op (recompute_rows.py).
-    """
-
-    position: int
-    op: int
-    held: dict[int, int]
-    sooner: dict[int, int]
-    later: dict[int, int]
-
-
 @dataclass
 class StageProgram:
     """The rows and what its variables are: E, R and Z by stage or interval, then by storage or op.
 
     ``runs[q]`` is the interval that begins at stage q; ``rooms`` are the memory rows, one per stage, then those of the
-    ``moments``; ``remade`` what is paid for runs between these and the first backward, by op; ``twice[q][op]`` what is
-    paid for more than one run in interval q, where ``recomputations`` know of it.
+    ``moments``; ``remade`` what is paid for runs between these and the first backward, by op.
     """
 
     program: LinearProgram
@@ -53,12 +37,6 @@ class StageProgram:
     rooms: list[int] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     remade: dict[int, int] = field(default_factory=dict)
-    recomputations: list[Recomputation] = field(default_factory=list)
-    twice: dict[int, dict[int, int]] = field(default_factory=dict)
-
-    def interval_of(self, position: int) -> int:
-        """The interval before a backward, which ends with it where that is a stage; -1 for the first backward."""
-        return bisect_left(self.stages, position) - 1
 
 
 class Uses:

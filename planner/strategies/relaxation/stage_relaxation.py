@@ -25,7 +25,6 @@ from ...problem import Problem
 from .certificate import certified_bound
 from .forward_rows import add_forward_stages
 from .linear_program import UNLIMITED, Floats, LinearProgram, solve
-from .recompute_rows import add_recompute_stage
 from .stage_program import StageProgram, Uses
 
 _NECK = 0.06
@@ -64,14 +63,10 @@ class Relaxation:
 class StageRelaxation(Uses):
     """Builds and solves the relaxation of one problem for varying budgets and stages."""
 
-    def program(
-        self, budget_nbytes: int, stages: Sequence[int], recomputations: Sequence[tuple[int, int]] = ()
-    ) -> StageProgram:
+    def program(self, budget_nbytes: int, stages: Sequence[int]) -> StageProgram:
         """The program for ``stages`` (backward positions; 0 is always one).
 
-        Negative ``stages`` are moments of the forward, -1 the run of its last op (forward_rows.py);
-        ``recomputations`` those at which an op runs again in the interval of a backward: (position, op), as in
-        recompute_rows.py.
+        Negative ``stages`` are moments of the forward, -1 the run of its last op (forward_rows.py).
         """
         problem, lp = self.problem, LinearProgram()
         producer, time = problem.producer.tolist(), problem.forward_ns.tolist()
@@ -105,8 +100,6 @@ class StageRelaxation(Uses):
             made.again.append(later)
         forward = sorted({problem.op_count + stage for stage in stages if stage < 0})
         add_forward_stages(self, made, budget_nbytes, forward)
-        for position, op in recomputations:
-            add_recompute_stage(self, made, budget_nbytes, position, op)
         return made
 
     def room(self, lp: LinearProgram, budget_nbytes: int, position: int, now: dict[int, int]) -> int:

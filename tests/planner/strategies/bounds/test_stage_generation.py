@@ -35,16 +35,14 @@ def random_program(seed: int) -> LinearProgram:
     return program
 
 
-def begun(problem: Problem, budget_nbytes: int, known_ns: int = 0, *, chooses: bool = False) -> IntegerBound:
+def begun(problem: Problem, budget_nbytes: int, known_ns: int = 0) -> IntegerBound:
     """A bound that begins at the first backward."""
-    return IntegerBound(StageRelaxation(problem), Evaluator(problem), budget_nbytes, (0,), known_ns, chooses=chooses)
+    return IntegerBound(StageRelaxation(problem), Evaluator(problem), budget_nbytes, (0,), known_ns)
 
 
-def grown(
-    case: Case, incumbent_ns: int, spare_ns: int = 0, work: float = NO_LIMIT, *, chooses: bool = False
-) -> IntegerBound:
+def grown(case: Case, incumbent_ns: int, spare_ns: int = 0, work: float = NO_LIMIT) -> IntegerBound:
     """The bound of a case after some work."""
-    bound = begun(case.problem, case.budget_nbytes, chooses=chooses)
+    bound = begun(case.problem, case.budget_nbytes)
     bound.run(incumbent_ns, spare_ns, work, NO_LIMITS)
     return bound
 
@@ -96,37 +94,15 @@ def test_asked_to_stop_a_search_ends_before_it_is_done() -> None:
     assert not minimum(program, 0, NO_LIMIT, Limits(stop=lambda: True)).proven
 
 
-@pytest.mark.parametrize("chooses", [False, True])
 @pytest.mark.parametrize("loose", [False, True])
-def test_the_bound_never_exceeds_the_optimum(loose: bool, chooses: bool) -> None:
+def test_the_bound_never_exceeds_the_optimum(loose: bool) -> None:
     above = []
     for case in cases():
         incumbent = 4 * case.exact_ns + 50 if loose else case.exact_ns
         for spare in (0, 3):
-            bound = grown(case, incumbent, spare, chooses=chooses)
+            bound = grown(case, incumbent, spare)
             above += [case[1:]] if bound.bound_ns > case.exact_ns else []
     assert above == []
-
-
-def test_with_chosen_stages_the_same_work_raises_bounds_further() -> None:
-    def raised(chooses: bool) -> int:
-        bounds = [begun(*tight_layers(seed), chooses=chooses) for seed in range(1, 6)]
-        for bound in bounds:
-            bound.run(10**15, 0, 1.0, NO_LIMITS)
-        return sum(bound.bound_ns for bound in bounds)
-
-    assert raised(chooses=True) > raised(chooses=False)
-
-
-def test_where_it_chooses_it_begins_with_the_first_backward_alone() -> None:
-    problem, budget = tight_layers(1)
-    bound = IntegerBound(StageRelaxation(problem), Evaluator(problem), budget, (3, 7), 0, chooses=True)
-    assert bound.stages == (0,)
-
-
-def test_a_moment_at_which_something_runs_again_is_chosen_where_that_overruns_the_budget() -> None:
-    found = [grown(case, 4 * case.exact_ns + 50, chooses=True).recomputations for case in cases()]
-    assert any(found)
 
 
 def test_stages_of_any_kind_to_begin_with_leave_it_a_bound() -> None:
@@ -165,12 +141,11 @@ def test_what_is_known_is_not_lost() -> None:
     assert bound.bound_ns == 5
 
 
-@pytest.mark.parametrize("chooses", [False, True])
-def test_the_same_work_gives_the_same_bound_and_stages(chooses: bool) -> None:
-    def found() -> tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]:
-        bound = begun(*tight_layers(3), chooses=chooses)
+def test_the_same_work_gives_the_same_bound_and_stages() -> None:
+    def found() -> tuple[int, tuple[int, ...]]:
+        bound = begun(*tight_layers(3))
         bound.run(10**15, 0, 1.0, NO_LIMITS)
-        return bound.bound_ns, bound.stages, bound.recomputations
+        return bound.bound_ns, bound.stages
 
     assert found() == found()
 
