@@ -63,7 +63,7 @@ def test_the_replay_finds_the_claimed_peak_and_time_within_the_budget(name, grap
 @pytest.mark.parametrize("name", NAMES)
 @given(graph=training_graphs(max_ops=25))
 @settings(max_examples=15, deadline=None)
-def test_what_the_user_keeps_is_never_run_again(name, graph):
+def test_what_the_user_keeps_is_never_recomputed(name, graph):
     training, costs, rng = graph
     free = [s for s in range(len(training.storages)) if s not in training.outputs]
     keep = frozenset(rng.sample(free, len(free) // 3))
@@ -75,7 +75,7 @@ def test_what_the_user_keeps_is_never_run_again(name, graph):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_the_user_recomputes_is_not_held_into_the_backward(name: str) -> None:
+def test_what_the_user_recomputes_is_not_retained_into_the_backward(name: str) -> None:
     graph, costs = chain(8)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS, recompute=frozenset({3}))
     solution = strategy_named(name)(problem, at_share(problem, 60))
@@ -186,7 +186,7 @@ def fewest_runs(problem: Problem, lp: RetentionLP, retained: list[frozenset[int]
     return next(count for count in range(len(ops) + 1) if any(legal(chosen) for chosen in combinations(ops, count)))
 
 
-def test_completion_runs_as_few_ops_again_as_the_retained_values_allow() -> None:
+def test_completion_recomputes_as_few_ops_as_the_retained_values_allow() -> None:
     wrong = []
     for seed in range(200, 260):
         problem, rng = random_problem(seed, 2, 7), Random(seed)
@@ -220,7 +220,7 @@ def test_a_completed_sequence_is_legal_whatever_is_retained(monkeypatch: pytest.
     assert different == []
 
 
-def test_an_expired_time_limit_is_admitted() -> None:
+def test_an_expired_time_limit_is_reported() -> None:
     graph, costs = chain(40, nbytes=100)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
     assert lp_rounding.solve(problem, at_share(problem, 50), time_limit_s=0.0).stopped_early

@@ -57,13 +57,13 @@ def test_no_plan_in_any_forward_order_beats_the_bound_of_any_moments_of_the_forw
     assert beaten == []
 
 
-def test_what_only_the_forward_reads_may_be_made_again_before_the_first_backward() -> None:
+def test_a_value_that_only_the_forward_reads_may_be_recomputed_before_the_first_backward() -> None:
     # The wide value does not fit beside the first, which the last op reads once more: it is made twice.
     problem = build_problem(*linear(((), (0,), (1,), (2,), (0, 3)), (10, 1, 20, 1, 1)), Scope.ACTIVATIONS)
     assert (bound_ns(problem, 21, (0,), (2,)), minimum_recompute_ns(problem, 21)) == (7, 7)
 
 
-def test_what_is_made_again_after_the_first_backward_need_not_be_before_it() -> None:
+def test_a_value_recomputed_after_the_first_backward_need_not_be_recomputed_before_it() -> None:
     # The first value does not fit beside the third, nor at the first backward beside the fifth.
     problem = build_problem(
         *linear(((), (0,), (1,), (2,), (3,), (4,)), (10, 1, 20, 1, 17, 1), saved=(0, 4)), Scope.ACTIVATIONS

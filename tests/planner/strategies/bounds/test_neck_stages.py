@@ -36,7 +36,7 @@ def test_necks_far_apart_are_all_named_the_narrowest_first() -> None:
     assert [round(neck, -1) for neck in necks] == [50, 20]
 
 
-def test_necks_as_stages_leave_it_a_bound() -> None:
+def test_with_necks_as_stages_the_bound_never_exceeds_the_optimum() -> None:
     above, with_necks = [], 0
     for case in cases():
         relaxed = StageRelaxation(case.problem)

@@ -95,7 +95,7 @@ def test_a_budget_that_keeps_everything_needs_no_recomputation() -> None:
     assert MinCut(problem).bound_ns(1000) == 0
 
 
-def test_an_op_that_must_run_once_is_never_priced_as_run_again() -> None:
+def test_an_op_that_must_run_once_is_never_priced_as_recomputed() -> None:
     graph, costs = chain(8, nbytes=10, forward_ns=5)
     once = replace(graph, ops=tuple(replace(op, once=i == 3) for i, op in enumerate(graph.ops)))
     problem = build_problem(once, costs, Scope.ACTIVATIONS)
@@ -155,7 +155,7 @@ def backwards(flow: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("tamper", [more_than_fits, lost_on_the_way, made_from_nothing, backwards])
-def test_a_flow_that_is_none_proves_nothing(tamper: Callable[[np.ndarray], None]) -> None:
+def test_an_illegal_flow_proves_nothing(tamper: Callable[[np.ndarray], None]) -> None:
     flow = np.array([2, 4, 2, 4, 0])
     tamper(flow)
     assert checked_value(PATHS, CAPACITY, flow) is None
@@ -170,7 +170,7 @@ def test_capacities_beyond_64_bits_are_refused() -> None:
         checked_value(PATHS, np.full(5, 2**60), np.zeros(5, dtype=np.int64))
 
 
-def test_a_solver_that_lies_weakens_the_bound_but_never_falsifies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_flow_weakens_the_bound_but_never_falsifies_it(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, costs = chain(8, nbytes=10, forward_ns=5)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
 

@@ -79,7 +79,7 @@ def test_most_points_cost_what_the_plan_does() -> None:
     assert equal > 0.8 * len(plans())
 
 
-def test_a_rerun_that_serves_nothing_afterwards_is_left_out() -> None:
+def test_a_recomputation_that_serves_nothing_is_left_out_of_the_point() -> None:
     problem = build_problem(*chain(4), Scope.ACTIVATIONS)
     relaxed = StageRelaxation(problem)
     staged = relaxed.program(10**9, (0, 2))
@@ -88,7 +88,7 @@ def test_a_rerun_that_serves_nothing_afterwards_is_left_out() -> None:
     assert float(np.dot(point_of(relaxed, staged, useless), staged.program.cost)) == 0.0
 
 
-def test_a_point_keeps_what_is_held_at_all_moments_of_the_forward_that_know_it() -> None:
+def test_a_point_keeps_what_is_alive_at_all_moments_of_the_forward_that_know_it() -> None:
     wrong = []
     for seed, plan in enumerate(plans()):
         relaxed, staged = programs(seed, plan)

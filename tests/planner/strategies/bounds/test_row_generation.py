@@ -47,7 +47,7 @@ def search(problem: Problem, budget_nbytes: int) -> Incumbents:
     return Incumbents(Evaluator(problem), budget_nbytes, effort=EFFORTS["default"])
 
 
-def test_work_that_does_not_suffice_still_proves_some_of_the_bound() -> None:
+def test_a_program_cut_short_still_proves_some_of_the_bound() -> None:
     problem, budget = network()
     relaxed = StageRelaxation(problem)
     whole, part = relaxed.solve(budget, (0, 2)), relaxed.solve(budget, (0, 2), most_work=10_000_000)

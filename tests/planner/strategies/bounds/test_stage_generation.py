@@ -105,7 +105,7 @@ def test_the_bound_never_exceeds_the_optimum(loose: bool) -> None:
     assert above == []
 
 
-def test_stages_of_any_kind_to_begin_with_leave_it_a_bound() -> None:
+def test_from_stages_of_any_kind_the_bound_never_exceeds_the_optimum() -> None:
     above = []
     for seed, (problem, budget, exact, stages, _) in enumerate(cases()):
         moments = Random(seed).sample(range(-problem.op_count, 0), min(2, problem.op_count))
@@ -125,7 +125,7 @@ def test_two_in_three_small_problems_are_closed() -> None:
     assert met > 2 / 3 * all_open
 
 
-def test_a_bound_taken_up_again_is_that_of_the_same_work_at_once() -> None:
+def test_work_in_pieces_gives_the_bound_of_the_same_work_at_once() -> None:
     differ = []
     for case in cases()[:30]:
         bound = begun(case.problem, case.budget_nbytes)
@@ -135,7 +135,7 @@ def test_a_bound_taken_up_again_is_that_of_the_same_work_at_once() -> None:
     assert differ == []
 
 
-def test_what_is_known_is_not_lost() -> None:
+def test_a_known_bound_is_never_lowered() -> None:
     bound = begun(*tight_layers(2), known_ns=5)
     bound.run(10**9, 0, 0.0, NO_LIMITS)
     assert bound.bound_ns == 5
@@ -173,7 +173,7 @@ def test_the_last_optimum_of_three_in_five_small_problems_is_an_optimal_plan() -
     assert optimal > 0.6 * len(tight)
 
 
-def test_growing_ends_with_stages_of_the_forward_where_that_peaks() -> None:
+def test_if_the_forward_peaks_its_moments_become_stages() -> None:
     with_moments = [case for case in cases() if any(stage < 0 for stage in grown(case, case.exact_ns).stages)]
     assert len(with_moments) > 3
 

@@ -66,11 +66,11 @@ def test_a_plan_stays_a_plan_of_the_same_cost_in_the_orders_made_for_it() -> Non
     assert [seed for seed in range(70_000, 70_150) if not moved(seed, None)] == []
 
 
-def test_so_it_does_in_orders_that_suppose_what_is_held() -> None:
+def test_it_does_so_in_orders_made_for_a_guess_of_what_is_retained() -> None:
     assert [seed for seed in range(71_000, 71_100) if not moved(seed, 0.4)] == []
 
 
-def test_a_step_that_reads_what_another_has_made_again_stays_behind_it() -> None:
+def test_a_step_that_reads_a_recomputed_value_stays_behind_its_recomputation() -> None:
     graph, costs = diamond((10, 100, 30, 40))
     top, left, *rest = graph.ops
     assert left.backward is not None
@@ -103,7 +103,7 @@ def test_the_highest_of_all_backward_steps_is_the_peak_of_the_backward() -> None
     assert (max(most), most.index(max(most))) == (found.peak_nbytes, found.peak_position)
 
 
-def test_plan_and_order_in_turn_save_time_where_the_graph_branches() -> None:
+def test_alternating_plan_and_order_saves_time_on_graphs_with_branches() -> None:
     saved = []
     for seed in range(3):
         problem = layered_problem(seed, 50, 5)
@@ -113,7 +113,7 @@ def test_plan_and_order_in_turn_save_time_where_the_graph_branches() -> None:
     assert sum(saved) / 3 > 0.05, saved
 
 
-def test_what_fits_the_budget_stays_within_it_and_gets_no_slower() -> None:
+def test_a_plan_within_the_budget_stays_within_it_and_gets_no_slower() -> None:
     problem = layered_problem(7, 50, 5)
     start, budget = annealed(problem, 0.7)
     found = reorder(problem, start, budget, rounds=4, iterations=20_000, seed=0, limits=NO_LIMITS)

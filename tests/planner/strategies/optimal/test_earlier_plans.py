@@ -69,60 +69,60 @@ def remembered(*plans: tuple[int, int], effort: Effort = DEFAULT) -> list[tuple[
     return [(found.peak_nbytes, found.recompute_ns) for found in left]
 
 
-def test_the_first_solve_does_all_of_the_work() -> None:
+def test_the_first_solve_does_all_the_work() -> None:
     assert context(ProblemCache(branching())).resumed().effort == DEFAULT
 
 
-def test_a_later_one_does_less() -> None:
+def test_a_later_solve_does_less() -> None:
     cache = ProblemCache(branching())
     solve(cache, between(cache.problem, 0.6))
     assert context(cache).resumed().effort == DEFAULT.resumed()
 
 
-def test_plans_of_another_seed_are_not_started_from() -> None:
+def test_a_solve_does_not_start_from_plans_of_another_seed() -> None:
     cache = ProblemCache(branching())
     solve(cache, between(cache.problem, 0.6), seed=1)
     assert context(cache).resumed().earlier == ()
 
 
 @pytest.mark.parametrize("effort", ["fast", "high"])
-def test_efforts_that_do_no_less_a_second_time_start_from_nothing(effort: str) -> None:
+def test_other_efforts_start_from_nothing_every_time(effort: str) -> None:
     cache = ProblemCache(random_problem(3, 8, 8))
     first, second = (solve(cache, between(cache.problem, 0.4), effort=effort) for _ in range(2))
     assert (first == second, context(cache, EFFORTS[effort]).resumed().earlier) == (True, ())
 
 
-def test_a_solve_that_was_stopped_is_not_started_from() -> None:
+def test_a_solve_that_was_stopped_leaves_no_plan() -> None:
     cache = ProblemCache(branching())
     solve(cache, between(cache.problem, 0.6), limits=Limits(stop=lambda: True))
     assert cache.earlier == {}
 
 
-def test_a_plan_is_forgotten_for_one_that_takes_no_more_of_anything() -> None:
+def test_a_dominated_plan_is_forgotten() -> None:
     assert remembered((90, 7), (80, 9), (85, 7)) == [(80, 9), (85, 7)]
 
 
-def test_an_effort_that_does_no_less_a_second_time_remembers_nothing() -> None:
+def test_other_efforts_remember_nothing() -> None:
     assert remembered((90, 7), effort=FAST) == []
 
 
-def test_a_plan_without_recomputation_makes_no_later_solve_do_less() -> None:
+def test_a_plan_without_recomputation_is_not_remembered() -> None:
     cache = ProblemCache(branching())
     solve(cache, whole(cache.problem))
     assert context(cache).resumed().effort == DEFAULT
 
 
-def test_a_later_plan_says_so() -> None:
+def test_a_later_plan_has_a_note() -> None:
     cache = ProblemCache(branching())
     notes = [solve(cache, between(cache.problem, share)).notes for share in (0.6, 0.5)]
     assert notes == [(), (AGAIN_NOTE,)]
 
 
-def test_plans_that_take_less_of_something_are_kept() -> None:
+def test_plans_that_none_dominates_are_kept() -> None:
     assert remembered((90, 7), (80, 9), (85, 8)) == [(90, 7), (80, 9), (85, 8)]
 
 
-def test_a_row_of_solves_gives_the_same_answers_whenever_it_is_asked_for() -> None:
+def test_a_row_of_solves_is_deterministic() -> None:
     rows = []
     for _ in range(2):
         cache = ProblemCache(branching())
@@ -131,7 +131,7 @@ def test_a_row_of_solves_gives_the_same_answers_whenever_it_is_asked_for() -> No
     assert rows[0] == rows[1]
 
 
-def test_asked_again_for_a_budget_it_never_has_a_dearer_plan() -> None:
+def test_a_second_solve_of_a_budget_never_has_a_dearer_plan() -> None:
     dearer = []
     for seed in range(4):
         cache = ProblemCache(branching(seed))
@@ -141,7 +141,7 @@ def test_asked_again_for_a_budget_it_never_has_a_dearer_plan() -> None:
     assert dearer == []
 
 
-def test_a_plan_in_another_order_is_gone_on_from() -> None:
+def test_a_later_solve_is_no_worse_than_an_earlier_plan_in_another_order() -> None:
     found = []
     for seed in range(4):
         cache = ProblemCache(branching(seed))
@@ -152,7 +152,7 @@ def test_a_plan_in_another_order_is_gone_on_from() -> None:
     assert all(found)
 
 
-def test_the_smallest_peak_that_a_later_solve_tells_has_a_plan() -> None:
+def test_the_smallest_peak_that_a_later_solve_reports_has_a_plan() -> None:
     broken = []
     for seed in SEEDS:
         cache = ProblemCache(random_problem(seed, 8, 30))

@@ -82,14 +82,14 @@ def test_it_meets_the_exact_optimum_of_a_chain() -> None:
     assert made.bound_ns == exact_ns()
 
 
-def test_a_bound_that_a_plan_found_meanwhile_refutes_is_not_lowered_to_its_cost() -> None:
+def test_a_bound_is_not_lowered_to_the_cost_of_a_cheaper_plan() -> None:
     made = proof()
     made.advance(costing(made.incumbents.problem.store_all_ns), 1.0, NO_LIMITS)
     made.advance(costing(1), 1.0, NO_LIMITS)
     assert made.bound_ns > 1
 
 
-def test_work_taken_up_again_goes_on_where_it_was() -> None:
+def test_more_work_raises_the_bound_further() -> None:
     made, bounds = tight(), []
     for _ in range(3):
         made.advance(costing(10**15), 0.1, NO_LIMITS)
@@ -97,7 +97,7 @@ def test_work_taken_up_again_goes_on_where_it_was() -> None:
     assert bounds[0] < bounds[-1]
 
 
-def test_points_are_there_until_they_are_taken() -> None:
+def test_points_are_handed_out_once() -> None:
     made = proof()
     made.advance(costing(made.incumbents.problem.store_all_ns), 1.0, NO_LIMITS)
     assert (len(made.taken()) > 0, made.taken()) == (True, ())
@@ -111,7 +111,7 @@ def test_no_point_is_handed_out_twice() -> None:
     assert len(taken) == len({id(point) for point in taken}) > 3
 
 
-def test_it_begins_with_the_bound_that_is_known() -> None:
+def test_it_starts_from_the_known_bound() -> None:
     problem = chain_problem()
     known = incumbents(problem)
     known.bound_ns = 3
@@ -126,13 +126,13 @@ def test_the_fastest_effort_bounds_by_a_linear_program_at_once_and_once() -> Non
     assert (0 < made.bound_ns <= exact_ns(), made.ended, made.grows) == (True, True, False)
 
 
-def test_the_linear_program_has_the_stages_where_the_plan_holds_most() -> None:
+def test_the_linear_program_has_more_stages_than_the_first_backward() -> None:
     made = proof("fast")
     made.advance(best(made), 1.0, NO_LIMITS)
     assert len(made.taken()[0].stages) > 1
 
 
-def test_beside_other_work_it_finds_what_it_finds_alone() -> None:
+def test_in_parallel_it_finds_what_it_finds_alone() -> None:
     alone = proof()
     alone.advance(best(alone), 0.5, NO_LIMITS)
     bounds = [alone.bound_ns]
@@ -145,13 +145,13 @@ def test_beside_other_work_it_finds_what_it_finds_alone() -> None:
 
 
 @pytest.mark.parametrize("thorough", [True, False])
-def test_an_order_is_solved_before_anything_is_annealed_where_that_takes_long(thorough: bool) -> None:
+def test_a_thorough_effort_solves_in_integers_before_it_anneals(thorough: bool) -> None:
     run = order(thorough=thorough)
     run.solve()
     assert run.incumbents.bound_ns == (exact_ns() if thorough else 0)
 
 
-def test_what_is_found_in_integers_is_taken_for_a_plan() -> None:
+def test_a_point_in_integers_becomes_a_plan() -> None:
     run, run.incumbents.best = order(thorough=True), None
     run.incumbents.offer_sequence(np.array([*range(8), *(e for op in range(7, -1, -1) for e in (*range(op + 1), ~op))]))
     before = run.incumbents.best

@@ -149,7 +149,7 @@ def test_asked_to_stop_at_any_moment_it_answers_with_what_it_has() -> None:
 
 
 @pytest.mark.parametrize("effort", ["fast", "default"])
-def test_a_problem_prepared_once_answers_every_budget_as_honestly_as_a_new_one(effort: str) -> None:
+def test_every_plan_of_a_cached_problem_is_within_its_budget(effort: str) -> None:
     problem = random_problem(142, 20, 30)
     cache, whole = ProblemCache(problem), strategy_named("keep-all")(problem).peak_nbytes
     broken = []
@@ -186,7 +186,7 @@ def test_a_step_whose_ops_take_no_time_is_planned() -> None:
     assert solve(problem, budget).objective_ns == 0
 
 
-def test_what_one_budget_found_out_changes_no_smallest_peak() -> None:
+def test_an_earlier_budget_changes_no_smallest_peak() -> None:
     problem = random_problem(6, 8, 40)
     whole = strategy_named("keep-all")(problem).peak_nbytes
     used = ProblemCache(problem)
@@ -215,7 +215,7 @@ def test_of_two_answers_that_cost_the_same_the_better_one_has_the_higher_bound()
     assert better(first, replace(first, bound_ns=3), 10) == first
 
 
-def test_a_plan_below_the_bound_of_the_other_answer_is_told_as_a_defect() -> None:
+def test_a_plan_below_the_bound_of_the_other_answer_is_an_error() -> None:
     first = Solution(Status.FEASIBLE, "optimal", Decisions((0,)), 7, 5, BOUND_CLASS, 10)
     second = Solution(Status.OPTIMAL, "optimal", Decisions((0,)), 9, 9, BOUND_CLASS, 10)
     with pytest.raises(BoundMismatchError, match=r"a plan of 7 ns .* none takes less than 9 ns"):
@@ -228,7 +228,7 @@ def test_without_a_budget_the_better_of_two_answers_is_the_one_of_the_lower_peak
     assert better(first, second, None) == second
 
 
-def test_a_plan_whose_order_turns_out_to_be_the_default_one_is_known_under_that() -> None:
+def test_a_plan_in_the_default_orders_after_all_is_cached_under_them() -> None:
     cache = ProblemCache(random_problem(5, 6, 6))
     problem, evaluator = cache.problem, cache.evaluator
     sequence = np.array(evaluator.decisions(evaluator.labels(Label.KEEP)).sequence)

@@ -83,7 +83,7 @@ def test_random_ops_keep_their_order() -> None:
     assert forward_predecessors(graph) == ((), (), (), (1,), (3,))
 
 
-def test_what_follows_an_op_that_runs_once_stays_behind_it() -> None:
+def test_readers_of_an_op_that_runs_once_stay_behind_it() -> None:
     graph = flat(4, once={1: True})
     assert forward_predecessors(graph) == ((), (), (), (2,), (2,))
 
@@ -133,7 +133,7 @@ def violations(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("first_seed", range(61_000, 61_800, 100))
-def test_what_is_claimed_for_all_orders_holds_for_all_orders(first_seed: int) -> None:
+def test_no_plan_in_any_order_beats_the_order_free_bound(first_seed: int) -> None:
     assert [text for seed in range(first_seed, first_seed + 100) for text in violations(seed)] == []
 
 

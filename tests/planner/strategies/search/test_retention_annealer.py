@@ -130,7 +130,7 @@ def test_it_stops_when_it_is_asked_to() -> None:
     assert len(asked) == 1
 
 
-def test_holding_everything_at_every_stage_recomputes_nothing() -> None:
+def test_a_point_that_retains_everything_recomputes_nothing() -> None:
     graph, costs = chain(12)
     annealer = RetentionAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
     rounded = annealer.from_stages(point(np.ones((2, 12))), 0.5)
@@ -138,7 +138,7 @@ def test_holding_everything_at_every_stage_recomputes_nothing() -> None:
     assert rounded[1].recompute_ns == 0
 
 
-def test_what_is_dropped_at_two_stages_is_computed_three_times() -> None:
+def test_a_value_dropped_at_two_stages_is_computed_three_times() -> None:
     graph, costs = chain(12)
     annealer = RetentionAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
     rounded = annealer.from_stages(point(np.zeros((2, 12))), 0.5)
@@ -153,7 +153,7 @@ def before_and_at(sequence: Sequence, op: int, position: int) -> tuple[int, int]
     return int((again & (group < position)).sum()), int((again & (group == position)).sum())
 
 
-def test_what_a_stage_does_not_hold_may_still_serve_the_reruns_just_before_it() -> None:
+def test_a_value_not_retained_at_a_stage_may_serve_the_recomputations_just_before_it() -> None:
     graph, costs = chain(12)
     held = np.ones((2, 12))
     held[:, 3] = 0.0  # held up to the first backward, then made again from op 2's output
@@ -167,7 +167,7 @@ def test_what_a_stage_does_not_hold_may_still_serve_the_reruns_just_before_it() 
     assert [before_and_at(rounded[0], op, 1)[0] for op in (3, 4)] == [0, 1]
 
 
-def test_what_a_stage_holds_that_the_one_before_did_not_runs_again_just_before_it() -> None:
+def test_a_value_retained_at_a_stage_and_not_at_the_one_before_is_recomputed_just_before_it() -> None:
     graph, costs = chain(12)
     held = np.ones((2, 12))
     held[0, 2:5] = 0.0
@@ -179,7 +179,7 @@ def test_what_a_stage_holds_that_the_one_before_did_not_runs_again_just_before_i
     assert [before_and_at(rounded[0], op, 6) for op in (2, 3, 4)] == [(0, 1)] * 3
 
 
-def test_a_rerun_that_makes_nothing_to_hold_is_left_out() -> None:
+def test_a_recomputation_of_nothing_to_retain_is_left_out() -> None:
     graph, costs = chain(12)
     annealer = RetentionAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
     rounded = annealer.from_stages(point(np.ones((2, 12)), np.ones((2, 12))), 0.5)

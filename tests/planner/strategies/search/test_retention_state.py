@@ -122,7 +122,7 @@ def test_undoing_a_change_restores_every_array_of_the_plan() -> None:
     assert different == []
 
 
-def test_a_plan_taken_into_holds_and_back_has_no_higher_peak_and_no_more_time() -> None:
+def test_a_plan_turned_into_retention_and_back_has_no_higher_peak_and_no_more_time() -> None:
     raised = []
     for seed in range(300, 400):
         problem = random_problem(seed)

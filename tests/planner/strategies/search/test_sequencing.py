@@ -68,7 +68,7 @@ def test_a_step_that_adds_twice_is_charged_once() -> None:
     assert tokens.alive((0, 1)) == [0, 100]
 
 
-def test_a_sum_is_made_where_least_else_is_held() -> None:
+def test_a_sum_is_made_where_least_else_is_alive() -> None:
     # Three backwards add to one gradient; that of the second holds the most while it runs.
     tokens = Tokens([[] for _ in range(4)])
     tokens.add(10, (0, 1, 2, 3))
