@@ -1,1 +1,1 @@
-"""KEEP/DROP/TEMPORARY labels: annealing and checkpoint grids."""
+"""KEEP/DROP/TEMPORARY labels: annealing."""

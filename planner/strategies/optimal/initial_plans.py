@@ -1,4 +1,4 @@
-"""Plans to start from: those of the other strategies, grids of checkpoints, and the chain of blocks."""
+"""Plans to start from: those of the other strategies, and of the chain of blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from ..baselines import checkmate, checkpoint_sequential, greedy, keep_expensive
 from ..baselines.rotor import Rotor
 from ..evaluation.evaluator import Array, Evaluation, Labels
 from ..evaluation.labels import Label
-from ..labelling.checkpoint_grids import grids
 from .incumbents import Incumbents
 from .problem_cache import ProblemCache
 
@@ -19,7 +18,7 @@ _CHECKMATE_OPS = 40
 
 
 class AncestorPlans:
-    """Grids of checkpoints and the plans of the other strategies: a certified plan is never worse than they are.
+    """The plans of the other strategies: a certified plan is never worse than they are.
 
     They depend on nothing that a search finds, so each of ``parts`` may run in a thread of its own. `offer` comes
     after all of them.
@@ -36,7 +35,6 @@ class AncestorPlans:
         """The strategies that count bytes and operations. Most know no budget, and are asked once."""
         evaluator, labels = self._evaluators[0], self._labels[0]
         if not self._cache.unbudgeted:
-            labels += grids(evaluator)
             labels += [checkpoint_sequential.labels(evaluator, count) for count in (2, 4, 8)]
             for module in (keep_expensive, sqrt_n, ogc):
                 if self._limits.out_of_time():

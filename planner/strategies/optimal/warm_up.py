@@ -15,7 +15,6 @@ from ..chain.chain import Chain
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.labels import Label
 from ..labelling.annealer import Annealer
-from ..labelling.checkpoint_grids import grids
 from ..orders.order_for_plan import PlanOrders
 from ..orders.reordered_problem import default_orders
 from ..relaxation.stage_relaxation import StageRelaxation
@@ -33,7 +32,6 @@ def prepare_kernels() -> None:
     budget = evaluator.evaluate(evaluator.labels(Label.KEEP)).peak_nbytes * 2 // 3
     for module in (greedy, per_layer):
         module.labels(evaluator, budget)
-    list(grids(evaluator))
     dropped = evaluator.labels(Label.DROP)
     sequence = np.array(evaluator.decisions(dropped).sequence, dtype=np.int64)
     Annealer(evaluator, 0).run(dropped, budget, 100, heat=0.1, levels=2)
