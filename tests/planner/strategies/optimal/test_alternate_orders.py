@@ -14,6 +14,7 @@ from ogc_plan.planner.strategies.baselines.greedy import labels as greedy_labels
 from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
 from ogc_plan.planner.strategies.evaluation.labels import Label
 from ogc_plan.planner.strategies.optimal.alternate_orders import Reordered, reorder, reorder_in_parallel
+from ogc_plan.planner.strategies.optimal.effort import OrderEffort
 from ogc_plan.planner.strategies.orders.order_for_plan import PlanOrders, highest_by_step
 from ogc_plan.planner.strategies.orders.reordered_problem import default_orders, ordered, restored
 from ogc_plan.planner.strategies.retention.annealer import RetentionAnnealer
@@ -145,9 +146,8 @@ def starts() -> tuple[Problem, list[Reordered]]:
 
 
 def peak(problem: Problem, starts: list[Reordered], restarts: int, limits: Limits = NO_LIMITS) -> int:
-    found = reorder_in_parallel(
-        problem, starts, 1, rounds=2, restarts=restarts, iterations=20_000, seed=0, limits=limits
-    )
+    effort = OrderEffort(rounds=2, iterations=20_000, restarts=restarts)
+    found = reorder_in_parallel(problem, starts, 1, effort, seed=0, limits=limits)
     return found.found.peak_nbytes
 
 
