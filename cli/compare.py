@@ -23,7 +23,7 @@ from .terminal import Activity
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..planner.strategies.optimal.problem_cache import Prepared
+    from ..planner.strategies.optimal.problem_cache import ProblemCache
 
 DEFAULT_BUDGETS = ("80%", "60%", "40%")
 BUDGETED = tuple(name for name in STRATEGIES if name not in FIXED)
@@ -62,7 +62,9 @@ class Comparison:
     annotations: Source | None = None
 
 
-def _run(problem: Problem | Prepared, name: str, budget: str, limit: int | None, solver: Solver, known: Replays) -> Row:
+def _run(
+    problem: Problem | ProblemCache, name: str, budget: str, limit: int | None, solver: Solver, known: Replays
+) -> Row:
     plain = problem if isinstance(problem, Problem) else problem.problem
     started = time.perf_counter()
     solution = solver.solve(problem, limit)
@@ -88,7 +90,7 @@ def compare_strategies(
     """Run every strategy; for each row also `optimal` within that row's activation peak."""
     store_all, known = model.store_all(), replays_of(model)
     problems: dict[Scope, Problem] = {}
-    prepared: dict[Scope, Problem | Prepared] = {}
+    prepared: dict[Scope, Problem | ProblemCache] = {}
 
     def run(which: Scope, name: str, budget: str, limit: int | None, *, again: bool = False) -> Row:
         if which not in problems:
@@ -98,9 +100,9 @@ def compare_strategies(
         if name != CERTIFIED:
             solver = Solver(name, time_limit_s=time_limit_s, seed=seed)
             return _run(problems[which], name, budget, limit, solver, known)
-        progress = spinner.progress(problems[which].store_all_ns, f"{name} {budget}: ")
+        limits = spinner.limits(problems[which].store_all_ns, f"{name} {budget}: ")
         given = prepared[which] if again else problems[which]
-        return _run(given, name, budget, limit, Solver(name, effort, time_limit_s, seed, progress), known)
+        return _run(given, name, budget, limit, Solver(name, effort, time_limit_s, seed, limits), known)
 
     def ours(at: int) -> int | None:
         """The recomputation time of `optimal` within a peak; all peaks share one preparation."""

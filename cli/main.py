@@ -169,8 +169,7 @@ def plan(model: str, **options: Any) -> None:
                 time_limit_s=limit,
                 seed=options["seed"],
                 effort=options["effort"],
-                progress=spinner.progress(sum(cost.forward_ns + cost.backward_ns for cost in ready.costs), stop=stop),
-                stop=stop,
+                limits=spinner.limits(sum(cost.forward_ns + cost.backward_ns for cost in ready.costs), stop=stop),
             )
         if target is not None:
             spinner.now(f"writing {target}")
@@ -311,8 +310,7 @@ def frontier(model: str, **options: Any) -> None:
                 time_limit_s=limit,
                 seed=options["seed"],
                 effort=options["effort"],
-                progress=spinner.progress(sum(cost.forward_ns + cost.backward_ns for cost in ready.costs), stop=stop),
-                stop=stop,
+                limits=spinner.limits(sum(cost.forward_ns + cost.backward_ns for cost in ready.costs), stop=stop),
             )
         for target, answer in zip(targets, answers, strict=False):  # no targets without -o
             if isinstance(answer, Plan):

@@ -19,7 +19,7 @@ from ..planner.errors import OgcPlanError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..planner.solver import Progress, Stop
+    from ..planner.limits import Limits, Progress, Stop
 
 MAX_LINE = 500
 MAX_WIDTH = 100
@@ -182,6 +182,12 @@ class Activity:
             from rich.text import Text
 
             self._spinner.update(text=Text(one_line(doing, MAX_WIDTH), no_wrap=True, overflow="ellipsis"))
+
+    def limits(self, store_all_ns: int, prefix: str = "", stop: Stop | None = None) -> Limits:
+        """Limits for the solver: ``stop``, and progress on this line."""
+        from ..planner.limits import Limits
+
+        return Limits(stop=stop, progress=self.progress(store_all_ns, prefix, stop))
 
     def progress(self, store_all_ns: int, prefix: str = "", stop: Stop | None = None) -> Progress | None:
         """A callback for the solver that shows the best plan so far, the bound and the gap."""

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from .errors import OgcPlanError, UsageError
 from .infeasible import Asked, refusal, unfinished
+from .limits import NO_LIMITS, Limits
 from .model import Model
 from .pipeline import assembled, replays_of, resolve_budget, scope_named, smaller_input
 from .plan_file.record import Plan
 from .problem import Scope
 from .solution import Solution, Status, with_bound
-from .solver import CERTIFIED, DEFAULT_EFFORT, Progress, Solver, Stop
+from .solver import CERTIFIED, DEFAULT_EFFORT, Solver
 from .units import parse_budget
 
 Point = tuple["int | None", Solution]
@@ -30,8 +31,7 @@ def frontier(
     time_limit_s: float | None = None,
     seed: int = 0,
     effort: str = DEFAULT_EFFORT,
-    progress: Progress | None = None,
-    stop: Stop | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> tuple[Plan | OgcPlanError, ...]:
     """The plan for each of ``budgets``, or the error that `pipeline.plan` would raise, in the same order.
 
@@ -39,19 +39,19 @@ def frontier(
     larger budget is also one for every smaller budget. ``time_limit_s`` limits the search for each budget. All budgets
     bound one scope: raises UsageError for sizes together with percentages if no ``scope`` is given.
     """
-    solver = Solver(strategy, effort, time_limit_s, seed, progress, stop)
+    solver = Solver(strategy, effort, time_limit_s, seed, limits)
     solver.check()
     scope = _scope(budgets, scope)
-    limits = [resolve_budget(parse_budget(text), scope, model.store_all())[0] for text in budgets]
+    allowed = [resolve_budget(parse_budget(text), scope, model.store_all())[0] for text in budgets]
     problem = model.problem(scope, keep, recompute)
     prepared = solver.prepared(problem)
-    order = sorted(set(limits), key=lambda limit: (limit is None, -(limit or 0)))  # loosest first, `min` last
+    order = sorted(set(allowed), key=lambda limit: (limit is None, -(limit or 0)))  # loosest first, `min` last
     found = [(limit, solver.solve(prepared, limit)) for limit in order]
     answers = dict(monotone(found, lambda limit: solver.bound_in_any_order(problem, limit)))
     smallest = _smallest(answers, solver)
     made: list[Plan | OgcPlanError] = []
     replays = replays_of(model)
-    for text, limit in zip(budgets, limits, strict=True):
+    for text, limit in zip(budgets, allowed, strict=True):
         asked, solution = Asked(text, limit), answers[limit]
         if solution.decisions is not None:
             made.append(assembled(model, problem, asked, solution, solver, replays))

@@ -1,4 +1,4 @@
-"""Python's search for cyclic garbage, put off while a plan is looked for."""
+"""A pause of Python's cyclic garbage collection while a plan is searched."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collecting_later() -> Iterator[None]:
-    """Look for no cyclic garbage meanwhile, if Python would.
+def gc_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector, if it is enabled.
 
-    A solve leaves a few thousand objects of it, and every search goes through all that the process holds: with a
-    framework loaded that takes a tenth of a second each time, which all threads wait for.
+    A solve leaves a few thousand objects for it, and every collection walks all that the process holds: with a
+    framework loaded a tenth of a second each time, for which all threads wait.
     """
     collects = gc.isenabled()
     try:
-        gc.disable()  # an interrupt right behind it must find the way back
+        gc.disable()  # inside the try, so that an interrupt here still enables it again
         yield
     finally:
         if collects:

@@ -16,6 +16,7 @@ from .annotations import Source, fingerprint
 from .autodiff.rule_table import RULES_VERSION
 from .errors import BudgetSyntaxError, PlanMismatchError, ScheduleMismatchError, UsageError
 from .infeasible import Asked, refusal, unfinished
+from .limits import NO_LIMITS, Limits
 from .model import Model, store_all_decisions, store_all_timeline
 from .peak_bounds.step_floor import Floor
 from .plan_file.record import EFFORT_NOTE, STOPPED_NOTE, BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
@@ -23,7 +24,7 @@ from .problem import Problem, Scope, build_problem
 from .schedule import Schedule, lower
 from .simulate import Timeline, simulate
 from .solution import Decisions, Solution, Status
-from .solver import CERTIFIED, DEFAULT_EFFORT, Progress, Solver, Stop
+from .solver import CERTIFIED, DEFAULT_EFFORT, Solver
 from .training_graph import OpCost, TrainingGraph
 from .units import BudgetText, parse_budget
 
@@ -97,8 +98,7 @@ def plan(
     time_limit_s: float | None = None,
     seed: int = 0,
     effort: str = DEFAULT_EFFORT,
-    progress: Progress | None = None,
-    stop: Stop | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> Plan:
     """Plan one training step of ``model`` within a budget. The plan has been replayed and fits the budget.
 
@@ -109,14 +109,14 @@ def plan(
         strategy: The name of a strategy.
         headroom: How much of the budget to leave free, a size or a percentage of it.
         keep, recompute: Globs on the names of tensors to keep or to recompute.
-        time_limit_s, seed, effort, progress, stop: As in `Solver`.
+        time_limit_s, seed, effort, limits: As in `Solver`.
 
     Raises:
         UsageError, BudgetSyntaxError: An argument cannot be used.
         InfeasibleBudgetError: No plan was found; the error has the smallest peak found and the proven floor.
         NoPlanInTimeError, SearchStoppedError: The search ended before it found one.
     """
-    solver = Solver(strategy, effort, time_limit_s, seed, progress, stop)
+    solver = Solver(strategy, effort, time_limit_s, seed, limits)
     solver.check()
     nbytes, scope = resolve_budget(parse_budget(budget), scope, model.store_all())
     reserve = _headroom(headroom, nbytes)

@@ -48,7 +48,6 @@ class Solution:
     bound_class: str = ""
     peak_nbytes: int = 0
     smallest_nbytes: int | None = None
-    wall_s: float = 0.0
     stopped_early: bool = False
     notes: tuple[str, ...] = ()
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .errors import UsageError
-from .gc_pause import collecting_later
+from .gc_pause import gc_paused
+from .limits import NO_LIMITS, Limits
 from .problem import Problem
 from .solution import Solution
 from .strategies import strategy_named
 
 if TYPE_CHECKING:
-    from .strategies.optimal.problem_cache import Prepared
+    from .strategies.optimal.problem_cache import ProblemCache
 
 CERTIFIED = "optimal"
 """The strategy that searches, and alone takes an effort and a request to stop."""
@@ -22,24 +22,23 @@ CERTIFIED = "optimal"
 DEFAULT_EFFORT = "default"
 _SEEDS = 2**63
 
-Progress = Callable[[str, "int | None", int], None]
-Stop = Callable[[], bool]
-
 
 @dataclass(frozen=True, slots=True)
 class Solver:
     """How to look for plans: by which strategy, how hard, how long.
 
-    ``effort`` (fast, default, high) is an amount of work, ``time_limit_s`` and ``stop`` cut it short:
-    `optimal` asks ``stop`` again and again and ends with its best plan when it answers True.
+    Attributes:
+        effort: An amount of work of `optimal`: fast, default or high.
+        time_limit_s: Seconds for each solve, or None.
+        limits: What else ends a solve of `optimal`, which then answers with its best plan, and whom it tells what it
+            does.
     """
 
     strategy: str = CERTIFIED
     effort: str = DEFAULT_EFFORT
     time_limit_s: float | None = None
     seed: int = 0
-    progress: Progress | None = None
-    stop: Stop | None = None
+    limits: Limits = NO_LIMITS
 
     def check(self) -> None:
         """Raise UsageError for a value that an option cannot have, or an effort that changes nothing."""
@@ -60,7 +59,7 @@ class Solver:
                 remedy=f"leave the effort out, or use --strategy {CERTIFIED}",
             )
 
-    def prepared(self, problem: Problem) -> Problem | Prepared:
+    def prepared(self, problem: Problem) -> Problem | ProblemCache:
         """What to hand to `solve` and `smallest_peak` where more than one solve of the problem may follow.
 
         Under effort default each solve after the first starts from the plans of those before it and does less, about a
@@ -68,24 +67,24 @@ class Solver:
         """
         if self.strategy != CERTIFIED:
             return problem
-        from .strategies.optimal.problem_cache import Prepared
+        from .strategies.optimal.problem_cache import ProblemCache
 
-        return Prepared(problem)
+        return ProblemCache(problem)
 
-    def solve(self, problem: Problem | Prepared, limit_nbytes: int | None) -> Solution:
-        """The strategy's answer within ``limit_nbytes``, or for the smallest peak where it is None."""
-        options = self._search() if self.strategy == CERTIFIED else {}
-        with collecting_later():
-            return strategy_named(self.strategy)(
-                problem, limit_nbytes, time_limit_s=self.time_limit_s, seed=self.seed, **options
-            )
+    def solve(self, problem: Problem | ProblemCache, limit_nbytes: int | None) -> Solution:
+        """The strategy's answer within ``limit_nbytes``, or for the smallest peak if that is None."""
+        solve = strategy_named(self.strategy)
+        with gc_paused():
+            if self.strategy == CERTIFIED:
+                return solve(problem, limit_nbytes, limits=self._limits(), seed=self.seed, effort=self.effort)
+            return solve(problem, limit_nbytes, limits=self._limits(), seed=self.seed)
 
-    def smallest_peak(self, problem: Problem | Prepared) -> int:
+    def smallest_peak(self, problem: Problem | ProblemCache) -> int:
         """The smallest peak in bytes that `optimal` reaches at this effort, whatever the strategy."""
         from .strategies.optimal.strategy import smallest_peak
 
-        with collecting_later():
-            return smallest_peak(problem, time_limit_s=self.time_limit_s, seed=self.seed, **self._search())
+        with gc_paused():
+            return smallest_peak(problem, limits=self._limits(), seed=self.seed, effort=self.effort)
 
     def bound_in_any_order(self, problem: Problem, limit_nbytes: int) -> tuple[int, str]:
         """A certified bound in ns on every legal plan within ``limit_nbytes``, and the name of that class."""
@@ -95,7 +94,12 @@ class Solver:
 
     def stopped(self) -> bool:
         """Whether the search was asked to stop."""
-        return self.stop is not None and self.stop()
+        return self.limits.out_of_time()
 
-    def _search(self) -> dict[str, Any]:
-        return {"effort": self.effort, "progress": self.progress, "stop": self.stop}
+    def _limits(self) -> Limits:
+        """The limits of a solve that begins now."""
+        if self.time_limit_s is not None and self.strategy == CERTIFIED:
+            from .strategies.optimal.warm_up import prepare_kernels
+
+            prepare_kernels()  # compiling them on a fresh machine is not part of the search
+        return self.limits.with_deadline(self.time_limit_s)

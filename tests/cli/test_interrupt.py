@@ -15,6 +15,7 @@ from ogc_plan.cli.interrupt import stoppable
 from ogc_plan.cli.main import main
 from ogc_plan.planner import frontier, load_model, pipeline
 from ogc_plan.planner.errors import SearchStoppedError
+from ogc_plan.planner.limits import Limits
 from ogc_plan.planner.plan_file.record import Plan
 
 from models.light import light_path
@@ -99,13 +100,13 @@ def test_a_stopped_search_without_a_plan_is_code_130_and_no_word_on_feasibility(
     model = load_model(write_perceptron(tmp_path / "model.onnx"), dims={"batch": 4096})
     floor = model.problem(pipeline.Scope.ACTIVATIONS).floor_nbytes
     with pytest.raises(SearchStoppedError, match="before the search was stopped") as raised:
-        pipeline.plan(model, f"{floor}B", scope=pipeline.Scope.ACTIVATIONS, stop=lambda: True)
+        pipeline.plan(model, f"{floor}B", scope=pipeline.Scope.ACTIVATIONS, limits=Limits(stop=lambda: True))
     assert raised.value.exit_code == 130
 
 
 def test_after_ctrl_c_a_frontier_still_has_a_plan_for_every_mild_budget() -> None:
     model = load_model(light_path("squeezenet"), batch=8)
-    plans = frontier(model, ("90%", "70%"), stop=lambda: True)
+    plans = frontier(model, ("90%", "70%"), limits=Limits(stop=lambda: True))
     assert [isinstance(plan, Plan) and plan.certificate.stopped_early for plan in plans] == [True, True]
 
 

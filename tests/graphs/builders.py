@@ -367,7 +367,7 @@ def training_graphs(draw: st.DrawFn, *, min_ops: int = 1, max_ops: int = 60) -> 
     return (*random_graph(rng, op_count), rng)
 
 
-def random_decisions(rng: Random, graph: TrainingGraph) -> Decisions:
+def random_decisions(rng: Random, graph: TrainingGraph, *, recomputations: int | None = None) -> Decisions:
     """A legal order: forwards in order, backwards in default order, with recomputations in between.
 
     Any op that has run may run again anywhere, unless it must run only once: its operands are then kept, or
@@ -377,7 +377,7 @@ def random_decisions(rng: Random, graph: TrainingGraph) -> Decisions:
     count = len(graph.ops)
     computations = list(keep_all(graph).sequence)
     slots: list[list[int]] = [[] for _ in range(len(computations) + 1)]  # recomputations before each computation
-    left = rng.choice((0, 1, count // 2, count, 2 * count))
+    left = rng.choice((0, 1, count // 2, count, 2 * count)) if recomputations is None else recomputations
     while left > 0 and count:
         position = rng.randint(1, len(computations))
         ran = min(position, count)

@@ -15,8 +15,7 @@ from ogc_plan.planner.strategies.relaxation.stage_program import StageProgram, U
 def point_of(uses: Uses, staged: StageProgram, sequence: Array) -> Floats:
     """The 0/1 values, one for each variable of ``staged``, of a legal order of computations of the problem of ``uses``.
 
-    Recomputations that can serve nothing that comes after them are left out, for the program knows none. What they read
-    counts as used all the same, so rows for moments of recomputations may break where a plan has any.
+    Recomputations that can serve nothing after them are left out, for the program knows none.
     """
     plan, point = _Plan(uses, sequence), np.zeros(len(staged.program.cost))
     ends = [*(plan.backwards[position] for position in staged.stages), len(sequence)]
@@ -33,15 +32,6 @@ def point_of(uses: Uses, staged: StageProgram, sequence: Array) -> Floats:
         _take(point, moment.again, again)
         _take(point, moment.whole, again | plan.recomputed(event, len(sequence)))
         _take(point, staged.remade, again)
-    for rerun in staged.reruns:
-        q = staged.interval_of(rerun.position)
-        begun, ended = ends[q : q + 2]
-        _take(point, staged.twice[q], plan.recomputed_twice(begun, ended))
-        event = plan.first_recomputation(rerun.op, begun, ended)
-        if event >= 0:
-            _take(point, rerun.held, plan.alive(event))
-            _take(point, rerun.sooner, plan.recomputed(begun, event))
-            _take(point, rerun.later, plan.recomputed(event, ended))
     return point
 
 
@@ -89,16 +79,6 @@ class _Plan:
         found = np.zeros(len(self.problem.nbytes), dtype=np.bool_)
         found[storage[(begun <= event) & (event <= ended)]] = True
         return found
-
-    def first_recomputation(self, op: int, after: int, before: int) -> int:
-        """When an op first runs again between two events and that is useful; -1 if it does not."""
-        events = np.flatnonzero(self.useful & (self.sequence == op))
-        return next((event for event in events.tolist() if after < event < before), -1)
-
-    def recomputed_twice(self, after: int, before: int) -> NDArray[np.bool_]:
-        """Ops that run again more than once between two events, where that is useful; shape [ops]."""
-        which = self.sequence[after + 1 : before][self.useful[after + 1 : before]]
-        return np.bincount(which, minlength=self.problem.op_count) > 1
 
     def recomputed(self, after: int, before: int, *, all_of_them: bool = False) -> NDArray[np.bool_]:
         """Ops that run again between two events, where that is useful, or at all; shape [ops]."""

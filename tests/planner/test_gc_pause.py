@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from ogc_plan.planner.gc_pause import collecting_later
+from ogc_plan.planner.gc_pause import gc_paused
+from ogc_plan.planner.limits import Limits
 from ogc_plan.planner.problem import Scope, build_problem
 from ogc_plan.planner.solver import Solver
 
@@ -22,20 +23,20 @@ def _collecting() -> Iterator[None]:
 
 
 def test_python_looks_for_garbage_again_afterwards() -> None:
-    with collecting_later():
+    with gc_paused():
         pass
     assert gc.isenabled()
 
 
 def test_python_looks_for_garbage_again_after_an_error() -> None:
-    with pytest.raises(ValueError, match="wrong"), collecting_later():
+    with pytest.raises(ValueError, match="wrong"), gc_paused():
         raise ValueError("wrong")
     assert gc.isenabled()
 
 
 def test_where_python_looks_for_none_it_stays_so() -> None:
     gc.disable()
-    with collecting_later():
+    with gc_paused():
         pass
     assert not gc.isenabled()
 
@@ -43,7 +44,7 @@ def test_where_python_looks_for_none_it_stays_so() -> None:
 @pytest.mark.parametrize("what", ["solve", "smallest_peak"])
 def test_none_is_looked_for_during_a_search(what: str) -> None:
     looked: list[bool] = []
-    solver = Solver(stop=lambda: bool(looked.append(gc.isenabled())))
+    solver = Solver(limits=Limits(stop=lambda: bool(looked.append(gc.isenabled()))))
     problem = build_problem(*layered_graph(Random(0), 20, 4), Scope.ACTIVATIONS)
     solver.smallest_peak(problem) if what == "smallest_peak" else solver.solve(problem, problem.floor_nbytes + 1)
     assert looked

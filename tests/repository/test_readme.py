@@ -192,5 +192,5 @@ def test_the_picture_marks_every_recomputation_in_its_row_and_at_what_it_writes(
 
 
 def test_the_gap_at_which_a_search_ends_is_the_one_of_its_effort() -> None:
-    (share,) = {EFFORTS[name].enough for name in ("fast", "default")}
+    (share,) = {EFFORTS[name].bound.accepted_gap for name in ("fast", "default")}
     assert f"within {100 * share:g}% of a step of the best" in " ".join(PLANNER.split())

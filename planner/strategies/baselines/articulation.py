@@ -2,7 +2,8 @@
 
 A storage is an articulation storage when, at some point of the forward order, it is the only value
 that gradient-carrying ops on one side hand to gradient-carrying ops on the other: everything after
-that point can be recomputed from it alone. One sweep with a difference array finds them all.
+that point can be recomputed from it alone. One sweep with a difference array finds them all. Articulation points of
+networkx would not: they are vertices of an undirected graph, and a storage with several readers is a hyperedge.
 
 The published definition asks that every path of the whole graph crosses the tensor. Ours looks at
 ops that gradients pass only, so a mask or position table computed once and read by every layer is

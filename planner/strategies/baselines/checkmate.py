@@ -7,8 +7,9 @@ R as S and the dependencies ask for. Rounding overshoots, so the relaxation gets
 there; the released program tries the thresholds 0.1 to 0.9 and keeps the cheapest plan within the budget, as here.
 
 What differs here:
-- The forward runs once, in its order, and is not divided into stages; a stage is one backward step and the re-runs
-  before it. Checkmate's stages are all steps of forward and backward, so it may recompute in the forward too.
+- The forward runs once, in its order, and is not divided into stages; a stage is one backward step and the
+  recomputations before it. Checkmate's stages are all steps of forward and backward, so it may recompute in the
+  forward too.
 - Where stages times ops exceed _WORK, a stage covers several backward steps, as few as that allows.
 - The relaxation limits what the first backward of each stage and the start of the first hold; what is freed within
   a stage (their variables FREE and U) is left to epsilon, of which several are tried.
@@ -18,14 +19,15 @@ What differs here:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
-from ...solution import Decisions, Solution, Status
-from ..evaluation.evaluator import Array, Evaluator
+from ...solution import Solution
+from ..evaluation.evaluator import Array, Evaluation, Evaluator, solution_of
 from ..relaxation.linear_program import LinearProgram
 from ..relaxation.linear_program import solve as solve_linear
 
@@ -55,7 +57,7 @@ class RetentionLP:
         self.last_stage = self._last_stages()
 
     def _last_stages(self) -> list[int]:
-        """The last stage that a storage can serve, directly or through a re-run; -1 if none."""
+        """The last stage that a storage can serve, directly or through a recomputation; -1 if none."""
         graph, last = self.problem.graph, [-1] * len(self.free)
         for position, needs in enumerate(self.needs):
             for storage in needs:
@@ -117,10 +119,10 @@ class RetentionLP:
         used = int(problem.during_nbytes[first]) + sum(size[s] for s in needed)
         lp.at_least(used - room, [(-size[s], variable) for s, variable in alive.items() if s not in needed])
 
-    def roundings(self, budget_nbytes: int, time_limit_s: float | None = None) -> list[list[frozenset[int]]]:
+    def roundings(self, budget_nbytes: int, limits: Limits = NO_LIMITS) -> list[list[frozenset[int]]]:
         """For each threshold the storages whose S is above it, for each stage; empty when nothing was solved."""
         program, held = self.program(budget_nbytes)
-        answer = solve_linear(program, time_limit_s)
+        answer = solve_linear(program, limits)
         if not answer.solved:
             return []
         return [
@@ -129,9 +131,9 @@ class RetentionLP:
         ]
 
     def complete(self, retained: Sequence[frozenset[int]]) -> Array:
-        """The order of computations with the fewest re-runs under which each stage starts with ``retained``.
+        """The order of computations with the fewest recomputations under which each stage starts with ``retained``.
 
-        In a stage an op runs again when a backward of the stage, a re-run in it or the next stage's ``retained``
+        In a stage an op runs again when a backward of the stage, a recomputation in it or the next stage's ``retained``
         needs what it writes and the stage did not start with that.
         """
         problem = self.problem
@@ -158,66 +160,47 @@ class RetentionLP:
 
 
 def sequence(
-    evaluator: Evaluator, budget_nbytes: int | None = None, *, deadline: float | None = None
-) -> tuple[Array, bool]:
-    """The cheapest plan found within the budget, else that of the smallest peak; and whether ``deadline`` cut it short.
+    evaluator: Evaluator, budget_nbytes: int | None = None, limits: Limits = NO_LIMITS
+) -> tuple[Array, Evaluation]:
+    """The cheapest plan found within the budget, else that of the smallest peak; keep-all if nothing is solved in time.
 
-    ``deadline`` is a time.perf_counter() value. Where nothing is rounded in time the plan is keep-all.
+    Without a budget it is the plan of the smallest peak.
     """
     problem = evaluator.problem
     best = np.array([*range(problem.op_count), *(~op for op in problem.backward_order)], dtype=np.int64)
-    best_key = _key(evaluator, best, budget_nbytes)
-    if not problem.backward_order or not best_key[0]:
-        return best, False
+    found = evaluator.evaluate_sequence(best)
+    if not problem.backward_order or not _key(found, budget_nbytes)[0]:
+        return best, found
     relaxation, floor = RetentionLP(problem), problem.floor_nbytes
     if budget_nbytes is None:
-        tried = [floor + int((best_key[1] - floor) * share) for share in _LADDER]
+        tried = [floor + int((found.peak_nbytes - floor) * share) for share in _LADDER]
     else:
         tried = [int(budget_nbytes * (1 - epsilon)) for epsilon in _EPSILONS]
     for inner in tried:
-        remaining = None if deadline is None else deadline - time.perf_counter()
-        if remaining is not None and remaining <= 0:
-            return best, True
-        for retained in relaxation.roundings(inner, remaining):
-            found = relaxation.complete(retained)
-            key = _key(evaluator, found, budget_nbytes)
-            if key < best_key:
-                best, best_key = found, key
-    return best, deadline is not None and time.perf_counter() > deadline
+        if limits.out_of_time():
+            break
+        for retained in relaxation.roundings(inner, limits):
+            completed = relaxation.complete(retained)
+            evaluation = evaluator.evaluate_sequence(completed)
+            if _key(evaluation, budget_nbytes) < _key(found, budget_nbytes):
+                best, found = completed, evaluation
+    return best, found
 
 
-def _key(evaluator: Evaluator, sequence: Array, budget_nbytes: int | None) -> tuple[bool, int, int]:
-    """What is minimised: above the budget or without one the peak, else the recomputation time."""
-    peak, recompute_ns, _, _ = evaluator.evaluate_sequence(sequence)
-    if budget_nbytes is not None and peak <= budget_nbytes:
-        return False, recompute_ns, peak
-    return True, peak, recompute_ns
+def _key(found: Evaluation, budget_nbytes: int | None) -> tuple[bool, int, int]:
+    """What is minimised: the recomputation time within the budget, else the peak."""
+    if budget_nbytes is not None and found.peak_nbytes <= budget_nbytes:
+        return False, found.recompute_ns, found.peak_nbytes
+    return True, found.peak_nbytes, found.recompute_ns
 
 
 def solve(
     problem: Problem,
     budget_nbytes: int | None = None,
     *,
-    time_limit_s: float | None = None,
+    limits: Limits = NO_LIMITS,
     seed: int = 0,
 ) -> Solution:
     """The cheapest rounding within the budget, or UNKNOWN with the smallest peak that one reached."""
-    started = time.perf_counter()
-    evaluator = Evaluator(problem)
-    found, cut_short = sequence(
-        evaluator, budget_nbytes, deadline=None if time_limit_s is None else started + time_limit_s
-    )
-    peak, recompute_ns, _, _ = evaluator.evaluate_sequence(found)
-    wall_s = time.perf_counter() - started
-    if budget_nbytes is not None and peak > budget_nbytes:
-        return Solution(Status.UNKNOWN, NAME, None, smallest_nbytes=peak, wall_s=wall_s, stopped_early=cut_short)
-    return Solution(
-        Status.OPTIMAL if recompute_ns == 0 else Status.FEASIBLE,
-        NAME,
-        Decisions(tuple(int(entry) for entry in found)),
-        objective_ns=recompute_ns,
-        peak_nbytes=peak,
-        smallest_nbytes=peak,
-        wall_s=wall_s,
-        stopped_early=cut_short,
-    )
+    found = sequence(Evaluator(problem), budget_nbytes, limits)
+    return replace(solution_of(*found, budget_nbytes, NAME), stopped_early=limits.out_of_time())

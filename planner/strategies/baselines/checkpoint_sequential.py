@@ -11,9 +11,9 @@ value is recomputed only if a backward needs it, where torch runs the segment up
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from ...solution import Solution
 from ..evaluation.evaluator import Evaluator, Labels
@@ -42,14 +42,13 @@ def solve(
     problem: Problem,
     budget_nbytes: int | None = None,
     *,
-    time_limit_s: float | None = None,
+    limits: Limits = NO_LIMITS,
     seed: int = 0,
     segments: int = 2,
 ) -> Solution:
     """Keep the inputs of ``segments`` equal segments and the whole last one; UNKNOWN when above the budget."""
-    started = time.perf_counter()
     evaluator = Evaluator(problem)
-    solution = evaluator.solution(labels(evaluator, segments), budget_nbytes, f"segments:{segments}", started=started)
+    solution = evaluator.solution(labels(evaluator, segments), budget_nbytes, f"segments:{segments}")
     modules = len(separators(problem.graph)) + 1
     used = len(boundaries(problem, segments)) + 1
     notes = [f"{modules} modules between articulation tensors in {used} segment{'s' if used > 1 else ''}"]

@@ -20,11 +20,11 @@ bounded by counts, never by the clock. No optimality is claimed, nor infeasibili
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from ...solution import Solution
 from ..evaluation.evaluator import Array, Arrays, Evaluator, Labels, Scratch, evaluate
@@ -230,10 +230,9 @@ def solve(
     problem: Problem,
     budget_nbytes: int | None = None,
     *,
-    time_limit_s: float | None = None,
+    limits: Limits = NO_LIMITS,
     seed: int = 0,
 ) -> Solution:
     """A plan within the budget, or UNKNOWN with the smallest peak reached when greedy gets stuck."""
-    started = time.perf_counter()
     evaluator = Evaluator(problem)
-    return evaluator.solution(labels(evaluator, budget_nbytes), budget_nbytes, NAME, started=started)
+    return evaluator.solution(labels(evaluator, budget_nbytes), budget_nbytes, NAME)

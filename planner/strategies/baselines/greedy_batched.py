@@ -2,7 +2,7 @@
 
 greedy.py simulates every candidate, which is one simulation of the whole step for each of several candidates of
 each drop. Here the time that a drop adds is found exactly without one: as long as nothing is a temporary checkpoint
-every op is re-run at most once, so it is the time of the ops that have to be re-run from then on, a walk over
+every op is recomputed at most once, so it is the time of the ops that have to be recomputed from then on, a walk over
 dropped ancestors. The fall of the peak is taken to be the bytes held at it; after a batch the step is simulated,
 and a batch that brings less than half of that is taken back and halved.
 """
@@ -30,7 +30,7 @@ def added_ns(
     a: Arrays, labels: Labels, start: Array, members: Array, group: int, again: Flags, readers: Array, stack: Array,
     commit: bool,
 ) -> int:  # fmt: skip
-    """Time of the ops that join ``again``, those that are re-run, when a group is dropped.
+    """Time of the ops that join ``again``, those that are recomputed, when a group is dropped.
 
     ``readers`` counts for each storage its backwards and the ops of ``again`` that read it. ``labels`` must have
     the group dropped; ``commit`` leaves ``again`` and ``readers`` as they are then.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from ...solution import Solution
 from ..evaluation.evaluator import Evaluator
@@ -14,10 +13,9 @@ def solve(
     problem: Problem,
     budget_nbytes: int | None = None,
     *,
-    time_limit_s: float | None = None,
+    limits: Limits = NO_LIMITS,
     seed: int = 0,
 ) -> Solution:
     """Keep every storage from its forward to its last use."""
-    started = time.perf_counter()
     evaluator = Evaluator(problem)
-    return evaluator.solution(evaluator.labels(Label.KEEP), budget_nbytes, "keep-all", started=started)
+    return evaluator.solution(evaluator.labels(Label.KEEP), budget_nbytes, "keep-all")

@@ -10,9 +10,9 @@ Where no op is on the list the original raises, here the plain step is the answe
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from ...solution import Solution
 from ...training_graph import TrainingGraph
@@ -59,13 +59,12 @@ def solve(
     problem: Problem,
     budget_nbytes: int | None = None,
     *,
-    time_limit_s: float | None = None,
+    limits: Limits = NO_LIMITS,
     seed: int = 0,
 ) -> Solution:
     """Keep the results of expensive ops only; UNKNOWN when that one plan is above the budget."""
-    started = time.perf_counter()
     evaluator = Evaluator(problem)
-    solution = evaluator.solution(labels(evaluator), budget_nbytes, NAME, started=started)
+    solution = evaluator.solution(labels(evaluator), budget_nbytes, NAME)
     if expensive_storages(problem.graph):
         return solution
     return replace(solution, notes=("the graph has no convolution or matrix product to keep: nothing is recomputed",))

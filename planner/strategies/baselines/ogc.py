@@ -18,7 +18,6 @@ when no checkpoint is worth its bytes nothing is recomputed, since one segment s
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -26,6 +25,7 @@ from math import inf
 
 import numpy as np
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from ...solution import Solution
 from ...training_graph import TrainingGraph
@@ -179,14 +179,13 @@ def solve(
     problem: Problem,
     budget_nbytes: int | None = None,
     *,
-    time_limit_s: float | None = None,
+    limits: Limits = NO_LIMITS,
     seed: int = 0,
 ) -> Solution:
     """Keep the checkpoints of the smallest kept bytes plus largest segment; UNKNOWN when above the budget."""
-    started = time.perf_counter()
     evaluator = Evaluator(problem)
     choice = search(problem.graph)
-    solution = evaluator.solution(_labels(evaluator, choice), budget_nbytes, NAME, started=started)
+    solution = evaluator.solution(_labels(evaluator, choice), budget_nbytes, NAME)
     notes = [
         f"{len(choice.kept)} checkpoints of {choice.kept_nbytes} bytes, largest segment {choice.segment_nbytes} bytes"
     ]

@@ -93,9 +93,9 @@ class _Builder:
         branches = [self.chain(part, source, join, depth + 1) for part in parts]
         if len(parts) == 1 and not branches[0].storages and not branches[0].pieces[0].branches:
             return Piece(nbytes)
-        beside = nbytes - self.written_nbytes(inside)  # what the joining op writes besides the end
-        if beside:
-            branches.append(Chain((), (), (), (Piece(beside),)))
+        fork = nbytes - self.written_nbytes(inside)  # what the joining op writes besides the end
+        if fork:
+            branches.append(Chain((), (), (), (Piece(fork),)))
         return Piece(nbytes, tuple(branches))
 
     def tangle(self, ops: list[int], source: int | None, join: int | None, nbytes: int, depth: int) -> Piece:
@@ -112,9 +112,9 @@ class _Builder:
             writes = self.graph.ops[node].writes
             made = [storage for storage in writes if storage in read and self.size[storage]]
             kept += made
-            beside = sum(self.saved[storage] for storage in writes if storage not in made)
-            if beside:
-                branches.append(Chain((), (), (), (Piece(beside),)))
+            fork = sum(self.saved[storage] for storage in writes if storage not in made)
+            if fork:
+                branches.append(Chain((), (), (), (Piece(fork),)))
         return Piece(nbytes, tuple(branches), tuple(kept), sum(self.size[storage] for storage in kept))
 
     def between(self, segment: Segment, source: int | None, join: int | None, depth: int) -> Chain:
@@ -145,23 +145,13 @@ class _Builder:
 
     def components(self, ops: list[int]) -> list[list[int]]:
         """Ops that are connected by storages made among them, each list in forward order."""
-        parent = {index: index for index in ops}
+        import networkx as nx
 
-        def root(index: int) -> int:
-            while parent[index] != index:
-                parent[index] = parent[parent[index]]
-                index = parent[index]
-            return index
-
-        for index in ops:
-            for storage in self.graph.ops[index].reads:
-                if self.producer[storage] in parent:
-                    first, second = sorted((root(index), root(self.producer[storage])))
-                    parent[second] = first
-        parts: dict[int, list[int]] = {}
-        for index in ops:
-            parts.setdefault(root(index), []).append(index)
-        return [parts[key] for key in sorted(parts)]
+        joined = nx.Graph()
+        joined.add_nodes_from(ops)
+        makers = ((int(self.producer[storage]), index) for index in ops for storage in self.graph.ops[index].reads)
+        joined.add_edges_from((maker, index) for maker, index in makers if maker in joined)
+        return sorted(sorted(part) for part in nx.connected_components(joined))
 
 
 def division_tree(graph: TrainingGraph) -> Chain:

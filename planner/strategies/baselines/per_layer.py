@@ -10,9 +10,9 @@ the rule of greedy.py. On a network without repeated layers this is greedy itsel
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from ...solution import Solution
 from ..evaluation.evaluator import Evaluator, Labels
@@ -42,13 +42,12 @@ def solve(
     problem: Problem,
     budget_nbytes: int | None = None,
     *,
-    time_limit_s: float | None = None,
+    limits: Limits = NO_LIMITS,
     seed: int = 0,
 ) -> Solution:
     """A plan within the budget, or UNKNOWN with the smallest peak reached when the template gets stuck."""
-    started = time.perf_counter()
     evaluator = Evaluator(problem)
     groups = classes(evaluator)
-    solution = evaluator.solution(descend(evaluator, groups, budget_nbytes), budget_nbytes, NAME, started=started)
+    solution = evaluator.solution(descend(evaluator, groups, budget_nbytes), budget_nbytes, NAME)
     count = sum(len(group) for group in groups)
     return replace(solution, notes=(f"{count} undecided tensors in {len(groups)} classes",))

@@ -3,7 +3,7 @@
 Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova, "Optimal checkpointing for heterogeneous chains: how to
 train deep neural networks with limited memory" (arXiv:1911.13214), the algorithm of the package Rotor: every
 segment of the chain either saves all that its backward reads or only its input, and a dynamic programme over 500
-memory slots finds the cheapest such plan, re-running segments any number of times.
+memory slots finds the cheapest such plan, recomputing segments any number of times.
 
 Deviations: a segment is what lies between two articulation storages, since a graph no longer knows the modules of
 an nn.Sequential; values without gradient that cross a cut are held with it; a value is recomputed only if
@@ -12,19 +12,19 @@ something uses it, not with its whole segment. A graph without articulation stor
 
 from __future__ import annotations
 
-import time
 from functools import cached_property
 
 import numpy as np
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
-from ...solution import Decisions, Solution, Status
+from ...solution import Solution
 from ..chain.block_cuts import crossing_of
 from ..chain.blocks import blocks_of
 from ..chain.dynamic_program import table, trace, units_of
 from ..chain.lowering import Lowering
 from ..chain.options import everything_held
-from ..evaluation.evaluator import Array, Evaluation, Evaluator
+from ..evaluation.evaluator import Array, Evaluation, Evaluator, solution_of
 from ..evaluation.labels import Label
 from .articulation import separators
 
@@ -61,7 +61,7 @@ class Rotor:
         return self.lowering.lowered(trace(units, best, int(finite[0] if smallest else _SLOTS)))
 
     @cached_property
-    def lowest(self) -> tuple[Array, Evaluation]:
+    def smallest(self) -> tuple[Array, Evaluation]:
         """The plan of the smallest peak: the fewest slots, in slots of the peak found so far while that still falls."""
         keep_all = self.evaluator.evaluate(self.evaluator.labels(Label.KEEP)).peak_nbytes
         best: tuple[Array, Evaluation] | None = None
@@ -81,30 +81,14 @@ def solve(
     problem: Problem,
     budget_nbytes: int | None = None,
     *,
-    time_limit_s: float | None = None,
+    limits: Limits = NO_LIMITS,
     seed: int = 0,
 ) -> Solution:
     """The cheapest plan of the programme within the budget, or UNKNOWN with the smallest peak that it reaches."""
-    started = time.perf_counter()
     evaluator = Evaluator(problem)
     rotor = Rotor(evaluator)
     notes = (f"{len(rotor.blocks)} segments, {len(rotor.blocks.unique)} of them different",)
     found = None if budget_nbytes is None else rotor.plan(budget_nbytes)
     if found is None or (budget_nbytes is not None and found[1].peak_nbytes > budget_nbytes):
-        found = rotor.lowest
-    sequence, evaluation = found
-    if budget_nbytes is not None and evaluation.peak_nbytes > budget_nbytes:
-        return Solution(
-            Status.UNKNOWN, NAME, None, smallest_nbytes=evaluation.peak_nbytes,
-            wall_s=time.perf_counter() - started, notes=notes,
-        )  # fmt: skip
-    return Solution(
-        Status.OPTIMAL if evaluation.recompute_ns == 0 else Status.FEASIBLE,
-        NAME,
-        Decisions(tuple(sequence.tolist())),
-        objective_ns=evaluation.recompute_ns,
-        peak_nbytes=evaluation.peak_nbytes,
-        smallest_nbytes=evaluation.peak_nbytes,
-        wall_s=time.perf_counter() - started,
-        notes=notes,
-    )
+        found = rotor.smallest
+    return solution_of(*found, budget_nbytes, NAME, notes)

@@ -14,10 +14,10 @@ step is the answer. A value is recomputed only if a backward needs it, not with 
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from math import ceil, sqrt
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from ...solution import Solution
 from ..evaluation.evaluator import Evaluator, Labels
@@ -56,13 +56,12 @@ def solve(
     problem: Problem,
     budget_nbytes: int | None = None,
     *,
-    time_limit_s: float | None = None,
+    limits: Limits = NO_LIMITS,
     seed: int = 0,
 ) -> Solution:
     """Keep about sqrt(n) articulation storages; UNKNOWN when that one plan is above the budget."""
-    started = time.perf_counter()
     evaluator = Evaluator(problem)
-    solution = evaluator.solution(labels(evaluator), budget_nbytes, NAME, started=started)
+    solution = evaluator.solution(labels(evaluator), budget_nbytes, NAME)
     return replace(solution, notes=_notes(problem))
 
 

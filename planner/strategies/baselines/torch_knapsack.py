@@ -25,12 +25,12 @@ As in the original an item's value ignores which other tensors are kept: that is
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from ...solution import Solution
 from ..evaluation.evaluator import Evaluator, Labels
@@ -101,7 +101,7 @@ class SavedTensors:
         self._network = Network(source + 2, source, source + 1, tails, heads)
 
     def cut(self, banned: Iterable[int]) -> frozenset[int]:
-        """The storages to save so that the backward needs no re-run of a banned op; of several cuts the last."""
+        """The storages to save so that the backward needs no recomputation of a banned op; of several cuts the last."""
         capacity = self._capacity.copy()
         capacity[len(capacity) - self.ops + np.array(sorted(banned), dtype=np.int64)] = self._unbounded
         before = maximum_flow(self._network, capacity).largest
@@ -187,10 +187,9 @@ def solve(
     problem: Problem,
     budget_nbytes: int | None = None,
     *,
-    time_limit_s: float | None = None,
+    limits: Limits = NO_LIMITS,
     seed: int = 0,
 ) -> Solution:
     """The cheapest of the method's plans within the budget, or UNKNOWN with the smallest peak it reached."""
-    started = time.perf_counter()
     evaluator = Evaluator(problem)
-    return evaluator.solution(labels(evaluator, budget_nbytes), budget_nbytes, NAME, started=started)
+    return evaluator.solution(labels(evaluator, budget_nbytes), budget_nbytes, NAME)

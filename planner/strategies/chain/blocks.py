@@ -181,7 +181,7 @@ def _with_fixed(a: Arrays, fixed: NDArray[np.bool_]) -> tuple[Array, Array, Arra
     n, m = len(a.forward_ns), len(a.order)
     last_read = np.full(len(a.nbytes), -1, dtype=np.int64)  # by a backward, as a position of the order
     np.maximum.at(last_read, a.needs, np.repeat(np.arange(m), np.diff(a.needs_start)))
-    # a re-run serves the backwards of ops from its own on, and may read what is fixed as late as the last of these
+    # a recomputation serves the backwards of ops from its own on, and may read what is fixed as late as their last
     position_of = np.full(n + 1, -1, dtype=np.int64)
     position_of[a.order] = np.arange(m)
     latest = np.maximum.accumulate(position_of[::-1])[::-1]

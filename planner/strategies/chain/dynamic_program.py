@@ -29,9 +29,9 @@ class Units(NamedTuple):
 
     start, to, held, forward, backward, extra, again: the options of the pieces that start with block b are the rows
     start[b]..start[b+1]-1 of the other six, to[o] is the last block of o's piece; end_*: the same for pieces that
-    end a range of re-runs. run[b]: time to run blocks 0..b-1 forward
+    end a range of recomputations. run[b]: time to run blocks 0..b-1 forward
     where nothing is made in vain; kept[s, k]: units that cross into k and are made in s..k-1; discard[s, b]: peak of
-    running b when s..b-1 ran before it; first[b], again_at[b]: constants of a first run and of a re-run that ends at b.
+    running b when s..b-1 ran before it; first[b], again_at[b]: constants of a first run and a recomputation up to b.
     """
 
     start: Array
@@ -61,7 +61,7 @@ class Forward(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """Run the backwards of a piece under the option of a row; ``end``: a row for the end of a range of re-runs."""
+    """Run the backwards of a piece under the option of a row; ``end``: a row for the end of a recomputed range."""
 
     row: int
     end: bool

@@ -18,7 +18,7 @@ OptionSets = tuple[tuple[Option, ...], ...]
 class Lowering:
     """Turns steps over ``blocks`` into sequences; a block run again leaves out the ops whose results nothing uses.
 
-    ``options[u]`` are those of unique block u, ``ends[u]`` those for the end of a range of re-runs.
+    ``options[u]`` are those of unique block u, ``ends[u]`` those for the end of a range of recomputations.
     """
 
     def __init__(

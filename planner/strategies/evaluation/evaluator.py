@@ -6,7 +6,6 @@ over events and takes the running maximum. It is never the judge: every plan is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from copy import copy
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from .labels import Label
 Array = NDArray[np.int64]
 Labels = NDArray[np.int8]
 _DENSE = 8
-"""Among re-runs no farther from each other on average, looking at all ops between takes less than sorting."""
+"""Among recomputations no farther from each other on average, looking at all ops between takes less than sorting."""
 
 
 class Arrays(NamedTuple):
@@ -210,7 +209,7 @@ def evaluate(a: Arrays, labels: Labels, w: Scratch) -> tuple[int, int, int, int]
 def peak_of_events(a: Arrays, count: int, w: Scratch) -> tuple[int, int, int]:
     """(peak_nbytes, peak_event, peak_position) of the first ``count`` computations of ``w.events``.
 
-    Any legal order: re-runs may stand between first runs. Afterwards ``w.memory`` has the bytes in use during each.
+    Any legal order: recomputations may stand between first runs. ``w.memory`` then has the bytes in use during each.
     """
     ops = len(a.forward_ns)
     for event in range(count + 1):
@@ -283,8 +282,8 @@ class Evaluator:
         self.arrays = arrays_of(problem)
         self.scratch = scratch_of(self.arrays)
 
-    def beside(self) -> Evaluator:
-        """Another evaluator of the same problem, for use at the same time in another thread."""
+    def fork(self) -> Evaluator:
+        """An evaluator of the same problem for another thread."""
         other = copy(self)
         other.scratch = scratch_of(self.arrays)
         return other
@@ -324,28 +323,30 @@ class Evaluator:
         decided[list(self.problem.keep | self.problem.recompute)] = True
         return decided
 
-    def solution(self, labels: Labels, budget_nbytes: int | None, strategy: str, *, started: float) -> Solution:
-        """What a labelling amounts to: FEASIBLE within the budget, else UNKNOWN with the peak it reached.
-
-        ``started`` is time.perf_counter() at the start of the solve.
-        """
+    def solution(self, labels: Labels, budget_nbytes: int | None, strategy: str) -> Solution:
+        """What a labelling amounts to, as `solution_of`."""
         found = self.evaluate(labels)
-        wall_s = time.perf_counter() - started
-        if budget_nbytes is not None and found.peak_nbytes > budget_nbytes:
-            return Solution(Status.UNKNOWN, strategy, None, smallest_nbytes=found.peak_nbytes, wall_s=wall_s)
-        status = Status.OPTIMAL if found.recompute_ns == 0 else Status.FEASIBLE
-        return Solution(
-            status,
-            strategy,
-            self.decisions(labels),
-            objective_ns=found.recompute_ns,
-            bound_ns=0,
-            peak_nbytes=found.peak_nbytes,
-            smallest_nbytes=found.peak_nbytes,
-            wall_s=wall_s,
-        )
+        sequence = np.array(self.decisions(labels).sequence, dtype=np.int64)
+        return solution_of(sequence, found, budget_nbytes, strategy)
 
     def decisions(self, labels: Labels) -> Decisions:
         """The order of computations of a labelling."""
         count, _ = events_of(self.arrays, labels, self.scratch)
         return Decisions(tuple(int(value) for value in self.scratch.events[:count]))
+
+
+def solution_of(
+    sequence: Array, found: Evaluation, budget_nbytes: int | None, strategy: str, notes: tuple[str, ...] = ()
+) -> Solution:
+    """What a plan amounts to: FEASIBLE within the budget (OPTIMAL if it recomputes nothing), else UNKNOWN."""
+    if budget_nbytes is not None and found.peak_nbytes > budget_nbytes:
+        return Solution(Status.UNKNOWN, strategy, None, smallest_nbytes=found.peak_nbytes, notes=notes)
+    return Solution(
+        Status.OPTIMAL if found.recompute_ns == 0 else Status.FEASIBLE,
+        strategy,
+        Decisions(tuple(sequence.tolist())),
+        objective_ns=found.recompute_ns,
+        peak_nbytes=found.peak_nbytes,
+        smallest_nbytes=found.peak_nbytes,
+        notes=notes,
+    )

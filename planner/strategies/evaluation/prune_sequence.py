@@ -1,6 +1,6 @@
-"""Two ways to shorten a sequence of computations: drop re-runs that nothing uses, and hold instead of re-running.
+"""Two ways to shorten a sequence of computations: drop unused recomputations, and retain instead of recomputing.
 
-Both keep the sequence legal. A re-run goes when all it makes is either unused before it is made again, or can
+Both keep the sequence legal. A recomputation goes when all it makes is either unused before it is made again, or can
 be held from its last computation on because the budget has room for it all the time between.
 """
 
@@ -17,7 +17,7 @@ _PASSES = 8
 
 @allocating
 def _useful(a: Arrays, fixed: NDArray[np.bool_], events: Array, count: int) -> int:
-    """Compact ``events`` to first runs, backwards and the re-runs that something uses; returns the new count."""
+    """Compact ``events`` to first runs, backwards and the recomputations that something uses; returns the new count."""
     first = np.full(len(a.forward_ns), -1, dtype=np.int64)
     for event in range(count - 1, -1, -1):
         if events[event] >= 0:
@@ -49,15 +49,15 @@ def _useful(a: Arrays, fixed: NDArray[np.bool_], events: Array, count: int) -> i
 
 @allocating
 def _hold(a: Arrays, fixed: NDArray[np.bool_], barred: NDArray[np.bool_], count: int, budget: int, w: Scratch) -> int:
-    """Remove from ``w.events`` re-runs whose outputs fit between their computations; returns the new count.
+    """Remove from ``w.events`` recomputations whose outputs fit between their computations; returns the new count.
 
-    Removals are tried in order of time saved per byte and event held; what a removed re-run no longer reads
+    Removals are tried in order of time saved per byte and event held; what a removed recomputation no longer reads
     stays counted until the next pass, so the peak stays within the budget.
     """
     peak_of_events(a, count, w)
     ops = len(a.forward_ns)
     held = w.memory[:count].copy()
-    # where the copy that each re-run replaces was used last, for each of its outputs
+    # where the copy that each recomputation replaces was used last, for each of its outputs
     made = np.full(len(a.nbytes), -1, dtype=np.int64)
     used = np.full(len(a.nbytes), -1, dtype=np.int64)
     since = np.full(count, count, dtype=np.int64)  # the first event at which nothing of the last copy is held
@@ -118,7 +118,7 @@ def _hold(a: Arrays, fixed: NDArray[np.bool_], barred: NDArray[np.bool_], count:
 
 
 def prune(evaluator: Evaluator, fixed: NDArray[np.bool_], sequence: Array) -> Array:
-    """``sequence`` without the re-runs that nothing uses; ``fixed`` ones are never made again for themselves."""
+    """``sequence`` without the recomputations that nothing uses; ``fixed`` ones are never made again for themselves."""
     events = sequence.copy()
     count = int(_useful(evaluator.arrays, fixed, events, len(events)))
     kept: Array = events[:count]
@@ -126,7 +126,7 @@ def prune(evaluator: Evaluator, fixed: NDArray[np.bool_], sequence: Array) -> Ar
 
 
 def hold(evaluator: Evaluator, fixed: NDArray[np.bool_], sequence: Array, budget_nbytes: int) -> Array:
-    """``sequence`` with fewer re-runs and a peak still within the budget, if it was."""
+    """``sequence`` with fewer recomputations and a peak still within the budget, if it was."""
     barred = np.zeros(len(evaluator.arrays.nbytes), dtype=np.bool_)
     barred[list(evaluator.problem.recompute)] = True
     barred &= ~fixed

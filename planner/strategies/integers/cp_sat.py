@@ -7,16 +7,14 @@ same program gives the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...limits import NO_LIMITS, Limits
 from ..relaxation.linear_program import Floats, LinearProgram
 
-_ASKED_S = 0.1
 _LAZY_VARIABLES = 2_000
 """Larger programs have all rows in the linear relaxation from the start: adding those that are broken a few at a time
 took half of a short search there, and left a lower bound. On smaller ones it makes no difference."""
@@ -38,16 +36,11 @@ class Minimum:
     work: float
 
 
-def never() -> bool:
-    """No reason to stop."""
-    return False
-
-
-def minimum(program: LinearProgram, spare_ns: int, most_work: float, late: Callable[[], bool] = never) -> Minimum:
+def minimum(program: LinearProgram, spare_ns: int, most_work: float, limits: Limits = NO_LIMITS) -> Minimum:
     """The cheapest 0/1 point, or one at most ``spare_ns`` dearer.
 
-    ``most_work`` in CP-SAT's deterministic time, about a second on a core of a 2020s server; ``late`` is asked several
-    times a second and ends the search. A bound is one only for programs that some plan satisfies: an answer that there
+    ``most_work`` in CP-SAT's deterministic time, about a second on a core of a 2020s server; ``limits`` end
+    the search. A bound is one only for programs that some plan satisfies: an answer that there
     is no point, or one that breaks a row, proves nothing and is told as no point and a bound of 0. Bounds known before
     are no help as rows: where the cheapest point lies below one, the least cost above it is a subset sum, and the cost
     of a good plan as an upper one leaves few points to find.
@@ -72,7 +65,7 @@ def minimum(program: LinearProgram, spare_ns: int, most_work: float, late: Calla
     solver.parameters.absolute_gap_limit = spare_ns
     solver.parameters.max_deterministic_time = most_work
     solver.parameters.catch_sigint_signal = False  # its handler, outside the main thread, would end the process
-    _solve(solver, model, late)
+    limits.watch(lambda: solver.solve(model), solver.stop_search)
     status, work = solver.response_proto.status, float(solver.response_proto.deterministic_time)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):  # false, or numbers beyond its range
         return Minimum(0, None, False, work)
@@ -101,18 +94,3 @@ def _add_row(model: Any, variables: list[Any], row: list[tuple[int, int]], lower
     else:
         terms = cp_model.LinearExpr.weighted_sum([variables[v] for _, v in row], [c for c, _ in row])
         model.add(terms >= lower)
-
-
-def _solve(solver: Any, model: Any, late: Callable[[], bool]) -> None:
-    """Solve in a thread of its own, so that interrupts and ``late`` are seen meanwhile."""
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(solver.solve, model)
-        try:
-            while wait([asked], timeout=_ASKED_S).not_done:
-                if late():
-                    solver.stop_search()
-        except BaseException:
-            while wait([asked], timeout=_ASKED_S).not_done:  # it may not have begun yet, and cannot be stopped before
-                solver.stop_search()
-            raise
-        asked.result()

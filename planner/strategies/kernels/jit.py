@@ -44,7 +44,7 @@ import numba  # noqa: E402  (it reads its cache folder when it is imported)
 
 
 def compiled(function: Function) -> Function:
-    """Compile with numba at the first call, or load what an earlier run compiled; it runs beside other threads.
+    """Compile with numba at the first call, or load what an earlier run compiled; it releases the GIL.
 
     For functions that make no arrays: references to those handed in are not counted. Counting them takes longer than
     the work of small kernels that share tuples of many arrays, and keeps threads that use the same ones waiting.
@@ -56,7 +56,7 @@ def compiled(function: Function) -> Function:
 def inlined(function: Function) -> Function:
     """The same as a part of each kernel that calls it: calls copy each tuple of arrays.
 
-    Without those calls an iteration of the annealing on holds takes half to four fifths of the time.
+    Without those calls an iteration of retention annealing takes half to four fifths of the time.
     """
     made: Function = numba.njit(cache=True, nogil=True, _nrt=False, inline="always")(function)
     return made

@@ -1,1 +1,1 @@
-"""Plans of one label for each tensor: annealing, and grids of checkpoints."""
+"""KEEP/DROP/TEMPORARY labels: annealing."""

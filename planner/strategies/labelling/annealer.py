@@ -154,10 +154,10 @@ class Annealer:
         self.class_start: Array = np.cumsum([0, *(len(group) for group in groups.values())]).astype(np.int64)
         self.state = stream(seed)
 
-    def beside(self, seed: int) -> Annealer:
-        """Another one over the same problem, for another thread."""
+    def fork(self, seed: int) -> Annealer:
+        """An annealer of the same problem for another thread."""
         other = copy(self)
-        other.evaluator, other.state = self.evaluator.beside(), stream(seed)
+        other.evaluator, other.state = self.evaluator.fork(), stream(seed)
         return other
 
     def run(

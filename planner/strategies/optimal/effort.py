@@ -6,148 +6,119 @@ from dataclasses import dataclass, replace
 
 from ...errors import UsageError
 
-_WHOLE_OPS, _WHOLE_THOROUGH_OPS, _GROWING_OPS = 300, 375, 80
-"""Larger graphs get less of the work, ..."""
-_PATIENT_OPS, _PATIENCE = 700, 3
-"""... but more again where they are so large that plans may take longer."""
-_LEAST_GROWING = 0.3
-"""No graph gets less of the work in integers: a few stages of a large one are often easy."""
+_WHOLE_OPS, _EXPONENT = 300, 0.6
+
+
+def share_of(op_count: int) -> float:
+    """The share of an amount of work that a graph gets: iterations take longer on large graphs."""
+    return float(min(1.0, (_WHOLE_OPS / max(1, op_count)) ** _EXPONENT))
+
+
+@dataclass(frozen=True, slots=True)
+class BoundEffort:
+    """Work on the bound.
+
+    Attributes:
+        simplex_work: For one linear program, as `linear_program.solve` counts it; about a billion a second.
+        integer_work: For the search in integers, as `cp_sat.minimum` counts it; about one a second. 0 for none.
+        accepted_gap: The search ends once its plan is proven to lie within this share of the step of the optimum.
+    """
+
+    simplex_work: int
+    integer_work: float
+    accepted_gap: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEffort:
+    """Work on plans in given orders.
+
+    Attributes:
+        iterations: Of the retention annealing of the best plan.
+        peak_iterations: Of the retention annealing that lowers the smallest peak, in each order.
+        label_work: Of label annealing, iterations times ops, on graphs too large for retention annealing.
+        chain: Of the search for options of the chain's blocks, in units of chain.py.
+        refinements: How often these options are searched again around the budget.
+    """
+
+    iterations: int
+    peak_iterations: int
+    label_work: int
+    chain: float
+    refinements: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrderEffort:
+    """Work on orders made for plans.
+
+    Attributes:
+        rounds: How often plan and order alternate; 0 for the default orders alone.
+        iterations: Of the retention annealing in each round.
+        restarts: Of these rounds from one plan.
+    """
+
+    rounds: int
+    iterations: int
+    restarts: int
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """Work of one solve.
 
-    ``stages``: stages times ops of the largest linear program; ``relaxing``: work of one, as linear_program.Simplex
-    counts it, a billion a second or two, ``patient`` where plans may take longer; ``repairing``: likewise of its
-    roundings under smaller budgets, 0 for none.
-    ``labels``: iterations times ops of the label annealing (where holds are annealed next, only ``thorough`` does any).
-    ``holds``: iterations of the hold annealing, on large graphs fewer; ``roundings``: likewise at each of two heats
-    from a rounding of a relaxation's point that overruns the budget (relaxation_rounding.py); ``reaching``:
-    of what lowers the peak until a plan fits; ``peaks``: of that which looks for the smallest peak under each order,
-    ``deepest``: in the best, both on large graphs fewer; ``lowerings``: rounds of adapting orders to the lowest plans;
-    ``at_lowest``: the share of ``holds`` and ``roundings`` that is done within the smallest peak, where an iteration
-    takes several times as long.
-    ``growing``: work of the search in integers under more and more stages, as cp_sat.minimum counts it, on large
-    graphs less, 0 for no bound but that of the linear programs that plans are rounded from. ``rounds``: how often
-    bound and plan learn from each other.
-    ``chain``: effort of the search for options of the chain's blocks, ``refinements``: how often they are searched
-    again around the budget. ``orders``: how many other orders may be planned for where the graph branches and the
-    default orders have no plan, or ``eager`` wherever they leave a gap; ``compared``: ops of the largest graph where
-    they are chosen from many by their relaxations. ``reorderings``: rounds of adapting the order to the best plan on
-    graphs of up to ``reordered`` ops, ``adapting``: iterations of the hold annealing in each, on large graphs fewer
-    where peaks are lowered; ``following``: likewise, or 0, where an order follows a plan until it fits the budget,
-    in as many rounds as ``lowerings``; ``restarts``: how often that is done from one plan.
-    ``hopeless``: the share of a step from which on a gap is not worth work in integers, on large graphs less.
-    ``enough``: the share of a step that a plan may be proven to lie above the best one at most for the search to end.
-    ``first``: the effort whose plan is made before, so that more effort never gives a worse one.
-    ``thorough``: whether the plans of several orders are improved before the best of them is chosen, and integers are
-    searched before annealing, and for longer.
-    ``again``: less work for solves of a prepared problem that has plans of earlier ones already, which it starts from.
+    Attributes:
+        first: The effort whose plan is made first, so that more effort never gives a worse plan.
+        thorough: Whether the search accepts no short cuts: integers before annealing, two rounds, any gap.
+        resumes: Whether later solves of a cached problem start from the plans of earlier ones, with less work.
     """
 
     name: str
-    stages: int
-    relaxing: int
-    patient: int
-    repairing: int
-    labels: int
-    holds: int
-    roundings: int
-    reaching: int
-    peaks: int
-    deepest: int
-    lowerings: int
-    at_lowest: float
-    growing: float
-    rounds: int
-    chain: float
-    refinements: int
-    orders: int
-    eager: bool
-    compared: int
-    reorderings: int
-    adapting: int
-    following: int
-    reordered: int
-    restarts: int
-    hopeless: float
-    enough: float
+    bound: BoundEffort
+    search: SearchEffort
+    orders: OrderEffort
     first: str | None = None
     thorough: bool = False
-    again: Effort | None = None
+    resumes: bool = False
 
-    def share_of(self, op_count: int) -> float:
-        """The share of ``holds``, ``peaks`` and ``deepest`` that a graph gets: iterations take longer on large ones."""
-        return self._share(_WHOLE_THOROUGH_OPS if self.thorough else _WHOLE_OPS, op_count)
+    def resumed(self) -> Effort:
+        """This effort for a solve that starts from earlier plans.
 
-    def relaxing_on(self, op_count: int) -> int:
-        """The work of one linear program of a graph."""
-        return self.patient if op_count > _PATIENT_OPS else self.relaxing
-
-    def growing_on(self, op_count: int) -> float:
-        """The share of ``growing`` that a graph gets, as work: on a small one integers soon settle the search."""
-        whole = 1.0 if self.thorough else min(1.0, _GROWING_OPS / max(1, op_count))
-        return self.growing * max(_LEAST_GROWING, whole)
-
-    def lowering_on(self, op_count: int) -> int:
-        """Iterations of each annealing while orders follow the lowest plans of a graph.
-
-        An iteration takes several times as long near the smallest peak, and more rounds lower it more than longer ones.
+        The work on the smallest peak stays, so that what one solve promises the others keep.
         """
-        return self._fewer(self.adapting, op_count)
+        bound = replace(self.bound, simplex_work=self.bound.simplex_work * 2 // 5, integer_work=0.0)
+        search = replace(self.search, refinements=0)
+        return replace(self, bound=bound, search=search)
 
-    def following_on(self, op_count: int) -> int:
-        """Likewise where orders follow a plan until it fits a budget."""
-        return self._fewer(self.following, op_count)
-
-    def reorderings_on(self, op_count: int) -> int:
-        """The rounds of ``reorderings`` that a graph gets."""
-        return self.reorderings * self._patience(op_count) if op_count <= self.reordered else 0
-
-    def _fewer(self, iterations: int, op_count: int) -> int:
-        return int(iterations * min(1.0, _WHOLE_OPS / max(1, op_count)))
-
-    def _share(self, whole: int, op_count: int) -> float:
-        return min(1.0, self._patience(op_count) * whole / max(1, op_count))
-
-    def _patience(self, op_count: int) -> int:
-        return 1 if self.thorough or op_count <= _PATIENT_OPS else _PATIENCE
-
-
-_DEFAULT = Effort(
-    "default", stages=2_500, relaxing=240_000_000, patient=400_000_000, repairing=150_000_000, labels=3_000_000,
-    holds=100_000, roundings=20_000, reaching=40_000, peaks=20_000, deepest=40_000, lowerings=3, at_lowest=0.2,
-    growing=0.7, rounds=1, chain=0.6, refinements=1, orders=1, eager=False, compared=150, reorderings=3,
-    adapting=20_000, following=12_000, reordered=1_500, restarts=2, hopeless=0.1, enough=0.001,
-)  # fmt: skip
-_AGAIN = replace(
-    _DEFAULT, stages=1_500, relaxing=100_000_000, patient=100_000_000, repairing=0, holds=80_000,
-    roundings=8_000, at_lowest=1.0, growing=0.0, refinements=0, compared=0, reorderings=1, reordered=150,
-    following=6_000,
-)  # fmt: skip
-"""What it takes to look for the smallest peak is as in the first solve, so that what one promises the other keeps."""
 
 EFFORTS = {
     effort.name: effort
     for effort in (
         Effort(
-            "fast", stages=2_000, relaxing=150_000_000, patient=150_000_000, repairing=0,
-            labels=1_000_000, holds=40_000, roundings=0, reaching=10_000, peaks=20_000, deepest=0,
-            lowerings=0, at_lowest=1.0, growing=0.0, rounds=1, chain=0.1, refinements=0, orders=0,
-            eager=False, compared=0, reorderings=0, adapting=0, following=0, reordered=0, restarts=0, hopeless=0.1,
-            enough=0.001,
+            "fast",
+            BoundEffort(simplex_work=150_000_000, integer_work=0.0, accepted_gap=0.001),
+            SearchEffort(iterations=40_000, peak_iterations=20_000, label_work=1_000_000, chain=0.1, refinements=0),
+            OrderEffort(rounds=0, iterations=0, restarts=0),
         ),
-        replace(_DEFAULT, again=_AGAIN),
         Effort(
-            "high", stages=5_000, relaxing=1_500_000_000, patient=1_500_000_000, repairing=3_000_000_000,
-            labels=100_000_000, holds=4_000_000, roundings=300_000, reaching=1_000_000, peaks=500_000,
-            deepest=4_000_000, lowerings=10, at_lowest=1.0, growing=30.0, rounds=2, chain=5.0,
-            refinements=2, orders=2, eager=True, compared=600, reorderings=20, adapting=100_000, following=0,
-            reordered=1_500, restarts=8, hopeless=1e9, enough=0.0, first="default", thorough=True,
+            "default",
+            BoundEffort(simplex_work=240_000_000, integer_work=1.0, accepted_gap=0.001),
+            SearchEffort(iterations=100_000, peak_iterations=30_000, label_work=3_000_000, chain=0.6, refinements=1),
+            OrderEffort(rounds=3, iterations=20_000, restarts=2),
+            resumes=True,
+        ),
+        Effort(
+            "high",
+            BoundEffort(simplex_work=1_500_000_000, integer_work=30.0, accepted_gap=0.0),
+            SearchEffort(
+                iterations=4_000_000, peak_iterations=1_000_000, label_work=100_000_000, chain=5.0, refinements=2
+            ),
+            OrderEffort(rounds=20, iterations=100_000, restarts=8),
+            first="default",
+            thorough=True,
         ),
     )
-}  # fmt: skip
+}
 
 
 def effort_named(text: str) -> Effort:

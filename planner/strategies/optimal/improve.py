@@ -1,4 +1,4 @@
-"""Lower the cost of the best plan by annealing: labels where no holds follow or the effort is thorough, then holds."""
+"""Lower the cost of the best plan by annealing: its retention, or its labels on graphs too large for that."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from collections.abc import Sequence
 
 from ..evaluation.evaluator import Array, Labels
 from ..labelling.annealer import Annealer
-from ..retention.annealer import HoldAnnealer
-from .effort import Effort
-from .incumbents import Search
-from .parallel import in_lanes
+from ..retention.annealer import RetentionAnnealer
+from .effort import share_of
+from .incumbents import Incumbents
+from .parallel import anneal_in_parallel
 
 _ITERATIONS_PER_PAIR = 100
-"""Iterations for every pair of storages at most, so that small graphs take milliseconds."""
+"""The most iterations for every pair of storages, so that small graphs take milliseconds."""
 
 _RESTARTS = ((0.01, 2), (0.03, 1), (0.1, 2), (0.3, 1))
-"""Starting temperature, in units of one forward pass, and levels of checkpoints of each restart of a lane."""
+"""Starting temperature, in units of one forward pass, and levels of checkpoints of each restart in a thread."""
 
-_HOLD_HEATS = ((7.0, 2.0), (7.0, 0.7))
-"""Starting temperatures of each lane of the hold annealing, in units of a forward pass divided by the number of ops."""
+_RETENTION_HEAT = 7.0
+"""Starting temperature of retention annealing, in units of one forward pass divided by the number of ops."""
 _HOTTEST = 0.2
-_PEAK_HEAT = 0.1
-HOLD_OPS = 1500
-"""Holds are as many as ops times backwards; beyond this many ops labels and the chain have to do."""
+RETENTION_OPS = 1500
+"""A retention matrix has ops times backwards entries; on larger graphs labels and the chain must do."""
 
 
 def iterations_of(movable: int, work: int) -> int:
@@ -30,93 +29,63 @@ def iterations_of(movable: int, work: int) -> int:
     return min(work, _ITERATIONS_PER_PAIR * movable * movable)
 
 
-def hold_iterations(annealer: HoldAnnealer, work: float, effort: Effort) -> int:
-    """Iterations of the hold annealing that may do ``work`` of them on a graph of no great size."""
-    share = effort.share_of(annealer.evaluator.problem.op_count)
-    return iterations_of(len(annealer.holds.movable), int(work * share))
+def retention_iterations(annealer: RetentionAnnealer, work: float) -> int:
+    """Iterations of a retention annealing that may do ``work`` of them on a graph of moderate size."""
+    share = share_of(annealer.evaluator.problem.op_count)
+    return iterations_of(len(annealer.arrays.movable), int(work * share))
 
 
-def improve_labels(
-    search: Search, annealers: Sequence[Annealer], *, share: float = 1.0, holds_follow: bool = False
-) -> None:
-    """Restarts from the best labelling over a spread of heats, in two levels of checkpoints and one; a cool finish.
+def improve_labels(incumbents: Incumbents, annealers: Sequence[Annealer], *, share: float = 1.0) -> None:
+    """Restart from the best labelling over a spread of heats, in two levels of checkpoints and one; then finish cool.
 
-    No single heat serves every network of models/plan_benchmark. ``share`` of the effort's work may be done, none
-    where holds are annealed next, unless it is thorough: they find the same, and more, in less time.
+    No single heat serves every network of models/plan_benchmark. ``share`` of the effort's work is done.
     """
-    if search.best_labels is None or (holds_follow and not search.effort.thorough):
+    if incumbents.best_labels is None:
         return
-    ops = max(1, search.problem.op_count)
-    work = max(2000, int(share * search.worth() * search.effort.labels) // ops)
+    ops = max(1, incumbents.problem.op_count)
+    work = max(2000, int(share * incumbents.worth() * incumbents.effort.search.label_work) // ops)
     iterations = iterations_of(len(annealers[0].movable), work) // len(annealers)
     cool = min(0.03, 1.5 / ops) / 2
-    origin = search.best_labels.labels
+    origin = incumbents.best_labels.labels
 
-    def run(lane: Search, annealer: Annealer, start: Labels | None, part: int, heat: float, levels: int) -> None:
+    def run(fork: Incumbents, annealer: Annealer, start: Labels | None, part: int, heat: float, levels: int) -> None:
         def stop(labels: Labels) -> bool:
-            lane.offer(labels)
-            lane.say("improving the plan")
-            return lane.out_of_time() or lane.settled()
+            fork.offer(labels)
+            fork.say("improving the plan")
+            return fork.out_of_time() or fork.settled()
 
-        if not lane.stopped_early and not lane.settled():
+        if not fork.out_of_time() and not fork.settled():
             assert start is not None
-            labels, _ = annealer.run(start, lane.budget_nbytes, iterations // part, heat=heat, levels=levels, stop=stop)
-            lane.offer(labels)
-
-    def restart(lane: Search, annealer: Annealer, _: int) -> None:
-        for heat, levels in _RESTARTS:
-            run(lane, annealer, origin, 2 * len(_RESTARTS), heat, levels)
-
-    def finish(lane: Search, annealer: Annealer, number: int) -> None:
-        levels = 1 + number % 2
-        assert lane.best_labels is not None
-        run(lane, annealer, lane.best_labels.labels, 2, cool / levels, levels)
-
-    in_lanes(search, annealers, restart)
-    in_lanes(search, annealers, finish)
-
-
-def reach(search: Search, labels: Annealer, holds: HoldAnnealer | None) -> None:
-    """Lower the lowest peak until a plan fits the budget: with holds, or labels where the graph is too large."""
-    assert search.lowest is not None
-    if holds is not None:
-        iterations = iterations_of(len(holds.holds.movable), search.effort.reaching)
-        sequence, _ = holds.run(
-            search.lowest.sequence, search.budget_nbytes, iterations, heat=_PEAK_HEAT, minimise_peak=True,
-            stop=lambda found: search.offer_sequence(found).peak_nbytes <= search.budget_nbytes or search.out_of_time(),
-        )  # fmt: skip
-        search.offer_sequence(sequence)
-        return
-    assert search.lowest_labels is not None
-    assert search.lowest_labels.labels is not None
-    iterations = iterations_of(len(labels.movable), max(2000, search.effort.labels // search.problem.op_count))
-    found, _ = labels.run(
-        search.lowest_labels.labels, search.budget_nbytes, iterations, heat=0.02, levels=2, minimise_peak=True,
-        stop=lambda found: search.offer(found).peak_nbytes <= search.budget_nbytes or search.out_of_time(),
-    )  # fmt: skip
-    search.offer(found)
-
-
-def improve_holds(search: Search, annealers: Sequence[HoldAnnealer], *, share: float = 1.0) -> None:
-    """From the best plan of any kind. ``share`` of the effort's work is done."""
-    work = share * search.worth() * search.effort.holds
-    iterations = hold_iterations(annealers[0], work, search.effort) // len(annealers)
-
-    def cool(lane: Search, annealer: HoldAnnealer, number: int) -> None:
-        heats = _HOLD_HEATS[number % len(_HOLD_HEATS)]
-
-        def stop(sequence: Array) -> bool:
-            lane.offer_sequence(sequence)
-            lane.say("improving the plan")
-            return lane.out_of_time() or lane.settled()
-
-        for heat in heats:
-            if lane.best is None or lane.stopped_early or lane.settled():
-                return
-            warm = min(_HOTTEST, heat / max(1, lane.problem.op_count))
-            sequence, _ = annealer.run(
-                lane.best.sequence, lane.budget_nbytes, iterations // len(heats), heat=warm, stop=stop
+            fork.offer(
+                *annealer.run(start, fork.budget_nbytes, iterations // part, heat=heat, levels=levels, stop=stop)
             )
-            lane.offer_sequence(sequence)
 
-    in_lanes(search, annealers, cool)
+    def restart(fork: Incumbents, annealer: Annealer, _: int) -> None:
+        for heat, levels in _RESTARTS:
+            run(fork, annealer, origin, 2 * len(_RESTARTS), heat, levels)
+
+    def finish(fork: Incumbents, annealer: Annealer, number: int) -> None:
+        levels = 1 + number % 2
+        assert fork.best_labels is not None
+        run(fork, annealer, fork.best_labels.labels, 2, cool / levels, levels)
+
+    anneal_in_parallel(incumbents, annealers, restart)
+    anneal_in_parallel(incumbents, annealers, finish)
+
+
+def improve_retention(incumbents: Incumbents, annealers: Sequence[RetentionAnnealer], *, share: float = 1.0) -> None:
+    """Anneal retention from the best plan of any kind, for ``share`` of the effort's work."""
+    work = share * incumbents.worth() * incumbents.effort.search.iterations
+    iterations = retention_iterations(annealers[0], work) // len(annealers)
+
+    def cool(fork: Incumbents, annealer: RetentionAnnealer, _: int) -> None:
+        def stop(sequence: Array) -> bool:
+            fork.offer_sequence(sequence)
+            fork.say("improving the plan")
+            return fork.out_of_time() or fork.settled()
+
+        if fork.best is not None and not fork.out_of_time() and not fork.settled():
+            heat = min(_HOTTEST, _RETENTION_HEAT / max(1, fork.problem.op_count))
+            fork.offer_sequence(*annealer.run(fork.best.sequence, fork.budget_nbytes, iterations, heat=heat, stop=stop))
+
+    anneal_in_parallel(incumbents, annealers, cool)

@@ -1,9 +1,4 @@
-"""Plans from points of the relaxations: rounded to holds, and annealed into the budget from where that overruns it.
-
-A point of a low bound costs little, and its rounding often overruns the budget at few moments only. A short annealing
-from there, which pays for the overrun, keeps most of what the point holds, and so finds plans that annealing from a
-plan within the budget does not come by: not where the bound is so low that it says hardly anything.
-"""
+"""Plans from points of the relaxations, rounded to retention: a point of a low bound often costs little as a plan."""
 
 from __future__ import annotations
 
@@ -11,66 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..evaluation.evaluator import Array
 from ..relaxation.stage_relaxation import Relaxation
-from ..retention.annealer import HoldAnnealer
-from .improve import hold_iterations
-from .incumbents import Search
-from .parallel import in_lanes
+from ..retention.annealer import RetentionAnnealer
+from .incumbents import Incumbents
 
 _THRESHOLDS = (0.75, 0.5, 0.25)
-_HEATS = (0.3, 1.0)
-"""Starting temperatures, in units of a forward pass divided by the number of ops; each lane has its own."""
-_ANNEALED = 2
-"""So many points, the first ones, are annealed from."""
-_HOPELESS = 0.5
-"""Where the best plan lies further above what is proven, as a share of a step, points tell little of plans, and none
-is annealed from unless the effort is thorough."""
 
 
-def round_points(
-    search: Search, annealers: Sequence[HoldAnnealer], points: Sequence[Relaxation], *, share: float = 1.0
-) -> None:
-    """Offer the roundings of ``points``, then what annealing makes of those above the budget, if it promises something.
-
-    Points that were not solved have none. ``share`` of the effort's work is done.
-    """
-    overruns: list[Array] = []
-    for number, point in enumerate(point for point in points if point.solved):
-        for threshold in _THRESHOLDS[:1] if _integral(point) else _THRESHOLDS:
-            rounded = annealers[0].from_stages(point, threshold)
-            if rounded is not None:
-                sequence, found = rounded
-                search.offer_sequence(sequence)
-                known = any(np.array_equal(sequence, other) for other in overruns)
-                if found.peak_nbytes > search.budget_nbytes and number < _ANNEALED and not known:
-                    overruns.append(sequence)
-    _anneal(search, annealers, overruns, share)
+def round_points(incumbents: Incumbents, annealer: RetentionAnnealer, points: Sequence[Relaxation]) -> None:
+    """Offer the roundings of the solved ``points``; a point in integers has one."""
+    for point in points:
+        if point.solved:
+            for threshold in _THRESHOLDS[:1] if _integral(point) else _THRESHOLDS:
+                rounded = annealer.from_stages(point, threshold)
+                if rounded is not None:
+                    incumbents.offer_sequence(*rounded)
 
 
 def _integral(point: Relaxation) -> bool:
-    return all(bool(np.isin(part, (0.0, 1.0)).all()) for part in (point.held, point.reruns, point.kept, point.remade))
-
-
-def _anneal(search: Search, annealers: Sequence[HoldAnnealer], overruns: Sequence[Array], share: float) -> None:
-    """Anneal each of the plans above the budget at every heat."""
-    iterations = hold_iterations(annealers[0], share * search.worth() * search.effort.roundings, search.effort)
-    tasks = [(sequence, heat) for sequence in overruns for heat in _HEATS]
-    hopeless = search.best is not None and search.gap() > _HOPELESS and not search.effort.thorough
-    if not tasks or not iterations or hopeless or search.settled() or search.out_of_time():
-        return
-    search.say("rounding into the budget")
-
-    def work(lane: Search, annealer: HoldAnnealer, number: int) -> None:
-        def stop(found: Array) -> bool:
-            lane.offer_sequence(found)
-            return lane.out_of_time() or lane.settled()
-
-        for sequence, heat in tasks[number :: len(annealers)]:
-            if lane.out_of_time() or lane.settled():
-                return
-            start = heat / max(1, lane.problem.op_count)
-            found, _ = annealer.run(sequence, lane.budget_nbytes, iterations, heat=start, stop=stop)
-            lane.offer_sequence(found)
-
-    in_lanes(search, annealers, work)
+    parts = (point.held, point.recomputations, point.kept, point.remade)
+    return all(bool(np.isin(part, (0.0, 1.0)).all()) for part in parts)

@@ -1,101 +1,119 @@
-"""The smallest peak: depends on problem, seed and effort alone, so what it reaches can be promised."""
+"""The smallest peak. It depends on problem, seed and effort alone, so that it can be promised."""
 
 from __future__ import annotations
 
 from ..evaluation.evaluator import Array, Labels
 from ..labelling.annealer import Annealer
-from ..retention.annealer import HoldAnnealer
-from .beside import beside, wait_for
-from .improve import HOLD_OPS, hold_iterations, iterations_of
-from .incumbents import Search
-from .initial_plans import Others, offer_extremes
-from .parallel import annealers_of, in_lanes
-from .problem_cache import Prepared
+from ..retention.annealer import RetentionAnnealer
+from .improve import RETENTION_OPS, iterations_of, retention_iterations
+from .incumbents import Candidate, Incumbents
+from .initial_plans import AncestorPlans, offer_extremes
+from .parallel import anneal_in_parallel, annealers, threads
+from .problem_cache import ProblemCache
 
 _LADDER = (0.8, 0.5, 0.2)
-"""Budgets, between floor and reach, whose relaxation is rounded when the smallest peak is looked for."""
+"""Budgets, as shares of the way from the floor to the smallest peak so far, whose relaxation is rounded."""
 _LABEL_HEATS = ((0.02, 1), (0.02, 2), (0.1, 2), (0.01, 2))
-_HOLD_HEATS = (0.1, 0.03)
-_SPARED = 0.8
+_RETENTION_HEATS = (0.1, 0.03)
 
 
-def lower_peak(search: Search, prepared: Prepared) -> None:
+def smallest_peak_plans(cache: ProblemCache, incumbents: Incumbents) -> tuple[Candidate, ...]:
+    """The plan and the labelling of the smallest peak; found once for each effort and seed."""
+    key = (incumbents.effort.name, incumbents.seed)
+    if key not in cache.smallest:
+        search_smallest_peak(incumbents, cache)
+        assert incumbents.smallest is not None
+        assert incumbents.smallest_labels is not None
+        found = (incumbents.smallest, incumbents.smallest_labels)
+        if incumbents.out_of_time():
+            return found
+        cache.smallest[key] = found
+    return cache.smallest[key]
+
+
+def search_smallest_peak(incumbents: Incumbents, cache: ProblemCache) -> None:
     """Look for the smallest peak among all kinds of plans.
 
-    Where the effort has less than a certain share of its work for the holds of a graph of this size, what these mostly
-    find by themselves is spared: annealed labels, and plans of the other strategies under any but the default orders.
+    The other strategies are asked under the default orders alone: the annealing mostly finds their peaks in others.
     """
-    offer_extremes(search)
-    ops = search.problem.op_count
+    offer_extremes(incumbents)
+    ops = incumbents.problem.op_count
     if not ops:
         return
-    spares = ops <= HOLD_OPS and not search.effort.thorough and search.effort.share_of(ops) < _SPARED
-    others = Others(search, prepared)
-    with beside(search, len(others.parts)) as pool:
-        asked = [] if spares and search.problem.reorders is not None else [pool.submit(part) for part in others.parts]
-        smallest = prepared.chain(search.effort.chain).smallest(), prepared.rotor.lowest
-        wait_for(search, asked)
-    others.offer()
-    for sequence, _ in smallest:
-        search.offer_sequence(sequence)
-    floor = search.problem.floor_of_order.nbytes
-    assert search.lowest is not None
-    reach = search.lowest.found.peak_nbytes
-    if prepared.relaxed is not None and search.problem.backward_order:
+    effort = incumbents.effort
+    with threads(incumbents.limits, 3) as team:
+        ancestors = AncestorPlans(incumbents, cache, team.limits)
+        for part in () if incumbents.problem.reorders is not None else ancestors.parts:
+            team.start(part)
+        smallest = cache.chain(effort.search.chain).smallest(), cache.rotor.smallest
+        team.join()
+    ancestors.offer()
+    for found in smallest:
+        incumbents.offer_sequence(*found)
+    floor = incumbents.problem.floor_of_order.nbytes
+    assert incumbents.smallest is not None
+    reach = incumbents.smallest.found.peak_nbytes
+    if cache.relaxed is not None and incumbents.problem.backward_order:
         for share in _LADDER:
-            if not search.out_of_time():
+            if not incumbents.out_of_time():
                 inner = floor + int((reach - floor) * share)
-                search.round(prepared.relaxed.solve(inner, (0,), search.remaining_s()))
-    if not spares:
-        _labels(search, Annealer(search.evaluator, search.seed), floor)
-    if ops <= HOLD_OPS:
-        annealer = HoldAnnealer(search.evaluator, search.seed)
-        _holds(search, annealer, floor, hold_iterations(annealer, search.effort.peaks, search.effort))
+                incumbents.round(cache.relaxed.solve(inner, (0,), incumbents.limits))
+    if ops <= RETENTION_OPS:
+        annealer = RetentionAnnealer(incumbents.evaluator, incumbents.seed)
+        _lower_retention(incumbents, annealer, floor, retention_iterations(annealer, effort.search.peak_iterations))
+    else:
+        _lower_labels(incumbents, Annealer(incumbents.evaluator, incumbents.seed), floor)
 
 
-def lower_further(search: Search) -> None:
-    """Go on from the lowest peak there is towards the budget, with the most work that the effort allows."""
-    if search.effort.deepest and search.problem.op_count <= HOLD_OPS:
-        annealers = annealers_of(HoldAnnealer, search)
-        iterations = hold_iterations(annealers[0], search.effort.deepest, search.effort)
-        floor = max(search.budget_nbytes, search.problem.floor_of_order.nbytes)
-        in_lanes(search, annealers, lambda lane, annealer, _: _holds(lane, annealer, floor, iterations))
+def lower_peak_further(incumbents: Incumbents) -> None:
+    """Lower the smallest peak towards the budget, if the effort makes orders for plans."""
+    effort = incumbents.effort
+    if effort.orders.rounds and incumbents.problem.op_count <= RETENTION_OPS:
+        each = annealers(RetentionAnnealer, incumbents)
+        iterations = retention_iterations(each[0], effort.search.peak_iterations)
+        floor = max(incumbents.budget_nbytes, incumbents.problem.floor_of_order.nbytes)
+        anneal_in_parallel(
+            incumbents, each, lambda fork, annealer, _: _lower_retention(fork, annealer, floor, iterations)
+        )
 
 
-def _labels(search: Search, annealer: Annealer, floor: int) -> None:
-    ops = max(1, search.problem.op_count)
-    iterations = iterations_of(len(annealer.movable), max(2000, search.effort.labels // ops))
+def _lower_labels(incumbents: Incumbents, annealer: Annealer, floor: int) -> None:
+    ops = max(1, incumbents.problem.op_count)
+    iterations = iterations_of(len(annealer.movable), max(2000, incumbents.effort.search.label_work // ops))
 
     def stop(labels: Labels) -> bool:
-        found = search.offer(labels)
-        search.say("lowering the peak")
-        return found.peak_nbytes <= floor or search.out_of_time()
+        found = incumbents.offer(labels)
+        incumbents.say("lowering the peak")
+        return found.peak_nbytes <= floor or incumbents.out_of_time()
 
     for heat, levels in _LABEL_HEATS:
-        assert search.lowest is not None
-        assert search.lowest_labels is not None
-        assert search.lowest_labels.labels is not None
-        if search.lowest.found.peak_nbytes <= floor or search.stopped_early:
+        start = incumbents.smallest_labels
+        assert incumbents.smallest is not None
+        assert start is not None
+        assert start.labels is not None
+        if incumbents.smallest.found.peak_nbytes <= floor or incumbents.out_of_time():
             return
-        labels, _ = annealer.run(
-            search.lowest_labels.labels, search.lowest_labels.found.peak_nbytes, iterations // len(_LABEL_HEATS),
-            heat=heat, levels=levels, minimise_peak=True, stop=stop,
+        incumbents.offer(
+            *annealer.run(
+                start.labels, start.found.peak_nbytes, iterations // len(_LABEL_HEATS), heat=heat, levels=levels,
+                minimise_peak=True, stop=stop,
+            )
         )  # fmt: skip
-        search.offer(labels)
 
 
-def _holds(search: Search, annealer: HoldAnnealer, floor: int, iterations: int) -> None:
+def _lower_retention(incumbents: Incumbents, annealer: RetentionAnnealer, floor: int, iterations: int) -> None:
     def stop(sequence: Array) -> bool:
-        found = search.offer_sequence(sequence)
-        search.say("lowering the peak")
-        return found.peak_nbytes <= floor or search.out_of_time()
+        found = incumbents.offer_sequence(sequence)
+        incumbents.say("lowering the peak")
+        return found.peak_nbytes <= floor or incumbents.out_of_time()
 
-    for heat in _HOLD_HEATS:
-        assert search.lowest is not None
-        if search.lowest.found.peak_nbytes <= floor or search.stopped_early:
+    for heat in _RETENTION_HEATS:
+        assert incumbents.smallest is not None
+        if incumbents.smallest.found.peak_nbytes <= floor or incumbents.out_of_time():
             return
-        sequence, _ = annealer.run(
-            search.lowest.sequence, max(1, floor), iterations // len(_HOLD_HEATS), heat=heat, minimise_peak=True,
-            stop=stop,
+        incumbents.offer_sequence(
+            *annealer.run(
+                incumbents.smallest.sequence, max(1, floor), iterations // len(_RETENTION_HEATS), heat=heat,
+                minimise_peak=True, stop=stop,
+            )
         )  # fmt: skip
-        search.offer_sequence(sequence)

@@ -2,120 +2,106 @@
 
 1. Under the default orders: relaxations bound the cost and are rounded to plans (a minimum cut for the first
    backward, linear programs for several); every other strategy and a chain of blocks give plans, too.
-2. Where the graph branches and they have no plan, the order follows the lowest plan there is, and the plan the order,
-   until it fits (reach_budget.py; not for a high effort's own search). Where that fails, or the effort is high, the
-   relaxations of orders that promise lower peaks are rounded, too, as far as their bound leaves room.
-3. The best of these plans is annealed, as holds or labels; half-way the order follows the plan and the plan the order,
-   where that lowers the cost. Beside that (where it takes long: before it, too) a search in integers raises the bound,
-   and what it finds is rounded: an optimum that fits the budget is the best plan, or as near it as the effort asks for.
+2. If no plan fits under the default orders, alternate: reorder the backward for the plan of the smallest peak, anneal
+   the plan in that order, and repeat until it fits, or down to the smallest peak (solve_context.py).
+3. Anneal the best of these plans as retention or labels; half-way alternate between order and plan if that lowers the
+   cost. In parallel (for a thorough effort before it, too) a search in integers raises the bound, and its points are
+   rounded to plans.
 
-A solve of a prepared problem starts from the plans of those before it, and does less (effort.py). All work is counted,
+A solve of a cached problem starts from the plans of those before it, and does less (effort.py). All work is counted,
 never timed, so a solve without a time limit, or a row of them, is deterministic.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from ...solution import Decisions, Solution, Status, with_bound
 from ..orders.reordered_problem import default_orders, restored
 from ..relaxation.order_free_bound import order_free_bound
 from ..relaxation.stage_relaxation import BOUND_CLASS
-from .alternate_orders import Reordered, rounds_of
-from .alternative_orders import ORDER_WORTH, OtherOrders
+from .alternate_orders import Reordered, reorder_in_parallel
 from .effort import effort_named
-from .fixed_order import OneOrder
-from .incumbents import Progress, rank
-from .problem_cache import Known, Prepared
-from .reach_budget import Reaching
-from .reorder_lanes import reorder_in_lanes
-from .solve_context import Task
-from .warm_up import prepare_kernels
+from .fixed_order import FixedOrderSearch
+from .incumbents import rank
+from .initial_plans import offer_extremes
+from .problem_cache import KnownPlans, ProblemCache
+from .solve_context import SolveContext
 
 NAME = "optimal"
 CHOSEN_CLASS = "the backward order of this plan; any forward order, any number of recomputations"
-_ELSEWHERE_OPS = 150
-"""On graphs of no more ops, where that takes little, orders are made for a plan that is the best of its order, too."""
+_ORDER_WORTH = 0.003
+"""Orders are made for a plan if the bound leaves room for saving this share of the step."""
+_AT_SMALLEST = 0.3
+"""The share of the annealing that is done within the smallest peak, where an iteration takes several times as long."""
 AGAIN_NOTE = "begun from the plans for other budgets, with less work"
-"""What the plan of a solve says that starts from earlier ones."""
-_SETTLING = 0.005
-"""Integers seldom settle a gap wider than this share of the step, so a less than thorough effort does not wait for them
-before it makes orders, where that takes little."""
+"""The note of a plan whose solve started from earlier plans."""
 _BEFORE_REORDERING = 0.5
-"""The share of the annealing that is done before an order is made for the plan: that for a poor plan is poor, too."""
+"""The share of the annealing that is done before an order is made for the plan: an order for a poor plan is poor."""
 
 
 def solve(
-    problem: Problem | Prepared,
+    problem: Problem | ProblemCache,
     budget_nbytes: int | None = None,
     *,
-    time_limit_s: float | None = None,
+    limits: Limits = NO_LIMITS,
     seed: int = 0,
     effort: str = "default",
-    progress: Progress | None = None,
-    stop: Callable[[], bool] | None = None,
 ) -> Solution:
     """The cheapest plan found within the budget, with a certified lower bound for the class of plans it names.
 
-    Without a budget the peak is minimised first. ``stop`` is asked about every fraction of a second, also by threads of
-    the search, and ends it with what it has. INFEASIBLE is answered only below the floor, which no order escapes;
-    UNKNOWN carries the smallest peak found, and every budget from there on has a plan under the same seed and effort.
+    Without a budget the peak is minimised first. Outside ``limits``, which threads of the search ask every fraction of
+    a second, the search ends with what it has.
+
+    Returns:
+        A solution. INFEASIBLE means that the budget lies below the floor, which no order escapes. UNKNOWN carries the
+        smallest peak found; every budget from there on has a plan under the same seed and effort.
     """
-    prepared = problem if isinstance(problem, Prepared) else Prepared(problem)
-    if time_limit_s is not None:
-        prepare_kernels()  # compiling them on a fresh machine is not part of the search
-    started = time.perf_counter()
-    deadline = None if time_limit_s is None else started + time_limit_s
-    task = Task(prepared, deadline, progress, effort_named(effort), seed, stop).again()
-    if budget_nbytes is not None and budget_nbytes < prepared.problem.floor_nbytes:
-        return _finished(Solution(Status.INFEASIBLE, NAME, None, bound_class=BOUND_CLASS), started)
-    if task.effort.first is None:
-        notes = (AGAIN_NOTE,) if task.earlier else ()
-        return _finished(replace(_solved(task, budget_nbytes)[0], notes=notes), started)
-    first, begun = _solved(replace(task, effort=effort_named(task.effort.first)), budget_nbytes)
+    cache = problem if isinstance(problem, ProblemCache) else ProblemCache(problem)
+    context = SolveContext(cache, limits.latched(), effort_named(effort), seed).resumed()
+    if budget_nbytes is not None and budget_nbytes < cache.problem.floor_nbytes:
+        return Solution(Status.INFEASIBLE, NAME, None, bound_class=BOUND_CLASS)
+    if context.effort.first is None:
+        return replace(_solved(context, budget_nbytes)[0], notes=(AGAIN_NOTE,) if context.earlier else ())
+    first, begun = _solved(replace(context, effort=effort_named(context.effort.first)), budget_nbytes)
     if first.stopped_early:
-        return _finished(first, started)
-    found, _ = _solved(task, budget_nbytes)
+        return first
+    found, _ = _solved(context, budget_nbytes)
     best = better(first, found, budget_nbytes)
     dearer = found.decisions is None or best.objective_ns < found.objective_ns
     if begun is not None and budget_nbytes is not None and dearer:
-        best = better(best, _gone_on(task, begun), budget_nbytes)
-    return _finished(best, started)
+        best = better(best, _gone_on(context, begun), budget_nbytes)
+    return best
 
 
-def _solved(task: Task, budget_nbytes: int | None) -> tuple[Solution, OneOrder | None]:
-    """What one effort finds within a budget that is not below the floor, and the search that found it, if one did."""
-    best, stopped = (None, False) if budget_nbytes is None else _best(task, budget_nbytes)
+def _solved(context: SolveContext, budget_nbytes: int | None) -> tuple[Solution, FixedOrderSearch | None]:
+    """What one effort finds within a budget not below the floor, and the search that found it, if one did."""
+    best = None if budget_nbytes is None else _best(context, budget_nbytes)
     smallest = None
     if best is None:
-        known, cut_short = task.lowest()
-        stopped |= cut_short
+        known = context.smallest()
         smallest = min(plans.peak_nbytes for plans in known)
-        best, cut_short = _planned(task, smallest if budget_nbytes is None else max(budget_nbytes, smallest), known)
-        stopped |= cut_short
-        assert best.search.best is not None
-        reached = best.search.best.found.peak_nbytes  # may lie below what was asked for, but not in every solve
+        best = _planned(context, budget_nbytes, known)
+        assert best.best is not None
+        reached = best.best.found.peak_nbytes  # may lie below what was asked for, but not in every solve
         if budget_nbytes is not None and reached > budget_nbytes:
-            unknown = Solution(
-                Status.UNKNOWN, NAME, None, bound_class=BOUND_CLASS, smallest_nbytes=smallest, stopped_early=stopped
-            )
-            return unknown, None
-    if not stopped:
-        task.remember(best)
-    return replace(_answer(best, smallest), stopped_early=stopped), best
+            unknown = Solution(Status.UNKNOWN, NAME, None, bound_class=BOUND_CLASS, smallest_nbytes=smallest)
+            return replace(unknown, stopped_early=context.limits.out_of_time()), None
+    answer = _answer(best, smallest)
+    if not answer.stopped_early:
+        context.remember(best)
+    return answer, best
 
 
-def _gone_on(task: Task, begun: OneOrder) -> Solution:
+def _gone_on(context: SolveContext, begun: FixedOrderSearch) -> Solution:
     """What the effort makes of the plan that less effort found, in the order of that plan."""
-    assert begun.search.best is not None
-    run = task.run(begun.search.budget_nbytes, begun.prepared, begun.orders)
-    run.search.bound_ns = begun.search.bound_ns
-    run.follow(begun.search.best)
-    best = _finish(task, run)
-    return replace(_answer(best, None), stopped_early=run.search.stopped_early or best.search.stopped_early)
+    assert begun.best is not None
+    run = context.search(begun.incumbents.budget_nbytes, begun.cache, begun.orders)
+    run.incumbents.bound_ns = begun.incumbents.bound_ns
+    run.follow(begun.best)
+    return _answer(_finish(context, run), None)
 
 
 def better(first: Solution, second: Solution, budget_nbytes: int | None) -> Solution:
@@ -138,164 +124,144 @@ def better(first: Solution, second: Solution, budget_nbytes: int | None) -> Solu
 
 
 def smallest_peak(
-    problem: Problem | Prepared,
-    *,
-    time_limit_s: float | None = None,
-    seed: int = 0,
-    effort: str = "default",
-    progress: Progress | None = None,
-    stop: Callable[[], bool] | None = None,
+    problem: Problem | ProblemCache, *, limits: Limits = NO_LIMITS, seed: int = 0, effort: str = "default"
 ) -> int:
     """The smallest peak in bytes that the search reaches, without planning for it."""
-    prepared = problem if isinstance(problem, Prepared) else Prepared(problem)
-    deadline = None if time_limit_s is None else time.perf_counter() + time_limit_s
-    known, _ = Task(prepared, deadline, progress, effort_named(effort), seed, stop).lowest()
+    cache = problem if isinstance(problem, ProblemCache) else ProblemCache(problem)
+    known = SolveContext(cache, limits.latched(), effort_named(effort), seed).smallest()
     return min(plans.peak_nbytes for plans in known)
 
 
-def _best(task: Task, budget_nbytes: int) -> tuple[OneOrder | None, bool]:
-    """The best plan under the default orders or others, None when there is none; and whether it was cut short.
+def _best(context: SolveContext, budget_nbytes: int) -> FixedOrderSearch | None:
+    """The search with the best plan within the budget, or None.
 
-    Where the default ones, and the orders of earlier plans, have none, an order is made for the lowest plan there is,
-    if the effort has iterations for it; where that leads to none in a first solve, or the effort is eager, other orders
-    are asked. The order whose first plan is the cheapest is searched in full, or those that follow that plan once it
-    is annealed.
+    It is one under the default orders or those of an earlier plan; if neither has a plan, one in orders made for it.
     """
-    default, others = task.run(budget_nbytes, task.prepared), OtherOrders(task, budget_nbytes)
-    reaching = Reaching(task, default)
-
-    def unreached() -> None:
-        others.begin()
-        reaching.begin()
-
-    with others.beside(), reaching.beside():
-        if task.prepared.problem.floor_of_order.nbytes <= budget_nbytes:
-            default.start(task.earlier_in(None), unreached=unreached)
-            if default.search.best is None and not reaching.possible:
-                default.reach()
-        runs = [default, *_followed(task, default)]
-        if all(run.search.best is None for run in runs):
-            runs += reaching.found()
-        if (not task.earlier and all(run.search.best is None for run in runs)) or task.effort.eager:
-            runs += others.promising(default.search)
-    if len(runs) > 1 and task.effort.thorough:
-        for run in runs:
-            run.improve()
-    best = _finish(task, min(runs, key=_cost))
-    return None if best.search.best is None else best, any(run.search.stopped_early for run in (*runs, best))
+    default = context.search(budget_nbytes, context.cache)
+    if context.cache.problem.floor_of_order.nbytes <= budget_nbytes:
+        default.start(context.earlier_in(None))
+    best: FixedOrderSearch | None = min([default, *_followed(context, default)], key=_cost)
+    if best is not None and best.best is None:
+        best = _reached(context, default)
+    return None if best is None else _finish(context, best)
 
 
-def _followed(task: Task, default: OneOrder) -> list[OneOrder]:
+def _reached(context: SolveContext, default: FixedOrderSearch) -> FixedOrderSearch | None:
+    """A search from the known plan of the smallest peak, lowered into the budget in orders made for it, or None."""
+    incumbents, problem = default.incumbents, context.cache.problem
+    if not context.makes_orders or incumbents.out_of_time():
+        return None
+    incumbents.say("making orders for the plan of the smallest peak")
+    offer_extremes(incumbents)
+    assert incumbents.smallest is not None
+    known = [KnownPlans(context.cache, None, (incumbents.smallest,)), *context.earlier]
+    starts = [start for plans in known for start in plans.starts_in(context.cache)]
+    start = min(starts, key=lambda start: start.found.peak_nbytes)
+    budget, orders, limits = incumbents.budget_nbytes, context.effort.orders, context.limits
+    found = reorder_in_parallel(problem, [start], budget, orders, seed=context.seed, limits=limits)
+    if found.found.peak_nbytes > budget and not limits.out_of_time():
+        found = context.lowered_further(found, budget)
+    return context.followed(found, budget) if found.found.peak_nbytes <= budget else None
+
+
+def _followed(context: SolveContext, default: FixedOrderSearch) -> list[FixedOrderSearch]:
     """A search from the cheapest of the earlier plans in other orders that fit, if it costs less than ``default``'s."""
-    budget = default.search.budget_nbytes
+    budget = default.incumbents.budget_nbytes
     plans = [
         (plans, plan)
-        for plans in task.earlier
+        for plans in context.earlier
         if plans.orders is not None
         for plan in plans.candidates
         if plan.found.peak_nbytes <= budget
     ]
-    if not plans or default.search.out_of_time():
+    if not plans or default.incumbents.out_of_time():
         return []
     known, plan = min(plans, key=lambda pair: rank(pair[1].found, budget))
-    best = default.search.best
+    best = default.best
     if best is not None and rank(best.found, budget) <= rank(plan.found, budget):
         return []
-    run = task.run(budget, known.prepared, known.orders)
+    run = context.search(budget, known.cache, known.orders)
     run.follow(plan)
     return [run]
 
 
-def _finish(task: Task, run: OneOrder) -> OneOrder:
+def _finish(context: SolveContext, run: FixedOrderSearch) -> FixedOrderSearch:
     """Improve the best plan in its order, or in one made for it; the search that did it in the end."""
     run.solve()
-    if not _may_reorder(task, run):
+    if not _may_reorder(context, run):
         run.finish()
-        if not _may_reorder(task, run):  # integers may have settled it only now
-            return run
-    small = task.prepared.problem.op_count <= task.effort.compared
+        return run
     with run.proving() as begun:
-        run.improve(share=1.0 if small else _BEFORE_REORDERING)  # all where the order may be chosen from many already
-        waits = not small or task.effort.thorough or run.search.gap() <= _SETTLING
-        if waits:
-            run.learn(begun)  # where integers settle it, no other order is worth more
-        adapted = _reordered(task, run)
+        run.improve(share=_BEFORE_REORDERING)
+        run.learn(begun)  # if integers settle it, no other order is worth more
+        adapted = _reordered(context, run)
         if adapted is None:
-            if not waits:
-                run.learn(begun)
             run.finish(begun, share=1 - _BEFORE_REORDERING)
             return run
-    if task.effort.thorough:  # else its plan was annealed enough in these orders already
+    if context.effort.thorough:  # else its plan was annealed enough in these orders already
         adapted.solve()
-    adapted.finish(tried=waits and begun is not None)
+    adapted.finish(tried=begun is not None)
     return adapted
 
 
-def _planned(task: Task, budget_nbytes: int, known: list[Known]) -> tuple[OneOrder, bool]:
-    """The best plan within a budget that some of the ``known`` plans, those of each variant, reach; as `_best`."""
+def _planned(context: SolveContext, budget_nbytes: int | None, known: list[KnownPlans]) -> FixedOrderSearch:
+    """The search with the best plan within a budget, or within the smallest peak, from the ``known`` plans in it."""
+    smallest = min(plans.peak_nbytes for plans in known)
+    limit = smallest if budget_nbytes is None else max(budget_nbytes, smallest)
     runs = []
     for plans in known:
-        if plans.peak_nbytes <= budget_nbytes:
-            run = task.run(budget_nbytes, plans.prepared, plans.orders)
-            run.start([*plans.candidates, *task.earlier_in(plans.orders)])
-            run.improve(share=task.effort.at_lowest)
+        if plans.peak_nbytes <= limit:
+            run = context.search(limit, plans.cache, plans.orders)
+            run.start([*plans.candidates, *context.earlier_in(plans.orders)])
+            run.improve(share=_AT_SMALLEST)
             runs.append(run)
-    found = min(runs, key=_cost)
-    best = (_reordered(task, found) if task.effort.thorough else None) or found
-    best.finish(share=task.effort.at_lowest)
-    return best, any(run.search.stopped_early for run in (*runs, best))
+    best = min(runs, key=_cost)
+    if limit > smallest:
+        return _finish(context, best)
+    best.finish(share=_AT_SMALLEST)
+    return best
 
 
-def _reordered(task: Task, run: OneOrder) -> OneOrder | None:
-    """A search from a better plan than that of ``run`` in orders made for it; None where none was found."""
-    search, problem = run.search, task.prepared.problem
-    best = search.best
-    rounds = _rounds(task)
-    if best is None or not _may_reorder(task, run):
+def _reordered(context: SolveContext, run: FixedOrderSearch) -> FixedOrderSearch | None:
+    """A search from a cheaper plan than that of ``run`` in orders made for it; None if none was found."""
+    problem, best, budget = context.cache.problem, run.best, run.incumbents.budget_nbytes
+    if best is None or not _may_reorder(context, run):
         return None
-    start = Reordered(run.orders or default_orders(problem), search.evaluator, best.sequence, best.found)
-    found = reorder_in_lanes(
-        problem, [start], search, search.budget_nbytes, rounds=rounds, restarts=task.effort.restarts,
-        iterations=task.effort.adapting,
-    )  # fmt: skip
-    if found.found.recompute_ns >= best.found.recompute_ns:
-        return None
-    return task.followed(found, search.budget_nbytes)
+    start = Reordered(run.orders or default_orders(problem), run.incumbents.evaluator, best.sequence, best.found)
+    found = reorder_in_parallel(
+        problem, [start], budget, context.effort.orders, seed=context.seed, limits=context.limits
+    )
+    return None if found.found.recompute_ns >= best.found.recompute_ns else context.followed(found, budget)
 
 
-def _may_reorder(task: Task, run: OneOrder) -> bool:
-    """Whether orders made for the best plan may be tried, and promise enough."""
-    search = run.search
-    if not _rounds(task) or search.best is None or search.out_of_time():
+def _may_reorder(context: SolveContext, run: FixedOrderSearch) -> bool:
+    """Whether orders may be made for the best plan, and a bound leaves room for a cheaper plan in one of them.
+
+    That is the bound of all orders if the plan is optimal in its own.
+    """
+    incumbents, problem = run.incumbents, context.cache.problem
+    if not context.makes_orders or incumbents.best is None or incumbents.out_of_time():
         return False
-    problem, room = task.prepared.problem, ORDER_WORTH * search.problem.store_all_ns
-    if search.best.found.recompute_ns > search.bound_ns + room:
+    cost_ns, room_ns = incumbents.best.found.recompute_ns, _ORDER_WORTH * problem.store_all_ns
+    if cost_ns > incumbents.bound_ns + room_ns:
         return True
-    if not search.settled() or problem.op_count > _ELSEWHERE_OPS or task.effort.thorough:
-        return False
-    return search.best.found.recompute_ns > order_free_bound(problem, search.budget_nbytes) + room
+    return incumbents.settled() and cost_ns > order_free_bound(problem, incumbents.budget_nbytes) + room_ns
 
 
-def _rounds(task: Task) -> int:
-    """Rounds of adapting orders to the best plan."""
-    problem = task.prepared.problem
-    return rounds_of(problem, task.effort.reorderings_on(problem.op_count))
-
-
-def _cost(run: OneOrder) -> tuple[bool, int, int]:
-    best = run.search.best
+def _cost(run: FixedOrderSearch) -> tuple[bool, int, int]:
+    best = run.best
     return (True, 0, 0) if best is None else (False, best.found.recompute_ns, best.found.peak_nbytes)
 
 
-def _answer(run: OneOrder, smallest_nbytes: int | None) -> Solution:
-    search = run.search
-    assert search.best is not None
-    found, bound_ns = search.best.found, search.bound_ns
-    decisions = Decisions(tuple(search.best.sequence.tolist()))
+def _answer(run: FixedOrderSearch, smallest_nbytes: int | None) -> Solution:
+    incumbents = run.incumbents
+    assert incumbents.best is not None
+    found, bound_ns = incumbents.best.found, incumbents.bound_ns
+    decisions = Decisions(tuple(incumbents.best.sequence.tolist()))
     if run.orders is not None:
-        assert search.problem.reorders is not None
+        assert incumbents.problem.reorders is not None
         decisions = restored(decisions, run.orders)
-        bound_ns = max(bound_ns, order_free_bound(search.problem.reorders, search.budget_nbytes))
+        bound_ns = max(bound_ns, order_free_bound(incumbents.problem.reorders, incumbents.budget_nbytes))
     solution = Solution(
         Status.FEASIBLE,
         NAME,
@@ -303,9 +269,6 @@ def _answer(run: OneOrder, smallest_nbytes: int | None) -> Solution:
         objective_ns=found.recompute_ns,
         peak_nbytes=found.peak_nbytes,
         smallest_nbytes=smallest_nbytes,
+        stopped_early=incumbents.out_of_time(),
     )
     return with_bound(solution, bound_ns, BOUND_CLASS if run.orders is None else CHOSEN_CLASS)
-
-
-def _finished(solution: Solution, started: float) -> Solution:
-    return replace(solution, wall_s=time.perf_counter() - started)

@@ -9,17 +9,16 @@ import numpy as np
 from ...graph import Storage
 from ...problem import Problem, Scope, build_problem
 from ...training_graph import BackwardOp, Gradient, OpCost, TrainingGraph, TrainingOp
-from ..baselines import greedy
-from ..baselines import per_layer as layers
+from ..baselines import greedy, per_layer
 from ..baselines.rotor import Rotor
 from ..chain.chain import Chain
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.labels import Label
 from ..labelling.annealer import Annealer
-from ..labelling.checkpoint_grids import grids
-from ..orders.proposals import other_orders
-from ..relaxation.stage_relaxation import StageLP
-from ..retention.annealer import HoldAnnealer
+from ..orders.order_for_plan import PlanOrders
+from ..orders.reordered_problem import default_orders
+from ..relaxation.stage_relaxation import StageRelaxation
+from ..retention.annealer import RetentionAnnealer
 
 _CHAIN = 24
 _LONG_CHAIN = 720
@@ -31,23 +30,24 @@ def prepare_kernels() -> None:
     problem = _problem([(op - 1,) if op else () for op in range(_CHAIN)])
     evaluator = Evaluator(problem)
     budget = evaluator.evaluate(evaluator.labels(Label.KEEP)).peak_nbytes * 2 // 3
-    for module in (greedy, layers):
+    for module in (greedy, per_layer):
         module.labels(evaluator, budget)
-    list(grids(evaluator))
     dropped = evaluator.labels(Label.DROP)
     sequence = np.array(evaluator.decisions(dropped).sequence, dtype=np.int64)
     Annealer(evaluator, 0).run(dropped, budget, 100, heat=0.1, levels=2)
-    holds = HoldAnnealer(evaluator, 0)
-    holds.run(sequence, budget, 1000, heat=0.1)
-    relaxed = StageLP(problem)
-    holds.from_stages(relaxed.solve(budget, (0, _CHAIN // 2)), 0.5)
+    retention = RetentionAnnealer(evaluator, 0)
+    retention.run(sequence, budget, 1000, heat=0.1)
+    relaxed = StageRelaxation(problem)
+    retention.from_stages(relaxed.solve(budget, (0, _CHAIN // 2)), 0.5)
     chain = Chain(evaluator, effort=0.01)
     chain.refine(budget)
     chain.best(budget)
-    assert Rotor(evaluator).lowest
+    assert Rotor(evaluator).smallest
     long = Evaluator(_problem([(op - 1,) if op else () for op in range(_LONG_CHAIN)]))
     greedy.labels(long, long.evaluate(long.labels(Label.KEEP)).peak_nbytes * 2 // 3)
-    list(other_orders(_problem([(), (0,), (0,), (1,), (2,), (3, 4)])))
+    diamond = Evaluator(_problem([(), (0,), (0,), (1,), (2,), (3, 4)]))
+    kept = np.array(diamond.decisions(diamond.labels(Label.KEEP)).sequence, dtype=np.int64)
+    PlanOrders(diamond.problem).better(diamond, default_orders(diamond.problem), kept, moves=10, seed=0)
 
 
 def _problem(reads: Sequence[tuple[int, ...]]) -> Problem:

@@ -1,7 +1,7 @@
 """A backward order that suits a plan: what the plan holds from step to step, in an order that holds less at once.
 
 Which order is good depends on what is held, and what can be held on the order. With a plan's decisions fixed,
-backwards are moved together with the re-runs before them by the search of sequencing.py. The plan stays legal
+backwards are moved together with the recomputations before them by the search of sequencing.py. The plan stays legal
 and takes the same time; the room that it gains is there for annealing to use.
 """
 
@@ -47,7 +47,7 @@ class PlanOrders:
     ) -> tuple[Orders, Array]:
         """Orders under which a plan holds less from step to step, and the plan under them.
 
-        ``sequence`` is a plan of ``evaluator``'s problem, which is the default one under ``orders``. Re-runs
+        ``sequence`` is a plan of ``evaluator``'s problem, which is the default one under ``orders``. Recomputations
         between first runs stay where they are. The search tries ``moves`` exchanges. With a ``guess`` it supposes
         that this share of all that backwards read is held from the start: orders far from the present one.
         """
@@ -101,14 +101,14 @@ class PlanOrders:
 
 
 def _groups(sequence: Array, op_count: int) -> tuple[int, list[Array]]:
-    """Where the backward begins, just after the last first run, and each backward with the re-runs before it."""
+    """Where the backward begins, just after the last first run, and each backward with the recomputations before it."""
     start = int(np.unique(sequence, return_index=True)[1][-op_count:].max()) + 1
     ends = np.flatnonzero(sequence < 0) + 1
     return start, [sequence[begin:end] for begin, end in zip([start, *ends[:-1]], ends, strict=True)]
 
 
 def highest_by_step(evaluator: Evaluator, sequence: Array, start: int) -> list[int]:
-    """The most bytes alive at any moment of each backward and the re-runs before it, in backward order.
+    """The most bytes alive at any moment of each backward and the recomputations before it, in backward order.
 
     ``start`` is where the backward begins in ``sequence``.
     """

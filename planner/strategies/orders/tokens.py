@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...peak_bounds.gradient_lifetimes import gradient_sums, gradient_tokens
 from ...problem import Problem, Scope, backward_workspace_nbytes
 from .sequencing import Tokens
 
 
-def held_tokens(problem: Problem, share: float | Sequence[float]) -> Tokens:
-    """Gradients, their sums, workspace, and what backwards read: a share of it held from the start, the rest just read.
+def held_tokens(problem: Problem, share: float) -> Tokens:
+    """Gradients, their sums, workspace, and what backwards read, for a plan that retains ``share`` of every storage.
 
-    What is held goes after its last reader, what is not is there during each of its readers alone. ``share`` is that of
-    every storage, or one for each.
+    The retained part is freed after its last reader; the rest is alive during each of its readers alone.
     """
     tokens, size = gradients_of(problem), problem.nbytes.tolist()
-    held = [
-        int(n * part) for n, part in zip(size, [share] * len(size) if isinstance(share, float) else share, strict=True)
-    ]
     inside = {op: backward_workspace_nbytes(problem.costs[op], problem.scope) for op in problem.backward_order}
     for storage, touching in enumerate(saved_for(problem)):
-        tokens.add(held[storage], touching, started=True)
+        held = int(size[storage] * share)
+        tokens.add(held, touching, started=True)
         for step in touching:
-            inside[step] += size[storage] - held[storage]
+            inside[step] += size[storage] - held
     for step, nbytes in inside.items():
         tokens.add_inside(step, nbytes)
     return tokens

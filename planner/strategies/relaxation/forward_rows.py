@@ -16,7 +16,7 @@ W takes the time before the first backward and after it as one, without which ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ...problem import Problem
 from .stage_program import Moment, StageProgram, Uses
@@ -66,7 +66,7 @@ def _moment(uses: Uses, made: StageProgram, budget_nbytes: int, op: int) -> None
     pinned = sum(size[s] for s in problem.pinned if producer[s] in before)
     used = problem.base_nbytes + problem.costs[op].forward_workspace_nbytes + pinned
     made.rooms.append(uses.memory_row(lp, budget_nbytes - used, held))
-    made.moments.append(Moment(op - problem.op_count, used, uses.unit(held), held, again, whole))
+    made.moments.append(Moment(op - problem.op_count, held, again, whole))
 
 
 def _whole(uses: Uses, made: StageProgram, held: dict[int, int], again: dict[int, int]) -> dict[int, int]:
@@ -89,21 +89,11 @@ def _whole(uses: Uses, made: StageProgram, held: dict[int, int], again: dict[int
 
 
 def related(problem: Problem, op: int) -> tuple[set[int], set[int]]:
-    """The ops that ``op`` depends on through values, and those that depend on it so: the same in all forward orders."""
-    graph, producer = problem.graph, problem.producer.tolist()
-    makers = [{producer[s] for s in entry.reads} for entry in graph.ops]
-    readers: list[set[int]] = [set() for _ in makers]
-    for index, found in enumerate(makers):
-        for maker in found:
-            readers[maker].add(index)
-    return _reached(makers, op), _reached(readers, op)
+    """The ops that ``op`` depends on through values, and those that depend on it, whatever the forward order."""
+    import networkx as nx
 
-
-def _reached(edges: Sequence[set[int]], start: int) -> set[int]:
-    found: set[int] = set()
-    waiting = [start]
-    while waiting:
-        for index in edges[waiting.pop()] - found:
-            found.add(index)
-            waiting.append(index)
-    return found - {start}
+    reads = nx.DiGraph()
+    reads.add_nodes_from(range(problem.op_count))
+    producer = problem.producer.tolist()
+    reads.add_edges_from((producer[s], index) for index, entry in enumerate(problem.graph.ops) for s in entry.reads)
+    return nx.ancestors(reads, op), nx.descendants(reads, op)

@@ -5,22 +5,19 @@ GLOP works in floating point, so its objective is never reported: certificate.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ...limits import NO_LIMITS, Limits
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 UNLIMITED = 1 << 62
 _ITERATIONS = 100_000
 _BASE_ENTRIES = 60_000
-_READING = 1500
-"""What reading and certifying an answer costs per row and column, in the same unit."""
 
 
 @dataclass
@@ -68,43 +65,10 @@ class Answer:
     dual: Floats
 
 
-class Interrupter:
-    """Ends a linear program that another thread is solving."""
+def solve(program: LinearProgram, limits: Limits = NO_LIMITS, most_work: int = UNLIMITED) -> Answer:
+    """Solve with GLOP; ``solved`` is False if that did not end within ``limits`` and ``most_work``.
 
-    def __init__(self) -> None:
-        self._lock, self._interrupted = Lock(), False
-        self._end: Callable[[], object] | None = None
-
-    def interrupt(self) -> None:
-        """End what is being solved, and whatever is begun from now on."""
-        with self._lock:
-            self._interrupted = True
-            if self._end is not None:
-                self._end()
-
-    @contextmanager
-    def over(self, end: Callable[[], object]) -> Iterator[None]:
-        """While a program is solved that ``end`` would end."""
-        with self._lock:
-            self._end = end
-            if self._interrupted:
-                end()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._end = None
-
-
-def solve(
-    program: LinearProgram,
-    time_limit_s: float | None = None,
-    most_work: int = UNLIMITED,
-    interrupter: Interrupter | None = None,
-) -> Answer:
-    """Solve with GLOP. A program not finished within ``most_work``, as `Simplex` counts it, has ``solved`` False.
-
-    So has one that was interrupted.
+    Work is simplex iterations, each times what one costs by measurement: the entries of the program and a base.
     """
     from ortools.linear_solver.python import model_builder, model_builder_helper
     from scipy.sparse import csr_matrix
@@ -128,10 +92,10 @@ def solve(
     for parameters in (_PARAMETERS, _PLAIN):
         solver = model_builder_helper.ModelSolverHelper("glop")
         solver.set_solver_specific_parameters(f"{parameters} max_number_of_iterations: {most}")
-        if time_limit_s is not None:
-            solver.set_time_limit_in_seconds(time_limit_s)
-        with nullcontext() if interrupter is None else interrupter.over(solver.interrupt_solve):
-            solver.solve(helper)
+        remaining_s = limits.remaining_s()
+        if remaining_s is not None:
+            solver.set_time_limit_in_seconds(remaining_s)
+        limits.watch(lambda: solver.solve(helper), solver.interrupt_solve)  # noqa: B023 (it ends within the iteration)
         if solver.status() != model_builder.SolveStatus.ABNORMAL:
             break
     solved = bool(solver.has_solution()) and solver.status() == model_builder.SolveStatus.OPTIMAL
@@ -159,69 +123,3 @@ def _row_scale(coefficients: Floats, rows: Ints, constraints: int) -> Floats:
 
 def _unit(program: LinearProgram) -> float:
     return max(1.0, max(program.cost, default=0) / 1024.0)
-
-
-class Simplex:
-    """GLOP with its basis kept from one solve to the next, while right-hand sides change."""
-
-    def __init__(self, program: LinearProgram) -> None:
-        from ortools.linear_solver import linear_solver_pb2, pywraplp
-
-        self._response = linear_solver_pb2.MPSolutionResponse
-        self._solver: Any = pywraplp.Solver.CreateSolver("GLOP")
-        self._options = pywraplp.MPSolverParameters()
-        self._options.SetIntegerParam(self._options.INCREMENTALITY, self._options.INCREMENTALITY_ON)
-        self._afresh = pywraplp.MPSolverParameters()  # numerical trouble may come with the basis, and go with it
-        self._afresh.SetIntegerParam(self._afresh.INCREMENTALITY, self._afresh.INCREMENTALITY_OFF)
-        self._optimal, self._abnormal = pywraplp.Solver.OPTIMAL, pywraplp.Solver.ABNORMAL
-        self.unit = _unit(program)
-        self._variables = [self._solver.NumVar(0.0, 1.0, "") for _ in program.cost]
-        objective = self._solver.Objective()
-        for variable, cost in zip(self._variables, program.cost, strict=True):
-            if cost:
-                objective.SetCoefficient(variable, cost / self.unit)
-        self._constraints: list[Any] = []
-        self._scale: list[float] = []
-        self._entries = len(program.rows)
-        self.work = 0
-        """Iterations so far, each times what one costs: the entries of the program and a base, by measurement."""
-        for lower, terms in zip(program.lower, program.by_row(), strict=True):
-            largest = max((abs(coefficient) for coefficient, _ in terms), default=1)
-            scale = 1.0 if largest <= 1 else largest / 64.0
-            constraint = self._solver.Constraint(lower / scale, self._solver.infinity())
-            for coefficient, variable in terms:
-                constraint.SetCoefficient(self._variables[variable], coefficient / scale)
-            self._constraints.append(constraint)
-            self._scale.append(scale)
-
-    def set_lower(self, row: int, lower: int) -> None:
-        """Replace the right-hand side of a row."""
-        self._constraints[row].SetLb(lower / self._scale[row])
-
-    def solve(self, most_work: int = UNLIMITED) -> Answer:
-        """Solve from the last basis. ``solved`` is False where there is no point or ``work`` would pass ``most_work``.
-
-        The answer then has no values.
-        """
-        most = (most_work - self.work) // (_BASE_ENTRIES + self._entries)
-        limit = f" max_number_of_iterations: {max(1, min(_ITERATIONS, most))}"
-        self._solver.SetSolverSpecificParametersAsString(_PARAMETERS + limit)
-        variables, constraints = len(self._variables), len(self._constraints)
-        status = self._solver.Solve(self._options)
-        iterations = self.iterations
-        if status == self._abnormal:
-            self._solver.SetSolverSpecificParametersAsString(_PLAIN + limit)
-            status = self._solver.Solve(self._afresh)
-            iterations += self.iterations
-        self.work += iterations * (_BASE_ENTRIES + self._entries) + _READING * (variables + constraints)
-        if status != self._optimal:
-            return Answer(False, np.zeros(variables), np.zeros(constraints))
-        found = self._response()
-        self._solver.FillSolutionResponseProto(found)  # one call for each value would take as long as some solves
-        primal = np.array(found.variable_value[:variables])
-        return Answer(True, primal, np.array(found.dual_value) * self.unit / np.array(self._scale))
-
-    @property
-    def iterations(self) -> int:
-        """Simplex iterations of the last solve."""
-        return int(self._solver.iterations())

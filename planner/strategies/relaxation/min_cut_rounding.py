@@ -1,6 +1,6 @@
 """Labellings from the kept sets of the parametric cut: the sets themselves, and mixtures of two neighbours.
 
-A kept set fits the first backward; what its re-runs hold later may not fit. So the cut is asked under smaller
+A kept set fits the first backward; what its recomputations hold later may not fit. So the cut is asked under smaller
 budgets of its own, bisected towards the largest whose kept set the evaluator finds within the real one. Between
 that set and the next larger one lies a step of one breakpoint, which on repeated layers is a whole class of
 tensors in every layer; mixtures take the larger set for the first or the last ops only.

@@ -2,7 +2,7 @@
 
 With the first backward as its only stage, the relaxation of stage_relaxation.py asks which storages to keep to it
 (E[t]) and which ops to run again after it (R[i]). Priced per byte instead of bounded by the budget, the
-memory row leaves a closure problem: making a value available by a re-run makes its inputs available too
+memory row leaves a closure problem: making a value available by a recomputation makes its inputs available too
 (Picard, Management Science 1976). Its minimum cut is integral, so the best price gives the optimum of the
 linear program (Lagrangian duality; Geoffrion 1974). The price is found by intersecting the lines of the two
 kept sets that bracket the budget until no kept set lies below (Kelley's cutting planes in one dimension).
@@ -34,7 +34,7 @@ _PRICES = 24
 
 @dataclass(frozen=True, slots=True)
 class KeptSet:
-    """What a cut keeps to the first backward, shape [storages], its bytes, and what it costs to re-run the rest."""
+    """What a cut keeps to the first backward, shape [storages], its bytes, and the recomputation of the rest in ns."""
 
     recompute_ns: int
     nbytes: int
@@ -66,7 +66,7 @@ class MinCut:
         useful = [False] * ops
         for storage in needed:
             useful[producer[storage]] = True
-        wanted: dict[int, int] = {}  # what only re-runs read -> its node
+        wanted: dict[int, int] = {}  # what only recomputations read -> its node
         for op in range(ops - 1, -1, -1):
             for storage in graph.ops[op].reads if useful[op] else ():
                 if not free[storage] and storage not in lasting and storage not in needed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,31 +13,12 @@ from .linear_program import LinearProgram
 
 @dataclass(frozen=True)
 class Moment:
-    """The first run of an op: its negative stage, the bytes used beside what may be held, the unit of its row.
-
-    Variables: H by storage, A and W by op (forward_rows.py).
-    """
+    """The first run of an op, with a negative stage. Variables: H by storage, A and W by op (forward_rows.py)."""
 
     stage: int
-    used_nbytes: int
-    unit: int
     held: dict[int, int]
     again: dict[int, int]
     whole: dict[int, int]
-
-
-@dataclass(frozen=True)
-class Rerun:
-    """The first run of an op in the interval of a backward position.
-
-    Variables: H by storage, B and A by op (rerun_rows.py).
-    """
-
-    position: int
-    op: int
-    held: dict[int, int]
-    sooner: dict[int, int]
-    later: dict[int, int]
 
 
 @dataclass
@@ -46,8 +26,7 @@ class StageProgram:
     """The rows and what its variables are: E, R and Z by stage or interval, then by storage or op.
 
     ``runs[q]`` is the interval that begins at stage q; ``rooms`` are the memory rows, one per stage, then those of the
-    ``moments``; ``remade`` what is paid for runs between these and the first backward, by op; ``twice[q][op]`` what is
-    paid for more than one run in interval q, where ``reruns`` know of it.
+    ``moments``; ``remade`` what is paid for runs between these and the first backward, by op.
     """
 
     program: LinearProgram
@@ -58,12 +37,6 @@ class StageProgram:
     rooms: list[int] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     remade: dict[int, int] = field(default_factory=dict)
-    reruns: list[Rerun] = field(default_factory=list)
-    twice: dict[int, dict[int, int]] = field(default_factory=dict)
-
-    def interval_of(self, position: int) -> int:
-        """The interval before a backward, which ends with it where that is a stage; -1 for the first backward."""
-        return bisect_left(self.stages, position) - 1
 
 
 class Uses:
@@ -109,7 +82,7 @@ class Uses:
 
     @cached_property
     def op_useful(self) -> list[int]:
-        """Latest backward position that a re-run of an op can serve; -1 for one that must run only once."""
+        """Latest backward position that a recomputation of an op can serve; -1 for one that must run only once."""
         writes = [() if op.once else op.writes for op in self.problem.graph.ops]
         return [max((self.last_useful[s] for s in w if not self.free[s]), default=-1) for w in writes]
 

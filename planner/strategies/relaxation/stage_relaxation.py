@@ -20,17 +20,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from .certificate import certified_bound
 from .forward_rows import add_forward_stages
-from .linear_program import UNLIMITED, Floats, Interrupter, LinearProgram, solve
-from .rerun_rows import add_rerun_stage
+from .linear_program import UNLIMITED, Floats, LinearProgram, solve
 from .stage_program import StageProgram, Uses
 
 _NECK = 0.06
-"""The share of the budget that may be held at most beside the backward of a neck."""
+"""The largest share of the budget that may be retained during the backward of a neck."""
 _NECKS_APART = 20
-"""Necks are farther apart than one in so many backwards."""
+"""Two necks lie farther apart than the number of backwards divided by this."""
 BOUND_CLASS = "the default backward order; any forward order, any number of recomputations"
 
 
@@ -38,10 +38,15 @@ BOUND_CLASS = "the default backward order; any forward order, any number of reco
 class Relaxation:
     """A certified bound in ns and a point of the program; all zero when the solver gave up.
 
-    E is 1 for storages that cost nothing: alive[t] = E[0,t], shape [storages]; held[q,t] = E[q,t] at the backward
-    position stages[q]. reruns[q,i]: i runs again after that and up to the next stage. kept[t]: t is held at all moments
-    of the forward that are stages and know it, E[0,t] without any; remade[i]: i runs again between them and the first
-    backward. ``priced`` are those of the stages whose memory has a price: without the others the bound is no lower.
+    E is 1 for storages that cost nothing to retain.
+
+    Attributes:
+        alive: E[0,t], shape [storages].
+        held: E[q,t] at the backward positions ``stages``, shape [stages, storages].
+        recomputations: i runs again between stage q and the next one, shape [stages, ops].
+        kept: t is alive at all moments of the forward that are stages and know it; E[0,t] without such a moment.
+        remade: i runs again between these moments and the first backward, shape [ops].
+        priced: The stages whose memory has a price in the dual: without the others the bound is no lower.
     """
 
     bound_ns: int
@@ -49,22 +54,19 @@ class Relaxation:
     solved: bool
     stages: tuple[int, ...] = (0,)
     held: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
-    reruns: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    recomputations: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
     kept: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     remade: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     priced: tuple[int, ...] = ()
 
 
-class StageLP(Uses):
+class StageRelaxation(Uses):
     """Builds and solves the relaxation of one problem for varying budgets and stages."""
 
-    def program(
-        self, budget_nbytes: int, stages: Sequence[int], reruns: Sequence[tuple[int, int]] = ()
-    ) -> StageProgram:
+    def program(self, budget_nbytes: int, stages: Sequence[int]) -> StageProgram:
         """The program for ``stages`` (backward positions; 0 is always one).
 
-        Negative ``stages`` are moments of the forward, -1 the run of its last op (forward_rows.py); ``reruns`` those
-        at which an op runs again in the interval of a backward: (position, op), as rerun_rows.py has them.
+        Negative ``stages`` are moments of the forward, -1 the run of its last op (forward_rows.py).
         """
         problem, lp = self.problem, LinearProgram()
         producer, time = problem.producer.tolist(), problem.forward_ns.tolist()
@@ -98,8 +100,6 @@ class StageLP(Uses):
             made.again.append(later)
         forward = sorted({problem.op_count + stage for stage in stages if stage < 0})
         add_forward_stages(self, made, budget_nbytes, forward)
-        for position, op in reruns:
-            add_rerun_stage(self, made, budget_nbytes, position, op)
         return made
 
     def room(self, lp: LinearProgram, budget_nbytes: int, position: int, now: dict[int, int]) -> int:
@@ -107,14 +107,13 @@ class StageLP(Uses):
         return self.memory_row(lp, self.room_nbytes(budget_nbytes, position), now)
 
     def room_nbytes(self, budget_nbytes: int, position: int) -> int:
-        """What may be held during a backward, beside what it uses itself."""
+        """Bytes that may be retained during a backward, beyond its own gradients and workspace."""
         return budget_nbytes - int(self.problem.during_nbytes[position]) - self.problem.pinned_nbytes
 
     def necks(self, budget_nbytes: int) -> list[int]:
-        """Backward positions beside whose own use hardly anything can be held, the narrowest first.
+        """Backward positions during which hardly anything can be retained, the narrowest first, and far apart.
 
-        Of those near each other the narrowest alone. What is made again after one is made from little, so they are
-        good stages.
+        They are good stages, because what is recomputed after one must start from little.
         """
         size, backwards = self.problem.nbytes.tolist(), len(self.order)
         room = [self.room_nbytes(budget_nbytes, q) - sum(size[s] for s in self.needs[q]) for q in range(backwards)]
@@ -125,14 +124,6 @@ class StageLP(Uses):
             if all(abs(position - other) * _NECKS_APART > backwards for other in found):
                 found.append(position)
         return found
-
-    def rooms(self, staged: StageProgram, budget_nbytes: int) -> list[int]:
-        """The right-hand sides that the memory rows of a program without re-runs have under another budget."""
-        backward = [
-            -(self.room_nbytes(budget_nbytes, position) // self.unit(now))
-            for position, now in zip(staged.stages, staged.alive, strict=True)
-        ]
-        return backward + [-((budget_nbytes - moment.used_nbytes) // moment.unit) for moment in staged.moments]
 
     def interval(
         self, lp: LinearProgram, time: list[int], alive: dict[int, int], producer: list[int], covered: range
@@ -163,13 +154,12 @@ class StageLP(Uses):
         self,
         budget_nbytes: int,
         stages: Sequence[int],
-        time_limit_s: float | None = None,
+        limits: Limits = NO_LIMITS,
         most_work: int = UNLIMITED,
-        interrupter: Interrupter | None = None,
     ) -> Relaxation:
         """Solve the relaxation and certify its bound, that of the last duals where it was not solved to the end."""
         staged = self.program(budget_nbytes, stages)
-        answer = solve(staged.program, time_limit_s, most_work, interrupter)
+        answer = solve(staged.program, limits, most_work)
         bound = certified_bound(staged.program, answer.dual)
         stages_of = (*staged.stages[: len(staged.alive)], *(moment.stage for moment in staged.moments))
         priced = tuple(s for s, room in zip(stages_of, staged.rooms, strict=True) if answer.dual[room] > 0)
@@ -178,22 +168,22 @@ class StageLP(Uses):
     def relaxation(self, staged: StageProgram, primal: Floats, bound_ns: int, solved: bool) -> Relaxation:
         """A point of the program as what is alive at each stage and runs again between them."""
         held = np.zeros((len(staged.stages), len(self.free)))
-        reruns, remade = np.zeros((len(staged.stages), self.problem.op_count)), np.zeros(self.problem.op_count)
+        recomputations, remade = np.zeros((len(staged.stages), self.problem.op_count)), np.zeros(self.problem.op_count)
         held[:, self.free] = 1.0
         for q, (alive, runs) in enumerate(zip(staged.alive, staged.runs, strict=True)):
             held[q, list(alive)] = primal[list(alive.values())]
-            reruns[q, list(runs)] = primal[list(runs.values())]
+            recomputations[q, list(runs)] = primal[list(runs.values())]
         kept = np.full(len(self.free), np.inf)
         for moment in staged.moments:
             before = list(moment.held)
             kept[before] = np.minimum(kept[before], primal[list(moment.held.values())])
         kept = np.where(np.isinf(kept), held[0], kept)
         remade[list(staged.remade)] = primal[list(staged.remade.values())]
-        return Relaxation(bound_ns, held[0], solved, staged.stages, held, reruns, kept, remade)
+        return Relaxation(bound_ns, held[0], solved, staged.stages, held, recomputations, kept, remade)
 
 
 def lower_bound(problem: Problem, budget_nbytes: int, stages: Sequence[int] = (0,)) -> int:
     """A certified lower bound on the recomputation time (ns) of every plan of BOUND_CLASS within the budget."""
     if not problem.backward_order:
         return 0
-    return StageLP(problem).solve(budget_nbytes, stages).bound_ns
+    return StageRelaxation(problem).solve(budget_nbytes, stages).bound_ns

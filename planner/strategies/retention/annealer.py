@@ -1,7 +1,7 @@
-"""Simulated annealing on holds: plans where a value may be computed any number of times.
+"""Simulated annealing on the retention matrix: plans that may compute a value any number of times.
 
-It starts from any plan and keeps the best that it meets. The cost of an iteration depends on what a move touches,
-hardly on the size of the graph. Work is counted in iterations of a private xorshift generator, never by the clock.
+It starts from any plan and keeps the best plan met. The cost of an iteration depends on what a move touches, hardly on
+the size of the graph. Work is counted in iterations, never by the clock, with random numbers of our own (xorshift.py).
 """
 
 from __future__ import annotations
@@ -19,17 +19,28 @@ from ..relaxation.stage_relaxation import Relaxation
 from .conversion import build, load, store
 from .moves import Random, move
 from .peak_update import keep, settle, undo
-from .rerun_groups import propagate, set_wishes
-from .state import EVENTS, GROUPS, PEAK, TIME, WISHES, Array, HoldArrays, HoldState, empty_state, hold_arrays
+from .recompute_groups import propagate, set_wishes
+from .state import (
+    EVENTS,
+    GROUPS,
+    PEAK,
+    TIME,
+    WISHES,
+    Array,
+    RetentionArrays,
+    RetentionState,
+    empty_state,
+    retention_arrays,
+)
 
-_MOST_RERUNS = 8
-"""Re-runs per op, on average, beyond which a plan is turned away."""
+_MOST_RECOMPUTATIONS = 8
+"""Plans with more recomputations per op, on average, are rejected."""
 
 
 @compiled
 def _anneal(
-    h: HoldArrays,
-    st: HoldState,
+    h: RetentionArrays,
+    st: RetentionState,
     budget: int,
     minimise_peak: bool,
     first: int,
@@ -91,18 +102,18 @@ def _anneal(
             penalty[0] = min(penalty[0] * 1.1, 600.0) if peak > budget else max(penalty[0] * 0.97, 1.0)
 
 
-class HoldAnnealer:
-    """Annealing on holds over one problem."""
+class RetentionAnnealer:
+    """Retention annealing over one problem."""
 
     def __init__(self, evaluator: Evaluator, seed: int) -> None:
         self.evaluator = evaluator
-        self.holds = hold_arrays(evaluator)
+        self.arrays = retention_arrays(evaluator)
         self.state = stream(seed)
 
-    def beside(self, seed: int) -> HoldAnnealer:
-        """Another one over the same problem, for another thread."""
+    def fork(self, seed: int) -> RetentionAnnealer:
+        """An annealer of the same problem for another thread."""
         other = copy(self)
-        other.evaluator, other.state = self.evaluator.beside(), stream(seed)
+        other.evaluator, other.state = self.evaluator.fork(), stream(seed)
         return other
 
     def run(
@@ -121,10 +132,10 @@ class HoldAnnealer:
         of one forward pass. ``stop`` is asked with the best plan between slices of the work and may end it early.
         """
         found = self.evaluator.evaluate_sequence(sequence)
-        h = self.holds
+        h = self.arrays
         if not len(h.movable) or iterations <= 0:
             return sequence, found
-        limit = max(_MOST_RERUNS * len(h.forward_ns), 2 * len(sequence))
+        limit = max(_MOST_RECOMPUTATIONS * len(h.forward_ns), 2 * len(sequence))
         st = empty_state(self.evaluator, h, limit)
         end = int(np.unique(sequence, return_index=True)[1][-len(h.forward_ns) :].max()) + 1
         if not load(h, st, sequence, end, np.zeros(len(h.nbytes), dtype=np.bool_)):
@@ -144,13 +155,13 @@ class HoldAnnealer:
     def from_stages(self, point: Relaxation, threshold: float) -> tuple[Array, Evaluation] | None:
         """A plan rounded from a relaxation: values below ``threshold`` are taken for 0, the others for 1.
 
-        What is not alive during the backward of a stage is not held after it, but may have served the re-runs before
-        it. What the point makes again before a stage that holds it runs again just before that stage if nothing
-        sooner asks for it; between two stages what was computed again is held to its last use. None when the plan
-        would be too long.
+        What is not alive during the backward of a stage is not retained after it, but may have served the
+        recomputations before it. What the point recomputes before a stage that retains it is recomputed just before
+        that stage unless something asks for it sooner; between two stages it is retained to its last use. None if the
+        plan would be too long.
         """
-        h = self.holds
-        st = empty_state(self.evaluator, h, _MOST_RERUNS * len(h.forward_ns))
+        h = self.arrays
+        st = empty_state(self.evaluator, h, _MOST_RECOMPUTATIONS * len(h.forward_ns))
         ops, positions = len(h.forward_ns), len(h.order)
         dropped, kept = point.held < threshold, point.kept >= threshold
         for s in range(len(h.nbytes)):
@@ -161,7 +172,7 @@ class HoldAnnealer:
                 after = point.stages[q] + 1
                 set_wishes(h, st, s, after, after, False)
             st.totals[WISHES] = 0
-        for group, runs in zip(point.stages, (point.remade, *point.reruns), strict=False):
+        for group, runs in zip(point.stages, (point.remade, *point.recomputations), strict=False):
             for op in np.flatnonzero(runs >= threshold).tolist():
                 at = ops - 1 - op
                 st.early[group, at >> 6] |= np.uint64(1 << (at & 63))

@@ -1,4 +1,4 @@
-"""Between holds and orders of computations, both ways."""
+"""From an order of computations to a retention matrix, and back."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from numpy.typing import NDArray
 from ..kernels.bitset import bit_of, lowest_bit
 from ..kernels.jit import compiled, inlined
 from .peak_update import keep, settle
-from .rerun_groups import collect, replace_group, set_wishes, update_avail
-from .state import AFFECTED, EARLY, EVENTS, LIMIT, RANDOMS, STAMP, WISHES, HoldArrays, HoldState
+from .recompute_groups import collect, replace_group, set_wishes, update_avail
+from .state import AFFECTED, EARLY, EVENTS, LIMIT, RANDOMS, STAMP, WISHES, RetentionArrays, RetentionState
 
 _ALL = np.uint64(2**64 - 1)
 _ZERO = np.uint64(0)
 
 
 @compiled
-def load(h: HoldArrays, st: HoldState, sequence: NDArray[np.int64], end: int, wanted: NDArray[np.bool_]) -> bool:
+def load(
+    h: RetentionArrays, st: RetentionState, sequence: NDArray[np.int64], end: int, wanted: NDArray[np.bool_]
+) -> bool:
     """Take the wishes of a legal order of computations into a new state; False when it is too long.
 
     ``end``: how many computations there are up to the last first run; ``wanted``: room, one entry per storage.
-    Re-runs that nobody uses are left out, those between first runs too, and the rest of a group is put in order.
+    Recomputations that nobody uses are left out, those between first runs too, and the rest of a group is put in order.
     """
     ops, positions = len(h.forward_ns), len(h.order)
     for s in range(len(wanted)):
@@ -55,7 +57,7 @@ def load(h: HoldArrays, st: HoldState, sequence: NDArray[np.int64], end: int, wa
 
 
 @inlined
-def _adds(h: HoldArrays, st: HoldState, op: int, g: int) -> bool:
+def _adds(h: RetentionArrays, st: RetentionState, op: int, g: int) -> bool:
     """Whether a run of ``op`` in group g makes something that is not there and is to be held after the group."""
     if g + 1 == len(h.order):
         return False
@@ -69,7 +71,7 @@ def _adds(h: HoldArrays, st: HoldState, op: int, g: int) -> bool:
 
 
 @compiled
-def build(h: HoldArrays, st: HoldState) -> bool:
+def build(h: RetentionArrays, st: RetentionState) -> bool:
     """Replay the wishes of a new state; of the runs asked for early only those remain that hold something more.
 
     False when the plan is too long for the state.
@@ -121,7 +123,7 @@ def build(h: HoldArrays, st: HoldState) -> bool:
 
 
 @compiled
-def store(h: HoldArrays, st: HoldState, sequence: NDArray[np.int64]) -> int:
+def store(h: RetentionArrays, st: RetentionState, sequence: NDArray[np.int64]) -> int:
     """Write the plan as an order of computations; returns its length."""
     count = len(h.forward_ns)
     for op in range(count):

@@ -1,8 +1,8 @@
-"""The moves of annealing on holds.
+"""The moves of retention annealing.
 
-Some decide one touch of a value anew: where it is computed again, hold it since its last touch; where it is held,
-compute it again. They aim at groups with many re-runs and at the peak. Others set stretches and whole rows of
-neighbours or of storages alike in repeated layers, make a cut a checkpoint, or compute something early.
+Some moves flip one use of a value: retain it since its last use instead of recomputing it, or the reverse. They aim at
+groups with many recomputations and at the peak. Other moves set stretches and whole rows of neighbouring storages, or
+of equal storages in repeated layers, make a cut a checkpoint, or compute something early.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from ..kernels.bitset import bit_of
 from ..kernels.jit import compiled, inlined
 from ..kernels.xorshift import uniform
-from .rerun_groups import flip_early, set_wishes
-from .state import EARLY, PEAK_AT, HoldArrays, HoldState
+from .recompute_groups import flip_early, set_wishes
+from .state import EARLY, PEAK_AT, RetentionArrays, RetentionState
 
 Random = NDArray[np.uint64]
 
 
 @compiled
-def _last_touch(h: HoldArrays, st: HoldState, s: int, g: int) -> int:
+def _last_touch(h: RetentionArrays, st: RetentionState, s: int, g: int) -> int:
     """The last group before g that reads or computes ``s``, -1 for the forward."""
     op = h.producer[s]
     for word in range((g - 1) >> 6, -1, -1):
@@ -34,7 +34,7 @@ def _last_touch(h: HoldArrays, st: HoldState, s: int, g: int) -> int:
 
 
 @compiled
-def _hold(h: HoldArrays, st: HoldState, g: int, op: int) -> None:
+def _hold(h: RetentionArrays, st: RetentionState, g: int, op: int) -> None:
     """Hold what group g computes again with ``op`` since its last touch."""
     for q in range(h.writes_start[op], h.writes_start[op + 1]):
         s = h.writes[q]
@@ -43,13 +43,13 @@ def _hold(h: HoldArrays, st: HoldState, g: int, op: int) -> None:
 
 
 @compiled
-def _drop(h: HoldArrays, st: HoldState, g: int, s: int, wide: bool) -> None:
+def _drop(h: RetentionArrays, st: RetentionState, g: int, s: int, wide: bool) -> None:
     """Stop holding ``s`` across boundary g, or across all boundaries since its last touch."""
     set_wishes(h, st, s, _last_touch(h, st, s, g) + 1 if wide else g, g, False)
 
 
 @compiled
-def _held_at(h: HoldArrays, st: HoldState, g: int, state: Random) -> int:
+def _held_at(h: RetentionArrays, st: RetentionState, g: int, state: Random) -> int:
     """A movable storage held across boundary g, -1 when none was met."""
     for _ in range(24):
         s = h.movable[int(uniform(state) * len(h.movable))]
@@ -59,7 +59,7 @@ def _held_at(h: HoldArrays, st: HoldState, g: int, state: Random) -> int:
 
 
 @compiled
-def _group_with_runs(st: HoldState, state: Random) -> int:
+def _group_with_runs(st: RetentionState, state: Random) -> int:
     """A group that runs something again, the longer one of two met; -1 when none was met."""
     found = -1
     for _ in range(12):
@@ -72,7 +72,7 @@ def _group_with_runs(st: HoldState, state: Random) -> int:
 
 
 @inlined
-def move(h: HoldArrays, st: HoldState, near: int, state: Random) -> int:
+def move(h: RetentionArrays, st: RetentionState, near: int, state: Random) -> int:
     """Make one random change; returns the position it was about."""
     positions, movable = len(h.order), len(h.movable)
     kind = uniform(state)

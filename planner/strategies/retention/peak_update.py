@@ -1,4 +1,4 @@
-"""From groups of re-runs to lifetimes and the peak, compiled and incremental; and the undoing of a change.
+"""From groups of recomputations to lifetimes and the peak, compiled and incremental; and the undoing of a change.
 
 A change costs what it touches: the groups whose ops differ, and the boundaries where a lifetime starts or ends.
 Nothing is copied; a journal in the state undoes a change that is turned down.
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..kernels.bitset import bit_of, lowest_bit
 from ..kernels.jit import compiled, inlined
-from .rerun_groups import move_random, use_group
+from .recompute_groups import move_random, use_group
 from .state import (
     ABOVES,
     AFFECTED,
@@ -28,8 +28,8 @@ from .state import (
     TIME,
     WAS_FORWARD,
     WISHES,
-    HoldArrays,
-    HoldState,
+    RetentionArrays,
+    RetentionState,
 )
 
 _ONE = np.uint64(1)
@@ -37,7 +37,7 @@ _ZERO = np.uint64(0)
 
 
 @inlined
-def _update_held(h: HoldArrays, st: HoldState, row: int) -> None:
+def _update_held(h: RetentionArrays, st: RetentionState, row: int) -> None:
     """Recompute the boundaries across which a storage lives: those whose next touch is a read of the old value."""
     s = st.affected[row]
     op, size = h.producer[s], h.nbytes[s]
@@ -63,7 +63,7 @@ def _update_held(h: HoldArrays, st: HoldState, row: int) -> None:
 
 
 @compiled
-def _shift_level(st: HoldState, word: int, old: int, new: int, size: int) -> None:
+def _shift_level(st: RetentionState, word: int, old: int, new: int, size: int) -> None:
     changed = old ^ new if size != 0 else _ZERO
     while changed != _ZERO:
         lowest = lowest_bit(changed)
@@ -73,13 +73,13 @@ def _shift_level(st: HoldState, word: int, old: int, new: int, size: int) -> Non
 
 
 @compiled
-def _shift_forward(h: HoldArrays, st: HoldState, s: int, size: int) -> None:
+def _shift_forward(h: RetentionArrays, st: RetentionState, s: int, size: int) -> None:
     for event in range(h.forward_end[s] + 1, len(st.forward)):
         st.forward[event] += size
 
 
 @inlined
-def _above(h: HoldArrays, st: HoldState, g: int) -> int:
+def _above(h: RetentionArrays, st: RetentionState, g: int) -> int:
     """The most group g holds beyond the boundary before it, from its backward upwards."""
     st.totals[LIVE_STAMP] += 1
     stamp = st.totals[LIVE_STAMP]
@@ -110,7 +110,7 @@ def _above(h: HoldArrays, st: HoldState, g: int) -> int:
                 st.stamp_live[s] = stamp
                 before += h.nbytes[s]
                 during += h.nbytes[s]
-        if h.random_state[op] > 0 and st.last_rerun[op] == g:
+        if h.random_state[op] > 0 and st.last_recompute[op] == g:
             before += h.random_state[op]
             during += h.random_state[op]
         most = max(most, during + h.between[g] + h.workspace[op])
@@ -119,7 +119,7 @@ def _above(h: HoldArrays, st: HoldState, g: int) -> int:
 
 
 @inlined
-def settle(h: HoldArrays, st: HoldState) -> None:
+def settle(h: RetentionArrays, st: RetentionState) -> None:
     """Bring lifetimes and the peak up to date after `propagate`."""
     st.totals[WAS_FORWARD] = st.totals[FORWARD_PEAK]
     for row in range(st.totals[AFFECTED]):
@@ -146,7 +146,7 @@ def settle(h: HoldArrays, st: HoldState) -> None:
 
 
 @inlined
-def keep(st: HoldState) -> None:
+def keep(st: RetentionState) -> None:
     """Keep the change: forget the journal."""
     for entry in range(WISHES, RANDOMS + 1):
         st.totals[entry] = 0
@@ -154,7 +154,7 @@ def keep(st: HoldState) -> None:
 
 
 @inlined
-def undo(h: HoldArrays, st: HoldState, settled: bool) -> None:
+def undo(h: RetentionArrays, st: RetentionState, settled: bool) -> None:
     """Take the change back; ``settled`` says whether `settle` had run since."""
     words = st.wish.shape[1]
     for row in range(st.totals[ABOVES]):

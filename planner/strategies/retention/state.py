@@ -1,13 +1,13 @@
-"""Plans that may compute a value any number of times: which storages are held across which backward steps.
+"""Plans that may compute a value any number of times: which storages are retained across which backward steps.
 
 Checkmate (Jain et al., MLSys 2020) decides for every value and every stage whether it is kept alive and whether it
 is computed. With the backward order fixed, one bit per storage and backward position is enough: ``wish[s, g]`` says
-"if s is alive, hold it across the boundary before the g-th backward". Before each backward the ops it misses run
-again in forward order; after it everything not wished for goes. ``early[g, i]`` adds the rare run of an op before
-its value is needed. Every matrix is a legal plan, and every sequence has one (`wishes_of`).
+"if s is alive, retain it across the boundary before the g-th backward". Before each backward the missing ops are
+recomputed in forward order; after it everything not wished for is freed. ``early[g, i]`` adds the rare run of an op
+before its value is needed. Every matrix is a legal plan, and every sequence has a matrix (`conversion.load`).
 
 Positions are bits of 64-bit words, so that lifetimes of one storage over a whole step are a few instructions.
-Ops are numbered from the last (bit n-1-i) where a group of re-runs is collected, readers before producers.
+Ops are numbered from the last (bit n-1-i) where a group of recomputations is collected, readers before producers.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from numpy.typing import NDArray
 
 from ...problem import Problem
 from ..evaluation.evaluator import Evaluator, csr
-from ..relaxation.stage_relaxation import StageLP
+from ..relaxation.stage_relaxation import StageRelaxation
 
 Array = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 _MOST_RUNS = 2**25
-"""Entries of the table of re-runs (positions times capacity), which bounds its memory."""
+"""Entries of the table of recomputations (positions times capacity), which bounds its memory."""
 
 
-class HoldArrays(NamedTuple):
-    """What of a Problem matters to holds. Lists (CSR) name only tracked storages, those that cost bytes to hold.
+class RetentionArrays(NamedTuple):
+    """What of a Problem matters to retention. Lists (CSR) name only storages that cost bytes to retain.
 
     ``first``/``last``: the boundaries that a wish for a storage may cover (last < first: none may change);
     ``fixed``: storages that are always wished for. ``doubled_nbytes``: outputs of an op that the caller holds, of
-    which a re-run makes a copy for a moment. ``forward_end``: the last op of the forward that touches a storage.
+    which a recomputation makes a copy for a moment. ``forward_end``: the last op of the forward that touches a storage.
     ``own``: position of the first backward of an op or of one before it. ``cuts``: per op, what is read after it.
     """
 
@@ -65,7 +65,7 @@ class HoldArrays(NamedTuple):
     class_of: Array
 
 
-class HoldState(NamedTuple):
+class RetentionState(NamedTuple):
     """A plan under change: wishes, what follows from them, and the journal that undoes the last change.
 
     Rows of words over positions: ``avail[s]`` alive when the group starts and wished for; ``used[s]`` read in the
@@ -85,7 +85,7 @@ class HoldState(NamedTuple):
     level: Array
     above: Array
     forward: Array
-    last_rerun: Array
+    last_recompute: Array
     totals: Array
     dirty: Words
     dirty_above: Words
@@ -114,8 +114,8 @@ LIMIT, PEAK, PEAK_AT, WAS_FORWARD = 14, 15, 16, 17
 """Entries of ``totals``: of the plan, then how full each part of the journal is, then limits and the peak."""
 
 
-def hold_arrays(evaluator: Evaluator) -> HoldArrays:
-    """The arrays of an evaluator's problem, with everything that is free to hold left out."""
+def retention_arrays(evaluator: Evaluator) -> RetentionArrays:
+    """The arrays of an evaluator's problem, without the storages that are free to retain."""
     problem, a = evaluator.problem, evaluator.arrays
     graph, ops, positions = problem.graph, problem.op_count, len(problem.backward_order)
     free = a.pinned | (a.nbytes == 0)
@@ -127,7 +127,7 @@ def hold_arrays(evaluator: Evaluator) -> HoldArrays:
     end = problem.producer.copy()
     for index, op in enumerate(graph.ops):
         end[list(op.reads)] = index
-    useful = np.array(StageLP(problem).last_useful, dtype=np.int64)
+    useful = np.array(StageRelaxation(problem).last_useful, dtype=np.int64)
     fixed = np.zeros(len(free), dtype=np.bool_)
     fixed[list(problem.keep)] = True
     first = np.zeros(len(free), dtype=np.int64)
@@ -141,7 +141,7 @@ def hold_arrays(evaluator: Evaluator) -> HoldArrays:
             cuts[before].append(s)
     own = np.searchsorted(-a.order, -np.arange(ops))
     doubled = [sum(int(a.nbytes[s]) for s in op.writes if s in problem.pinned) for op in graph.ops]
-    return HoldArrays(
+    return RetentionArrays(
         *csr(reads), *csr(writes), *csr(needs), *csr(cuts), a.order, a.producer, a.nbytes, a.forward_ns,
         a.workspace, a.random_state, np.array(doubled, dtype=np.int64), a.during, a.between, end, first, last, fixed,
         own, movable, members, class_start, class_of,
@@ -161,8 +161,8 @@ def _classes(problem: Problem, movable: Array) -> tuple[Array, Array, Array]:
     return members, np.cumsum([0, *(len(group) for group in groups.values())]).astype(np.int64), class_of
 
 
-def empty_state(evaluator: Evaluator, h: HoldArrays, events_limit: int) -> HoldState:
-    """A state without wishes, not yet built; plans of more than ``events_limit`` re-runs are turned away."""
+def empty_state(evaluator: Evaluator, h: RetentionArrays, events_limit: int) -> RetentionState:
+    """A state without wishes, not yet built; plans of more than ``events_limit`` recomputations are turned away."""
     a = evaluator.arrays
     storages, ops, positions = len(h.nbytes), len(h.forward_ns), len(h.order)
     words, op_words = max(1, (positions + 63) // 64), (ops + 63) // 64
@@ -181,7 +181,7 @@ def empty_state(evaluator: Evaluator, h: HoldArrays, events_limit: int) -> HoldS
     for s in range(storages):
         made, end = int(h.producer[s]), ops if a.pinned[s] else int(h.forward_end[s]) + 1
         forward[made:end] += a.nbytes[s]
-    state = HoldState(
+    state = RetentionState(
         rows(storages), rows(storages), rows(storages), rows(ops), rows(storages), rows(positions, op_words),
         np.zeros((positions, capacity), dtype=np.int32), ints(positions), ints(positions) + pinned_nbytes,
         ints(positions), forward, ints(ops) - 1, ints(18), np.zeros(words, dtype=np.uint64),

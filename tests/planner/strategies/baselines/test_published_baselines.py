@@ -63,7 +63,7 @@ def test_the_replay_finds_the_claimed_peak_and_time_within_the_budget(name, grap
 @pytest.mark.parametrize("name", NAMES)
 @given(graph=training_graphs(max_ops=25))
 @settings(max_examples=15, deadline=None)
-def test_what_the_user_keeps_is_never_run_again(name, graph):
+def test_what_the_user_keeps_is_never_recomputed(name, graph):
     training, costs, rng = graph
     free = [s for s in range(len(training.storages)) if s not in training.outputs]
     keep = frozenset(rng.sample(free, len(free) // 3))
@@ -75,7 +75,7 @@ def test_what_the_user_keeps_is_never_run_again(name, graph):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_the_user_recomputes_is_not_held_into_the_backward(name: str) -> None:
+def test_what_the_user_recomputes_is_not_retained_into_the_backward(name: str) -> None:
     graph, costs = chain(8)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS, recompute=frozenset({3}))
     solution = strategy_named(name)(problem, at_share(problem, 60))
@@ -124,7 +124,7 @@ def test_a_full_knapsack_takes_everything_although_weights_are_rounded_up() -> N
     assert Knapsack(sizes, [1] * 7).choose(sum(sizes)) == frozenset(range(7))
 
 
-def rerun_ops(problem: Problem, kept: frozenset[int]) -> set[int]:
+def recomputed_ops(problem: Problem, kept: frozenset[int]) -> set[int]:
     """Ops that run again when only ``kept`` and what the caller holds is alive at the start of the backward."""
     alive, runs = kept | problem.pinned | problem.keep, set()
     pending = [s for s in saved(problem.graph) if s not in alive]
@@ -144,10 +144,10 @@ def test_the_cut_is_the_cheapest_set_that_spares_every_banned_op() -> None:
         banned = {op for op in range(problem.op_count) if rng.random() < 0.5}
         free = [s for s in range(len(problem.nbytes)) if s not in problem.pinned | problem.keep]
         subsets = (frozenset(c) for count in range(len(free) + 1) for c in combinations(free, count))
-        best = min(int(problem.nbytes[list(c)].sum()) for c in subsets if banned.isdisjoint(rerun_ops(problem, c)))
+        best = min(int(problem.nbytes[list(c)].sum()) for c in subsets if banned.isdisjoint(recomputed_ops(problem, c)))
         cut = SavedTensors(problem).cut(banned)
         weight = sum(int(problem.nbytes[s]) for s in cut if s not in problem.pinned | problem.keep)
-        if banned & rerun_ops(problem, cut) or weight != best:
+        if banned & recomputed_ops(problem, cut) or weight != best:
             wrong.append(seed)
     assert wrong == []
 
@@ -173,7 +173,7 @@ def test_compute_intensive_random_and_reducing_ops_are_banned_and_others_not() -
 
 
 def fewest_runs(problem: Problem, lp: RetentionLP, retained: list[frozenset[int]], stage: int) -> int:
-    """The least number of re-runs of a stage, by trying every set of ops."""
+    """The least number of recomputations of a stage, by trying every set of ops."""
     wanted = {s for position in lp.covered(stage) for s in lp.needs[position]}
     wanted |= retained[stage + 1] if stage + 1 < len(retained) else set()
     ops = [i for i in range(problem.op_count) if not problem.graph.ops[i].once]
@@ -186,7 +186,7 @@ def fewest_runs(problem: Problem, lp: RetentionLP, retained: list[frozenset[int]
     return next(count for count in range(len(ops) + 1) if any(legal(chosen) for chosen in combinations(ops, count)))
 
 
-def test_completion_runs_as_few_ops_again_as_the_retained_values_allow() -> None:
+def test_completion_recomputes_as_few_ops_as_the_retained_values_allow() -> None:
     wrong = []
     for seed in range(200, 260):
         problem, rng = random_problem(seed, 2, 7), Random(seed)
@@ -220,7 +220,7 @@ def test_a_completed_sequence_is_legal_whatever_is_retained(monkeypatch: pytest.
     assert different == []
 
 
-def test_an_expired_time_limit_is_admitted() -> None:
+def test_an_expired_time_limit_is_reported() -> None:
     graph, costs = chain(40, nbytes=100)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
     assert lp_rounding.solve(problem, at_share(problem, 50), time_limit_s=0.0).stopped_early

@@ -144,7 +144,7 @@ def test_a_strategy_answers_the_same_twice(name):
         graph, costs = random_graph(Random(seed), 40)
         problem = build_problem(graph, costs, Scope.ACTIVATIONS)
         first, second = tried(problem, name, None)[0], tried(problem, name, None)[0]
-        assert replace(first, wall_s=0) == replace(second, wall_s=0)
+        assert first == second
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -28,8 +28,8 @@ def replayed(problem: Problem, decisions: Decisions) -> tuple[int, int]:
     return timeline.peak_total_nbytes if total else timeline.peak_activation_nbytes, timeline.recompute_ns
 
 
-def with_reruns(problem: Problem, most: int) -> Iterator[Decisions]:
-    """Every order with at most ``most`` re-runs in all, by plain recursion over what may come next."""
+def with_recomputations(problem: Problem, most: int) -> Iterator[Decisions]:
+    """Every order with at most ``most`` recomputations in all, by plain recursion over what may come next."""
     planned = keep_all(problem.graph).sequence
     count = problem.op_count
 
@@ -77,12 +77,12 @@ def test_nothing_is_recomputed_where_everything_fits() -> None:
 
 @pytest.mark.parametrize("first_seed", range(43_000, 43_120, 30))
 def test_enumeration_of_tiny_graphs_finds_nothing_better_and_as_good(first_seed: int) -> None:
-    """Where the search itself needs no more re-runs than were enumerated, both must agree exactly."""
+    """Where the search itself needs no more recomputations than were enumerated, both must agree exactly."""
     for seed in range(first_seed, first_seed + 30):
         _, problem = small_problem(seed, 2, 4)
         most = 4 if problem.op_count < 4 else 3
         best: dict[int, int] = {}  # peak -> least recomputation
-        for decisions in with_reruns(problem, most):
+        for decisions in with_recomputations(problem, most):
             peak, recompute_ns = replayed(problem, decisions)
             best[peak] = min(best.get(peak, recompute_ns), recompute_ns)
         for budget in sorted(best):

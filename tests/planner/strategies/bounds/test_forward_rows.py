@@ -13,7 +13,7 @@ from ogc_plan.planner.strategies.orders.reordered_problem import Orders, ordered
 from ogc_plan.planner.strategies.relaxation.certificate import certified_bound
 from ogc_plan.planner.strategies.relaxation.forward_rows import add_forward_stages, related
 from ogc_plan.planner.strategies.relaxation.linear_program import solve
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageLP
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from models.graphs.layered_dag import layered_dag
 from tests.graphs.builders import SMALL_SIZES, chain, diamond, linear, random_graph
@@ -24,7 +24,7 @@ from tests.oracles.brute import minimum_peak, minimum_recompute_ns
 
 def bound_ns(problem: Problem, budget: int, stages: tuple[int, ...], ops: tuple[int, ...]) -> int:
     """The bound of a program with backward ``stages`` and the first runs of ``ops``."""
-    relaxed = StageLP(problem)
+    relaxed = StageRelaxation(problem)
     staged = relaxed.program(budget, stages)
     add_forward_stages(relaxed, staged, budget, ops)
     answer = solve(staged.program)
@@ -57,13 +57,13 @@ def test_no_plan_in_any_forward_order_beats_the_bound_of_any_moments_of_the_forw
     assert beaten == []
 
 
-def test_what_only_the_forward_reads_may_be_made_again_before_the_first_backward() -> None:
+def test_a_value_that_only_the_forward_reads_may_be_recomputed_before_the_first_backward() -> None:
     # The wide value does not fit beside the first, which the last op reads once more: it is made twice.
     problem = build_problem(*linear(((), (0,), (1,), (2,), (0, 3)), (10, 1, 20, 1, 1)), Scope.ACTIVATIONS)
     assert (bound_ns(problem, 21, (0,), (2,)), minimum_recompute_ns(problem, 21)) == (7, 7)
 
 
-def test_what_is_made_again_after_the_first_backward_need_not_be_before_it() -> None:
+def test_a_value_recomputed_after_the_first_backward_need_not_be_recomputed_before_it() -> None:
     # The first value does not fit beside the third, nor at the first backward beside the fifth.
     problem = build_problem(
         *linear(((), (0,), (1,), (2,), (3,), (4,)), (10, 1, 20, 1, 17, 1), saved=(0, 4)), Scope.ACTIVATIONS
@@ -89,7 +89,7 @@ def test_where_many_branches_are_joined_last_the_moment_of_joining_raises_the_bo
 def test_a_run_before_the_first_backward_is_paid_once_whatever_moments_it_follows() -> None:
     graph, costs = chain(6)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
-    relaxed = StageLP(problem)
+    relaxed = StageRelaxation(problem)
     staged = relaxed.program(100, (0,))
     before = sum(staged.program.cost)
     add_forward_stages(relaxed, staged, 100, (3, 4, 5))

@@ -6,9 +6,10 @@ from random import Random
 
 import numpy as np
 import pytest
+from ogc_plan.planner.limits import NO_LIMITS, Limits
 from ogc_plan.planner.strategies.relaxation.certificate import Certifier, certified_bound
-from ogc_plan.planner.strategies.relaxation.linear_program import Interrupter, LinearProgram, Simplex, solve
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageLP
+from ogc_plan.planner.strategies.relaxation.linear_program import LinearProgram, solve
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from tests.graphs.small_cases import cases
 from tests.oracles.small_programs import cheapest
@@ -27,24 +28,13 @@ def rows(seed: int) -> LinearProgram:
     return program
 
 
-def test_the_duals_of_an_interrupted_program_bound_no_more_than_the_optimum() -> None:
-    above, interrupter = [], Interrupter()
-    interrupter.interrupt()
-    for case in cases()[:40]:
-        program = StageLP(case.problem).program(case.budget_nbytes, case.stages).program
-        answer = solve(program, interrupter=interrupter)
-        above += [answer] if answer.solved or certified_bound(program, answer.dual) > case.exact_ns else []
+@pytest.mark.parametrize("limits", [Limits(stop=lambda: True), NO_LIMITS.with_deadline(0.0)])
+def test_the_duals_of_a_program_cut_short_bound_no_more_than_the_optimum(limits: Limits) -> None:
+    above = []
+    for case in cases()[:20]:
+        program = StageRelaxation(case.problem).program(case.budget_nbytes, case.stages).program
+        above += [case] if certified_bound(program, solve(program, limits).dual) > case.exact_ns else []
     assert above == []
-
-
-def test_what_is_being_solved_is_interrupted_once() -> None:
-    ended, interrupter = [], Interrupter()
-    with interrupter.over(lambda: ended.append("before")):
-        pass
-    with interrupter.over(lambda: ended.append("now")):
-        interrupter.interrupt()
-    interrupter.interrupt()
-    assert ended == ["now"]
 
 
 @pytest.mark.parametrize("arbitrary", [False, True])
@@ -64,22 +54,6 @@ def test_the_duals_of_a_solved_program_prove_the_cost_of_its_answer() -> None:
         program = rows(seed)
         answer = solve(program)
         if answer.solved and abs(certified_bound(program, answer.dual) - np.dot(program.cost, answer.primal)) > 1.001:
-            differing.append(seed)
-    assert differing == []
-
-
-def test_a_simplex_whose_right_hand_sides_change_answers_what_a_fresh_one_does() -> None:
-    differing = []
-    for seed in range(200):
-        program, rng = rows(seed), Random(seed)
-        simplex = Simplex(program)
-        simplex.solve()
-        row = rng.randrange(len(program.lower))
-        program.lower[row] -= rng.randint(-2, 3)
-        simplex.set_lower(row, program.lower[row])
-        warm, fresh = simplex.solve(), Simplex(program).solve()
-        costs = [float(np.dot(program.cost, answer.primal)) for answer in (warm, fresh)]
-        if warm.solved != fresh.solved or abs(costs[0] - costs[1]) > 1e-6:
             differing.append(seed)
     assert differing == []
 

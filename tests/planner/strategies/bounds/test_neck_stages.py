@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-import pytest
 from ogc_plan.planner.graph import Storage
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
-from ogc_plan.planner.strategies.optimal.effort import EFFORTS
-from ogc_plan.planner.strategies.optimal.incumbents import Search
-from ogc_plan.planner.strategies.optimal.initial_plans import generate_rows
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import Relaxation, StageLP
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from tests.graphs.builders import chain
 from tests.graphs.small_cases import cases
@@ -29,45 +23,23 @@ def with_large(ops: int, large: dict[int, int]) -> Problem:
 
 
 def test_small_backwards_are_no_necks() -> None:
-    assert StageLP(with_large(40, {})).necks(BUDGET) == []
+    assert StageRelaxation(with_large(40, {})).necks(BUDGET) == []
 
 
 def test_a_backward_that_leaves_little_room_is_a_neck() -> None:
-    necks = StageLP(with_large(40, {10: 240, 11: 240})).necks(BUDGET)
+    necks = StageRelaxation(with_large(40, {10: 240, 11: 240})).necks(BUDGET)
     assert (len(necks), abs(necks[0] - (39 - 10)) <= 2) == (1, True)
 
 
 def test_necks_far_apart_are_all_named_the_narrowest_first() -> None:
-    necks = StageLP(with_large(60, {10: 245, 11: 240, 40: 240, 41: 240})).necks(BUDGET)
+    necks = StageRelaxation(with_large(60, {10: 245, 11: 240, 40: 240, 41: 240})).necks(BUDGET)
     assert [round(neck, -1) for neck in necks] == [50, 20]
 
 
-def first_stages(problem: Problem, stages: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The stages of the first relaxation of a search, where programs may have so many of them times ops."""
-    asked: list[list[int]] = []
-
-    def solve(_: StageLP, __: int, wanted: list[int], *___: object) -> Relaxation:
-        asked.append(list(wanted))
-        return Relaxation(0, np.zeros(0), False)
-
-    monkeypatch.setattr(StageLP, "solve", solve)
-    search = Search(Evaluator(problem), BUDGET, effort=replace(EFFORTS["default"], stages=stages))
-    generate_rows(search, StageLP(problem))
-    return asked[0]
-
-
-@pytest.mark.parametrize(("per_op", "count"), [(2, 1), (3, 2), (4, 3), (9, 4)])
-def test_a_search_begins_with_at_most_three_necks_and_leaves_room_for_another_stage(
-    per_op: int, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = with_large(80, dict.fromkeys((5, 6, 20, 21, 40, 41, 60, 61), 240))
-    assert len(first_stages(problem, per_op * 80, monkeypatch)) == count
-
-
-def test_necks_as_stages_leave_it_a_bound() -> None:
+def test_with_necks_as_stages_the_bound_never_exceeds_the_optimum() -> None:
     above, with_necks = [], 0
     for case in cases():
-        relaxed = StageLP(case.problem)
+        relaxed = StageRelaxation(case.problem)
         stages = {0, *relaxed.necks(case.budget_nbytes)}
         with_necks += len(stages) > 1
         above += [case[1:]] if relaxed.solve(case.budget_nbytes, sorted(stages)).bound_ns > case.exact_ns else []

@@ -18,7 +18,7 @@ from ogc_plan.planner.strategies.relaxation import parametric_min_cut as min_cut
 from ogc_plan.planner.strategies.relaxation.max_flow import Flow, Network, checked_value, maximum_flow
 from ogc_plan.planner.strategies.relaxation.min_cut_rounding import mixture, round_cut
 from ogc_plan.planner.strategies.relaxation.parametric_min_cut import MinCut
-from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageLP
+from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from models.light import NAMES, light_path
 from tests.graphs.builders import SMALL_SIZES, chain, random_graph
@@ -57,7 +57,7 @@ def test_the_bound_never_exceeds_the_optimum(first_seed: int) -> None:
 
 
 def unlike_the_linear_program(problem: Problem, wanted: list[int]) -> list[str]:
-    cut, relaxed, found = MinCut(problem), StageLP(problem), []
+    cut, relaxed, found = MinCut(problem), StageRelaxation(problem), []
     for budget in wanted:
         relaxation, bound = relaxed.solve(budget, (0,)), cut.bound_ns(budget)
         if relaxation.solved and abs(bound - relaxation.bound_ns) > 1:
@@ -95,7 +95,7 @@ def test_a_budget_that_keeps_everything_needs_no_recomputation() -> None:
     assert MinCut(problem).bound_ns(1000) == 0
 
 
-def test_an_op_that_must_run_once_is_never_priced_as_run_again() -> None:
+def test_an_op_that_must_run_once_is_never_priced_as_recomputed() -> None:
     graph, costs = chain(8, nbytes=10, forward_ns=5)
     once = replace(graph, ops=tuple(replace(op, once=i == 3) for i, op in enumerate(graph.ops)))
     problem = build_problem(once, costs, Scope.ACTIVATIONS)
@@ -155,7 +155,7 @@ def backwards(flow: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("tamper", [more_than_fits, lost_on_the_way, made_from_nothing, backwards])
-def test_a_flow_that_is_none_proves_nothing(tamper: Callable[[np.ndarray], None]) -> None:
+def test_an_illegal_flow_proves_nothing(tamper: Callable[[np.ndarray], None]) -> None:
     flow = np.array([2, 4, 2, 4, 0])
     tamper(flow)
     assert checked_value(PATHS, CAPACITY, flow) is None
@@ -170,7 +170,7 @@ def test_capacities_beyond_64_bits_are_refused() -> None:
         checked_value(PATHS, np.full(5, 2**60), np.zeros(5, dtype=np.int64))
 
 
-def test_a_solver_that_lies_weakens_the_bound_but_never_falsifies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_flow_weakens_the_bound_but_never_falsifies_it(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, costs = chain(8, nbytes=10, forward_ns=5)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
 

@@ -7,25 +7,22 @@ from random import Random
 
 import numpy as np
 import pytest
+from ogc_plan.planner.limits import NO_LIMITS, Limits
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.solution import Decisions
 from ogc_plan.planner.strategies.baselines.greedy import labels as greedy_labels
 from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
 from ogc_plan.planner.strategies.evaluation.labels import Label
-from ogc_plan.planner.strategies.optimal import alternate_orders as reordering
-from ogc_plan.planner.strategies.optimal.alternate_orders import Reordered, reorder
+from ogc_plan.planner.strategies.optimal.alternate_orders import Reordered, reorder, reorder_in_parallel
+from ogc_plan.planner.strategies.optimal.effort import OrderEffort
 from ogc_plan.planner.strategies.orders.order_for_plan import PlanOrders, highest_by_step
 from ogc_plan.planner.strategies.orders.reordered_problem import default_orders, ordered, restored
-from ogc_plan.planner.strategies.retention.annealer import HoldAnnealer
+from ogc_plan.planner.strategies.retention.annealer import RetentionAnnealer
 
 from tests.graphs.builders import chain, diamond, random_graph
 from tests.graphs.layered_graphs import layered_graph
 from tests.graphs.legal_orders import alive_by_step, random_order, random_orders, random_tokens
 from tests.planner.strategies.bounds.test_brute import replayed
-
-
-def never() -> bool:
-    return False
 
 
 def layered_problem(seed: int, op_count: int, width: int) -> Problem:
@@ -37,7 +34,7 @@ def annealed(problem: Problem, share: float) -> tuple[Reordered, int]:
     evaluator = Evaluator(problem)
     budget = int(evaluator.evaluate(evaluator.labels(Label.KEEP)).peak_nbytes * share)
     sequence = np.array(evaluator.decisions(greedy_labels(evaluator, budget)).sequence, dtype=np.int64)
-    annealer = HoldAnnealer(evaluator, 0)
+    annealer = RetentionAnnealer(evaluator, 0)
     sequence, _ = annealer.run(sequence, budget, 5_000, heat=0.1, minimise_peak=True)
     sequence, found = annealer.run(sequence, budget, 20_000, heat=0.05)
     return Reordered(default_orders(problem), evaluator, sequence, found), budget
@@ -58,7 +55,7 @@ def moved(seed: int, guess: float | None) -> bool:
     labels = np.array([rng.choice((0, 1, 2)) for _ in graph.storages], dtype=np.int8)
     labels[list(problem.keep)] = 1
     sequence = np.array(evaluator.decisions(labels).sequence, dtype=np.int64)
-    sequence, _ = HoldAnnealer(evaluator, seed).run(sequence, 1, 200, heat=0.3, minimise_peak=True)
+    sequence, _ = RetentionAnnealer(evaluator, seed).run(sequence, 1, 200, heat=0.3, minimise_peak=True)
     before = evaluator.evaluate_sequence(sequence).recompute_ns
     found, made = PlanOrders(problem).better(evaluator, orders, sequence, moves=2_000, seed=seed, guess=guess)
     after = Evaluator(ordered(problem, found)).evaluate_sequence(made)
@@ -70,11 +67,11 @@ def test_a_plan_stays_a_plan_of_the_same_cost_in_the_orders_made_for_it() -> Non
     assert [seed for seed in range(70_000, 70_150) if not moved(seed, None)] == []
 
 
-def test_so_it_does_in_orders_that_suppose_what_is_held() -> None:
+def test_it_does_so_in_orders_made_for_a_guess_of_what_is_retained() -> None:
     assert [seed for seed in range(71_000, 71_100) if not moved(seed, 0.4)] == []
 
 
-def test_a_step_that_reads_what_another_has_made_again_stays_behind_it() -> None:
+def test_a_step_that_reads_a_recomputed_value_stays_behind_its_recomputation() -> None:
     graph, costs = diamond((10, 100, 30, 40))
     top, left, *rest = graph.ops
     assert left.backward is not None
@@ -107,76 +104,68 @@ def test_the_highest_of_all_backward_steps_is_the_peak_of_the_backward() -> None
     assert (max(most), most.index(max(most))) == (found.peak_nbytes, found.peak_position)
 
 
-def test_plan_and_order_in_turn_save_time_where_the_graph_branches() -> None:
+def test_alternating_plan_and_order_saves_time_on_graphs_with_branches() -> None:
     saved = []
     for seed in range(3):
         problem = layered_problem(seed, 50, 5)
         start, budget = annealed(problem, 0.6)
-        found = reorder(problem, start, budget, rounds=6, iterations=20_000, seed=0, stop=never).found
+        found = reorder(problem, start, budget, rounds=6, iterations=20_000, seed=0, limits=NO_LIMITS).found
         saved.append((start.found.recompute_ns - found.recompute_ns) / max(1, start.found.recompute_ns))
     assert sum(saved) / 3 > 0.05, saved
 
 
-def test_what_fits_the_budget_stays_within_it_and_gets_no_slower() -> None:
+def test_a_plan_within_the_budget_stays_within_it_and_gets_no_slower() -> None:
     problem = layered_problem(7, 50, 5)
     start, budget = annealed(problem, 0.7)
-    found = reorder(problem, start, budget, rounds=4, iterations=20_000, seed=0, stop=never)
+    found = reorder(problem, start, budget, rounds=4, iterations=20_000, seed=0, limits=NO_LIMITS)
     assert found.rank(budget) <= start.rank(budget) == (0, start.found.recompute_ns)
-
-
-def test_a_round_that_makes_the_plan_worse_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = layered_problem(7, 50, 5)
-    start, budget = annealed(problem, 0.7)
-    worst = np.array(start.evaluator.decisions(start.evaluator.labels(Label.DROP)).sequence, dtype=np.int64)
-    monkeypatch.setattr(PlanOrders, "better", lambda *_, **__: (start.orders, worst))
-    monkeypatch.setattr(reordering, "_annealed", lambda now, *_: now)
-    assert reorder(problem, start, budget, rounds=2, iterations=20_000, seed=0, stop=never) is start
-
-
-@pytest.mark.parametrize(("budget", "annealings"), [(None, 2), (1, 1)])
-def test_time_within_the_budget_is_annealed_for_all_iterations_that_are_given_and_the_peak_above_it_for_half(
-    budget: int | None, annealings: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = layered_problem(7, 50, 5)
-    start, met = annealed(problem, 0.7)
-    given: list[int] = []
-
-    def run(_: object, sequence: object, __: int, iterations: int, **___: object) -> tuple[object, object]:
-        given.append(iterations)
-        return sequence, start.found
-
-    monkeypatch.setattr(PlanOrders, "better", lambda *_, **__: (start.orders, start.sequence))
-    monkeypatch.setattr(HoldAnnealer, "run", run)
-    reorder(problem, start, budget or met, rounds=1, iterations=600, seed=0, stop=never)
-    assert given == [300] * annealings
 
 
 def test_a_peak_is_lowered_further_than_in_the_default_order() -> None:
     problem = layered_problem(5, 60, 5)
     start, _ = annealed(problem, 0.3)
-    stayed = HoldAnnealer(start.evaluator, 0).run(start.sequence, 1, 60_000, heat=0.1, minimise_peak=True)[1]
-    found = reorder(problem, start, 1, rounds=6, iterations=20_000, seed=0, stop=never).found
+    stayed = RetentionAnnealer(start.evaluator, 0).run(start.sequence, 1, 60_000, heat=0.1, minimise_peak=True)[1]
+    found = reorder(problem, start, 1, rounds=6, iterations=20_000, seed=0, limits=NO_LIMITS).found
     assert found.peak_nbytes < stayed.peak_nbytes
 
 
 def test_a_plan_of_a_chain_is_left_as_it_is() -> None:
     problem = build_problem(*chain(12, nbytes=10), Scope.ACTIVATIONS)
     start, budget = annealed(problem, 0.6)
-    assert reorder(problem, start, budget, rounds=3, iterations=20_000, seed=0, stop=never) is start
+    assert reorder(problem, start, budget, rounds=3, iterations=20_000, seed=0, limits=NO_LIMITS) is start
 
 
-@pytest.mark.parametrize(("budget", "asked"), [(None, 3), (1, 2)])
-def test_a_search_that_is_stopped_ends_within_each_annealing_and_after_the_round(
-    budget: int | None, asked: int, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def starts() -> tuple[Problem, list[Reordered]]:
+    """A problem, the plan that retains nothing, and one that was annealed."""
+    problem = layered_problem(5, 50, 5)
+    evaluator = Evaluator(problem)
+    sequence = np.array(evaluator.decisions(evaluator.labels(Label.DROP)).sequence, dtype=np.int64)
+    nothing = Reordered(default_orders(problem), evaluator, sequence, evaluator.evaluate_sequence(sequence))
+    return problem, [nothing, annealed(problem, 0.5)[0]]
+
+
+def peak(problem: Problem, starts: list[Reordered], restarts: int, limits: Limits = NO_LIMITS) -> int:
+    effort = OrderEffort(rounds=2, iterations=20_000, restarts=restarts)
+    found = reorder_in_parallel(problem, starts, 1, effort, seed=0, limits=limits)
+    return found.found.peak_nbytes
+
+
+def test_one_run_from_a_plan_is_that_of_reorder(starts: tuple[Problem, list[Reordered]]) -> None:
+    problem, (_, start) = starts
+    alone = reorder(problem, start, 1, rounds=2, iterations=20_000, seed=0, limits=NO_LIMITS)
+    assert peak(problem, [start], 1) == alone.found.peak_nbytes
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_the_best_run_from_any_plan_counts(starts: tuple[Problem, list[Reordered]], turn: int) -> None:
+    problem, plans = starts
+    assert peak(problem, plans[::turn], 2) == min(peak(problem, [start], 2) for start in plans)
+
+
+@pytest.mark.parametrize(("restarts", "limits"), [(0, NO_LIMITS), (2, Limits(stop=lambda: True))])
+def test_without_runs_or_time_the_best_plan_given_is_no_worse(
+    starts: tuple[Problem, list[Reordered]], restarts: int, limits: Limits
 ) -> None:
-    problem = layered_problem(7, 50, 5)
-    start, met = annealed(problem, 0.7)
-    asks: list[int] = []
-
-    def stop() -> bool:
-        asks.append(1)
-        return True
-
-    monkeypatch.setattr(PlanOrders, "better", lambda *_, **__: (start.orders, start.sequence))
-    reorder(problem, start, budget or met, rounds=5, iterations=20_000, seed=0, stop=stop)
-    assert len(asks) == asked
+    problem, plans = starts
+    assert peak(problem, plans, restarts, limits) <= min(start.found.peak_nbytes for start in plans)

@@ -78,5 +78,5 @@ def test_it_is_no_worse_than_a_strategy_with_the_same_budget(name: str, share: i
 @pytest.mark.parametrize("name", BUDGETED)
 def test_a_budget_out_of_reach_for_it_is_out_of_reach_for_every_other(name: str) -> None:
     """At what the other one reaches without a budget, `optimal` has a plan too."""
-    lowest = [(which, strategy_named(name)(problem(which)).peak_nbytes) for which in SEEDS]
-    assert [which for which, peak in lowest if peak and ours(which, peak).decisions is None] == []
+    smallest = [(which, strategy_named(name)(problem(which)).peak_nbytes) for which in SEEDS]
+    assert [which for which, peak in smallest if peak and ours(which, peak).decisions is None] == []

@@ -1,4 +1,4 @@
-"""Annealing in lanes: the best of all, whichever ends first; what ends one lane ends the others."""
+"""Work in threads: the same outcome whichever thread is slow, and no error or interrupt that is lost."""
 
 from __future__ import annotations
 
@@ -9,182 +9,149 @@ from random import Random
 
 import numpy as np
 import pytest
+from ogc_plan.planner.limits import NO_LIMITS, Limits
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.strategies.evaluation.evaluator import Evaluation, Evaluator, Labels
+from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator, Labels
 from ogc_plan.planner.strategies.evaluation.labels import Label
 from ogc_plan.planner.strategies.labelling.annealer import Annealer
 from ogc_plan.planner.strategies.optimal.effort import EFFORTS
-from ogc_plan.planner.strategies.optimal.improve import improve_holds, improve_labels
-from ogc_plan.planner.strategies.optimal.incumbents import Search
-from ogc_plan.planner.strategies.optimal.parallel import LANES, annealers_of, in_lanes
-from ogc_plan.planner.strategies.retention.annealer import HoldAnnealer
+from ogc_plan.planner.strategies.optimal.improve import improve_labels, improve_retention
+from ogc_plan.planner.strategies.optimal.incumbents import Incumbents
+from ogc_plan.planner.strategies.optimal.parallel import THREADS, anneal_in_parallel, annealers, threads, wait_for
+from ogc_plan.planner.strategies.retention.annealer import RetentionAnnealer
 
 from tests.graphs.builders import chain, random_graph
 
-Work = Callable[[Search, Annealer, int], None]
+Work = Callable[[Incumbents, Annealer, int], None]
 
 
 def branching() -> Problem:
     """A random graph whose best plan no short search finds."""
-    graph, costs = random_graph(Random(5), 60)
-    return build_problem(graph, costs, Scope.ACTIVATIONS)
+    return build_problem(*random_graph(Random(5), 60), Scope.ACTIVATIONS)
 
 
-def begun(problem: Problem | None = None) -> Search:
-    """A search that knows the plan which recomputes everything, and may hold as much and a little more."""
-    graph, costs = chain(12, nbytes=10, forward_ns=5)
-    evaluator = Evaluator(problem or build_problem(graph, costs, Scope.ACTIVATIONS))
+def started(problem: Problem | None = None, limits: Limits = NO_LIMITS) -> Incumbents:
+    """A search that knows the plan which recomputes everything, with a budget a little above its peak."""
+    evaluator = Evaluator(problem or build_problem(*chain(12, nbytes=10, forward_ns=5), Scope.ACTIVATIONS))
     dropped = evaluator.evaluate(evaluator.labels(Label.DROP)).peak_nbytes
-    search = Search(evaluator, dropped * 5 // 4, progress=lambda *_: None, effort=EFFORTS["default"])
-    search.offer(search.evaluator.labels(Label.DROP))
-    return search
+    incumbents = Incumbents(evaluator, dropped * 5 // 4, limits, EFFORTS["default"])
+    incumbents.offer(evaluator.labels(Label.DROP))
+    return incumbents
 
 
-def keeping(search: Search, count: int) -> Labels:
+def keeping(incumbents: Incumbents, count: int) -> Labels:
     """The first ``count`` storages that may be kept or not, kept."""
-    labels = search.evaluator.labels(Label.DROP)
-    labels[np.flatnonzero(~search.evaluator.decided)[:count]] = Label.KEEP
+    labels = incumbents.evaluator.labels(Label.DROP)
+    labels[np.flatnonzero(~incumbents.evaluator.decided)[:count]] = Label.KEEP
     return labels
 
 
 def cost_after(work: Work) -> int:
-    search = begun()
-    in_lanes(search, annealers_of(Annealer, search), work)
-    assert search.best is not None
-    return search.best.found.recompute_ns
+    incumbents = started()
+    anneal_in_parallel(incumbents, annealers(Annealer, incumbents), work)
+    assert incumbents.best is not None
+    return incumbents.best.found.recompute_ns
 
 
-@pytest.mark.parametrize("better", range(LANES))
-def test_the_best_of_all_lanes_is_kept(better: int) -> None:
-    alone = begun()
+@pytest.mark.parametrize("better", range(THREADS))
+def test_the_best_plan_of_all_threads_is_kept(better: int) -> None:
+    alone = started()
     expected = alone.offer(keeping(alone, 5)).recompute_ns
-    assert cost_after(lambda lane, _, n: lane.offer(keeping(lane, 5 if n == better else 2)) and None) == expected
+    assert cost_after(lambda fork, _, n: fork.offer(keeping(fork, 5 if n == better else 2)) and None) == expected
 
 
-@pytest.mark.parametrize("slow", range(LANES))
-def test_no_lane_sees_what_another_has_found(slow: int) -> None:
+@pytest.mark.parametrize("slow", range(THREADS))
+def test_no_thread_sees_what_another_has_found(slow: int) -> None:
     seen: dict[int, int] = {}
 
-    def work(lane: Search, _: Annealer, number: int) -> None:
+    def work(fork: Incumbents, _: Annealer, number: int) -> None:
         time.sleep(0.05 * (number == slow))
-        assert lane.best is not None
-        seen[number] = lane.best.found.recompute_ns
-        lane.offer(keeping(lane, 3 + number))
+        assert fork.best is not None
+        seen[number] = fork.best.found.recompute_ns
+        fork.offer(keeping(fork, 3 + number))
 
     cost_after(work)
     assert len(set(seen.values())) == 1
 
 
-def test_lanes_draw_different_random_numbers() -> None:
-    states = [annealer.state.tolist() for annealer in annealers_of(Annealer, begun())]
-    assert len({tuple(state) for state in states}) == LANES
+def test_threads_draw_different_random_numbers() -> None:
+    assert len({tuple(annealer.state.tolist()) for annealer in annealers(Annealer, started())}) == THREADS
 
 
-def test_an_exception_in_the_first_lane_ends_the_others() -> None:
-    ended = threading.Event()
-
-    def work(lane: Search, _: Annealer, number: int) -> None:
-        if number == 0:
-            raise KeyboardInterrupt
-        while not lane.out_of_time():
+@pytest.mark.parametrize("failing", range(THREADS))
+def test_an_error_in_one_thread_ends_the_others_and_is_raised(failing: int) -> None:
+    def work(fork: Incumbents, _: Annealer, number: int) -> None:
+        if number == failing:
+            raise ArithmeticError
+        while number and not fork.out_of_time():
             time.sleep(0.001)
-        ended.set()
-
-    with pytest.raises(KeyboardInterrupt):
-        cost_after(work)
-    assert ended.is_set()
-
-
-def test_an_exception_in_another_lane_comes_out() -> None:
-    def work(_: Search, __: Annealer, number: int) -> None:
-        if number:
-            raise ArithmeticError(number)
 
     with pytest.raises(ArithmeticError):
         cost_after(work)
 
 
-def test_a_lane_that_is_stopped_stops_the_search() -> None:
-    search = begun()
-
-    def work(lane: Search, _: Annealer, number: int) -> None:
-        lane.stopped_early |= number == LANES - 1
-
-    in_lanes(search, annealers_of(Annealer, search), work)
-    assert search.stopped_early
+def test_progress_is_reported_by_the_caller_alone() -> None:
+    callers: set[int] = set()
+    incumbents = started(limits=Limits(progress=lambda *_: callers.add(threading.get_ident())))
+    improve_labels(incumbents, annealers(Annealer, incumbents))
+    assert callers == {threading.get_ident()}
 
 
-def test_progress_is_told_in_the_thread_of_the_caller() -> None:
-    threads: set[int] = set()
-    search = begun()
-    search.progress = lambda *_: threads.add(threading.get_ident())
-    improve_labels(search, annealers_of(Annealer, search))
-    assert threads == {threading.get_ident()}
+@pytest.mark.parametrize("slow", [True, False])
+@pytest.mark.parametrize("kind", [Annealer, RetentionAnnealer])
+def test_the_outcome_does_not_depend_on_which_thread_is_slow(kind: type, slow: bool) -> None:
+    improve, caller = improve_labels if kind is Annealer else improve_retention, threading.get_ident()
+
+    def outcome(limits: Limits) -> tuple[list[int], list[list[int]]]:
+        incumbents = started(branching(), limits)
+        each = annealers(kind, incumbents)
+        improve(incumbents, each, share=0.002)
+        assert incumbents.best is not None
+        return incumbents.best.sequence.tolist(), [annealer.state.tolist() for annealer in each]
+
+    def delay() -> bool:
+        time.sleep(0.002 * ((threading.get_ident() == caller) is slow))
+        return False
+
+    assert outcome(Limits(stop=delay)) == outcome(NO_LIMITS)
 
 
-def label_iterations(monkeypatch: pytest.MonkeyPatch, gap: float, *, effort: str = "default", holds: bool) -> int:
-    """How many iterations of label annealing a search does at a gap, over all lanes."""
-    search, done = begun(problem=branching()), []
-    search.effort = EFFORTS[effort]
-    assert search.best is not None
-    search.bound_ns = search.best.found.recompute_ns - int(gap * search.problem.store_all_ns)
-
-    def run(_: Annealer, start: Labels, __: int, iterations: int, **___: object) -> tuple[Labels, Evaluation]:
-        done.append(iterations)
-        return start, search.evaluator.evaluate(start)
-
-    monkeypatch.setattr(Annealer, "run", run)
-    improve_labels(search, annealers_of(Annealer, search), holds_follow=holds)
-    return sum(done)
+def test_work_that_nobody_waits_for_is_cancelled_at_the_end() -> None:
+    with threads(NO_LIMITS) as team:
+        work = team.start(lambda: [time.sleep(0.001) for _ in iter(team.limits.out_of_time, True)])
+    assert work.done()
 
 
-def test_labels_are_left_alone_where_holds_follow(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert label_iterations(monkeypatch, 0.1, holds=True) == 0
+def test_an_error_in_work_that_nobody_waits_for_is_raised() -> None:
+    def leave_it() -> None:
+        with threads(NO_LIMITS) as team:
+            team.start(lambda: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        leave_it()
 
 
-@pytest.mark.parametrize("holds", [False, True])
-def test_labels_are_annealed_in_full_where_nothing_follows_or_the_effort_is_high(
-    holds: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    effort = "high" if holds else "default"
-    assert label_iterations(monkeypatch, 0.004, effort=effort, holds=holds) > 10_000
+def test_work_that_waits_for_a_thread_is_never_begun_after_an_interrupt() -> None:
+    begun: list[str] = []
+
+    def interrupted() -> None:
+        with threads(NO_LIMITS, 1) as team:
+            team.start(lambda: [time.sleep(0.001) for _ in iter(team.limits.out_of_time, True)])
+            team.start(begun.append, "the next")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert begun == []
 
 
-def test_a_user_who_stops_the_search_while_the_first_lane_waits_is_heard() -> None:
-    search, pressed = begun(), threading.Event()
-    search.stop = pressed.is_set
+def test_an_error_is_raised_while_other_work_goes_on() -> None:
+    def waiting() -> None:
+        with threads(NO_LIMITS) as team:
+            wait_for([team.start(lambda: [time.sleep(0.001) for _ in iter(team.cancelled, True)]), team.start(fail)])
 
-    def work(lane: Search, _: Annealer, number: int) -> None:
-        if number == 0:
-            return
-        pressed.set()
-        while not lane.out_of_time():
-            time.sleep(0.001)
+    def fail() -> None:
+        raise MemoryError
 
-    in_lanes(search, annealers_of(Annealer, search), work)
-    assert search.stopped_early
-
-
-@pytest.mark.parametrize("slow", range(LANES))
-@pytest.mark.parametrize("kind", [Annealer, HoldAnnealer])
-def test_the_outcome_does_not_depend_on_which_lane_is_slow(
-    kind: type, slow: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    improve = improve_labels if kind is Annealer else improve_holds
-
-    def outcome() -> tuple[list[int], list[list[int]]]:
-        search = begun(problem=branching())
-        annealers = annealers_of(kind, search)
-        improve(search, annealers, share=0.002)
-        assert search.best is not None
-        return search.best.sequence.tolist(), [annealer.state.tolist() for annealer in annealers]
-
-    expected = outcome()
-    asked = Search.out_of_time
-
-    def late(lane: Search) -> bool:
-        time.sleep(0.002 * ((lane.progress is None) == bool(slow)))
-        return asked(lane)
-
-    monkeypatch.setattr(Search, "out_of_time", late)
-    assert outcome() == expected
+    with pytest.raises(MemoryError):
+        waiting()

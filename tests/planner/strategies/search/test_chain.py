@@ -106,7 +106,7 @@ def test_nothing_is_recomputed_with_twice_the_memory_of_keeping_everything(
 
 @settings(max_examples=25, deadline=None)
 @given(training_graphs(max_ops=30), SPACINGS)
-def test_an_op_that_must_run_once_is_never_run_again(drawn: Drawn, spacings: tuple[int, ...]) -> None:
+def test_an_op_that_must_run_once_is_never_recomputed(drawn: Drawn, spacings: tuple[int, ...]) -> None:
     problem = problem_of(drawn)
     sequence, _ = Chain(Evaluator(problem), spacings).smallest()
     assert not any(problem.graph.ops[op].once for op in reran(sequence))
@@ -130,7 +130,7 @@ def first_copies_read(problem: Problem, sequence: Array) -> set[int]:
 
 @settings(max_examples=25, deadline=None)
 @given(training_graphs(max_ops=30), SPACINGS)
-def test_a_tensor_to_be_recomputed_is_never_held_into_the_backward(drawn: Drawn, spacings: tuple[int, ...]) -> None:
+def test_a_tensor_to_be_recomputed_is_never_retained_into_the_backward(drawn: Drawn, spacings: tuple[int, ...]) -> None:
     problem = problem_of(drawn, wishes=True)
     best = Chain(Evaluator(problem), spacings).best(2 * budgets(problem, drawn[2]))
     wished = {s for s in problem.recompute - problem.pinned if problem.nbytes[s] > 0}
@@ -231,7 +231,7 @@ def test_the_options_of_a_single_block_are_what_the_evaluator_says(drawn: Drawn)
             assert peak >= found.peak_nbytes
 
 
-def test_searching_again_at_one_price_loses_no_way_found_before() -> None:
+def test_refining_at_one_price_loses_no_option() -> None:
     problem = build_problem(*chain(24), Scope.ACTIVATIONS)
     evaluator = Evaluator(problem)
     crossing = crossing_of(evaluator)
@@ -243,7 +243,7 @@ def test_searching_again_at_one_price_loses_no_way_found_before() -> None:
     assert min(10 * option.extra_ns + option.held_nbytes for option in search.options()) <= before
 
 
-def test_a_way_it_is_told_of_is_an_option_or_matched_by_one() -> None:
+def test_a_labelling_it_is_told_of_is_an_option_or_matched_by_one() -> None:
     problem = build_problem(*chain(24), Scope.ACTIVATIONS)
     evaluator = Evaluator(problem)
     (block,) = blocks_of(evaluator, crossing_of(evaluator), [np.array([0, problem.op_count])]).unique
@@ -290,7 +290,7 @@ def test_pruning_keeps_a_sequence_legal_and_makes_nothing_worse(drawn: Drawn) ->
 
 @settings(max_examples=40, deadline=None)
 @given(training_graphs(max_ops=40))
-def test_holding_instead_of_recomputing_stays_within_the_budget(drawn: Drawn) -> None:
+def test_retaining_instead_of_recomputing_stays_within_the_budget(drawn: Drawn) -> None:
     problem = problem_of(drawn)
     evaluator = Evaluator(problem)
     sequence = np.array(random_decisions(drawn[2], problem.graph).sequence, dtype=np.int64)

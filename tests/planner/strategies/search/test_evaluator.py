@@ -60,7 +60,7 @@ def test_dropping_everything_on_a_chain_recomputes_each_op_but_the_last_once() -
     assert evaluator.evaluate(evaluator.labels(Label.DROP)).recompute_ns == 5 * 5
 
 
-def test_a_temporary_checkpoint_halves_what_a_long_recomputation_holds() -> None:
+def test_a_temporary_checkpoint_halves_the_memory_of_a_long_recomputation() -> None:
     graph, costs = chain(40, nbytes=100, forward_ns=1)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
     evaluator = Evaluator(problem)

@@ -14,7 +14,7 @@ from ogc_plan.planner.solution import Decisions
 from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
 from ogc_plan.planner.strategies.evaluation.labels import Label
 from ogc_plan.planner.strategies.relaxation.stage_relaxation import Relaxation
-from ogc_plan.planner.strategies.retention.annealer import HoldAnnealer
+from ogc_plan.planner.strategies.retention.annealer import RetentionAnnealer
 
 from tests.graphs.builders import SMALL_SIZES, chain, random_graph
 from tests.oracles.brute import minimum_peak, minimum_recompute_ns
@@ -33,9 +33,9 @@ def dropped(evaluator: Evaluator) -> Sequence:
     return np.array(evaluator.decisions(evaluator.labels(Label.DROP)).sequence, dtype=np.int64)
 
 
-def point(held: NDArray[np.float64], reruns: NDArray[np.float64] | None = None) -> Relaxation:
+def point(held: NDArray[np.float64], recomputations: NDArray[np.float64] | None = None) -> Relaxation:
     """A point of a program with stages at the first and the seventh backward; the forward keeps everything."""
-    again = np.zeros(held.shape) if reruns is None else reruns
+    again = np.zeros(held.shape) if recomputations is None else recomputations
     return Relaxation(0, held[0], True, (0, 6), held, again, np.ones(held.shape[1]), np.zeros(held.shape[1]))
 
 
@@ -52,7 +52,7 @@ def test_its_plans_replay_with_the_peak_they_claim() -> None:
         evaluator = Evaluator(problem)
         start = dropped(evaluator)
         budget = (problem.floor_nbytes + evaluator.evaluate_sequence(start).peak_nbytes) // 2
-        sequence, found = HoldAnnealer(evaluator, seed).run(start, budget, 2000, heat=0.05)
+        sequence, found = RetentionAnnealer(evaluator, seed).run(start, budget, 2000, heat=0.05)
         if replayed_peak(problem, sequence) != found.peak_nbytes:
             wrong.append(seed)
     assert wrong == []
@@ -65,7 +65,7 @@ def test_a_start_within_the_budget_is_never_made_worse() -> None:
         evaluator = Evaluator(problem)
         start = dropped(evaluator)
         before = evaluator.evaluate_sequence(start)
-        _, after = HoldAnnealer(evaluator, seed).run(start, before.peak_nbytes, 1000, heat=0.3)
+        _, after = RetentionAnnealer(evaluator, seed).run(start, before.peak_nbytes, 1000, heat=0.3)
         if after.peak_nbytes > before.peak_nbytes or after.recompute_ns > before.recompute_ns:
             worse.append(seed)
     assert worse == []
@@ -76,7 +76,7 @@ def test_it_reaches_optima_that_no_labelling_has(seed: int) -> None:
     problem = random_problem(seed, 6, 9)
     budget = minimum_peak(problem) + Random(seed).randint(0, 10)
     evaluator = Evaluator(problem)
-    annealer = HoldAnnealer(evaluator, seed)
+    annealer = RetentionAnnealer(evaluator, seed)
     sequence, _ = annealer.run(dropped(evaluator), budget, 4000, heat=0.1, minimise_peak=True)
     _, found = annealer.run(sequence, budget, 8000, heat=0.1)
     assert (found.peak_nbytes <= budget, found.recompute_ns) == (True, minimum_recompute_ns(problem, budget))
@@ -87,7 +87,7 @@ def test_it_reaches_smallest_peaks_that_no_labelling_has(seed: int) -> None:
     problem = random_problem(seed, 6, 9)
     evaluator = Evaluator(problem)
     smallest = minimum_peak(problem)
-    _, found = HoldAnnealer(evaluator, seed).run(dropped(evaluator), smallest, 8000, heat=0.1, minimise_peak=True)
+    _, found = RetentionAnnealer(evaluator, seed).run(dropped(evaluator), smallest, 8000, heat=0.1, minimise_peak=True)
     assert found.peak_nbytes == smallest
 
 
@@ -95,7 +95,7 @@ def test_a_chain_at_its_floor_is_planned_although_every_value_is_computed_many_t
     graph, costs = chain(30, nbytes=100)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
     evaluator = Evaluator(problem)
-    annealer = HoldAnnealer(evaluator, 0)
+    annealer = RetentionAnnealer(evaluator, 0)
     _, found = annealer.run(dropped(evaluator), problem.floor_nbytes, 60_000, heat=0.1, minimise_peak=True)
     assert found.peak_nbytes <= problem.floor_nbytes + 200
 
@@ -104,7 +104,7 @@ def test_the_same_seed_gives_the_same_plan() -> None:
     problem = random_problem(7, 40, 40)
     evaluator = Evaluator(problem)
     start = dropped(evaluator)
-    plans = [HoldAnnealer(evaluator, 3).run(start, problem.floor_nbytes, 3000, heat=0.1)[0] for _ in range(2)]
+    plans = [RetentionAnnealer(evaluator, 3).run(start, problem.floor_nbytes, 3000, heat=0.1)[0] for _ in range(2)]
     assert np.array_equal(plans[0], plans[1])
 
 
@@ -112,7 +112,7 @@ def test_storages_the_user_keeps_or_recomputes_are_obeyed() -> None:
     graph, costs = chain(12, nbytes=100)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS, keep=frozenset({4}), recompute=frozenset({5}))
     evaluator = Evaluator(problem)
-    sequence, _ = HoldAnnealer(evaluator, 0).run(dropped(evaluator), 1100, 20_000, heat=0.1)
+    sequence, _ = RetentionAnnealer(evaluator, 0).run(dropped(evaluator), 1100, 20_000, heat=0.1)
     runs = sequence.tolist()
     assert (runs.count(4), runs.count(5) > 1) == (1, True)
 
@@ -126,21 +126,21 @@ def test_it_stops_when_it_is_asked_to() -> None:
         asked.append(sequence)
         return True
 
-    HoldAnnealer(evaluator, 0).run(dropped(evaluator), 900, 1000, heat=0.1, stop=stop)
+    RetentionAnnealer(evaluator, 0).run(dropped(evaluator), 900, 1000, heat=0.1, stop=stop)
     assert len(asked) == 1
 
 
-def test_holding_everything_at_every_stage_recomputes_nothing() -> None:
+def test_a_point_that_retains_everything_recomputes_nothing() -> None:
     graph, costs = chain(12)
-    annealer = HoldAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
+    annealer = RetentionAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
     rounded = annealer.from_stages(point(np.ones((2, 12))), 0.5)
     assert rounded is not None
     assert rounded[1].recompute_ns == 0
 
 
-def test_what_is_dropped_at_two_stages_is_computed_three_times() -> None:
+def test_a_value_dropped_at_two_stages_is_computed_three_times() -> None:
     graph, costs = chain(12)
-    annealer = HoldAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
+    annealer = RetentionAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
     rounded = annealer.from_stages(point(np.zeros((2, 12))), 0.5)
     assert rounded is not None
     assert rounded[0].tolist().count(0) == 3
@@ -153,35 +153,35 @@ def before_and_at(sequence: Sequence, op: int, position: int) -> tuple[int, int]
     return int((again & (group < position)).sum()), int((again & (group == position)).sum())
 
 
-def test_what_a_stage_does_not_hold_may_still_serve_the_reruns_just_before_it() -> None:
+def test_a_value_not_retained_at_a_stage_may_serve_the_recomputations_just_before_it() -> None:
     graph, costs = chain(12)
     held = np.ones((2, 12))
     held[:, 3] = 0.0  # held up to the first backward, then made again from op 2's output
     kept = np.ones(12)
     kept[4] = 0.0  # made again from op 3's output, before the first backward
-    annealer = HoldAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
-    reruns, remade = np.zeros((2, 12)), np.zeros(12)
+    annealer = RetentionAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
+    recomputations, remade = np.zeros((2, 12)), np.zeros(12)
     remade[4] = 1.0
-    rounded = annealer.from_stages(Relaxation(0, held[0], True, (0, 6), held, reruns, kept, remade), 0.5)
+    rounded = annealer.from_stages(Relaxation(0, held[0], True, (0, 6), held, recomputations, kept, remade), 0.5)
     assert rounded is not None
     assert [before_and_at(rounded[0], op, 1)[0] for op in (3, 4)] == [0, 1]
 
 
-def test_what_a_stage_holds_that_the_one_before_did_not_runs_again_just_before_it() -> None:
+def test_a_value_retained_at_a_stage_and_not_at_the_one_before_is_recomputed_just_before_it() -> None:
     graph, costs = chain(12)
     held = np.ones((2, 12))
     held[0, 2:5] = 0.0
-    reruns = np.zeros((2, 12))
-    reruns[0, 2:5] = 1.0
-    annealer = HoldAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
-    rounded = annealer.from_stages(point(held, reruns), 0.5)
+    recomputations = np.zeros((2, 12))
+    recomputations[0, 2:5] = 1.0
+    annealer = RetentionAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
+    rounded = annealer.from_stages(point(held, recomputations), 0.5)
     assert rounded is not None
     assert [before_and_at(rounded[0], op, 6) for op in (2, 3, 4)] == [(0, 1)] * 3
 
 
-def test_a_rerun_that_makes_nothing_to_hold_is_left_out() -> None:
+def test_a_recomputation_of_nothing_to_retain_is_left_out() -> None:
     graph, costs = chain(12)
-    annealer = HoldAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
+    annealer = RetentionAnnealer(Evaluator(build_problem(graph, costs, Scope.ACTIVATIONS)), 0)
     rounded = annealer.from_stages(point(np.ones((2, 12)), np.ones((2, 12))), 0.5)
     assert rounded is not None
     assert rounded[1].recompute_ns == 0

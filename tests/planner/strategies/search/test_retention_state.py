@@ -14,15 +14,15 @@ from ogc_plan.planner.solution import Decisions
 from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
 from ogc_plan.planner.strategies.retention.conversion import load, store
 from ogc_plan.planner.strategies.retention.peak_update import keep, settle, undo
-from ogc_plan.planner.strategies.retention.rerun_groups import flip_early, propagate, set_wishes
+from ogc_plan.planner.strategies.retention.recompute_groups import flip_early, propagate, set_wishes
 from ogc_plan.planner.strategies.retention.state import (
     EVENTS,
     PEAK,
     TIME,
-    HoldArrays,
-    HoldState,
+    RetentionArrays,
+    RetentionState,
     empty_state,
-    hold_arrays,
+    retention_arrays,
 )
 
 from tests.graphs.builders import chain, keep_all, random_decisions, random_graph
@@ -37,7 +37,7 @@ def random_problem(seed: int) -> Problem:
 
 
 def grouped(problem: Problem, seed: int) -> Sequence:
-    """A random plan whose re-runs follow the forward, each group in op order."""
+    """A random plan whose recomputations follow the forward, each group in op order."""
     ops = problem.op_count
     sequence, group, ran = list(range(ops)), set[int](), 0
     for entry in random_decisions(Random(seed), problem.graph).sequence:
@@ -51,19 +51,21 @@ def grouped(problem: Problem, seed: int) -> Sequence:
     return np.array(sequence, dtype=np.int64)
 
 
-def loaded(evaluator: Evaluator, h: HoldArrays, sequence: Sequence, most_reruns: int = 10**6) -> HoldState | None:
-    state = empty_state(evaluator, h, most_reruns)
+def loaded(
+    evaluator: Evaluator, h: RetentionArrays, sequence: Sequence, most_recomputations: int = 10**6
+) -> RetentionState | None:
+    state = empty_state(evaluator, h, most_recomputations)
     fits = load(h, state, sequence, len(h.forward_ns), np.zeros(len(h.nbytes), dtype=np.bool_))
     return state if fits else None
 
 
-def plan_of(h: HoldArrays, state: HoldState) -> Sequence:
+def plan_of(h: RetentionArrays, state: RetentionState) -> Sequence:
     sequence = np.zeros(len(h.forward_ns) + len(h.order) + int(state.totals[EVENTS]), dtype=np.int64)
     store(h, state, sequence)
     return sequence
 
 
-def change(rng: Random, problem: Problem, h: HoldArrays, state: HoldState) -> None:
+def change(rng: Random, problem: Problem, h: RetentionArrays, state: RetentionState) -> None:
     """One to three random changes of wishes and, now and then, of what runs early."""
     positions = len(h.order)
     for _ in range(rng.randint(1, 3)):
@@ -80,7 +82,7 @@ def test_after_any_changes_and_undone_changes_peak_and_time_are_the_evaluators(f
     for seed in range(first_seed, first_seed + 40):
         problem, rng = random_problem(seed), Random(seed)
         evaluator = Evaluator(problem)
-        h = hold_arrays(evaluator)
+        h = retention_arrays(evaluator)
         state = loaded(evaluator, h, grouped(problem, seed))
         assert state is not None
         for _ in range(40 if len(h.movable) else 0):
@@ -101,12 +103,12 @@ def test_after_any_changes_and_undone_changes_peak_and_time_are_the_evaluators(f
 
 
 def test_undoing_a_change_restores_every_array_of_the_plan() -> None:
-    names = ("wish", "avail", "used", "ran", "held", "early", "counts", "level", "above", "forward", "last_rerun")
+    names = ("wish", "avail", "used", "ran", "held", "early", "counts", "level", "above", "forward", "last_recompute")
     different = []
     for seed in range(200, 240):
         problem, rng = random_problem(seed), Random(seed)
         evaluator = Evaluator(problem)
-        h = hold_arrays(evaluator)
+        h = retention_arrays(evaluator)
         state = loaded(evaluator, h, grouped(problem, seed))
         assert state is not None
         for _ in range(10 if len(h.movable) else 0):
@@ -120,12 +122,12 @@ def test_undoing_a_change_restores_every_array_of_the_plan() -> None:
     assert different == []
 
 
-def test_a_plan_taken_into_holds_and_back_has_no_higher_peak_and_no_more_time() -> None:
+def test_a_plan_turned_into_retention_and_back_has_no_higher_peak_and_no_more_time() -> None:
     raised = []
     for seed in range(300, 400):
         problem = random_problem(seed)
         evaluator = Evaluator(problem)
-        h = hold_arrays(evaluator)
+        h = retention_arrays(evaluator)
         sequence = grouped(problem, seed)
         state = loaded(evaluator, h, sequence)
         assert state is not None
@@ -139,7 +141,7 @@ def test_every_state_replays_with_the_peak_and_time_it_claims() -> None:
     wrong = []
     for seed in range(400, 440):
         problem, rng = random_problem(seed), Random(seed)
-        h = hold_arrays(Evaluator(problem))
+        h = retention_arrays(Evaluator(problem))
         state = loaded(Evaluator(problem), h, grouped(problem, seed))
         assert state is not None
         for _ in range(20 if len(h.movable) else 0):
@@ -159,8 +161,8 @@ def test_a_change_that_makes_the_plan_too_long_is_refused() -> None:
     graph, costs = chain(12)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
     evaluator = Evaluator(problem)
-    h = hold_arrays(evaluator)
-    state = loaded(evaluator, h, np.array(keep_all(graph).sequence, dtype=np.int64), most_reruns=5)
+    h = retention_arrays(evaluator)
+    state = loaded(evaluator, h, np.array(keep_all(graph).sequence, dtype=np.int64), most_recomputations=5)
     assert state is not None
     for storage in h.movable:
         set_wishes(h, state, int(storage), 0, 11, False)
@@ -172,4 +174,4 @@ def test_a_plan_longer_than_the_state_has_room_for_is_not_taken() -> None:
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
     evaluator = Evaluator(problem)
     dropped = np.array(evaluator.decisions(evaluator.labels(0)).sequence, dtype=np.int64)
-    assert loaded(evaluator, hold_arrays(evaluator), dropped, most_reruns=5) is None
+    assert loaded(evaluator, retention_arrays(evaluator), dropped, most_recomputations=5) is None

@@ -1,7 +1,7 @@
-"""From wishes to groups of re-runs, compiled and incremental.
+"""From the retention matrix to groups of recomputations, compiled and incremental.
 
-A change of wishes, or of an op run early, marks the groups that feel it; `propagate` walks them in execution order,
-because what a group computes decides what later ones find alive.
+A change of the matrix, or of an op computed early, marks the affected groups; `propagate` walks them in execution
+order, because what a group computes decides what later groups find alive.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .state import (
     STAMP,
     TIME,
     WISHES,
-    HoldArrays,
-    HoldState,
+    RetentionArrays,
+    RetentionState,
 )
 
 _ONE = np.uint64(1)
@@ -33,7 +33,7 @@ _ALL = np.uint64(2**64 - 1)
 
 
 @inlined
-def update_avail(h: HoldArrays, st: HoldState, s: int, after: int) -> None:
+def update_avail(h: RetentionArrays, st: RetentionState, s: int, after: int) -> None:
     """Recompute where ``s`` is alive at the start of a group; groups after ``after`` that feel it become dirty."""
     words = st.avail.shape[1]
     op = h.producer[s]
@@ -61,7 +61,7 @@ def update_avail(h: HoldArrays, st: HoldState, s: int, after: int) -> None:
 
 
 @compiled
-def set_wishes(h: HoldArrays, st: HoldState, s: int, first: int, last: int, value: bool) -> None:
+def set_wishes(h: RetentionArrays, st: RetentionState, s: int, first: int, last: int, value: bool) -> None:
     """Wish (or not) to hold ``s`` across boundaries first..last, as far as it may be changed."""
     first, last = max(first, h.first[s]), min(last, h.last[s])
     if first > last:
@@ -91,7 +91,7 @@ def set_wishes(h: HoldArrays, st: HoldState, s: int, first: int, last: int, valu
 
 
 @compiled
-def flip_early(h: HoldArrays, st: HoldState, g: int, op: int) -> None:
+def flip_early(h: RetentionArrays, st: RetentionState, g: int, op: int) -> None:
     """Run ``op`` in group g even where nothing asks for it, or no longer."""
     row = st.totals[EARLIES]
     if row + 2 > len(st.early_rows):
@@ -107,7 +107,7 @@ def flip_early(h: HoldArrays, st: HoldState, g: int, op: int) -> None:
 
 
 @inlined
-def _affect(h: HoldArrays, st: HoldState, op: int) -> None:
+def _affect(h: RetentionArrays, st: RetentionState, op: int) -> None:
     """Note the storages whose lifetimes change with a run of ``op``."""
     stamp = st.totals[STAMP]
     for side in range(2):
@@ -122,7 +122,7 @@ def _affect(h: HoldArrays, st: HoldState, op: int) -> None:
 
 
 @inlined
-def collect(h: HoldArrays, st: HoldState, g: int) -> int:
+def collect(h: RetentionArrays, st: RetentionState, g: int) -> int:
     """Fill ``st.found`` with the ops that must run again before backward g, last first; returns how many."""
     ops, op_words = len(h.forward_ns), len(st.mark)
     word, bit = g >> 6, bit_of(g)
@@ -154,7 +154,7 @@ def collect(h: HoldArrays, st: HoldState, g: int) -> int:
 
 
 @inlined
-def use_group(h: HoldArrays, st: HoldState, g: int, value: bool) -> None:
+def use_group(h: RetentionArrays, st: RetentionState, g: int, value: bool) -> None:
     """Set or clear the rows ``ran`` and ``used`` of group g according to its ops and its backward."""
     word, bit = g >> 6, bit_of(g)
     for at in range(st.counts[g]):
@@ -174,7 +174,7 @@ def use_group(h: HoldArrays, st: HoldState, g: int, value: bool) -> None:
 
 
 @inlined
-def replace_group(h: HoldArrays, st: HoldState, g: int, count: int) -> None:
+def replace_group(h: RetentionArrays, st: RetentionState, g: int, count: int) -> None:
     """Make ``st.found`` the ops of group g; journal the old ones and update what follows from each difference."""
     row = st.totals[GROUPS]
     old_count = st.counts[g]
@@ -211,7 +211,7 @@ def replace_group(h: HoldArrays, st: HoldState, g: int, count: int) -> None:
 
 
 @inlined
-def _update_random(h: HoldArrays, st: HoldState, op: int) -> None:
+def _update_random(h: RetentionArrays, st: RetentionState, op: int) -> None:
     """A generator state is held from the first run of its op to the last: move the end of that."""
     last = -1
     for word in range(st.ran.shape[1] - 1, -1, -1):
@@ -226,16 +226,16 @@ def _update_random(h: HoldArrays, st: HoldState, op: int) -> None:
         st.totals[OVERFULL] = 1
         return
     st.random_rows[row] = op
-    st.random_rows[row + 1] = st.last_rerun[op]
+    st.random_rows[row + 1] = st.last_recompute[op]
     st.totals[RANDOMS] = row + 2
     move_random(h, st, op, last)
 
 
 @compiled
-def move_random(h: HoldArrays, st: HoldState, op: int, last: int) -> None:
-    """Hold the generator state of ``op`` up to its re-run in group ``last``, -1 for not at all."""
-    old = st.last_rerun[op]
-    st.last_rerun[op] = last
+def move_random(h: RetentionArrays, st: RetentionState, op: int, last: int) -> None:
+    """Hold the generator state of ``op`` up to its recomputation in group ``last``, -1 for not at all."""
+    old = st.last_recompute[op]
+    st.last_recompute[op] = last
     size = h.random_state[op]
     for g in range(min(old, last) + 1, max(old, last) + 1):
         st.level[g] += size if last > old else -size
@@ -248,8 +248,8 @@ def move_random(h: HoldArrays, st: HoldState, op: int, last: int) -> None:
 
 
 @inlined
-def propagate(h: HoldArrays, st: HoldState) -> bool:
-    """Bring the groups of re-runs up to date, earliest first; False when the plan grew too long (then undo)."""
+def propagate(h: RetentionArrays, st: RetentionState) -> bool:
+    """Bring the groups of recomputations up to date, earliest first; False when the plan grew too long (then undo)."""
     for word in range(len(st.dirty)):
         while st.dirty[word] != _ZERO:
             lowest = lowest_bit(st.dirty[word])

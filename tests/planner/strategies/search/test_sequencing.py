@@ -1,9 +1,8 @@
-"""Which orders are proposed, and that a PyTorch module trains the same bits in any legal ones."""
+"""The search for orders, and that a PyTorch module trains the same bits in any legal order."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -15,7 +14,6 @@ from ogc_plan.adapters.pytorch.execution.executor import Executor
 from ogc_plan.adapters.pytorch.step.annotate import annotate
 from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
 from ogc_plan.planner import pipeline
-from ogc_plan.planner.dependencies import backward_predecessors, forward_predecessors, is_legal
 from ogc_plan.planner.infeasible import Asked
 from ogc_plan.planner.model import from_annotation, load_model
 from ogc_plan.planner.plan_file.reader import read_plan
@@ -23,15 +21,12 @@ from ogc_plan.planner.plan_file.writer import write_plan
 from ogc_plan.planner.problem import Problem, Scope, backward_workspace_nbytes, build_problem
 from ogc_plan.planner.solver import Solver
 from ogc_plan.planner.strategies import strategy_named
-from ogc_plan.planner.strategies.optimal.problem_cache import Prepared
-from ogc_plan.planner.strategies.orders.proposals import held_order, other_orders
 from ogc_plan.planner.strategies.orders.reordered_problem import Orders, default_orders, ordered, restored
 from ogc_plan.planner.strategies.orders.sequencing import Tokens, better_order, cost
 from ogc_plan.planner.strategies.orders.tokens import gradients_of
 from torch import Tensor, nn
 
 from models.plan_benchmark.sources import SOURCES
-from tests.graphs.builders import chain, diamond
 from tests.graphs.layered_graphs import layered_graph
 from tests.graphs.legal_orders import alive_by_step, random_order, random_orders, random_tokens
 from tests.modules.torch_modules import RandomNet
@@ -40,43 +35,6 @@ from tests.modules.torch_training import measured, predicted, train
 
 def layered_problem(seed: int, op_count: int, width: int) -> Problem:
     return build_problem(*layered_graph(Random(seed), op_count, width), Scope.ACTIVATIONS)
-
-
-def test_a_chain_has_one_order() -> None:
-    problem = build_problem(*chain(20), Scope.ACTIVATIONS)
-    assert list(other_orders(problem)) == []
-
-
-def test_where_no_order_matters_the_default_ones_remain() -> None:
-    problem = build_problem(*diamond((1, 1, 1, 1)), Scope.ACTIVATIONS)
-    assert list(other_orders(problem)) == []
-
-
-def test_the_orders_proposed_are_legal() -> None:
-    problem = layered_problem(1, 80, 4)
-    forward, backward = forward_predecessors(problem.graph), backward_predecessors(problem.graph)
-    legal = [
-        is_legal(orders.forward, forward, range(80)) and is_legal(orders.backward, backward, problem.backward_order)
-        for orders in islice(other_orders(problem), 8)
-    ]
-    assert legal == [True] * 8
-
-
-def test_the_same_orders_are_proposed_every_time() -> None:
-    problem = layered_problem(2, 60, 4)
-    assert list(islice(other_orders(problem), 8)) == list(islice(other_orders(problem), 8))
-
-
-def test_no_order_is_proposed_twice_nor_the_default_one() -> None:
-    problem = layered_problem(3, 60, 4)
-    found = [default_orders(problem), *other_orders(problem)]
-    assert len(found) == len(set(found)) > 3
-
-
-def test_chosen_orders_hold_less_in_the_worst_step() -> None:
-    floors = [ordered(problem, next(other_orders(problem))).floor_of_order.nbytes / problem.floor_of_order.nbytes
-              for problem in (layered_problem(seed, 100, 4) for seed in range(1, 9))]  # fmt: skip
-    assert sum(floors) / len(floors) < 0.97
 
 
 def test_a_branch_that_ends_low_runs_before_one_that_ends_high() -> None:
@@ -110,26 +68,7 @@ def test_a_step_that_adds_twice_is_charged_once() -> None:
     assert tokens.alive((0, 1)) == [0, 100]
 
 
-def test_an_interrupted_search_for_orders_begins_anew() -> None:
-    problem = layered_problem(3, 60, 4)
-    expected = [orders for orders, _ in Prepared(problem).alternatives(4, lambda: False)]
-    prepared, asked = Prepared(problem), iter([False, False, True])
-
-    def interrupt() -> bool:
-        if next(asked):
-            raise KeyboardInterrupt
-        return False
-
-    with pytest.raises(KeyboardInterrupt):
-        prepared.alternatives(4, interrupt)
-    assert [orders for orders, _ in prepared.alternatives(4, lambda: False)] == expected
-
-
-def test_no_other_orders_are_made_when_it_is_late() -> None:
-    assert Prepared(layered_problem(3, 60, 4)).alternatives(4, lambda: True) == []
-
-
-def test_a_sum_is_made_where_least_else_is_held() -> None:
+def test_a_sum_is_made_where_least_else_is_alive() -> None:
     # Three backwards add to one gradient; that of the second holds the most while it runs.
     tokens = Tokens([[] for _ in range(4)])
     tokens.add(10, (0, 1, 2, 3))
@@ -137,15 +76,6 @@ def test_a_sum_is_made_where_least_else_is_held() -> None:
     for step, nbytes in enumerate((5, 40, 5)):
         tokens.add_inside(step, nbytes)
     assert better_order((0, 1, 2, 3), ((), (), (), (0, 1, 2)), tokens)[0][0] == 1
-
-
-def test_an_order_for_plans_that_hold_nothing_holds_less_in_the_worst_step() -> None:
-    shares = []
-    for problem in (layered_problem(seed, 100, 4) for seed in range(1, 9)):
-        order = held_order(problem, problem.backward_order, 0.0, 0)
-        floor = ordered(problem, Orders(tuple(range(100)), order)).floor_of_order.nbytes
-        shares.append(floor / problem.floor_of_order.nbytes)
-    assert sum(shares) / len(shares) < 0.97
 
 
 def test_a_budget_that_no_plan_of_the_default_order_meets_has_one_in_another(tmp_path: Path) -> None:
