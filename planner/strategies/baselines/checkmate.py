@@ -40,12 +40,15 @@ _WORK = 6_000
 
 
 class RetentionLP:
-    """The relaxation of one problem. ``starts``: first backward position of each stage, shape [stages]."""
+    """The relaxation of one problem, of about ``work`` stages times ops.
 
-    def __init__(self, problem: Problem) -> None:
+    ``starts``: first backward position of each stage, shape [stages].
+    """
+
+    def __init__(self, problem: Problem, work: int = _WORK) -> None:
         self.problem, graph = problem, problem.graph
         count = len(problem.backward_order)
-        width = max(1, -(-count * problem.op_count // _WORK))
+        width = max(1, -(-count * problem.op_count // work))
         self.starts = range(0, count, width)
         self.free = [s in problem.pinned or storage.nbytes == 0 for s, storage in enumerate(graph.storages)]
         self.needs: list[tuple[int, ...]] = []

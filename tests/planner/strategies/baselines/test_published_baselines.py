@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ogc_plan.planner.limits import NO_LIMITS
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.schedule import lower
 from ogc_plan.planner.simulate import simulate
@@ -203,12 +204,11 @@ def test_completion_recomputes_as_few_ops_as_the_retained_values_allow() -> None
     assert wrong == []
 
 
-def test_a_completed_sequence_is_legal_whatever_is_retained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lp_rounding, "_WORK", 60)  # stages of several backwards
+def test_a_completed_sequence_is_legal_whatever_is_retained() -> None:
     different = []
     for seed in range(300, 340):
         problem, rng = random_problem(seed, 5, 25), Random(seed)
-        lp = RetentionLP(problem)
+        lp = RetentionLP(problem, work=60)  # stages of several backwards
         retained = [
             frozenset(s for s, last in enumerate(lp.last_stage) if s in problem.keep or rng.random() < 0.6)
             for _ in lp.starts
@@ -223,4 +223,4 @@ def test_a_completed_sequence_is_legal_whatever_is_retained(monkeypatch: pytest.
 def test_an_expired_time_limit_is_reported() -> None:
     graph, costs = chain(40, nbytes=100)
     problem = build_problem(graph, costs, Scope.ACTIVATIONS)
-    assert lp_rounding.solve(problem, at_share(problem, 50), time_limit_s=0.0).stopped_early
+    assert lp_rounding.solve(problem, at_share(problem, 50), limits=NO_LIMITS.with_deadline(0.0)).stopped_early

@@ -13,10 +13,10 @@ from ogc_plan.planner.solution import Solution, Status
 from ogc_plan.planner.strategies.baselines import rotor
 from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
 from ogc_plan.planner.strategies.evaluation.labels import Label
-from tests.planner.strategies.incumbents.test_chain import Drawn, budgets, input_chain, problem_of
 
 from tests.graphs.builders import chain, training_graphs
 from tests.oracles.brute import minimum_peak, minimum_recompute_ns
+from tests.planner.strategies.search.test_chain import Drawn, budgets, input_chain, problem_of
 
 
 def checked(problem: Problem, solution: Solution) -> Iterator[bool]:
