@@ -330,7 +330,7 @@ def frontier(model: str, **options: Any) -> None:
 @click.argument("model", metavar="[MODEL]", required=False)
 @output_options()
 def verify(plan_file: str, model: str | None, **options: Any) -> None:
-    """Replay a plan independently, and compare it with MODEL if that is given."""
+    """Replay a plan independently, on MODEL too if it is given."""
     if plan_file == STDIO and model == STDIO:
         raise UsageError("plan and model cannot both come from standard input", remedy="name one of the files")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path:
