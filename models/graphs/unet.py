@@ -8,32 +8,32 @@ from __future__ import annotations
 
 import onnx
 
-from models.graphs.builder import Value
-from models.graphs.net import Net
+from .builder import Value
+from .net import Net
 
 WIDTHS = (64, 128, 256, 512, 1024)
 DROPOUT = 0.5
 
 
-def unet(batch: int) -> onnx.ModelProto:
-    """Grey tiles of 572 x 572 -> scores of two classes, 388 x 388."""
+def unet(batch: int, widths: tuple[int, ...] = WIDTHS) -> onnx.ModelProto:
+    """Grey tiles of 572 x 572 -> scores of two classes, 388 x 388 with as many levels as the paper's."""
     net = Net("unet")
     x = net.input("tiles", (batch, 1, 572, 572))
     skips: list[Value] = []
-    for level, width in enumerate(WIDTHS):
+    for level, width in enumerate(widths):
         with net.scope(f"down{level}"):
             x = _twice(net, net.max_pool(x, 2, stride=2) if level else x, width)
-            if level >= len(WIDTHS) - 2:
+            if level >= len(widths) - 2:
                 x = net.dropout(x, DROPOUT)
             skips.append(x)
     skips.pop()
-    for level in range(len(WIDTHS) - 2, -1, -1):
+    for level in range(len(widths) - 2, -1, -1):
         with net.scope(f"up{level}"):
-            grown = _grown(net, x, WIDTHS[level])
+            grown = _grown(net, x, widths[level])
             skip = skips.pop()
             starts = [(tall - side) // 2 for tall, side in zip(skip.shape[2:], grown.shape[2:], strict=True)]
             stops = [start + side for start, side in zip(starts, grown.shape[2:], strict=True)]
-            x = _twice(net, net.concat([net.crop(skip, starts, stops), grown]), WIDTHS[level])
+            x = _twice(net, net.concat([net.crop(skip, starts, stops), grown]), widths[level])
     with net.scope("head"):
         x = net.conv(x, 2, bias=True)
     return net.model(x)

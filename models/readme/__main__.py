@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from models.ablation.table import key_rows
 from models.fidelity.tables import overview
 from models.readme.console import output, searched, unsearched
 from models.readme.executor_tables import alternatives, executor, predicted
@@ -32,7 +33,7 @@ PAGES = {
     "planner/README.md": (),
     "adapters/pytorch/README.md": (),
     "models/README.md": (
-        "headline", "benchmark", "open", "predicted", "networks", "alternatives", "fidelity",
+        "headline", "benchmark", "open", "ablation", "predicted", "networks", "alternatives", "fidelity",
         "architectures", "published", "stress", "ogc", "deep", "tutorials",
     ),
 }  # fmt: skip
@@ -49,6 +50,7 @@ def from_results() -> dict[str, Callable[[], str]]:
         "headline": lambda: headline(record("plans")["networks"]),
         "benchmark": lambda: benchmark(record("plans")),
         "open": lambda: open_budgets(record("plans")["networks"]),
+        "ablation": lambda: key_rows(record("ablation")),
         "fidelity": lambda: fidelity(record("fidelity")),
         "executor": lambda: executor(record("executor_fidelity")),
         "predicted": lambda: predicted(record("executor_fidelity")),

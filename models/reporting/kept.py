@@ -12,12 +12,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def folder_of(name: str, options: Iterable[str], code: Iterable[str]) -> Path:
-    """The folder for results of these options and the present state of the ``code``, glob patterns from the root."""
+def digest_of(code: Iterable[str], options: Iterable[str] = ()) -> str:
+    """The first digits of a digest of ``options`` and of the ``code``, glob patterns from the root."""
     digest = hashlib.sha256(" ".join(options).encode())
     for path in sorted({path for pattern in code for path in ROOT.glob(pattern)}):
         digest.update(path.read_bytes())
-    return Path(tempfile.gettempdir()) / f"ogc-plan-benchmark-{name}{digest.hexdigest()[:12]}"
+    return digest.hexdigest()[:12]
+
+
+def folder_of(name: str, options: Iterable[str], code: Iterable[str]) -> Path:
+    """The folder for results of these options and the present state of the ``code``, as in `digest_of`."""
+    return Path(tempfile.gettempdir()) / f"ogc-plan-benchmark-{name}{digest_of(code, options)}"
 
 
 def kept(path: Path) -> dict[str, Any] | None:
