@@ -103,7 +103,7 @@ class Problem:
         ``late`` is asked several times a second, and ends the search.
         """
         known = self.backward_order if self.reorders is not None else self._least_floor[1]
-        if known is not None or self.op_count > _LOW_ORDER_OPS:
+        if known is not None or self.large:
             return known or self.backward_order
         search = OrderFloor(self._lives, self.base_nbytes, self._workspace, self._least_gradients)
         between = self.floor.nbytes, self.floor_of_order.nbytes
@@ -172,6 +172,11 @@ class Problem:
         return floor_of(self.graph, StepNeeds(forward, backward, start, ahead))
 
     @property
+    def large(self) -> bool:
+        """Whether work and memory quadratic in the number of ops are too much, so that a search does without."""
+        return self.op_count > _LARGE_OPS
+
+    @property
     def floor_nbytes(self) -> int:
         """Bytes of the floor."""
         return self.floor.nbytes
@@ -180,7 +185,7 @@ class Problem:
 _FLOORS: dict[tuple[TrainingGraph, tuple[OpCost, ...], Scope], tuple[Floor, tuple[int, ...] | None]] = {}
 _FLOORS_KNOWN = 4
 """A plan is often made and then checked or bound in one process: both need the floors of the same step."""
-_LOW_ORDER_OPS = 1500
+_LARGE_OPS = 2_000
 
 
 def gradient_memory(

@@ -32,7 +32,7 @@ HARD = {
 def labels_of(piece: Piece, name: str, ops: int) -> list[str]:
     """The budgets at which a graph is planned without a piece."""
     small = ops <= SMALL_OPS
-    if ops < piece.least or (piece.base == REPLAN and not small):
+    if piece.base == REPLAN and not small:
         return []
     if piece.base == HIGH:
         return [str(share) for share in HARD.get(name, ())]

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator, Labels
 from ogc_plan.planner.strategies.evaluation.labels import Label
 from ogc_plan.planner.strategies.integers.stage_generation import IntegerBound
 from ogc_plan.planner.strategies.optimal.effort import EFFORTS, Effort
@@ -34,7 +35,6 @@ class Piece:
         effort: Values of fields of the effort, by dotted name.
         changes: Replaced names, dotted from `HOME`.
         base: What the variant is compared with.
-        least: The smallest graphs, in ops, that have the piece.
         lowest: Whether the variant also looks for the smallest peak.
     """
 
@@ -43,7 +43,6 @@ class Piece:
     effort: Mapping[str, Any] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)
     base: str = DEFAULT
-    least: int = 0
     lowest: bool = False
     seed: int = 0
 
@@ -51,6 +50,10 @@ class Piece:
 def _gives(value: Any = None) -> Callable[..., Any]:
     """A function that does nothing but return a value."""
     return lambda *_, **__: value
+
+
+def _nothing_kept(evaluator: Evaluator, _: int) -> Labels:
+    return evaluator.labels(Label.DROP)
 
 
 _round, _overruns = Incumbents.round, IntegerBound._overruns
@@ -86,7 +89,7 @@ _ALL = (
     Piece("greedy", "initial plan of greedy", changes=_GREEDY),
     Piece("layers", "initial plan of greedy by layers", changes=_PER_LAYER),
     Piece("rotor", "initial plan of rotor", changes=_ROTOR),
-    Piece("knapsack", "initial plan of the knapsack", changes={"optimal.initial_plans._KNAPSACK_OPS": 0}),
+    Piece("knapsack", "initial plan of the knapsack", changes={"baselines.torch_knapsack.labels": _nothing_kept}),
     Piece("checkmate", "initial plan of checkmate", changes={"optimal.initial_plans._CHECKMATE_OPS": 0}),
     Piece("unbudgeted", "initial plans of segments, speed, sqrt and ogc",
           changes={f"optimal.initial_plans.{module}": _KEEP_NOTHING for module in _UNBUDGETED}),
@@ -107,13 +110,9 @@ _ALL = (
                    "integers.stage_generation.IntegerBound._overruns": _overruns_in_backwards}),
     Piece("necks", "stages at narrow necks from the start",
           changes={"relaxation.stage_relaxation.StageRelaxation.necks": _gives([])}),
-    Piece("large_proof", "the linear program for a known plan on large graphs", least=1501,
-          changes={"optimal.proof.Proof._relax": _gives()}),
     Piece("hopeless", "giving up integers for a wide gap", changes={"optimal.fixed_order._HOPELESS": 1e9}),
     # annealing
     Piece("retention", "annealing of the best plan's retention", {"search.iterations": 0}),
-    Piece("labels", "annealing of labels on large graphs", least=1501,
-          changes={"optimal.fixed_order.improve_labels": _gives()}),
     Piece("two_annealers", "a second annealer in parallel", changes={"optimal.parallel.THREADS": 1}),
     Piece("worth", "less annealing for a narrow gap", changes={"optimal.incumbents.Incumbents.worth": _gives(1.0)}),
     Piece("law", "less work on large graphs", changes={"optimal.effort._EXPONENT": 0.0}),

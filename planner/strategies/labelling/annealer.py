@@ -1,4 +1,4 @@
-"""Simulated annealing on labels with the exact evaluator as its objective.
+"""Simulated annealing on labels that lowers the peak, with the exact evaluator as its objective.
 
 The idea of annealing rematerialisation decisions is FastSA's (Li et al., arXiv 2024); ours moves the
 labels of labels.py instead of a sequence, so every state is a legal schedule. Work is bounded by an
@@ -8,7 +8,6 @@ iteration count and a private xorshift generator, never by the clock: same input
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +85,7 @@ def _anneal(
     members: Array,
     class_start: Array,
     class_of: Array,
-    budget: int,
-    minimise_peak: bool,
+    scale: int,
     levels: int,
     first: int,
     last: int,
@@ -96,11 +94,10 @@ def _anneal(
     state: NDArray[np.uint64],
     current: Labels,
     candidate: Labels,
-    penalty: NDArray[np.float64],
 ) -> None:
     """Run iterations first..last of total; ``labels`` holds the best labelling and is replaced by better ones.
 
-    ``candidate`` is room for another one.
+    ``scale`` is the peak of one in bytes, ``candidate`` is room for another one.
     """
     whole = max(1.0, float(sum_of(a.forward_ns)))
     best = evaluate(a, labels, w)
@@ -112,29 +109,17 @@ def _anneal(
         copy_part(candidate, 0, current, 0, len(current))
         _mutate(candidate, movable, members, class_start, class_of, levels, state)
         found = evaluate(a, candidate, w)
-        if minimise_peak:
-            now = peak / budget + 0.002 * time / whole
-            new = found[0] / budget + 0.002 * found[1] / whole
-        else:
-            now = time / whole + penalty[0] * max(0.0, (peak - budget) / budget)
-            new = found[1] / whole + penalty[0] * max(0.0, (found[0] - budget) / budget)
+        now = peak / scale + 0.002 * time / whole
+        new = found[0] / scale + 0.002 * found[1] / whole
         if new <= now or uniform(state) < np.exp((now - new) / temperature):
             copy_part(current, 0, candidate, 0, len(current))
             peak, time = found[0], found[1]
-            if minimise_peak:
-                better = peak < best_peak or (peak == best_peak and time < best_time)
-            elif best_peak > budget:
-                better = peak < best_peak
-            else:
-                better = peak <= budget and (time < best_time or (time == best_time and peak < best_peak))
-            if better:
+            if peak < best_peak or (peak == best_peak and time < best_time):
                 copy_part(labels, 0, current, 0, len(current))
                 best_peak, best_time = peak, time
-        if iteration % 1024 == 1023 and not minimise_peak:
-            penalty[0] = min(penalty[0] * 1.1, 600.0) if peak > budget else max(penalty[0] * 0.97, 1.0)
 
 
-class Annealer:
+class LabelAnnealer:
     """Annealing over one problem. Classes group movable storages of equal op type and size, in op order."""
 
     def __init__(self, evaluator: Evaluator, seed: int) -> None:
@@ -154,37 +139,27 @@ class Annealer:
         self.class_start: Array = np.cumsum([0, *(len(group) for group in groups.values())]).astype(np.int64)
         self.state = stream(seed)
 
-    def fork(self, seed: int) -> Annealer:
-        """An annealer of the same problem for another thread."""
-        other = copy(self)
-        other.evaluator, other.state = self.evaluator.fork(), stream(seed)
-        return other
-
     def run(
         self,
         labels: Labels,
-        budget_nbytes: int,
         iterations: int,
         *,
         heat: float,
         levels: int = 1,
-        minimise_peak: bool = False,
         stop: Callable[[Labels], bool] | None = None,
     ) -> tuple[Labels, Evaluation]:
-        """The best labelling found from ``labels``; feasible ones beat infeasible ones, then less time, then less peak.
+        """The labelling of the smallest peak found from ``labels``, and of those the quickest.
 
         ``stop`` is asked between slices of the work and may end it early.
         """
         best, current, candidate = labels.copy(), labels.copy(), labels.copy()
         if len(self.movable) and iterations > 0:
-            penalty = np.array([6.0])
-            slices = 8
+            scale, slices = max(1, self.evaluator.evaluate(labels).peak_nbytes), 8
             for part in range(slices):
                 first, last = iterations * part // slices, iterations * (part + 1) // slices
                 _anneal(
                     self.evaluator.arrays, self.evaluator.scratch, best, self.movable, self.members, self.class_start,
-                    self.class_of, budget_nbytes, minimise_peak, levels, first, last, iterations, heat, self.state,
-                    current, candidate, penalty,
+                    self.class_of, scale, levels, first, last, iterations, heat, self.state, current, candidate,
                 )  # fmt: skip
                 if stop is not None and stop(best):
                     break

@@ -16,7 +16,6 @@ from ..orders.order_for_plan import PlanOrders
 from ..orders.reordered_problem import Orders, ordered
 from ..retention.annealer import RetentionAnnealer
 from .effort import OrderEffort, share_of
-from .improve import RETENTION_OPS
 from .incumbents import rank
 from .parallel import threads
 
@@ -63,7 +62,7 @@ def reorder_in_parallel(
     graphs too large for retention annealing.
     """
     iterations = int(effort.iterations * share_of(problem.op_count))
-    restarts = effort.restarts if problem.op_count <= RETENTION_OPS else 0
+    restarts = effort.restarts if not problem.large else 0
     with threads(limits) as team:
         runs = [
             team.start(

@@ -36,7 +36,7 @@ class SearchEffort:
     Attributes:
         iterations: Of the retention annealing of the best plan.
         peak_iterations: Of the retention annealing that lowers the smallest peak, in each order.
-        label_work: Of label annealing, iterations times ops, on graphs too large for retention annealing.
+        label_work: Of the label annealing that lowers it on large graphs, iterations times ops.
         chain: Of the search for options of the chain's blocks, in units of chain.py.
         refinements: How often these options are searched again around the budget.
     """

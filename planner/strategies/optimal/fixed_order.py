@@ -7,11 +7,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..labelling.annealer import Annealer
 from ..orders.reordered_problem import Orders
 from ..relaxation.stage_relaxation import Relaxation
 from ..retention.annealer import RetentionAnnealer
-from .improve import RETENTION_OPS, improve_labels, improve_retention
+from .improve import improve_retention
 from .incumbents import Candidate, Incumbents
 from .initial_plans import AncestorPlans, chain_plan, offer_extremes, offer_rotor
 from .parallel import annealers, threads
@@ -58,8 +57,7 @@ class FixedOrderSearch:
     @cached_property
     def _retention_annealers(self) -> tuple[RetentionAnnealer, ...]:
         """One for each thread; none if the graph is too large."""
-        small = self.incumbents.problem.op_count <= RETENTION_OPS
-        return annealers(RetentionAnnealer, self.incumbents) if small else ()
+        return () if self.incumbents.problem.large else annealers(self.incumbents)
 
     def bound_quickly(self) -> None:
         """Bound the first backward alone and offer the roundings; once."""
@@ -118,17 +116,13 @@ class FixedOrderSearch:
     def improve(self, *, share: float = 1.0) -> bool:
         """Anneal the best plan, for ``share`` of the effort's work; whether that led to a better plan."""
         incumbents, before = self.incumbents, self.best
-        if before is not None and not incumbents.settled():
-            if self._retention_annealers:
-                improve_retention(incumbents, self._retention_annealers, share=share)
-            else:
-                improve_labels(incumbents, annealers(Annealer, incumbents), share=share)
+        if before is not None and self._retention_annealers and not incumbents.settled():
+            improve_retention(incumbents, self._retention_annealers, share=share)
         return self.best is not before
 
     @cached_property
     def _proof(self) -> Proof | None:
-        small = self.incumbents.problem.op_count <= RETENTION_OPS
-        if self.cache.relaxed is None or (small and not self.incumbents.effort.bound.integer_work):
+        if self.cache.relaxed is None or not self.incumbents.effort.bound.integer_work:
             return None
         return Proof(self.incumbents, self.cache.relaxed)
 
@@ -143,7 +137,7 @@ class FixedOrderSearch:
         if not self.incumbents.effort.thorough:
             return
         proof = self._proof
-        if proof is not None and proof.grows and self._promising():
+        if proof is not None and self._promising():
             assert self.best is not None
             self.incumbents.say("solving in integers")
             proof.advance(self.best, proof.worth(_ALONE), self.incumbents.limits)
@@ -164,7 +158,7 @@ class FixedOrderSearch:
     def learn(self, proof: ParallelProof | None) -> None:
         """Wait for the proof unless the search is settled, take the bound, and round the proof's points."""
         if proof is not None and not self.incumbents.settled():
-            self.incumbents.say("solving in integers" if proof.proof.grows else "bounding")
+            self.incumbents.say("solving in integers")
             self._take(proof.certified())
 
     def finish(self, begun: ParallelProof | None = None, *, share: float = 1.0, tried: bool = False) -> None:
@@ -220,4 +214,4 @@ class FixedOrderSearch:
         """Whether more work on the bound may close what is left of the gap."""
         if self._proof is None or self._proof.ended or not self._open():
             return False
-        return not self._proof.grows or self.incumbents.effort.thorough or self.incumbents.gap() <= _HOPELESS
+        return self.incumbents.effort.thorough or self.incumbents.gap() <= _HOPELESS

@@ -39,7 +39,6 @@ class Incumbents:
 
     Attributes:
         best: The cheapest plan within the budget.
-        best_labels: The cheapest labelling within the budget, where label annealing starts.
         smallest: The plan of the smallest peak.
         smallest_labels: The labelling of the smallest peak.
         bound_ns: No plan of this search's orders within the budget takes less recomputation time.
@@ -52,7 +51,6 @@ class Incumbents:
     effort: Effort = EFFORTS["default"]
     seed: int = 0
     best: Candidate | None = None
-    best_labels: Candidate | None = None
     smallest: Candidate | None = None
     smallest_labels: Candidate | None = None
     bound_ns: int = 0
@@ -77,7 +75,7 @@ class Incumbents:
 
     def merge(self, fork: Incumbents) -> None:
         """Keep what a fork has found."""
-        for candidate in (fork.best, fork.best_labels, fork.smallest, fork.smallest_labels):
+        for candidate in (fork.best, fork.smallest, fork.smallest_labels):
             if candidate is not None:
                 self.keep(candidate)
 
@@ -98,7 +96,7 @@ class Incumbents:
     def offer(self, labels: Labels, found: Evaluation | None = None) -> Evaluation:
         """Keep a labelling if it is the best or of the smallest peak; ``found`` is its evaluation, if it is known."""
         found = self.evaluator.evaluate(labels) if found is None else found
-        if self._improves(found, self.best_labels, self.smallest_labels):
+        if self._improves(found, self.best, self.smallest_labels):
             self.keep(Candidate(np.array(self.evaluator.decisions(labels).sequence), found, labels.copy()))
         return found
 
@@ -127,8 +125,6 @@ class Incumbents:
             self.smallest = candidate
         if candidate.labels is None:
             return
-        if self._cheaper(candidate.found, self.best_labels):
-            self.best_labels = candidate
         if self.smallest_labels is None or peak < self.smallest_labels.found.peak_nbytes:
             self.smallest_labels = candidate
 

@@ -12,9 +12,8 @@ from ..evaluation.labels import Label
 from .incumbents import Incumbents
 from .problem_cache import ProblemCache
 
-_KNAPSACK_OPS = 1500
 _CHECKMATE_OPS = 40
-"""The largest graphs on which these strategies, whose plans others beat by far, are still worth their seconds."""
+"""The largest graphs on which this strategy, whose plans others beat by far, is still worth its seconds."""
 
 
 class AncestorPlans:
@@ -43,10 +42,10 @@ class AncestorPlans:
             self._cache.unbudgeted = tuple(labels)
         else:
             labels += self._cache.unbudgeted
-        op_count, budget = self._incumbents.problem.op_count, self._incumbents.budget_nbytes
-        if op_count <= _KNAPSACK_OPS and not self._limits.out_of_time():
+        problem, budget = self._incumbents.problem, self._incumbents.budget_nbytes
+        if not problem.large and not self._limits.out_of_time():
             labels.append(torch_knapsack.labels(evaluator, budget))
-        if op_count <= _CHECKMATE_OPS:
+        if problem.op_count <= _CHECKMATE_OPS:
             for inner in (budget, None):
                 if self._limits.out_of_time():
                     return

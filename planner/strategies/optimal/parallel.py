@@ -12,7 +12,6 @@ from threading import Event
 from typing import Any, ParamSpec, TypeVar
 
 from ...limits import POLL_S, Limits
-from ..labelling.annealer import Annealer
 from ..retention.annealer import RetentionAnnealer
 from .incumbents import Incumbents
 
@@ -21,7 +20,6 @@ THREADS = 2
 _SEED_STRIDE = 1 << 32
 """The distance between the seeds of two threads."""
 
-AnyAnnealer = TypeVar("AnyAnnealer", Annealer, RetentionAnnealer)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -82,15 +80,17 @@ def wait_for(work: Iterable[Future[Any]]) -> None:
             future.result()
 
 
-def annealers(kind: type[AnyAnnealer], incumbents: Incumbents) -> tuple[AnyAnnealer, ...]:
+def annealers(incumbents: Incumbents) -> tuple[RetentionAnnealer, ...]:
     """One annealer for each thread, with random numbers and working memory of its own."""
-    made = [kind(incumbents.evaluator, incumbents.seed)]
+    made = [RetentionAnnealer(incumbents.evaluator, incumbents.seed)]
     made += [made[0].fork(incumbents.seed + number * _SEED_STRIDE) for number in range(1, THREADS)]
     return tuple(made)
 
 
 def anneal_in_parallel(
-    incumbents: Incumbents, annealers: Sequence[AnyAnnealer], work: Callable[[Incumbents, AnyAnnealer, int], None]
+    incumbents: Incumbents,
+    annealers: Sequence[RetentionAnnealer],
+    work: Callable[[Incumbents, RetentionAnnealer, int], None],
 ) -> None:
     """Call ``work`` in each thread with a copy of ``incumbents``, and keep the best that any of them finds."""
     with threads(incumbents.limits, len(annealers)) as team:

@@ -16,9 +16,6 @@ from ..relaxation.stage_relaxation import StageRelaxation
 from .alternate_orders import Reordered
 from .incumbents import Candidate
 
-_RELAXED_OPS = 2000
-"""On larger graphs the minimum cut alone gives the bound."""
-
 
 @dataclass(frozen=True)
 class KnownPlans:
@@ -73,7 +70,7 @@ class ProblemCache:
     @cached_property
     def relaxed(self) -> StageRelaxation | None:
         """The relaxation at several backward stages; None if it takes too long to solve."""
-        return StageRelaxation(self.problem) if self.problem.op_count <= _RELAXED_OPS else None
+        return StageRelaxation(self.problem) if not self.problem.large else None
 
     @cached_property
     def cut(self) -> MinCut:

@@ -1,29 +1,20 @@
-"""Raise the bound once a plan is known: in integers under a growing set of stages, or by one linear program.
+"""Raise the bound once a plan is known, in integers under a growing set of stages (stage_generation.py).
 
-Programs in integers (stage_generation.py) also have points that plans can be made of, often optimal ones. On the
-largest graphs one linear program takes the stages during which the best plan holds most.
+The programs also have points that plans can be made of, often optimal ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-import numpy as np
-
 from ...limits import Limits
-from ..evaluation.evaluator import Array
 from ..integers.stage_generation import IntegerBound
 from ..relaxation.stage_relaxation import Relaxation, StageRelaxation
 from .effort import share_of
-from .improve import RETENTION_OPS
 from .incumbents import Candidate, Incumbents
 from .parallel import ThreadTeam, threads, wait_for
-from .row_generation import stage_limit
-
-_STAGE_OPS = 1_000
-"""Stages times ops of the linear program."""
 
 
 class Proof:
@@ -43,11 +34,6 @@ class Proof:
         self._known = tuple(sorted(incumbents.stages)), incumbents.bound_ns
         self._growing: IntegerBound | None = None
 
-    @property
-    def grows(self) -> bool:
-        """Whether the bound comes from integers under a growing set of stages, and not from one linear program."""
-        return self.incumbents.effort.bound.integer_work > 0 and self.incumbents.problem.op_count <= RETENTION_OPS
-
     def advance(self, best: Candidate, work: float, limits: Limits) -> None:
         """Do ``work``, counted as `cp_sat.minimum` does, against the cost of the plan ``best``.
 
@@ -55,10 +41,15 @@ class Proof:
         """
         if self.ended or limits.out_of_time():
             return
-        if self.grows:
-            self._grow(best.found.recompute_ns, work, limits)
-        else:
-            self._relax(best, limits)
+        effort, problem = self.incumbents.effort, self.incumbents.problem
+        if self._growing is None:
+            budget = self.incumbents.budget_nbytes
+            self._growing = IntegerBound(self.relaxed, self._evaluator, budget, *self._known)
+        growing, before = self._growing, self._growing.points
+        accepted_ns = int(effort.bound.accepted_gap * problem.store_all_ns / 2)
+        growing.run(best.found.recompute_ns, accepted_ns, work, limits)
+        self.bound_ns, self.ended = max(self.bound_ns, growing.bound_ns), growing.ended
+        self.points = tuple(point for point in growing.points if not any(point is known for known in before))
 
     def worth(self, share: float) -> float:
         """``share`` of the effort's work, as far as the gap is worth it."""
@@ -69,23 +60,6 @@ class Proof:
         """The points found since the last call."""
         points, self.points = self.points, ()
         return points
-
-    def _grow(self, incumbent_ns: int, work: float, limits: Limits) -> None:
-        effort, problem = self.incumbents.effort, self.incumbents.problem
-        if self._growing is None:
-            budget = self.incumbents.budget_nbytes
-            self._growing = IntegerBound(self.relaxed, self._evaluator, budget, *self._known)
-        growing, before = self._growing, self._growing.points
-        growing.run(incumbent_ns, int(effort.bound.accepted_gap * problem.store_all_ns / 2), work, limits)
-        self.bound_ns, self.ended = max(self.bound_ns, growing.bound_ns), growing.ended
-        self.points = tuple(point for point in growing.points if not any(point is known for known in before))
-
-    def _relax(self, best: Candidate, limits: Limits) -> None:
-        during = self._evaluator.in_use(best.sequence)[best.sequence < 0]
-        stages = _stages(self.incumbents, self._known[0], during)
-        answer = self.relaxed.solve(self.incumbents.budget_nbytes, stages, limits)
-        self.bound_ns, self.ended = max(self.bound_ns, answer.bound_ns), True
-        self.points = (answer,) if answer.solved else ()
 
 
 class ParallelProof:
@@ -116,15 +90,3 @@ def certifying(proof: Proof) -> Iterator[ParallelProof]:
     """
     with threads(proof.incumbents.limits, 1) as team:
         yield ParallelProof(proof, team)
-
-
-def _stages(incumbents: Incumbents, known: Sequence[int], during: Array) -> tuple[int, ...]:
-    """The ``known`` stages and, spread out, those during which a plan that uses ``during`` bytes uses the most."""
-    limit = max(2, min(stage_limit(incumbents), _STAGE_OPS // incumbents.problem.op_count))
-    stages = {0, *known[:limit]} if len(known) > limit else set(known)
-    for position in np.argsort(-during, kind="stable").tolist():
-        if len(stages) >= limit:
-            break
-        if all(abs(position - stage) > len(during) // (3 * limit) for stage in stages):
-            stages.add(position)
-    return tuple(sorted(stages))

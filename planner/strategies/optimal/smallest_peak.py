@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..evaluation.evaluator import Array, Labels
-from ..labelling.annealer import Annealer
+from ..labelling.annealer import LabelAnnealer
 from ..retention.annealer import RetentionAnnealer
-from .improve import RETENTION_OPS, iterations_of, retention_iterations
+from .improve import iterations_of, retention_iterations
 from .incumbents import Candidate, Incumbents
 from .initial_plans import AncestorPlans, offer_extremes
 from .parallel import anneal_in_parallel, annealers, threads
@@ -37,8 +37,7 @@ def search_smallest_peak(incumbents: Incumbents, cache: ProblemCache) -> None:
     The other strategies are asked under the default orders alone: the annealing mostly finds their peaks in others.
     """
     offer_extremes(incumbents)
-    ops = incumbents.problem.op_count
-    if not ops:
+    if not incumbents.problem.op_count:
         return
     effort = incumbents.effort
     with threads(incumbents.limits, 3) as team:
@@ -58,18 +57,18 @@ def search_smallest_peak(incumbents: Incumbents, cache: ProblemCache) -> None:
             if not incumbents.out_of_time():
                 inner = floor + int((reach - floor) * share)
                 incumbents.round(cache.relaxed.solve(inner, (0,), incumbents.limits))
-    if ops <= RETENTION_OPS:
+    if not incumbents.problem.large:
         annealer = RetentionAnnealer(incumbents.evaluator, incumbents.seed)
         _lower_retention(incumbents, annealer, floor, retention_iterations(annealer, effort.search.peak_iterations))
     else:
-        _lower_labels(incumbents, Annealer(incumbents.evaluator, incumbents.seed), floor)
+        _lower_labels(incumbents, LabelAnnealer(incumbents.evaluator, incumbents.seed), floor)
 
 
 def lower_peak_further(incumbents: Incumbents) -> None:
     """Lower the smallest peak towards the budget, if the effort makes orders for plans."""
     effort = incumbents.effort
-    if effort.orders.rounds and incumbents.problem.op_count <= RETENTION_OPS:
-        each = annealers(RetentionAnnealer, incumbents)
+    if effort.orders.rounds and not incumbents.problem.large:
+        each = annealers(incumbents)
         iterations = retention_iterations(each[0], effort.search.peak_iterations)
         floor = max(incumbents.budget_nbytes, incumbents.problem.floor_of_order.nbytes)
         anneal_in_parallel(
@@ -77,7 +76,7 @@ def lower_peak_further(incumbents: Incumbents) -> None:
         )
 
 
-def _lower_labels(incumbents: Incumbents, annealer: Annealer, floor: int) -> None:
+def _lower_labels(incumbents: Incumbents, annealer: LabelAnnealer, floor: int) -> None:
     ops = max(1, incumbents.problem.op_count)
     iterations = iterations_of(len(annealer.movable), max(2000, incumbents.effort.search.label_work // ops))
 
@@ -94,11 +93,8 @@ def _lower_labels(incumbents: Incumbents, annealer: Annealer, floor: int) -> Non
         if incumbents.smallest.found.peak_nbytes <= floor or incumbents.out_of_time():
             return
         incumbents.offer(
-            *annealer.run(
-                start.labels, start.found.peak_nbytes, iterations // len(_LABEL_HEATS), heat=heat, levels=levels,
-                minimise_peak=True, stop=stop,
-            )
-        )  # fmt: skip
+            *annealer.run(start.labels, iterations // len(_LABEL_HEATS), heat=heat, levels=levels, stop=stop)
+        )
 
 
 def _lower_retention(incumbents: Incumbents, annealer: RetentionAnnealer, floor: int, iterations: int) -> None:

@@ -9,7 +9,6 @@ from ..orders.reordered_problem import Orders, default_orders
 from .alternate_orders import Reordered, reorder_in_parallel
 from .effort import Effort
 from .fixed_order import FixedOrderSearch
-from .improve import RETENTION_OPS
 from .incumbents import Candidate, Incumbents
 from .parallel import threads
 from .problem_cache import KnownPlans, ProblemCache
@@ -29,7 +28,7 @@ class SolveContext:
     @property
     def makes_orders(self) -> bool:
         """Whether the effort and the size of the problem allow for orders made for plans."""
-        return self.effort.orders.rounds > 0 and self.cache.problem.op_count <= RETENTION_OPS
+        return self.effort.orders.rounds > 0 and not self.cache.problem.large
 
     def resumed(self) -> SolveContext:
         """This context with less work, from the plans of earlier solves, if there are any and the effort says so."""

@@ -4,7 +4,7 @@
    backward, linear programs for several); every other strategy and a chain of blocks give plans, too.
 2. If no plan fits under the default orders, alternate: reorder the backward for the plan of the smallest peak, anneal
    the plan in that order, and repeat until it fits, or down to the smallest peak (solve_context.py).
-3. Anneal the best of these plans as retention or labels; half-way alternate between order and plan if that lowers the
+3. Anneal the best of these plans as retention; half-way alternate between order and plan if that lowers the
    cost. In parallel (for a thorough effort before it, too) a search in integers raises the bound, and its points are
    rounded to plans.
 

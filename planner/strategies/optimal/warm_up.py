@@ -14,7 +14,7 @@ from ..baselines.rotor import Rotor
 from ..chain.chain import Chain
 from ..evaluation.evaluator import Evaluator
 from ..evaluation.labels import Label
-from ..labelling.annealer import Annealer
+from ..labelling.annealer import LabelAnnealer
 from ..orders.order_for_plan import PlanOrders
 from ..orders.reordered_problem import default_orders
 from ..relaxation.stage_relaxation import StageRelaxation
@@ -34,7 +34,7 @@ def prepare_kernels() -> None:
         module.labels(evaluator, budget)
     dropped = evaluator.labels(Label.DROP)
     sequence = np.array(evaluator.decisions(dropped).sequence, dtype=np.int64)
-    Annealer(evaluator, 0).run(dropped, budget, 100, heat=0.1, levels=2)
+    LabelAnnealer(evaluator, 0).run(dropped, 100, heat=0.1, levels=2)
     retention = RetentionAnnealer(evaluator, 0)
     retention.run(sequence, budget, 1000, heat=0.1)
     relaxed = StageRelaxation(problem)

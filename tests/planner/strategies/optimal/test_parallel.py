@@ -13,16 +13,15 @@ from ogc_plan.planner.limits import NO_LIMITS, Limits
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator, Labels
 from ogc_plan.planner.strategies.evaluation.labels import Label
-from ogc_plan.planner.strategies.labelling.annealer import Annealer
 from ogc_plan.planner.strategies.optimal.effort import EFFORTS
-from ogc_plan.planner.strategies.optimal.improve import improve_labels, improve_retention
+from ogc_plan.planner.strategies.optimal.improve import improve_retention
 from ogc_plan.planner.strategies.optimal.incumbents import Incumbents
 from ogc_plan.planner.strategies.optimal.parallel import THREADS, anneal_in_parallel, annealers, threads, wait_for
 from ogc_plan.planner.strategies.retention.annealer import RetentionAnnealer
 
 from tests.graphs.builders import chain, random_graph
 
-Work = Callable[[Incumbents, Annealer, int], None]
+Work = Callable[[Incumbents, RetentionAnnealer, int], None]
 
 
 def branching() -> Problem:
@@ -48,7 +47,7 @@ def keeping(incumbents: Incumbents, count: int) -> Labels:
 
 def cost_after(work: Work) -> int:
     incumbents = started()
-    anneal_in_parallel(incumbents, annealers(Annealer, incumbents), work)
+    anneal_in_parallel(incumbents, annealers(incumbents), work)
     assert incumbents.best is not None
     return incumbents.best.found.recompute_ns
 
@@ -64,7 +63,7 @@ def test_the_best_plan_of_all_threads_is_kept(better: int) -> None:
 def test_no_thread_sees_what_another_has_found(slow: int) -> None:
     seen: dict[int, int] = {}
 
-    def work(fork: Incumbents, _: Annealer, number: int) -> None:
+    def work(fork: Incumbents, _: RetentionAnnealer, number: int) -> None:
         time.sleep(0.05 * (number == slow))
         assert fork.best is not None
         seen[number] = fork.best.found.recompute_ns
@@ -75,12 +74,12 @@ def test_no_thread_sees_what_another_has_found(slow: int) -> None:
 
 
 def test_threads_draw_different_random_numbers() -> None:
-    assert len({tuple(annealer.state.tolist()) for annealer in annealers(Annealer, started())}) == THREADS
+    assert len({tuple(annealer.state.tolist()) for annealer in annealers(started())}) == THREADS
 
 
 @pytest.mark.parametrize("failing", range(THREADS))
 def test_an_error_in_one_thread_ends_the_others_and_is_raised(failing: int) -> None:
-    def work(fork: Incumbents, _: Annealer, number: int) -> None:
+    def work(fork: Incumbents, _: RetentionAnnealer, number: int) -> None:
         if number == failing:
             raise ArithmeticError
         while number and not fork.out_of_time():
@@ -93,19 +92,18 @@ def test_an_error_in_one_thread_ends_the_others_and_is_raised(failing: int) -> N
 def test_progress_is_reported_by_the_caller_alone() -> None:
     callers: set[int] = set()
     incumbents = started(limits=Limits(progress=lambda *_: callers.add(threading.get_ident())))
-    improve_labels(incumbents, annealers(Annealer, incumbents))
+    improve_retention(incumbents, annealers(incumbents))
     assert callers == {threading.get_ident()}
 
 
 @pytest.mark.parametrize("slow", [True, False])
-@pytest.mark.parametrize("kind", [Annealer, RetentionAnnealer])
-def test_the_outcome_does_not_depend_on_which_thread_is_slow(kind: type, slow: bool) -> None:
-    improve, caller = improve_labels if kind is Annealer else improve_retention, threading.get_ident()
+def test_the_outcome_does_not_depend_on_which_thread_is_slow(slow: bool) -> None:
+    caller = threading.get_ident()
 
     def outcome(limits: Limits) -> tuple[list[int], list[list[int]]]:
         incumbents = started(branching(), limits)
-        each = annealers(kind, incumbents)
-        improve(incumbents, each, share=0.002)
+        each = annealers(incumbents)
+        improve_retention(incumbents, each, share=0.002)
         assert incumbents.best is not None
         return incumbents.best.sequence.tolist(), [annealer.state.tolist() for annealer in each]
 

@@ -29,9 +29,9 @@ def chain_problem() -> Problem:
     return build_problem(graph, costs, Scope.ACTIVATIONS)
 
 
-def incumbents(problem: Problem, budget_nbytes: int = BUDGET, effort: str = "default") -> Incumbents:
+def incumbents(problem: Problem, budget_nbytes: int = BUDGET) -> Incumbents:
     """A search that knows a best plan and wants no gap."""
-    wanted = replace(EFFORTS[effort], bound=replace(EFFORTS[effort].bound, accepted_gap=0.0))
+    wanted = replace(EFFORTS["default"], bound=replace(EFFORTS["default"].bound, accepted_gap=0.0))
     made = Incumbents(Evaluator(problem), budget_nbytes, effort=wanted)
     best = best_decisions(problem, budget_nbytes)
     assert best is not None
@@ -39,10 +39,10 @@ def incumbents(problem: Problem, budget_nbytes: int = BUDGET, effort: str = "def
     return made
 
 
-def proof(effort: str = "default") -> Proof:
+def proof() -> Proof:
     """Of a search on a chain."""
     problem = chain_problem()
-    return Proof(incumbents(problem, effort=effort), StageRelaxation(problem))
+    return Proof(incumbents(problem), StageRelaxation(problem))
 
 
 def tight() -> Proof:
@@ -118,18 +118,6 @@ def test_it_starts_from_the_known_bound() -> None:
     made = Proof(known, StageRelaxation(problem))
     made.advance(best(made), 0.0, NO_LIMITS)
     assert made.bound_ns == 3
-
-
-def test_the_fastest_effort_bounds_by_a_linear_program_at_once_and_once() -> None:
-    made = proof("fast")
-    made.advance(best(made), 0.001, NO_LIMITS)
-    assert (0 < made.bound_ns <= exact_ns(), made.ended, made.grows) == (True, True, False)
-
-
-def test_the_linear_program_has_more_stages_than_the_first_backward() -> None:
-    made = proof("fast")
-    made.advance(best(made), 1.0, NO_LIMITS)
-    assert len(made.taken()[0].stages) > 1
 
 
 def test_in_parallel_it_finds_what_it_finds_alone() -> None:
