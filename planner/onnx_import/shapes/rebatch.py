@@ -88,7 +88,7 @@ class Rebatch:
         if self.change is not None and self._changed:
             old, new = self.change
             yield (
-                f"{len(self._changed)} constant Reshape or Expand targets are changed from batch {old} to {new}, "
+                f"batch {old} becomes {new} in constant targets of Reshape and Expand ({len(self._changed)} in all), "
                 f"e.g. {self._changed[0]}"
             )
 
