@@ -56,7 +56,7 @@ def test_the_smallest_peak_is_reached_and_nothing_fits_below_it() -> None:
 
 def test_enumeration_of_tiny_graphs_finds_nothing_better_and_as_good() -> None:
     """Where the search itself needs no more recomputations than were enumerated, both must agree exactly."""
-    for seed in range(43_000, 43_040):
+    for seed in range(43_000, 43_020):
         problem = random_problem(seed, 2, 4)
         most = 4 if problem.op_count < 4 else 3
         best: dict[int, int] = {}  # peak -> least recomputation

@@ -1,4 +1,4 @@
-"""Every plan is a point of every stage program: it satisfies all rows and costs no more than the plan."""
+"""Every plan is a point of every stage program: it satisfies all rows."""
 
 from __future__ import annotations
 

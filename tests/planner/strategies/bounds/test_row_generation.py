@@ -1,4 +1,4 @@
-"""Relaxations cut short or with fewer stages prove bounds, and generated rows raise them."""
+"""Relaxations cut short prove bounds, and generated rows raise them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.oracles.brute import minimum_peak, minimum_recompute_ns
 from tests.oracles.replay import keeps_its_word
 
 OTHERS = sorted(set(STRATEGIES) - {"optimal"})
-SEEDS = range(90_000, 90_004)
+SEEDS = range(90_000, 90_003)
 
 
 def unordered(seed: int, most: int) -> ProblemCache:
@@ -57,7 +57,7 @@ def test_a_row_of_solves_is_deterministic() -> None:
 
 def test_a_second_solve_of_a_budget_never_has_a_dearer_plan() -> None:
     dearer = []
-    for seed in range(3):
+    for seed in range(2):
         cache = ProblemCache(branching(seed))
         first, second = (solve(cache, between(cache.problem, 30)) for _ in range(2))
         if first.decisions is not None and (second.decisions is None or second.objective_ns > first.objective_ns):

@@ -140,7 +140,7 @@ def test_a_step_whose_ops_take_no_time_is_planned() -> None:
 
 
 def test_the_highest_effort_never_has_a_dearer_plan_than_the_default_one() -> None:
-    problem = random_problem(510, 12, 24)
+    problem = random_problem(510, 10, 14)
     budget = (solve(problem).peak_nbytes + keep_all_peak(problem)) // 2
     assert solve(problem, budget, effort="high").objective_ns <= solve(problem, budget).objective_ns
 

@@ -69,7 +69,7 @@ def change(rng: Random, problem: Problem, h: RetentionArrays, state: RetentionSt
 
 def test_after_any_changes_and_undone_changes_peak_and_time_are_the_evaluators() -> None:
     different = []
-    for seed in range(60):
+    for seed in range(30):
         problem, rng = random_problem(seed, 1, 40), Random(seed)
         evaluator = Evaluator(problem)
         h = retention_arrays(evaluator)
