@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -133,16 +132,3 @@ def test_an_ignored_ctrl_c_stays_ignored() -> None:
     with stoppable() as stop:
         os.kill(os.getpid(), signal.SIGINT)
     assert (stop(), signal.getsignal(signal.SIGINT)) == (False, signal.SIG_IGN)
-
-
-def test_another_thread_takes_nothing_over() -> None:
-    seen: list[bool] = []
-
-    def search() -> None:
-        with stoppable() as stop:
-            seen.append(stop())
-
-    thread = threading.Thread(target=search)
-    thread.start()
-    thread.join()
-    assert seen == [False]

@@ -58,26 +58,19 @@ class TestExitCodes:
             ([], "no budget is given"),
             (["--budget", "3XB"], "'XB'"),
             (["--budget", "0"], "zero"),
-            (["--budget"], "--budget"),
             (["--frobnicate"], "--frobnicate"),
             (["--budget", "60%", "--batch", "0"], "--batch '0'"),
-            (["--budget", "60%", "--batch", "many"], "--batch 'many'"),
             (["--budget", "60%", "--seed", "-1"], "--seed '-1'"),
             (["--budget", "60%", "--dim", "batch"], "--dim 'batch'"),
-            (["--budget", "60%", "--dim", "batch=0"], "'0'"),
             (["--budget", "60%", "--dim", "batch=1", "--dim", "batch=2"], "'batch' is given as 1 and as 2"),
-            (["--budget", "60%", "--input", "x=3xy"], "'3xy' is not a shape"),
             (["--budget", "60%", "--input", "x=3", "--input", "x=4"], "'x' is given two shapes"),
             (["--budget", "60%", "--time-limit", "soon"], "--time-limit 'soon'"),
-            (["--budget", "60%", "--time-limit", "0s"], "--time-limit '0s'"),
             (["--budget", "60%", "--headroom", "some"], "--headroom 'some'"),
             (["--budget", "60%", "--dim", "batch=4096", "--strategy", "magic"], "'magic'"),
             (["--budget", "60%", "--dim", "batch=4096", "--device", "abacus"], "'abacus'"),
             (["--budget", "60%", "--dim", "batch=4096", "--optimizer", "hope"], "'hope'"),
             (["--budget", "60%", "--dim", "batch=4096", "--frozen", "zzz*"], "'zzz*'"),
-            (["--budget", "60%", "--dim", "batch=4096", "--keep", "zzz*"], "'zzz*'"),
             (["--budget", "60%", "--scope", "everything"], "--scope"),
-            (["--budget", "60%", "--effort", "heroic"], "--effort"),
             (["--budget", "60%", "--effort", "high", "--strategy", "greedy"], "strategy 'greedy' has none"),
             (["--budget", "60%", "second.onnx"], "second.onnx"),
             (["--budget", "60%"], "batch"),
@@ -86,9 +79,6 @@ class TestExitCodes:
     def test_2_for_usage_with_one_line_that_names_it(self, run: Call, model: Path, words: list[str], says: str) -> None:
         done = run(model, *words)
         assert (done.code, says in done.error, done.out) == (2, True, "")
-
-    def test_a_missing_budget_says_what_to_pass(self, run: Call, model: Path) -> None:
-        assert run(model).err.splitlines()[1] == "help: pass --budget 3GB, --budget 60% or --budget min"
 
     @pytest.mark.parametrize(
         ("content", "says"), [(b"", '"model.onnx" is empty'), (b"\x00\xff" * 50, '"model.onnx" is not an ONNX model')]
@@ -209,14 +199,6 @@ class TestTarget:
         before = plan_file.read_bytes()
         code = run(model, "--dim", "batch=4096", *words, "-o", plan_file).code
         assert (code != 0, plan_file.read_bytes() == before) == (True, True)
-
-    def test_an_interrupt_leaves_an_old_plan_untouched(
-        self, run: Call, model: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        before = plan_file.read_bytes()
-        monkeypatch.setattr(pipeline, "plan", raising(KeyboardInterrupt()))
-        run(model, *GREEDY, "-o", plan_file)
-        assert plan_file.read_bytes() == before
 
     def test_a_link_is_written_through(self, run: Call, model: Path, tmp_path: Path) -> None:
         (tmp_path / "link.json").symlink_to(tmp_path / "real.json")

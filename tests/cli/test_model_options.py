@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from ogc_plan.planner.costs.devices import DEVICES, SPEC_EXAMPLE
 
 from tests.cli.calls import GREEDY, Call
 from tests.files.annotated_files import write_annotated
-from tests.files.onnx_files import write_perceptron
 from tests.files.onnx_models import model as onnx_model
 from tests.files.onnx_models import node, save, unknown_op
 
@@ -76,11 +74,6 @@ class TestDevices:
         times = [json.loads(run("verify", path, model, "--format", "json").out)["times"] for path in plans]
         assert times == ["derived", "of the plan"]
 
-    def test_verify_still_derives_the_bytes_of_such_a_plan(
-        self, run: Call, plan_for_spec: Path, tmp_path: Path
-    ) -> None:
-        assert run("verify", plan_for_spec, write_perceptron(tmp_path / "other.onnx", width=16)).code == 7
-
     def test_an_annotated_file_can_be_timed_for_it(self, run: Call, spec: Path, tmp_path: Path) -> None:
         path, made = write_annotated(tmp_path / "network.onnx"), tmp_path / "p.json"
         asked = ("--budget", "100%", "--strategy", "keep-all", "--device-spec", spec, "-q", "-o", made)
@@ -105,13 +98,6 @@ class TestReading:
         shown = [run("show", model, option, "x=64x32", "--format", "json") for option in ("--input", "--shape")]
         assert json.loads(shown[0].out) == json.loads(shown[1].out)
 
-    def test_the_value_of_shape_is_no_file(self, run: Call, model: Path) -> None:
-        assert run("--shape", "x=64x32", "show", model).code == 0
-
-    def test_a_batch_that_is_too_large_is_refused_with_the_limit(self, run: Call, model: Path) -> None:
-        refused = run("show", model, "--batch", "99999999999999")
-        assert (refused.code, "give a whole number from 1 to 1099511627775" in refused.err) == (2, True)
-
     @pytest.mark.parametrize("words", [("--budget", "100%"), ("show",), ("compare", "--budget", "90%")])
     def test_an_unknown_op_is_refused_unless_it_is_to_be_charged(
         self, run: Call, tmp_path: Path, words: tuple[str, ...]
@@ -132,41 +118,14 @@ class TestReading:
     ) -> None:
         assert run(*words, save(onnx_model([node("Relu", "x", "y")], {"x": (4, 8)}), tmp_path)).code == 3
 
-    def test_a_plan_of_another_model_is_refused_before_an_op_that_cannot_be_read(
-        self, run: Call, plan_file: Path, tmp_path: Path
-    ) -> None:
-        nodes = [node("Greater", "x zero", "c"), node("NonZero", "c", "i"), node("Cast", "i", "y", to=1)]
-        other = save(onnx_model(nodes, {"x": ["batch", 4]}, constants={"zero": np.float32(0)}), tmp_path)
-        refused = run("verify", plan_file, other)
-        assert (refused.code, "help: verify with the model the plan was made for" in refused.err) == (7, True)
-
 
 class TestReports:
     def test_a_budget_below_the_floor_is_infeasible_in_the_comparison(self, run: Call, model: Path) -> None:
         out = run("compare", model, "--dim", "batch=1024", "--budget", "1%").out
         assert ("infeasible" in out, "no plan found" in out) == (True, False)
 
-    def test_a_strategy_that_misses_a_feasible_budget_has_no_plan_found(self, run: Call, model: Path) -> None:
-        compared = run("compare", model, "--dim", "batch=1024", "--budget", "70%", "--format", "json").out
-        assert [row["strategy"] for row in json.loads(compared)["rows"] if row["infeasible"]] == []
-
     def test_a_glob_is_named_when_it_has_no_effect(self, run: Call, model: Path) -> None:
         kept = ("--dim", "batch=64", "--budget", "100%", "--strategy", "keep-all", "--recompute", "g5")
         assert "--recompute 'g5' has no effect" in words_of(run(model, *kept).out)
         assert "has no effect" not in run(model, *GREEDY, "--recompute", "r1").out
         assert json.loads(run(model, *GREEDY, "--format", "json").out)["without_effect"] == []
-
-    def test_a_long_path_stays_on_its_line(self, run: Call, tmp_path: Path) -> None:
-        folder = tmp_path / ("deep_" * 20)
-        folder.mkdir()
-        out = run("show", "--dim", "batch=64", write_perceptron(folder / "the_one_with_a_name.onnx")).out
-        assert out.splitlines()[0].endswith("the_one_with_a_name.onnx,")
-
-    def test_one_parameter_is_singular_and_ops_that_only_view_memory_are_counted(
-        self, run: Call, tmp_path: Path
-    ) -> None:
-        nodes = [node("MatMul", "x w", "m"), node("Transpose", "m", "y", perm=[1, 0])]
-        path = save(onnx_model(nodes, {"x": [2, 4]}, weights={"w": (4, 4)}), tmp_path)
-        out = words_of(run("show", path).out)
-        assert "1 parameter with 16 elements" in out
-        assert "ops 2 (1 planned, the others only view memory or are constant): MatMul 1, Transpose 1" in out

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ogc_plan.cli import options
 from ogc_plan.cli.timeline import BLOCKS, axis, bars, binned, phase_widths
 from ogc_plan.planner.strategies import STRATEGIES
-from ogc_plan.planner.strategies.optimal.effort import EFFORTS
 
 from tests.cli.calls import GREEDY, Call
 
@@ -37,15 +35,12 @@ class TestReport:
         out = " ".join(run(model, "--dim", "batch=1024", "--budget", *words).out.split())
         assert (out.count(f"{words[0]} = "), echo in out) == (1, True)
 
-    @pytest.mark.parametrize("columns", [60, 80, 250])
+    @pytest.mark.parametrize("columns", [60, 250])
     def test_no_line_is_wider_than_the_terminal_or_100_columns(
         self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch, columns: int
     ) -> None:
         monkeypatch.setenv("COLUMNS", str(columns))
         assert max(map(len, run(model, *GREEDY).out.splitlines())) <= min(columns, 100)
-
-    def test_no_line_ends_with_spaces(self, run: Call, model: Path) -> None:
-        assert not re.search(r" $", run(model, *GREEDY).out, re.MULTILINE)
 
     def test_the_parts_at_the_total_peak_add_up(self, run: Call, model: Path) -> None:
         data = json.loads(run(model, *GREEDY, "--optimizer", "adamw", "--format", "json").out)
@@ -54,9 +49,6 @@ class TestReport:
     def test_what_is_not_covered_is_said(self, run: Call, model: Path) -> None:
         out = " ".join(run(model, *GREEDY).out.split())
         assert "a loss computed outside the model; optimizer states (no --optimizer given); temporaries of" in out
-
-    def test_a_given_optimizer_is_covered(self, run: Call, model: Path) -> None:
-        assert "no --optimizer given" not in run(model, *GREEDY, "--optimizer", "sgd").out
 
     def test_verbose_names_what_is_recomputed(self, run: Call, model: Path) -> None:
         assert re.search(r"^recomputed .*(gemm|act|drop)\d", run(model, *GREEDY, "-v").out, re.MULTILINE)
@@ -75,9 +67,6 @@ class TestReport:
 class TestEffort:
     WORDS = ("--dim", "batch=4096", "--budget", "70%")
 
-    def test_the_names_are_those_of_the_search(self) -> None:
-        assert tuple(EFFORTS) == options.EFFORTS
-
     @pytest.mark.parametrize("effort", ["fast", "default"])
     def test_the_summary_names_it(self, run: Call, model: Path, effort: str) -> None:
         data = json.loads(run(model, *self.WORDS, "--effort", effort, "--format", "json").out)
@@ -86,10 +75,6 @@ class TestEffort:
     @pytest.mark.parametrize(("effort", "told"), [("fast", True), ("default", False)])
     def test_the_report_tells_one_that_was_asked_for(self, run: Call, model: Path, effort: str, told: bool) -> None:
         assert ("optimal, effort fast, seed 0" in run(model, *self.WORDS, "--effort", effort).out) is told
-
-    def test_a_plan_shown_from_its_file_names_it_too(self, run: Call, model: Path, tmp_path: Path) -> None:
-        run(model, *self.WORDS, "--effort", "fast", "-q", "-o", tmp_path / "p.json")
-        assert "optimal, effort fast" in run("show", tmp_path / "p.json").out
 
     def test_a_search_that_the_time_limit_ended_says_so(self, run: Call, model: Path) -> None:
         out = " ".join(run(model, *self.WORDS, "--time-limit", "1ms").out.split())
@@ -140,9 +125,6 @@ class TestShow:
         (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
         assert "bounds the activation peak" in run("show", tmp_path / name).out
 
-    def test_a_plan_as_json(self, run: Call, plan_file: Path) -> None:
-        assert json.loads(run("show", plan_file, "--format", "json").out)["format"] == "ogc-plan"
-
     def test_a_plan_that_is_not_true_is_not_shown(self, run: Call, plan_file: Path) -> None:
         data = json.loads(plan_file.read_text())
         data["peak"]["total_nbytes"] -= 1
@@ -152,10 +134,6 @@ class TestShow:
     def test_model_options_do_not_apply_to_a_plan(self, run: Call, plan_file: Path) -> None:
         done = run("show", plan_file, "--batch", "4")
         assert (done.code, "--batch" in done.error) == (2, True)
-
-    def test_other_json_is_refused(self, run: Call, tmp_path: Path) -> None:
-        (tmp_path / "other.json").write_text('{"a": 1}')
-        assert run("show", tmp_path / "other.json").code == 7
 
 
 class TestCompare:
@@ -171,9 +149,6 @@ class TestCompare:
     def test_optimal_is_no_worse_at_the_same_peak(self, rows: list[dict[str, Any]]) -> None:
         worse = [r["strategy"] for r in rows if r["optimal_ns"] is not None and r["optimal_ns"] > r["recompute_ns"]]
         assert worse == []
-
-    def test_no_plan_is_below_the_bound(self, rows: list[dict[str, Any]]) -> None:
-        assert all(row["gap"] >= 0 for row in rows if row["gap"] is not None)
 
     def test_the_table_fits_80_columns(self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("COLUMNS", "80")

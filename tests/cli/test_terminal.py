@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
@@ -13,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,14 +41,6 @@ class TestErrorLines:
         done = run("show", plan_file, "-v")
         assert (done.code, set(done.out) & set("\x1b\r\x00\u202e\u2028")) == (0, set())
 
-    def test_node_names_of_a_model_cannot_break_its_report(self, run: Call, model: Path, tmp_path: Path) -> None:
-        proto = onnx.load(str(model))
-        proto.graph.node[0].name = "a\x1b[2J\n[red]b"
-        proto.graph.node[1].output[0] = proto.graph.node[2].input[0] = "t\x1b[2J\n[red]u"
-        onnx.save(proto, str(tmp_path / "hostile.onnx"))
-        done = run("show", tmp_path / "hostile.onnx", "--dim", "batch=64", "-v")
-        assert (done.code, "\x1b" in done.out, "[red]u" in done.out) == (0, False, True)
-
     def test_a_file_name_cannot_break_the_line(self, run: Call) -> None:
         assert "\x1b" not in run("a\x1b[31m\nb.onnx", "--budget", "60%").error
 
@@ -72,16 +62,6 @@ class TestStreams:
         done = run(model, *GREEDY, "-q", "-o", tmp_path / "plan.json")
         assert (done.code, done.out, done.err) == (0, "", "")
 
-    def test_quiet_with_a_plan_on_stdout_prints_the_plan_alone(self, run: Call, model: Path) -> None:
-        done = run(model, *GREEDY, "-q", "-o", "-")
-        assert (json.loads(done.out)["version"], done.err) == (1, "")
-
-    def test_quiet_still_tells_errors(self, run: Call, model: Path) -> None:
-        assert run(model, "-q", "--dim", "batch=64", "--budget", "1B").error
-
-    def test_the_plan_on_stdout_is_the_plan_in_the_file(self, run: Call, model: Path, plan_file: Path) -> None:
-        assert run(model, *GREEDY, "-q", "-o", "-").out == plan_file.read_text()
-
     def test_a_model_and_a_plan_come_through_pipes(self, model: Path) -> None:
         words = [sys.executable, "-m", "ogc_plan.cli.main"]
         made = subprocess.run(
@@ -90,13 +70,11 @@ class TestStreams:
         done = subprocess.run([*words, "verify", "-"], input=made.stdout, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
 
-    @pytest.mark.parametrize("unbuffered", ["", "1"])
-    def test_a_closed_pipe_ends_it_silently(self, model: Path, unbuffered: str) -> None:
+    def test_a_closed_pipe_ends_it_silently(self, model: Path) -> None:
         reading, writing = os.pipe()
         os.close(reading)
         command = [sys.executable, "-m", "ogc_plan.cli.main", "show", str(model), "--dim", "batch=64", "-v"]
-        env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, env=env, check=False)
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
         os.close(writing)
         assert (done.returncode, done.stderr) == (141, b"")
 
@@ -183,8 +161,3 @@ class TestTerminal:
         assert show is not None
         show("improving the plan", *figures)
         assert lines == [expected]
-
-    def test_a_closed_stream_is_no_terminal(self) -> None:
-        stream = io.StringIO()
-        stream.close()
-        assert not terminal.is_terminal(stream)

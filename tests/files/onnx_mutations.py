@@ -9,20 +9,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 NUMBERS = (-(2**63), -(2**31), -3, -1, 0, 1, 2, 3, 7, 100, 2**31, 2**40, 2**63 - 1)
 WORDS = ("", "x", "y", "VALID", "ij,jk->ik", "constant", "com.microsoft", "ai.onnx", 'a"b', "a\nb", "é")
-OPS = (
-    "Relu",
-    "If",
-    "Loop",
-    "Conv",
-    "Reshape",
-    "SplitToSequence",
-    "SequenceAt",
-    "Range",
-    "Gemm",
-    "Einsum",
-    "Resize",
-    "LSTM",
-)
+OPS = "Relu If Loop Conv Reshape SplitToSequence SequenceAt Range Gemm Einsum Resize LSTM".split()
 
 
 def mutate(model: ModelProto, seed: int) -> ModelProto:

@@ -10,7 +10,7 @@ from ogc_plan.planner.problem import Problem, Scope, build_problem
 
 from tests.graphs.builders import SMALL_SIZES, keep_all, random_graph
 from tests.oracles.brute import minimum_peak, minimum_recompute_ns
-from tests.planner.strategies.bounds.test_brute import replayed
+from tests.oracles.replay import replayed
 
 SEEDS = range(71_000, 71_120)
 

@@ -53,27 +53,16 @@ def changed(keys: tuple[str | int, ...], value: Any) -> str:
 
 
 class TestRoundTrip:
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=50, deadline=None)
     @given(training_graphs(max_ops=30))
     def test_what_is_written_is_read_back_equal(self, drawn: tuple[TrainingGraph, Costs, Random]) -> None:
         annotation = annotated(drawn[0], drawn[2])
         assert loads(dumps(annotation)) == annotation
 
-    def test_the_text_is_one_line_of_ascii(self) -> None:
-        text = dumps(NETWORK)
-        assert (text.isascii(), len(text.splitlines())) == (True, 1)
-
-    def test_equal_annotations_give_equal_text(self) -> None:
-        assert dumps(residual_network(4)) == dumps(NETWORK)
-
     def test_names_of_any_characters_survive(self) -> None:
         strange = 'a"\\\n\x00 [bold] \u202e 漢 \ud800'
         graph = replace(NETWORK.graph, ops=(replace(NETWORK.graph.ops[0], name=strange), *NETWORK.graph.ops[1:]))
         assert loads(dumps(replace(NETWORK, graph=graph))).graph.ops[0].name == strange
-
-    def test_a_storage_without_aliases_is_named_by_itself(self) -> None:
-        graph = replace(NETWORK.graph, aliases=())
-        assert loads(dumps(replace(NETWORK, graph=graph))).graph.aliases[0] == (NETWORK.graph.storages[0].name,)
 
 
 def restructured() -> dict[str, TrainingGraph]:
@@ -85,12 +74,9 @@ def restructured() -> dict[str, TrainingGraph]:
     without = replace(sixth, backward=replace(sixth.backward, sums=()))
     return {
         "an op's name": replace(graph, ops=(replace(first, name="other"), *graph.ops[1:])),
-        "an op's type": replace(graph, ops=(replace(first, op_type="other"), *graph.ops[1:])),
         "once": replace(graph, ops=(replace(first, once=True), *graph.ops[1:])),
-        "a generator state": replace(graph, ops=(replace(first, random_state_nbytes=1), *graph.ops[1:])),
         "a backward": replace(graph, ops=(replace(first, backward=None), *graph.ops[1:])),
         "sums": replace(graph, ops=(*graph.ops[:5], without, *graph.ops[6:])),
-        "reads": replace(graph, ops=(*graph.ops[:5], replace(sixth, reads=()), *graph.ops[6:])),
         "a size": replace(graph, storages=(Storage(graph.storages[0].name, 1), *graph.storages[1:])),
         "a gradient's size": replace(graph, gradients=(Gradient("x", 1), *graph.gradients[1:])),
         "parameters": replace(graph, gradients=(replace(graph.gradients[0], parameter=False), *graph.gradients[1:])),
@@ -105,14 +91,6 @@ class TestFingerprint:
     def test_another_structure_has_another_fingerprint(self, what: str) -> None:
         assert fingerprint(restructured()[what]) != fingerprint(NETWORK.graph)
 
-    def test_what_options_and_names_of_views_say_does_not_count(self) -> None:
-        fixed = replace(NETWORK.graph.stationary, optimizer_nbytes=7, accumulated_gradient_nbytes=7)
-        graph = replace(NETWORK.graph, stationary=fixed, aliases=(), assumed=(), fingerprint="x")
-        assert fingerprint(graph) == fingerprint(NETWORK.graph)
-
-    def test_it_survives_the_file(self) -> None:
-        assert fingerprint(loads(dumps(NETWORK)).graph) == fingerprint(NETWORK.graph)
-
 
 class TestDamage:
     @pytest.mark.parametrize(
@@ -123,9 +101,7 @@ class TestDamage:
             ("[" * 100_000, "not JSON"),
             ('{"version": NaN}', "NaN"),
             ('{"version": ' + "9" * 5000 + "}", "not JSON"),
-            ("[]", "not a JSON object"),
             ("{}", "version 'None'"),
-            ('{"version": true}', "version 'True'"),
             ('{"version": 2}', "version '2', this program reads version 1"),
             ('{"version": 1}', "'storages' is missing"),
         ],
@@ -142,40 +118,26 @@ class TestDamage:
             (("storages", 2, 0), 7, r"storages\[2\] is missing or not a string"),
             (("storages", 2, 1), -1, r"storages\[2\] is not a whole number"),
             (("storages", 2, 1), 2**63, r"storages\[2\] is not a whole number"),
-            (("storages", 2, 1), True, r"storages\[2\] is not a whole number"),
-            (("storages", 2, 1), 1.5, r"storages\[2\] is not a whole number"),
             (("storages", 2, 1), 2**60, "its sizes add up to"),
-            (("storages", 2, 2), [7], r"storages\[2\]"),
             (("storages", 2, 0), "product0", "storage 'product0' is listed twice"),
             (("gradients", 1, 2), 0, r"gradients\[1\] is not true or false"),
             (("gradients", 0, 1), 2**58, "its sizes add up to"),
             (("outputs",), [99], "outputs refers to number 99 of"),
-            (("outputs",), [-1], "outputs refers to number -1 of"),
-            (("outputs",), [True], "outputs refers to number True of"),
             (("seeds",), None, "seeds is missing"),
-            (("assumed",), [1], "assumed"),
-            (("framework",), None, "framework is missing"),
             (("device",), 7, "device is missing"),
-            (("stationary",), [], "'stationary' is missing"),
             (("stationary", "input_nbytes"), "7", "stationary.input_nbytes"),
             (("ops",), [], "0 ops"),
             (("ops", 3), [], r"ops\[3\] is not a list of 9"),
             (("ops", 3, 2), [0, 99], r"ops\[3\] reads refers to number 99"),
             (("ops", 0, 2), [5], "'mm_0' reads storage .* before it is written"),
-            (("ops", 3, 3), "x", r"ops\[3\] writes"),
             (("ops", 2, 4), [[], []], r"ops\[2\] backward is not a list of 4"),
             (("ops", 2, 4, 1), [99], r"ops\[2\] backward takes refers to number 99"),
             (("ops", 2, 4, 2), [[0]], r"ops\[2\] backward gives is not a list of pairs"),
-            (("ops", 2, 4, 2), [[0, "x"]], r"ops\[2\] backward gives refers to"),
             (("ops", 2, 4, 3), [[0, 1]], r"ops\[2\] backward sums is missing or not a list"),
             (("ops", 2, 4, 2), [], "sums .* before it is complete"),
-            (("ops", 3, 5), "16", r"ops\[3\] random_state_nbytes"),
             (("ops", 3, 6), 1, r"ops\[3\] once is not true or false"),
-            (("ops", 3, 7), None, r"ops\[3\] scope"),
             (("ops", 3, 8), [0], r"ops\[3\] work is not a list of 12"),
             (("ops", 3, 8, 0), 2**60, "its flops add up to"),
-            (("ops", 3, 8, 1), 2**60, "its traffic add up to"),
-            (("ops", 3, 8, 9), 2**60, "its workspaces add up to"),
             (("ops", 3, 8, 2), 2**21, r"ops\[3\] work forward_kernels is not a whole number"),
             (("ops", 3, 8, 6), 1, r"ops\[3\] work half is not true or false"),
         ],
@@ -194,7 +156,7 @@ class TestDamage:
             loads("{}")
         assert "--ignore-annotations" in caught.value.remedy
 
-    @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     @given(data=st.data())
     def test_a_mutated_annotation_is_planned_or_refused_and_never_crashes(self, data: st.DataObject) -> None:
         text = json.dumps(data.draw(mutations(DATA)))
@@ -205,7 +167,7 @@ class TestDamage:
         model = from_annotation(annotation, name="mutated", optimizer="adamw", grad_accumulation=True)
         assert plan(model, "min", strategy="keep-all").recomputed == {}
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=60, deadline=None)
     @given(data=st.data())
     def test_a_mutated_text_is_read_or_refused_and_never_crashes(self, data: st.DataObject) -> None:
         text = list(dumps(NETWORK))
@@ -229,18 +191,6 @@ class TestModel:
     def test_the_graph_carries_its_fingerprint(self) -> None:
         assert from_annotation(NETWORK, name="network").training.fingerprint == fingerprint(NETWORK.graph)
 
-    def test_a_slower_device_takes_longer(self) -> None:
-        times = [from_annotation(NETWORK, name="network", device=name).store_all().time_ns for name in ("h200", "cpu")]
-        assert times[0] < times[1]
-
-    def test_without_aliases_tensors_are_found_by_their_storages_name(self) -> None:
-        bare = replace(NETWORK, graph=replace(NETWORK.graph, aliases=()))
-        assert from_annotation(bare, name="network").problem(Scope.TOTAL, keep=["h1"]).keep
-
-    def test_an_unknown_optimizer_is_refused(self) -> None:
-        with pytest.raises(UsageError, match="'hope' is unknown"):
-            from_annotation(NETWORK, name="network", optimizer="hope")
-
     @pytest.mark.parametrize("part", ["works", "scopes"])
     def test_a_part_that_does_not_fit_the_ops_is_refused(self, part: str) -> None:
         with pytest.raises(ValueError, match="a work and a scope for each"):
@@ -257,10 +207,6 @@ class TestOnlyOnce:
         model = from_annotation(replace(NETWORK, graph=replace(NETWORK.graph, outputs=())), name="network")
         with pytest.raises(UsageError, match="'norm' that makes it must run only once"):
             model.problem(Scope.ACTIVATIONS, recompute=[glob])
-
-    def test_asking_to_recompute_something_else_is_obeyed(self) -> None:
-        made = plan(from_annotation(NETWORK, name="network"), "min", recompute=["product3"], strategy="keep-all")
-        assert made.recomputed == {}  # nothing in the backward reads it
 
     def test_what_it_makes_is_kept(self) -> None:
         problem = from_annotation(NETWORK, name="network").problem(Scope.TOTAL)
@@ -280,7 +226,3 @@ class TestPlans:
     def test_a_plan_names_the_modules_of_its_storages(self) -> None:
         made = plan(from_annotation(NETWORK, name="network"), "min", strategy="sqrt")
         assert dict(made.modules)["product1"] == "blocks.1.linear"
-
-    def test_a_plan_names_the_source_of_its_annotations(self) -> None:
-        made = plan(from_annotation(NETWORK, name="network"), "min", strategy="sqrt")
-        assert made.model.annotations == annotations.Source("torch 2.13.0", "cpu")

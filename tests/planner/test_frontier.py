@@ -151,9 +151,6 @@ class TestFrontier:
         assert isinstance(refused, InfeasibleBudgetError)
         assert (refused.proven, refused.smallest_known_nbytes) == (True, plans["min"].peak.activation_nbytes)
 
-    def test_the_effort_is_recorded(self, plans: dict[str, Plan]) -> None:
-        assert {made.certificate.effort for made in plans.values()} == {"fast"}
-
     def test_sizes_bound_the_total(self, model: Model) -> None:
         whole = model.store_all().peak_total_nbytes
         (made,) = frontier(model, [f"{whole}B"])

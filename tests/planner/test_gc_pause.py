@@ -34,13 +34,6 @@ def test_python_looks_for_garbage_again_after_an_error() -> None:
     assert gc.isenabled()
 
 
-def test_where_python_looks_for_none_it_stays_so() -> None:
-    gc.disable()
-    with gc_paused():
-        pass
-    assert not gc.isenabled()
-
-
 @pytest.mark.parametrize("what", ["solve", "smallest_peak"])
 def test_none_is_looked_for_during_a_search(what: str) -> None:
     looked: list[bool] = []

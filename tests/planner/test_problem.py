@@ -15,9 +15,7 @@ from ogc_plan.planner.training_graph import (
     Gradient,
     GradientEdge,
     GradientSum,
-    OpCost,
     Stationary,
-    TrainingGraph,
 )
 
 from tests.graphs.builders import chain, diamond, keep_all, random_decisions, random_graph
@@ -71,7 +69,7 @@ def peaks_from_problem(problem: Problem, decisions: Decisions) -> list[int]:
 
 @SCOPES
 def test_keep_all_peaks_follow_from_the_problem(scope: Scope) -> None:
-    for seed in range(30_000, 30_300):
+    for seed in range(30_000, 30_080):
         rng = Random(seed)
         graph, costs = random_graph(rng, rng.randint(1, 40))
         schedule = lower(graph, keep_all(graph))
@@ -82,7 +80,7 @@ def test_keep_all_peaks_follow_from_the_problem(scope: Scope) -> None:
 
 @SCOPES
 def test_peaks_with_recomputations_follow_from_the_problem(scope: Scope) -> None:
-    for seed in range(31_000, 31_100):
+    for seed in range(31_000, 31_060):
         rng = Random(seed)
         graph, costs = random_graph(rng, rng.randint(1, 12))
         decisions = trimmed(random_decisions(rng, graph))
@@ -102,7 +100,7 @@ def trimmed(decisions: Decisions) -> Decisions:
 
 @SCOPES
 def test_floor_is_never_above_a_replayed_peak(scope: Scope) -> None:
-    for seed in range(32_000, 32_600):
+    for seed in range(32_000, 32_150):
         rng = Random(seed)
         graph, costs = random_graph(rng, rng.randint(1, 40))
         timeline = simulate(graph, costs, lower(graph, random_decisions(rng, graph)))
@@ -121,12 +119,6 @@ def test_floor_counts_what_cannot_be_made_again_and_is_still_read() -> None:
     once = replace(graph, ops=tuple(replace(op, once=i in (1, 2, 3)) for i, op in enumerate(graph.ops)))
     # the backward of op 6 holds its input and output, the output of the model, two gradients and t1 to t3
     assert build_problem(once, costs, Scope.ACTIVATIONS).floor_nbytes == 50 + 30
-
-
-def test_gradient_bytes_of_a_chain() -> None:
-    graph, costs = chain(3, nbytes=10)
-    problem = build_problem(graph, costs, Scope.ACTIVATIONS)
-    assert (problem.during_nbytes.tolist(), problem.between_nbytes.tolist()) == ([20, 20, 10], [10, 10, 10])
 
 
 def test_gradient_bytes_of_a_diamond_share_aliases_and_count_the_fan_in_sum() -> None:
@@ -148,12 +140,6 @@ def test_gradient_bytes_of_sums_spelled_out() -> None:
     assert (problem.during_nbytes.tolist(), problem.between_nbytes.tolist()) == ([120, 1110, 1010], [10, 120, 1010])
 
 
-def test_activations_may_count_another_workspace() -> None:
-    graph, _ = chain(1, nbytes=10)
-    during = [build_problem(graph, (OpCost(1, 1, 0, 7, 9),), scope).during_nbytes.tolist() for scope in Scope]
-    assert during == [[17], [19]]
-
-
 def test_what_an_op_makes_that_runs_only_once_is_kept_whatever_the_user_asks() -> None:
     graph, costs = chain(3)
     graph = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], once=True), graph.ops[2]))
@@ -168,7 +154,7 @@ def test_parameter_gradients_count_in_the_total_only() -> None:
 
 
 def test_partial_sum_of_a_parameter_gradient_counts_as_activation() -> None:
-    for seed in range(33_000, 33_200):
+    for seed in range(33_000, 33_080):
         rng = Random(seed)
         graph, costs = random_graph(rng, 8)
         costs = tuple(replace(cost, backward_activation_workspace_nbytes=None) for cost in costs)
@@ -185,10 +171,3 @@ def test_times_are_those_of_a_step_that_recomputes_nothing() -> None:
         graph, costs = random_graph(rng, 12)
         timeline = simulate(graph, costs, lower(graph, keep_all(graph)))
         assert (build_problem(graph, costs, Scope.TOTAL).store_all_ns, 0) == (timeline.time_ns, timeline.recompute_ns)
-
-
-def test_an_invalid_graph_is_refused() -> None:
-    graph, costs = chain(2)
-    twisted = TrainingGraph(graph.ops[::-1], graph.storages, graph.gradients)
-    with pytest.raises(ValueError, match="'op1' reads storage 't0' before it is written"):
-        build_problem(twisted, costs, Scope.TOTAL)

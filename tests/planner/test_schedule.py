@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-import pytest
-from ogc_plan.planner.schedule import Schedule, Step, StepKind, lower
-from ogc_plan.planner.simulate import simulate
+from ogc_plan.planner.schedule import Schedule, StepKind, lower
 from ogc_plan.planner.solution import Decisions
 from ogc_plan.planner.training_graph import TrainingGraph
 
@@ -36,16 +33,6 @@ def test_a_value_is_freed_after_its_last_use() -> None:
 def test_a_value_that_is_computed_again_is_freed_before() -> None:
     graph, _ = chain(2)
     assert steps_of(graph, 0, 1, 0, ~1, ~0)[:4] == [("forward", 0), ("forward", 1), ("free", 0), ("recompute", 0)]
-
-
-def test_a_value_nobody_uses_is_freed_at_once() -> None:
-    graph, _ = chain(2)
-    assert steps_of(graph, 0, 0, 1, ~1, ~0)[:3] == [("forward", 0), ("free", 0), ("recompute", 0)]
-
-
-def test_an_output_is_never_freed() -> None:
-    graph, _ = chain(2)
-    assert ("free", 1) not in steps_of(graph, 0, 1, 1, ~1, ~0)
 
 
 def test_the_generator_state_of_a_recomputation_is_freed_after_the_last_run() -> None:
@@ -90,19 +77,17 @@ def random_cases(first_seed: int) -> list[tuple[int, TrainingGraph, Decisions]]:
     return cases
 
 
-@pytest.mark.parametrize("first_seed", range(20_000, 20_400, 100))
-def test_frees_come_as_early_as_is_legal(first_seed: int) -> None:
+def test_frees_come_as_early_as_is_legal() -> None:
     wrong = [
         seed
-        for seed, graph, decisions in random_cases(first_seed)
+        for seed, graph, decisions in random_cases(20_000)
         if groups(lower(graph, decisions))[1] != deaths(graph, decisions.sequence)
     ]
     assert wrong == []
 
 
-@pytest.mark.parametrize("first_seed", range(21_000, 21_200, 100))
-def test_lowering_keeps_the_order_and_frees_each_copy_once(first_seed: int) -> None:
-    for seed, graph, decisions in random_cases(first_seed):
+def test_lowering_keeps_the_order_and_frees_each_copy_once() -> None:
+    for seed, graph, decisions in random_cases(21_000):
         sequence, freed, count = groups(lower(graph, decisions))
         assert tuple(sequence) == decisions.sequence, seed
         assert count == sum(map(len, freed)), seed
@@ -111,24 +96,3 @@ def test_lowering_keeps_the_order_and_frees_each_copy_once(first_seed: int) -> N
 def test_the_first_run_of_each_op_is_its_forward() -> None:
     for seed, graph, decisions in random_cases(22_000):
         assert first_runs(lower(graph, decisions)) == list(range(len(graph.ops))), seed
-
-
-def earlier(steps: Sequence[Step], position: int) -> Schedule:
-    """The free at ``position`` moved to before the computation it follows."""
-    computation = max(i for i in range(position) if steps[i].kind is not FREE)
-    rest = [*steps[:position], *steps[position + 1 :]]
-    return Schedule((*rest[:computation], steps[position], *rest[computation:]))
-
-
-def test_no_free_can_move_before_the_computation_it_follows() -> None:
-    for seed in range(23_000, 23_040):
-        rng = Random(seed)
-        graph, costs = random_graph(rng, rng.randint(2, 20))
-        steps = lower(graph, random_decisions(rng, graph)).steps
-        for position in [i for i, step in enumerate(steps) if step.kind is FREE]:
-            accepted = True
-            try:
-                simulate(graph, costs, earlier(steps, position))
-            except Exception as error:  # which error is test_simulate's business
-                accepted = not str(error)
-            assert not accepted, (seed, position)

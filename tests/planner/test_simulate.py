@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from ogc_plan.planner.errors import PlanMismatchError
 from ogc_plan.planner.graph import Storage
 from ogc_plan.planner.schedule import Schedule, Step, StepKind, lower
@@ -24,7 +24,7 @@ from ogc_plan.planner.training_graph import (
     TrainingOp,
 )
 
-from tests.graphs.builders import Costs, chain, diamond, keep_all, random_decisions, random_graph, training_graphs
+from tests.graphs.builders import Costs, chain, diamond, keep_all, random_decisions, random_graph
 from tests.oracles.lifetimes import recount
 
 FORWARD, RECOMPUTE, BACKWARD, FREE = StepKind.FORWARD, StepKind.RECOMPUTE, StepKind.BACKWARD, StepKind.FREE
@@ -43,11 +43,6 @@ def one_op(*, workspace: tuple[int, int] = (0, 0), parameter: bool = False) -> t
 
 
 # --- by hand ------------------------------------------------------------------------------------------------
-
-
-def test_forward_step_counts_what_is_alive_and_what_it_writes() -> None:
-    graph, costs = chain(3)
-    assert replay(graph, costs, 0, 1, 2, ~2, ~1, ~0).total_nbytes[:3] == (10, 20, 30)
 
 
 def test_backward_step_counts_storages_taken_gradient_and_given_gradient() -> None:
@@ -137,13 +132,6 @@ def test_generator_state_lives_from_the_first_run_to_the_last() -> None:
     assert [n >= 500 for n in timeline.after_nbytes] == [True, True, True, True, False, False, False, False]
 
 
-def test_generator_state_is_not_saved_for_an_op_that_runs_once() -> None:
-    graph, costs = chain(2)
-    random = replace(graph, ops=(replace(graph.ops[0], random_state_nbytes=500), graph.ops[1]))
-    decisions = keep_all(graph)
-    assert simulate(random, costs, lower(random, decisions)) == simulate(graph, costs, lower(graph, decisions))
-
-
 def test_time_is_every_run_and_the_excess_is_recomputation() -> None:
     graph, costs = diamond()
     timeline = replay(graph, costs, 0, 1, 2, 3, ~3, 0, 2, ~2, 0, ~1, ~0)
@@ -173,38 +161,10 @@ def test_an_explicit_sum_counts_its_operands_and_its_result() -> None:
     assert (timeline.total_nbytes[at], timeline.after_nbytes[at]) == (3 * 100, 100)
 
 
-def test_a_gradient_that_two_ops_take_is_freed_after_the_last_of_them() -> None:
-    graph = summing()
-    lone = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], backward=BackwardOp((), (0,))), graph.ops[2]))
-    timeline = replay(lone, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
-    after = dict(zip(named_steps(lone), timeline.after_nbytes, strict=True))
-    assert (after["backward", "c"], after["backward", "b"]) == (10 + 100, 100)
-
-
-def test_a_gradient_that_nothing_takes_lives_to_the_end_as_an_activation() -> None:
-    graph, costs = one_op()
-    timeline = replay(graph, costs, 0, ~0)
-    assert (timeline.after_nbytes[-1] - 100 - 10, timeline.activation_nbytes[-1]) == (4, 10 + 10 + 4)
-
-
 def test_a_parameters_gradient_is_no_activation_from_the_sum_that_makes_it() -> None:
     graph = summing(parameter=True, taken_twice=False)
     timeline = replay(graph, (OpCost(1),) * 3, 0, 1, 2, ~2, ~1, ~0)
     assert (max(timeline.total_nbytes), max(timeline.activation_nbytes)) == (3 * 100, 2 * 100)
-
-
-def test_a_parameters_gradient_outlives_an_op_that_takes_it() -> None:
-    graph, costs = one_op(parameter=True)
-    taker = TrainingOp("first", "Op", (), (), BackwardOp((), (1,), ()))
-    timeline = replay(replace(graph, ops=(taker, *graph.ops)), (OpCost(0), *costs), 0, 1, ~1, ~0)
-    assert timeline.after_nbytes[-1] == 100 + 10 + 4
-
-
-def test_a_sum_without_operands_is_a_copy() -> None:
-    graph, costs = one_op()
-    backward = BackwardOp((), (0,), (), (GradientSum(1, ()),))
-    timeline = replay(replace(graph, ops=(replace(graph.ops[0], backward=backward),)), costs, 0, ~0)
-    assert (timeline.total_nbytes[-1], timeline.after_nbytes[-1]) == (100 + 10 + 10, 100 + 10 + 4)
 
 
 def test_activations_may_count_another_workspace() -> None:
@@ -244,24 +204,15 @@ def disagreement(timeline: Timeline, graph: TrainingGraph, costs: Costs, schedul
     return ""
 
 
-@pytest.mark.parametrize("first_seed", range(0, 2000, 200))
-def test_replay_agrees_with_the_oracle_to_the_byte_and_nanosecond(first_seed: int) -> None:
+def test_replay_agrees_with_the_oracle_to_the_byte_and_nanosecond() -> None:
     failures = {}
-    for seed in range(first_seed, first_seed + 200):
+    for seed in range(500):
         rng = Random(seed)
-        graph, costs = random_graph(rng, rng.randint(10, 60))
+        graph, costs = random_graph(rng, rng.randint(2, 50))
         schedule = with_late_frees(rng, lower(graph, random_decisions(rng, graph)))
         if problem := disagreement(simulate(graph, costs, schedule), graph, costs, schedule):
             failures[seed] = problem
     assert failures == {}
-
-
-@settings(max_examples=60, deadline=None)
-@given(training_graphs(max_ops=12))
-def test_replay_agrees_with_the_oracle_on_graphs_that_shrink(drawn: tuple[TrainingGraph, Costs, Random]) -> None:
-    graph, costs, rng = drawn
-    schedule = with_late_frees(rng, lower(graph, random_decisions(rng, graph)))
-    assert disagreement(simulate(graph, costs, schedule), graph, costs, schedule) == ""
 
 
 # --- what it refuses ----------------------------------------------------------------------------------------
@@ -276,15 +227,11 @@ def refusal(graph: TrainingGraph, costs: Costs, steps: list[Step]) -> str:
     return ""
 
 
-def lowered(first_seed: int) -> list[tuple[int, Random, TrainingGraph, Costs, list[Step]]]:
-    """Forty random graphs with a legal schedule each."""
-    found = []
-    for seed in range(first_seed, first_seed + 40):
-        rng = Random(seed)
-        graph, costs = random_graph(rng, rng.randint(2, 30))
-        steps = list(lower(graph, random_decisions(rng, graph)).steps)
-        found.append((seed, rng, graph, costs, steps))
-    return found
+def steps_of(seed: int) -> tuple[Random, TrainingGraph, Costs, list[Step]]:
+    """A random graph with a legal schedule."""
+    rng = Random(seed)
+    graph, costs = random_graph(rng, rng.randint(2, 30))
+    return rng, graph, costs, list(lower(graph, random_decisions(rng, graph)).steps)
 
 
 def named(position: int, step: Step, graph: TrainingGraph) -> str:
@@ -292,61 +239,33 @@ def named(position: int, step: Step, graph: TrainingGraph) -> str:
     return f"step {position} ({step.kind.value} {name!r}) "
 
 
-def test_a_dropped_computation_is_refused_and_a_step_or_op_is_named() -> None:
-    for seed, rng, graph, costs, steps in lowered(10_000):
-        pinned = set(graph.outputs)
-        droppable = [  # a recomputation that only renews what is alive anyway would not be missed
-            i
-            for i, step in enumerate(steps)
-            if step.kind in (FORWARD, BACKWARD)
-            or (step.kind is RECOMPUTE and not pinned.issuperset(graph.ops[step.index].writes))
-        ]
-        for position in rng.sample(droppable, min(6, len(droppable))):
-            message = refusal(graph, costs, steps[:position] + steps[position + 1 :])
-            assert re.match(r"step \d+ \(|the schedule ends without running 'op", message), (seed, position)
+@pytest.mark.parametrize("seed", range(10_000, 10_020))
+def test_a_dropped_computation_is_refused_and_a_step_or_op_is_named(seed: int) -> None:
+    rng, graph, costs, steps = steps_of(seed)
+    pinned = set(graph.outputs)
+    droppable = [  # a recomputation that only renews what is alive anyway would not be missed
+        i
+        for i, step in enumerate(steps)
+        if step.kind in (FORWARD, BACKWARD)
+        or (step.kind is RECOMPUTE and not pinned.issuperset(graph.ops[step.index].writes))
+    ]
+    position = rng.choice(droppable)
+    message = refusal(graph, costs, steps[:position] + steps[position + 1 :])
+    assert re.match(r"step \d+ \(|the schedule ends without running 'op", message)
 
 
-def test_a_repeated_free_is_refused_at_the_second_one() -> None:
-    for seed, rng, graph, costs, steps in lowered(11_000):
-        for position in [
-            i for i, s in enumerate(steps) if s.kind is FREE and not s.random_state and rng.random() < 0.2
-        ]:
-            message = refusal(graph, costs, [*steps[: position + 1], *steps[position:]])
-            assert message.startswith(named(position + 1, steps[position], graph)), (seed, position)
-
-
-def test_a_repeated_free_of_a_generator_state_names_the_op() -> None:
-    graph, costs = chain(2)
-    graph = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], name="drop", random_state_nbytes=500)))
-    steps = list(lower(graph, Decisions((0, 1, 1, ~1, ~0))).steps)
-    position = steps.index(Step(FREE, 1, random_state=True))
-    assert "'drop'" in refusal(graph, costs, [*steps[: position + 1], *steps[position:]])
-
-
-def test_a_backward_before_the_last_forward_is_refused_there() -> None:
-    for seed, _, graph, costs, steps in lowered(12_000):
-        backward = next((i for i, s in enumerate(steps) if s.kind is BACKWARD), None)
-        if backward is None:
+@pytest.mark.parametrize("seed", range(13_000, 13_020))
+def test_reading_a_freed_storage_is_refused_at_the_reader(seed: int) -> None:
+    _, graph, costs, steps = steps_of(seed)
+    for position, step in enumerate(steps):
+        if step.kind is FREE:
             continue
-        last_forward = max(i for i, s in enumerate(steps) if s.kind is FORWARD)
-        moved = [s for i, s in enumerate(steps) if i != backward]
-        moved.insert(last_forward, steps[backward])
-        assert refusal(graph, costs, moved).startswith(named(last_forward, steps[backward], graph)), seed
-
-
-def test_reading_a_freed_storage_is_refused_at_the_reader() -> None:
-    for seed, _, graph, costs, steps in lowered(13_000):
-        for position, step in enumerate(steps):
-            if step.kind is FREE:
-                continue
-            op = graph.ops[step.index]
-            reads = op.backward.reads if step.kind is BACKWARD and op.backward is not None else op.reads
-            frees = [i for i in range(position + 1, len(steps)) if steps[i].kind is FREE and steps[i].index in reads]
-            if frees and not steps[frees[0]].random_state:
-                early = [*steps[:position], steps[frees[0]], *steps[position : frees[0]], *steps[frees[0] + 1 :]]
-                message = refusal(graph, costs, early)
-                assert message.startswith(named(position + 1, step, graph)), (seed, position)
-                assert graph.storages[steps[frees[0]].index].name in message
+        op = graph.ops[step.index]
+        reads = op.backward.reads if step.kind is BACKWARD and op.backward is not None else op.reads
+        frees = [i for i in range(position + 1, len(steps)) if steps[i].kind is FREE and steps[i].index in reads]
+        if frees and not steps[frees[0]].random_state:
+            early = [*steps[:position], steps[frees[0]], *steps[position : frees[0]], *steps[frees[0] + 1 :]]
+            assert refusal(graph, costs, early).startswith(named(position + 1, step, graph))
 
 
 def test_a_backward_before_its_gradient_is_complete_is_refused_there() -> None:
@@ -372,49 +291,40 @@ def test_a_step_that_breaks_a_rule_is_refused(extra: Step, what: str) -> None:
     assert what in refusal(graph, costs, [*steps, extra])
 
 
-def test_a_recomputation_before_the_first_run_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("changes", "steps", "says"),
+    [
+        (
+            {},
+            [Step(FORWARD, 0), Step(RECOMPUTE, 1), Step(FORWARD, 1)],
+            "step 1 (recompute 'op1') recomputes an op that has not run",
+        ),
+        ({}, [Step(FORWARD, 0)], "the schedule ends without running 'op"),
+        (
+            {"once": True},
+            [Step(FORWARD, 0), Step(FORWARD, 1), Step(RECOMPUTE, 0)],
+            "step 2 (recompute 'op0') recomputes an op that must run only once",
+        ),
+        (
+            {"random_state_nbytes": 500},
+            [Step(FORWARD, 0), Step(FORWARD, 1), Step(FREE, 0, random_state=True), Step(RECOMPUTE, 0)],
+            "needs a generator state that was freed",
+        ),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused(changes: dict[str, Any], steps: list[Step], says: str) -> None:
     graph, costs = chain(2)
-    message = refusal(graph, costs, [Step(FORWARD, 0), Step(RECOMPUTE, 1), Step(FORWARD, 1)])
-    assert message == "step 1 (recompute 'op1') recomputes an op that has not run"
+    graph = replace(graph, ops=(replace(graph.ops[0], **changes), graph.ops[1]))
+    assert says in refusal(graph, costs, steps)
 
 
-def test_a_recomputation_of_a_random_op_after_its_state_was_freed_is_refused() -> None:
-    graph, costs = chain(2)
-    graph = replace(graph, ops=(replace(graph.ops[0], random_state_nbytes=500), graph.ops[1]))
-    steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(FREE, 0, random_state=True), Step(RECOMPUTE, 0)]
-    assert "needs a generator state that was freed" in refusal(graph, costs, steps)
-
-
-def test_a_recomputation_of_an_op_that_must_run_only_once_is_refused() -> None:
-    graph, costs = chain(2)
-    graph = replace(graph, ops=(replace(graph.ops[0], once=True), graph.ops[1]))
-    message = refusal(graph, costs, [Step(FORWARD, 0), Step(FORWARD, 1), Step(RECOMPUTE, 0)])
-    assert message == "step 2 (recompute 'op0') recomputes an op that must run only once"
-
-
-def test_a_sum_before_its_operands_are_complete_is_refused() -> None:
-    graph = summing()
-    steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(FORWARD, 2), Step(BACKWARD, 1)]
-    assert refusal(graph, (OpCost(1),) * 3, steps) == "step 3 (backward 'b') sums 'p' before it is complete"
-
-
-def test_a_sum_of_something_of_which_a_part_is_missing_is_refused() -> None:
-    graph = summing()
-    late = TrainingOp("late", "Op", (), (), BackwardOp((), (), (GradientEdge(1),)))
-    steps = [*(Step(FORWARD, i) for i in range(4)), Step(BACKWARD, 2), Step(BACKWARD, 1)]
-    message = refusal(replace(graph, ops=(*graph.ops, late)), (OpCost(1),) * 4, steps)
-    assert message == "step 5 (backward 'b') sums 'p' before it is complete"
-
-
-def test_taking_a_sum_before_it_is_made_is_refused() -> None:
-    graph = summing()
-    steps = [Step(FORWARD, 0), Step(FORWARD, 1), Step(FORWARD, 2), Step(BACKWARD, 2), Step(BACKWARD, 0)]
-    assert refusal(graph, (OpCost(1),) * 3, steps) == "step 4 (backward 'a') runs before 'sum' is complete"
-
-
-def test_an_unfinished_schedule_is_refused_and_names_the_op() -> None:
-    graph, costs = chain(3)
-    assert refusal(graph, costs, [Step(FORWARD, 0)]).startswith("the schedule ends without running 'op")
+@pytest.mark.parametrize(
+    ("backwards", "says"),
+    [([1], "(backward 'b') sums 'p' before it is complete"), ([2, 0], "(backward 'a') runs before 'sum' is complete")],
+)
+def test_a_sum_before_its_operands_or_a_use_before_the_sum_is_refused(backwards: list[int], says: str) -> None:
+    steps = [*(Step(FORWARD, i) for i in range(3)), *(Step(BACKWARD, i) for i in backwards)]
+    assert says in refusal(summing(), (OpCost(1),) * 3, steps)
 
 
 def test_every_refusal_says_what_to_do() -> None:

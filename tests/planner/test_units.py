@@ -15,20 +15,14 @@ from ogc_plan.planner.units import BudgetText, format_both, format_nbytes, forma
     ("text", "nbytes"),
     [
         ("512", 512),
-        ("3KiB", 3 * 1024),
         ("500MB", 500_000_000),
         ("3GiB", 3 * 2**30),
-        ("2TiB", 2 * 2**40),
-        ("1PB", 10**15),
         (" 3GB ", 3 * 10**9),
-        ("+3GB", 3 * 10**9),
         ("3gb", 3 * 10**9),
         ("3gIb", 3 * 2**30),
         ("1.5GB", 1_500_000_000),
-        ("3.GB", 3 * 10**9),
         (".5GB", 500_000_000),
         ("0.1GB", 100_000_000),  # exact, not the nearest float
-        ("1.23456789GB", 1_234_567_890),
         ("1.9B", 1),  # part of a byte is dropped: the budget is never rounded up
     ],
 )
@@ -40,9 +34,7 @@ def test_a_size_is_read_exactly(text: str, nbytes: int) -> None:
     ("text", "fraction"),
     [
         ("60%", Fraction(3, 5)),
-        ("100%", Fraction(1)),
         ("12.5%", Fraction(1, 8)),
-        ("0.1%", Fraction(1, 1000)),
         ("60 %", Fraction(3, 5)),
     ],
 )
@@ -71,7 +63,6 @@ def test_what_is_not_a_size_is_refused(text: str) -> None:
     ("text", "says"),
     [
         ("3G", "unknown unit 'G'"),
-        ("3bits", "unknown unit 'bits'"),
         ("0", "is zero"),
         ("0.0%", "is zero"),
         ("100.1%", "above 100%"),
@@ -110,11 +101,9 @@ def test_a_number_of_bytes_reads_back(nbytes: int) -> None:
     ("nbytes", "text"),
     [
         (0, "0 B"),
-        (999, "999 B"),
         (1000, "1.00 KB"),
         (1_234_000_000, "1.23 GB"),
         (999_950, "1.00 MB"),
-        (2 * 10**12, "2.00 TB"),
         (5 * 10**15, "5000.00 TB"),
         (-1500, "-1.50 KB"),
     ],
@@ -127,15 +116,10 @@ def test_both_readings_of_giga_are_shown_side_by_side() -> None:
     assert format_both(3 * 10**9) == "3.00 GB (2.79 GiB)"
 
 
-def test_the_next_binary_unit_starts_before_1024_would_show() -> None:
-    assert format_both(2**30 - 1) == "1.07 GB (1.00 GiB)"
-
-
 @pytest.mark.parametrize(
     ("ns", "text"),
     [
         (0, "0 ns"),
-        (999, "999 ns"),
         (1500, "1.5 us"),
         (12_300_000, "12.3 ms"),
         (2_000_000_000, "2 s"),

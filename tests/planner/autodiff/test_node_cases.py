@@ -78,7 +78,3 @@ def test_charged_on_request(name: str, tmp_path: Path) -> None:
     prepared = prepare(name)
     graph = read(prepared, tmp_path, charge_unknown=True)
     assert any("charged as asked" in note for note in graph.assumed)
-
-
-def test_every_excluded_case_exists() -> None:
-    assert set(EXCLUDED) - set(cases()) == set()

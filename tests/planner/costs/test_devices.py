@@ -27,10 +27,6 @@ def written(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def test_at_least_ten_devices_are_built_in() -> None:
-    assert len(DEVICES) >= 10
-
-
 def test_every_device_names_the_document_with_its_figures() -> None:
     assert [name for name, device in DEVICES.items() if not device.source] == []
 
@@ -49,36 +45,21 @@ def test_a_specification_is_read(tmp_path: Path) -> None:
     assert read_device(written(tmp_path)) == Device("mine", 30.3, 121.0, 300.0, 3000)
 
 
-def test_whole_numbers_are_figures_too(tmp_path: Path) -> None:
-    assert read_device(written(tmp_path, float32_tflops=30, launch_ns=3000.0)).float32_tflops == 30.0
-
-
-def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
-    (tmp_path / "device.json").write_bytes(b"\xef\xbb\xbf" + SPEC_EXAMPLE.encode())
-    assert read_device(tmp_path / "device.json").name == "mine"
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"colour": "red"}, 'unknown key "colour"'),
         ({"float32_tflops": ...}, 'lacks "float32_tflops"'),
-        ({"float32_tflops": ..., "name": ...}, 'lacks "float32_tflops", "name"'),
         ({"float32_tflops": -1}, '"float32_tflops" is -1'),
         ({"float16_tflops": 0}, '"float16_tflops" is 0'),
         ({"bandwidth_gbps": float("nan")}, '"bandwidth_gbps" is nan'),
-        ({"bandwidth_gbps": float("inf")}, '"bandwidth_gbps" is inf'),
         ({"bandwidth_gbps": 1e300}, '"bandwidth_gbps" is 1e+300'),
         ({"bandwidth_gbps": 10**400}, '"bandwidth_gbps" is a number of 1329 bits'),
         ({"bandwidth_gbps": "300"}, '"bandwidth_gbps" is text'),
         ({"launch_ns": True}, '"launch_ns" is a truth value'),
         ({"launch_ns": 0.5}, "in whole ns"),
-        ({"launch_ns": None}, '"launch_ns" is null'),
-        ({"launch_ns": [1]}, '"launch_ns" is a list'),
         ({"name": 5}, '"name" is a number'),
-        ({"name": ""}, "cannot name a device"),
         ({"name": "a\nb"}, "cannot name a device"),
-        ({"name": " a"}, "cannot name a device"),
         ({"name": "x" * 61}, "cannot name a device"),
         ({"name": "measured"}, "cannot name a device"),
         ({"name": "h200"}, "built-in device 'h200' other figures"),
@@ -97,10 +78,8 @@ def test_what_is_no_device_is_refused_with_the_key_and_the_value(
     [
         ("", "is not JSON"),
         ("[1]", "holds a list"),
-        ("null", "holds null"),
         ('{"name": "a", "name": "b"}', '"name" is given twice'),
         ("[" * 100_000, "is not JSON"),
-        ('{"launch_ns": ' + "9" * 5000 + "}", "is not JSON"),
     ],
 )
 def test_a_file_that_is_no_object_is_refused(tmp_path: Path, text: str, says: str) -> None:
@@ -129,12 +108,6 @@ def test_any_file_is_a_device_or_one_error(tmp_path_factory: pytest.TempPathFact
 def test_a_file_that_cannot_be_read_is_a_storage_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(StorageError, match="--device-spec"):
         read_device(f"{tmp_path}/{name}")
-
-
-def test_a_built_in_device_may_be_written_out(tmp_path: Path) -> None:
-    t4 = DEVICES["t4"]
-    figures = {key: getattr(t4, key) for key in SPEC}
-    assert read_device(written(tmp_path, **figures)) == t4
 
 
 def test_a_model_is_timed_for_a_device_of_ones_own(tmp_path: Path) -> None:

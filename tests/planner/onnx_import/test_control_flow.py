@@ -71,17 +71,6 @@ def test_the_ops_of_a_branch_that(tmp_path: Path, branch: str) -> None:
     assert types(read(model(nodes, X, constants={"c": True, "d": True}), tmp_path)) == expected
 
 
-def test_what_a_branch_makes_carries_the_name_it_has_outside(tmp_path: Path) -> None:
-    graph = read(model([choice("c", "y", RELU, TANH)], X, constants={"c": True}), tmp_path)
-    assert graph.tensors[graph.outputs[0]].name == "y"
-
-
-def test_a_branch_reads_values_around_it(tmp_path: Path) -> None:
-    nodes = [node("Relu", "x", "h"), choice("c", "y", ADDS, TANH)]
-    graph = read(model(nodes, X, constants={"c": True}), tmp_path)
-    assert [graph.tensors[i or 0].name for i in op(graph, "Add").inputs] == ["h", "x"]
-
-
 def test_names_of_a_branch_do_not_collide_with_those_around_it(tmp_path: Path) -> None:
     inner = body([node("Tanh", "x", "h"), node("Exp", "h", "a")], "a")
     nodes = [node("Relu", "x", "h"), choice("c", "z", inner, RELU), node("Add", "h z", "y")]
@@ -106,11 +95,7 @@ def test_weights_of_a_branch_are_parameters(tmp_path: Path) -> None:
 def test_a_branch_without_nodes_gives_a_value_from_outside(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "h"), choice("c", "z", body([], "h"), TANH), node("Exp", "z", "y")]
     graph = read(model(nodes, X, constants={"c": True}), tmp_path)
-    assert [(made.op_type, made.view) for made in graph.ops] == [
-        ("Relu", View.NONE),
-        ("Identity", View.WHOLE),
-        ("Exp", View.NONE),
-    ]
+    assert op(graph, "Identity").view is View.WHOLE
 
 
 INNER, OUTER = body([node("Shape", "x", "a")], "a"), body([], "t")
@@ -131,12 +116,6 @@ def test_an_if_in_a_branch_reads_the_branch_and_not_what_has_its_name_outside(tm
     nodes = [node("Relu", "x", "h"), choice("c", "z", inner, TANH), node("Add", "h z", "y")]
     graph = read(model(nodes, X, constants={"c": True, "d": True}), tmp_path)
     assert graph.tensors[op(graph, "Exp").inputs[0] or 0].name == "h_"
-
-
-def test_nothing_is_assumed_of_nodes_that_only_an_untaken_branch_reads(tmp_path: Path) -> None:
-    nodes = [node("Dropout", "x", "f"), choice("c", "y", RELU, READS_F)]
-    graph = read(model(nodes, X, constants={"c": True}), tmp_path)
-    assert graph.assumed == ("1 nodes that reach no output are dropped",)
 
 
 def test_a_refused_node_that_the_taken_branch_reads_is_named(tmp_path: Path) -> None:
@@ -223,7 +202,6 @@ INVALID = {
     "with a branch of too few outputs": choice("c", "y z", RELU, RELU),
     "without a condition": node("If", "", "y", then_branch=RELU, else_branch=RELU),
     "whose branch reads what nothing makes": choice("c", "y", RELU, body([node("Relu", "none", "a")], "a")),
-    "whose branch gives what nothing makes": choice("c", "y", RELU, body([], "none")),
     "whose branch has a cycle": choice(
         "c", "y", RELU, body([node("Relu", "p", "q"), node("Relu", "q", "p"), node("Add", "p x", "a")], "a")
     ),
@@ -248,16 +226,11 @@ SEQUENCES = {
         [*TWO, node("SequenceInsert", "s x zero", "t"), node("ConcatFromSequence", "t", "y", axis=0)],
         (6, 4),
     ),
-    "grown at its end": (
-        [*TWO, node("SequenceInsert", "s x", "t"), node("ConcatFromSequence", "t", "y", axis=0)],
-        (6, 4),
-    ),
     "shortened": ([*TWO, node("SequenceErase", "s", "t"), node("ConcatFromSequence", "t", "y", axis=0)], (2, 4)),
     "counted": (
         [*TWO, node("SequenceLength", "s", "n"), node("Range", "zero n one", "r"), node("Gather", "x r", "y")],
         (2, 4),
     ),
-    "copied": ([*TWO, node("Identity", "s", "t"), node("ConcatFromSequence", "t", "y", axis=0)], (4, 4)),
     "made of a split": (
         [node("SplitToSequence", "x", "s", axis=1), node("ConcatFromSequence", "s", "y", axis=0)],
         (8, 1),
@@ -282,23 +255,13 @@ def test_a_sequence(tmp_path: Path, how: str) -> None:
 
 
 def test_a_sequence_leaves_nothing_but_ops_on_tensors(tmp_path: Path) -> None:
-    assert types(read(model(SEQUENCES["stacked"][0], X), tmp_path)) == [
-        "Relu",
-        "Tanh",
-        "Unsqueeze",
-        "Unsqueeze",
-        "Concat",
-    ]
+    left = ["Relu", "Tanh", "Unsqueeze", "Unsqueeze", "Concat"]
+    assert types(read(model(SEQUENCES["stacked"][0], X), tmp_path)) == left
 
 
 def test_a_sequence_as_an_output_is_all_of_its_tensors(tmp_path: Path) -> None:
     graph = read(model(TWO, X, "s"), tmp_path)
     assert [graph.tensors[i].name for i in graph.outputs] == ["p", "q"]
-
-
-def test_a_branch_may_give_a_sequence(tmp_path: Path) -> None:
-    nodes = [choice("c", "t", body(TWO, "s"), body(TWO, "s")), node("ConcatFromSequence", "t", "y", axis=0)]
-    assert types(read(model(nodes, X, constants={"c": True}), tmp_path)) == ["Relu", "Tanh", "Concat"]
 
 
 BAD_SEQUENCES = {
@@ -325,9 +288,3 @@ def test_a_sequence_as_an_input_is_refused_by_name(tmp_path: Path) -> None:
     proto.graph.input[0].CopyFrom(helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2, 4]))
     with pytest.raises(UnsupportedOpError, match='input "x" is a sequence'):
         read(proto, tmp_path)
-
-
-def test_an_input_that_no_output_needs_may_be_anything(tmp_path: Path) -> None:
-    proto = model([node("Relu", "x", "y")], X)
-    proto.graph.input.append(helper.make_tensor_value_info("text", TensorProto.STRING, [3]))
-    assert read(proto, tmp_path).assumed == ('input "text" reaches no output and is left out',)

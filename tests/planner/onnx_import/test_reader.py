@@ -18,7 +18,7 @@ from ogc_plan.planner.graph import Role
 from ogc_plan.planner.onnx_import.reader import read_onnx
 from onnx import helper
 
-from tests.files.onnx_models import model, node, op, read, save, shape_of, storage_name
+from tests.files.onnx_models import model, node, op, read, save, shape_of
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 LIGHT_FILES = sorted(LIGHT.glob("*.onnx"))
@@ -27,16 +27,9 @@ X = {"x": [2, 4]}
 
 
 @pytest.mark.parametrize("path", LIGHT_FILES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("batch", [None, 64])
-def test_every_activation_of_a_caffe2_model_leads_with_the_batch(path: Path, batch: int | None) -> None:
-    graph = read_onnx(path, batch=batch)
-    assert {t.shape[0] for t in graph.tensors if t.role is Role.ACTIVATION} == {batch or 1}
-
-
-def test_the_dense_layer_of_resnet_takes_the_new_batch() -> None:
-    graph = read_onnx(LIGHT / "light_resnet50.onnx", batch=64)
-    data = op(graph, "Gemm").inputs[0]
-    assert graph.tensors[data or 0].shape == (64, 2048)
+def test_every_activation_of_a_caffe2_model_leads_with_the_batch(path: Path) -> None:
+    graph = read_onnx(path, batch=64)
+    assert {t.shape[0] for t in graph.tensors if t.role is Role.ACTIVATION} == {64}
 
 
 def test_resnet_has_its_25_557_032_parameters() -> None:
@@ -49,12 +42,6 @@ def test_running_statistics_are_buffers() -> None:
     graph = read_onnx(LIGHT / "light_resnet50.onnx")
     norms = [made for made in graph.ops if made.op_type == "BatchNormalization"]
     assert {graph.tensors[made.inputs[slot] or 0].role for made in norms for slot in (3, 4)} == {Role.BUFFER}
-
-
-def test_a_file_of_1746_nodes_is_read_in_well_under_two_seconds() -> None:
-    start = time.process_time()
-    read_onnx(LIGHT / "light_densenet121.onnx", batch=64)
-    assert time.process_time() - start < 2
 
 
 def test_a_file_of_10000_nodes_is_read_in_seconds(tmp_path: Path) -> None:
@@ -81,7 +68,6 @@ INVALID = {
         'cycle through node "',
     ),
     "two initializers of one name": (model(RELU, X), "two initializers"),
-    "two inputs of one name": (model(RELU, X), 'two inputs "x"'),
     "too few inputs": (model([node("Add", "x", "y")], X), "has 1 inputs; 2 to 2"),
     "shapes that do not broadcast": (model([node("Add", "x w", "y")], X, weights={"w": (3,)}), "ncompatible dim"),
     "a reshape that loses elements": (
@@ -96,10 +82,6 @@ INVALID = {
         model([node("MaxPool", "x", "y", kernel_shape=[9, 9])], {"x": [1, 1, 4, 4]}),
         r"of shape \[1, 1, -4, -4\]",
     ),
-    "a scale of another size": (
-        model([node("LayerNormalization", "x w", "y")], X, weights={"w": (5,)}),
-        "with a scale of shape",
-    ),
     "an initial state of another batch": (
         model(
             [node("LSTM", "x w r _ _ h", "y", hidden_size=4)],
@@ -107,10 +89,6 @@ INVALID = {
             weights={"w": (1, 16, 3), "r": (1, 16, 4), "h": (1, 2, 4)},
         ),
         "with an initial state of shape",
-    ),
-    "an index of two sizes": (
-        model([node("Einsum", "x w", "y", equation="ij,jk->ik")], X, weights={"w": (5, 6)}),
-        "index j of both 4 and 5",
     ),
     "a tensor of more than 2^60 bytes": (
         model([node("Expand", "x s", "y")], {"x": [1, 1]}, constants={"s": [2**40, 2**40]}),
@@ -120,7 +98,6 @@ INVALID = {
 INVALID["two initializers of one name"][0].graph.initializer.extend(
     [onnx.numpy_helper.from_array(np.zeros(2), "w"), onnx.numpy_helper.from_array(np.zeros(2), "w")]
 )
-INVALID["two inputs of one name"][0].graph.input.append(INVALID["two inputs of one name"][0].graph.input[0])
 
 
 @pytest.mark.parametrize("what", INVALID)
@@ -152,10 +129,6 @@ UNSUPPORTED = {
     "a position that is not constant": (
         model([node("SplitToSequence", "x", "s"), node("ArgMax", "x", "i"), node("SequenceAt", "s i", "y")], X),
         'position "i" depends on data',
-    ),
-    "a shape that depends on data": (
-        model([node("NonZero", "x", "i", node_name="find"), node("Cast", "i", "y", to=1)], X),
-        r'node "find" \(NonZero\): the shape of its output "i" depends on data',
     ),
     "strings": (model([node("Constant", "", "s", value_string="a"), node("Identity", "s", "y")], X), "value_string"),
     "an opset of the future": (model(RELU, X, opset=999), "up to"),
@@ -211,11 +184,6 @@ def test_a_dropout_stays_random_without_its_unused_mask(tmp_path: Path) -> None:
     assert (dropout.deterministic, len(dropout.outputs)) == (False, 1)
 
 
-def test_a_mask_that_is_read_stays(tmp_path: Path) -> None:
-    nodes = [node("Dropout", "x", "h mask"), node("Cast", "mask", "m", to=1), node("Add", "h m", "y")]
-    assert len(op(read(model(nodes, X), tmp_path), "Dropout").outputs) == 2
-
-
 @pytest.mark.parametrize("op_type", ["RandomNormalLike", "RandomUniformLike", "Bernoulli"])
 def test_random_ops_are_not_deterministic(tmp_path: Path, op_type: str) -> None:
     assert not op(read(model([node(op_type, "x", "y")], X), tmp_path), op_type).deterministic
@@ -240,22 +208,10 @@ def test_training_forms_need_no_assumption(tmp_path: Path) -> None:
     assert graph.assumed == ()
 
 
-def test_a_batch_normalization_keeps_only_the_output_that_is_read(tmp_path: Path) -> None:
-    nodes = [node("BatchNormalization", "x a b c d", "y m v", training_mode=1)]
-    graph = read(model(nodes, X, weights=dict.fromkeys("abcd", (4,))), tmp_path)
-    assert len(op(graph, "BatchNormalization").outputs) == 1
-
-
 def test_an_absent_output_before_a_used_one_is_made(tmp_path: Path) -> None:
     nodes = [node("LSTM", "x w r", "_ y", hidden_size=4)]
     graph = read(model(nodes, {"x": [5, 2, 3]}, weights={"w": (1, 16, 3), "r": (1, 16, 4)}), tmp_path)
     assert [graph.tensors[o].shape for o in op(graph, "LSTM").outputs] == [(5, 1, 2, 4), (1, 2, 4)]
-
-
-def test_attributes_are_plain_values(tmp_path: Path) -> None:
-    nodes = [node("Conv", "x w", "y", pads=[1, 1, 1, 1], auto_pad="NOTSET")]
-    conv = op(read(model(nodes, {"x": [1, 3, 8, 8]}, weights={"w": (4, 3, 3, 3)}), tmp_path), "Conv")
-    assert conv.attributes == (("auto_pad", "NOTSET"), ("pads", (1, 1, 1, 1)))
 
 
 SCOPES = {
@@ -281,7 +237,7 @@ def test_weights_and_names_do_not_count_in_the_fingerprint(tmp_path: Path) -> No
     assert read(first, tmp_path).fingerprint == read(second, tmp_path).fingerprint
 
 
-@pytest.mark.parametrize("opset", [1, 6, 7, 9, 11, 13, 18, 21, 23])
+@pytest.mark.parametrize("opset", [1, 6, 7, 13, 23])
 def test_a_small_classifier_reads_at_opset(tmp_path: Path, opset: int) -> None:
     legacy = {"is_test": 0} if opset < 7 else {}
     gemm = {"broadcast": 1} if opset < 7 else {}
@@ -299,13 +255,3 @@ def test_a_small_classifier_reads_at_opset(tmp_path: Path, opset: int) -> None:
     weights = {"k": (4, 3, 3, 3), **dict.fromkeys("sbmv", (4,)), "w": (72, 10), "bias": (10,)}
     graph = read(model(nodes, {"x": [2, 3, 8, 8]}, weights=weights, opset=opset), tmp_path)
     assert shape_of(graph, "Softmax") == (2, 10)
-
-
-def test_a_storage_is_named_after_its_first_tensor(tmp_path: Path) -> None:
-    graph = read(model([node("Relu", "x", "h"), node("Flatten", "h", "y")], {"x": [2, 3, 4]}), tmp_path)
-    assert storage_name(graph, "y") == "h"
-
-
-def test_saving_and_reading_twice_gives_the_same_graph(tmp_path: Path) -> None:
-    path = save(model(RELU, {"x": ["batch", 4]}), tmp_path)
-    assert read_onnx(path, batch=2) == read_onnx(path, batch=2)

@@ -37,11 +37,10 @@ def lines(proto: onnx.ModelProto, *, charge_unknown: bool) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("chunk", range(10))
-def test_damaged_models_give_a_graph_or_one_line_and_a_remedy(chunk: int) -> None:
+def test_damaged_models_give_a_graph_or_one_line_and_a_remedy() -> None:
     names = sorted(cases())
     said: list[str] = []
-    for seed in range(chunk * 60, chunk * 60 + 60):
+    for seed in range(300):
         generator = random.Random(seed)
         whole = prepare(generator.choice(names)).model if seed % 3 else generator.choice(SMALL)
         said += lines(mutate(whole, seed), charge_unknown=seed % 2 == 0)
@@ -78,22 +77,11 @@ def test_a_node_that_does_not_fit_its_op(tmp_path: Path, what: str) -> None:
         read(model([damaged], X, constants=CONSTANTS, opset=23), tmp_path)
 
 
-def test_a_bound_shape_does_not_let_attention_of_mixed_ranks_pass(tmp_path: Path) -> None:
-    mixed = model([node("Mul", "q x", "m"), node("Attention", "m r r", "y")], {"x": [1]}, constants=CONSTANTS, opset=23)
-    with pytest.raises(InvalidModelError, match="all need three dimensions or all four"):
-        read(mixed, tmp_path, inputs={"y": (2, 4, 4, 8)})
-
-
 def test_odd_names_are_quoted_on_one_line(tmp_path: Path) -> None:
     odd = 'a"b\n\tc'
     proto = model([helper.make_node("Frobnicate", ["x"], ["y"], name=odd)], X)
     with pytest.raises(OgcPlanError, match=r'node "a\\"b\\n\\tc" \(Frobnicate\)'):
         read(proto, tmp_path)
-
-
-def test_odd_names_read_well(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Relu", ["x"], ["h\n"], name="n\n"), helper.make_node("Exp", ["h\n"], ["y"], name="n\n")]
-    assert [made.name for made in read(model(nodes, X), tmp_path).ops] == ["Relu_0", "Exp_0"]
 
 
 def test_a_name_that_is_not_text_deep_inside_is_refused(tmp_path: Path) -> None:
@@ -107,9 +95,3 @@ def test_a_string_that_an_output_needs_is_refused_by_name(tmp_path: Path) -> Non
     proto = model([node("Equal", "x x", "b"), node("Cast", "b", "y", to=1)], X, input_type=TensorProto.STRING)
     with pytest.raises(OgcPlanError, match='input "x" has element type string'):
         read(proto, tmp_path)
-
-
-def test_a_constant_string_that_no_output_needs_does_not_matter(tmp_path: Path) -> None:
-    proto = model([node("Relu", "x", "y")], X)
-    proto.graph.initializer.append(helper.make_tensor("text", TensorProto.STRING, [1], [b"hello"]))
-    assert [made.op_type for made in read(proto, tmp_path).ops] == ["Relu"]

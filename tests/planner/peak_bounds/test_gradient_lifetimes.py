@@ -13,7 +13,7 @@ import pytest
 from ogc_plan.planner.annotations import Annotation, dumps, fingerprint, loads
 from ogc_plan.planner.errors import InvalidModelError
 from ogc_plan.planner.model import Model, from_annotation
-from ogc_plan.planner.peak_bounds.gradient_lifetimes import GradientLives, gradient_tokens
+from ogc_plan.planner.peak_bounds.gradient_lifetimes import GradientLives
 from ogc_plan.planner.pipeline import plan, verify
 from ogc_plan.planner.plan_file import writer as plan_writer
 from ogc_plan.planner.plan_file.reader import read_plan
@@ -85,15 +85,6 @@ class TestOneStep:
     def test_activations_are_the_same_with_and_without(self) -> None:
         assert self.replay({2: (5,), 1: (4,)}).activation_nbytes == self.replay({}).activation_nbytes
 
-    def test_memory_that_another_gradient_shares_stays_with_that(self) -> None:
-        graph, costs = weighted_chain({1: (5,)})
-        middle = graph.ops[1].backward
-        assert middle is not None
-        sharing = replace(middle, takes=(1, 5), gives=(GradientEdge(0, 5), GradientEdge(4)))
-        graph = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], backward=sharing), graph.ops[2]))
-        timeline = simulate(graph, costs, lower(graph, keep_all(graph)))
-        assert timeline.after_nbytes[-3:] == recount(graph, costs, lower(graph, keep_all(graph))).after_nbytes[-3:]
-
     def test_only_a_parameters_gradient_may_end(self) -> None:
         graph, _ = weighted_chain({2: (1,)})
         with pytest.raises(ValueError, match=r"'op2' ends 'gradient of t1', which is no parameter's"):
@@ -113,7 +104,7 @@ class TestOneStep:
 
 class TestRandomSteps:
     def test_the_replay_is_what_lifetimes_in_a_table_say(self) -> None:
-        for seed in range(80_000, 80_300):
+        for seed in range(80_000, 80_100):
             rng, graph, costs = accumulating(seed)
             schedule = lower(graph, random_decisions(rng, graph))
             found, expected = simulate(graph, costs, schedule), recount(graph, costs, schedule)
@@ -122,7 +113,7 @@ class TestRandomSteps:
 
     @pytest.mark.parametrize("scope", list(Scope), ids=[scope.value for scope in Scope])
     def test_gradients_of_the_problem_are_those_of_the_replay_in_any_backward_order(self, scope: Scope) -> None:
-        for seed in range(81_000, 81_300):
+        for seed in range(81_000, 81_100):
             rng, graph, costs = accumulating(seed)
             order = random_orders(rng, graph).backward
             during, _ = gradient_memory(graph, costs, order, scope)
@@ -135,7 +126,7 @@ class TestRandomSteps:
             assert backwards == during.tolist(), seed
 
     def test_what_is_surely_alive_is_alive_in_every_order(self) -> None:
-        for seed in range(82_000, 82_400):
+        for seed in range(82_000, 82_100):
             rng, graph, costs = accumulating(seed)
             lives = GradientLives(graph, parameters=True)
             order = random_orders(rng, graph).backward
@@ -152,26 +143,10 @@ class TestRandomSteps:
         during, _ = gradient_memory(graph, costs, (2, 1, 0), Scope.TOTAL)
         assert GradientLives(graph, parameters=True).peak_nbytes(1, 0) == during[1] == 3 * 50 + 200
 
-    @pytest.mark.parametrize("first", range(83_000, 83_200, 50))
-    def test_no_plan_goes_below_the_floor(self, first: int) -> None:
-        for seed in range(first, first + 50):
+    def test_no_plan_goes_below_the_floor(self) -> None:
+        for seed in range(83_000, 83_060):
             problem = build_problem(*accumulating(seed, 7, 1.0)[1:], Scope.TOTAL)
             assert problem.floor.nbytes <= minimum_peak_in_any_order(problem), seed
-
-    def test_the_floor_of_a_single_order_counts_all_gradients_that_have_not_ended(self) -> None:
-        graph, costs = weighted_chain({1: (4, 5)})
-        # the backward of op 1: its input and output and the model's, two gradients, and both parameters'
-        assert build_problem(graph, costs, Scope.TOTAL).floor_nbytes == 30 + 20 + 200
-
-    @pytest.mark.parametrize(
-        ("parameters", "after"), [(True, [(100, [1, 1]), (100, [2, 1])]), (False, [])], ids=["total", "activations"]
-    )
-    def test_the_total_counts_parameters_gradients_until_they_end(
-        self, parameters: bool, after: list[tuple[int, list[int]]]
-    ) -> None:
-        graph, _ = weighted_chain({1: (4, 5)})
-        tokens = [(n, steps) for n, steps, _ in gradient_tokens(graph, parameters=parameters)]
-        assert ([n for n, _ in tokens[:3]], tokens[3:]) == ([10, 10, 10], after)
 
 
 LAYERS = 6
@@ -214,10 +189,6 @@ class TestAnnotation:
     def test_the_fingerprint_is_that_of_the_step_without(self) -> None:
         assert fingerprint(network().graph) == fingerprint(residual_network(LAYERS).graph)
 
-    def test_one_without_ends_is_written_without_a_fifth_entry(self) -> None:
-        widths = {len(op[4]) for op in json.loads(dumps(residual_network()))["ops"] if op[4] is not None}
-        assert widths == {4}
-
     @pytest.mark.parametrize("ends", [[10**6], ["d weight0"], None, list(network().graph.seeds)])
     def test_damaged_ends_are_refused(self, ends: object) -> None:
         data = json.loads(dumps(network()))
@@ -249,7 +220,3 @@ class TestPlan:
         schema = json.loads(Path(plan_writer.__file__).with_name("plan.schema.json").read_text(encoding="utf-8"))
         document = json.loads(plan_writer.dumps(planned()))
         assert [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(document)] == []
-
-    def test_a_step_that_does_not_accumulate_is_written_without_ends(self) -> None:
-        made = plan(loaded(grad_accumulation=False), "min", strategy="greedy")
-        assert '"ends"' not in plan_writer.dumps(made)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from random import Random
 
 import pytest
 from ogc_plan.planner.dependencies import backward_predecessors, is_legal
@@ -25,10 +24,9 @@ from ogc_plan.planner.training_graph import (
 )
 
 from tests.graphs.gradient_graphs import gradient_problem
-from tests.graphs.layered_graphs import layered_graph
 from tests.planner.strategies.search.test_reordered_problem import branching_problem
 
-COUNT = 300
+COUNT = 100
 
 
 def every_order(problem: Problem) -> Iterator[tuple[int, ...]]:
@@ -59,11 +57,6 @@ def under(problem: Problem, order: tuple[int, ...]) -> Problem:
 
 def floor_under(problem: Problem, order: tuple[int, ...]) -> int:
     return under(problem, order).floor_of_order.nbytes
-
-
-def large_problem() -> Problem:
-    """A graph whose least floor of all orders no short search finds out."""
-    return build_problem(*layered_graph(Random(2), 100, 8), Scope.ACTIVATIONS)
 
 
 def search(problem: Problem) -> OrderFloor:
@@ -109,7 +102,7 @@ def charged_too_much(problem: Problem, order: tuple[int, ...]) -> list[int]:
 def test_no_step_of_any_order_is_charged_too_much() -> None:
     wrong = [
         f"seed {seed}: backward {index} in {order}"
-        for seed, problem, orders in odd_problems(0, 1_500)
+        for seed, problem, orders in odd_problems(0, 500)
         for order in orders
         for index in charged_too_much(problem, order)
     ]
@@ -119,7 +112,7 @@ def test_no_step_of_any_order_is_charged_too_much() -> None:
 def test_no_order_of_odd_graphs_has_a_lower_one() -> None:
     above = [
         seed
-        for seed, problem, orders in odd_problems(5_000, 1_500)
+        for seed, problem, orders in odd_problems(5_000, 500)
         if problem.floor.nbytes > min(floor_under(problem, order) for order in orders)
     ]
     assert above == []
@@ -160,7 +153,7 @@ def test_it_is_the_floor_of_some_order_nearly_always() -> None:
 
 
 def test_it_is_above_what_the_dependences_alone_force() -> None:
-    lifted = [problem for _, problem in problems(200) if "in the backward order" in problem.floor.step]
+    lifted = [problem for _, problem in problems(150) if "in the backward order" in problem.floor.step]
     assert len(lifted) > 10
 
 
@@ -188,20 +181,9 @@ def test_a_low_order_has_about_the_least_floor_nearly_always() -> None:
     assert sum(near) >= 0.9 * COUNT
 
 
-def test_a_low_order_is_low_where_the_least_is_not_found_out() -> None:
-    problem = large_problem()
-    floors = problem.floor_nbytes, floor_under(problem, problem.low_order()), problem.floor_of_order.nbytes
-    assert floors == (50, 74, 81)
-
-
 def test_a_search_that_is_cut_short_proves_no_more_than_a_whole_one() -> None:
     pairs = [(found(problem, most).nbytes, found(problem).nbytes) for _, problem in problems() for most in (1, 3, 10)]
     assert all(short <= whole for short, whole in pairs)
-
-
-def test_a_known_peak_of_each_backward_raises_it() -> None:
-    _, problem = branching_problem(63_000, 4, 8)
-    assert search(problem).search(10**9).nbytes == 10**9
 
 
 def of_gradients(sizes: list[tuple[int, bool]], backward: dict[int, BackwardOp]) -> Problem:

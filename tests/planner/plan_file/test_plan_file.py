@@ -8,9 +8,6 @@ import errno
 import gzip
 import json
 import os
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ from ogc_plan.planner.plan_file.reader import read_plan
 from ogc_plan.planner.plan_file.record import Plan
 from ogc_plan.planner.plan_file.writer import dumps, to_json, write_plan
 
+from tests.cli.calls import raising
 from tests.files.mutations import mutations
 from tests.files.onnx_files import write_perceptron
 
@@ -73,34 +71,26 @@ def changed(document: dict[str, Any], keys: tuple[str | int, ...], value: Any) -
 
 class TestRoundTrip:
     def test_the_plan_recomputes_something_and_has_every_kind_of_step(self, made: Plan, data: dict[str, Any]) -> None:
-        kinds = {kind for kind, _ in data["schedule"]}
-        assert (kinds, bool(made.recomputed), bool(made.modules)) == (
-            {"forward", "recompute", "backward", "free"},
-            True,
-            True,
-        )
-
-    def test_the_plan_saves_a_generator_state(self, data: dict[str, Any]) -> None:
-        assert any(name.endswith("#random_state") for kind, name in data["schedule"] if kind == "free")
+        kinds = {"state" if name.endswith("#random_state") else kind for kind, name in data["schedule"]}
+        wanted = {"forward", "recompute", "backward", "free", "state"}
+        assert (kinds, bool(made.recomputed), bool(made.modules)) == (wanted, True, True)
 
     @pytest.mark.parametrize("name", ["plan.json", "plan.json.gz", "plan"])
     def test_what_is_written_is_read_back_equal(self, made: Plan, tmp_path: Path, name: str) -> None:
         write_plan(made, tmp_path / name)
         assert dumps(read_plan(tmp_path / name)) == dumps(made)
 
-    @pytest.mark.parametrize("given", [False, True], ids=["alone", "with the model"])
-    def test_a_plan_read_back_passes_its_replay(self, made: Plan, model: Model, tmp_path: Path, given: bool) -> None:
+    def test_a_plan_read_back_passes_its_replay(self, made: Plan, model: Model, tmp_path: Path) -> None:
         write_plan(made, tmp_path / "plan.json")
-        assert verify(read_plan(tmp_path / "plan.json"), model if given else None) == made.timeline
+        again = read_plan(tmp_path / "plan.json")
+        assert verify(again) == verify(again, model) == made.timeline
 
     def test_the_same_job_gives_the_same_bytes(self, made: Plan, model: Model) -> None:
         assert dumps(plan(model, "min", strategy="sqrt")) == dumps(made)
 
-    @pytest.mark.parametrize("name", ["plan.json", "plan.json.gz"])
-    def test_two_writes_give_the_same_file(self, made: Plan, tmp_path: Path, name: str) -> None:
-        files = [tmp_path / "one" / name, tmp_path / "two" / name]
+    def test_two_packed_files_of_a_plan_are_the_same(self, made: Plan, tmp_path: Path) -> None:
+        files = [tmp_path / "one.gz", tmp_path / "two.gz"]
         for file in files:
-            file.parent.mkdir()
             write_plan(made, file)
         assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -122,16 +112,6 @@ class TestSchema:
     def test_a_plan_follows_the_schema(self, data: dict[str, Any]) -> None:
         assert errors_of_schema(data) == []
 
-    def test_a_plan_under_a_total_budget_follows_the_schema(self, model: Model) -> None:
-        assert errors_of_schema(json.loads(dumps(plan(model, "1GB", headroom="5%", strategy="keep-all")))) == []
-
-    def test_every_key_of_a_plan_is_required(self, data: dict[str, Any]) -> None:
-        missing = [key for key in data if not errors_of_schema({k: v for k, v in data.items() if k != key})]
-        assert missing == []
-
-    def test_an_unknown_key_is_refused(self, data: dict[str, Any]) -> None:
-        assert errors_of_schema({**data, "comment": "x"})
-
     def test_the_schema_names_every_key_that_is_written(self, made: Plan) -> None:
         assert list(SCHEMA["properties"]) == list(to_json(made))
 
@@ -141,15 +121,9 @@ class TestSchema:
             (("version",), 2),
             (("budget", "scope"), "everything"),
             (("budget", "nbytes"), -1),
-            (("budget", "nbytes"), 1.5),
             (("schedule", 0), ["forward"]),
-            (("schedule", 0), ["forward", "a", "b"]),
             (("schedule", 0, 0), "jump"),
-            (("ops", 0, "backward"), False),
-            (("storages", 0, "nbytes"), "10"),
             (("model", "sha256"), "abc"),
-            (("model", "annotations"), {}),
-            (("ops", 0, "once"), 0),
             (("ops", 0, "backward_activation_workspace_nbytes"), -1),
             (("ops", 3, "backward", "sums"), [["a", "b"]]),
             (("certificate", "status"), "unknown"),
@@ -164,60 +138,19 @@ class TestAtomicWriting:
     def old(self, tmp_path: Path) -> Path:
         return written(tmp_path, "old plan")
 
-    @staticmethod
-    def assert_unchanged(old: Path) -> None:
-        assert (old.read_text(), [entry.name for entry in old.parent.iterdir()]) == ("old plan", [old.name])
-
+    @pytest.mark.parametrize("call", ["fsync", "replace"])
     @pytest.mark.parametrize(
-        ("call", "error", "raised"),
-        [
-            ("fsync", OSError(errno.ENOSPC, "No space left"), StorageError),
-            ("replace", OSError(errno.ENOSPC, "No space left"), StorageError),
-            ("chmod", PermissionError(errno.EACCES, "Permission denied"), StorageError),
-            ("fsync", KeyboardInterrupt(), KeyboardInterrupt),
-        ],
+        ("error", "raised"),
+        [(OSError(errno.ENOSPC, "No space left"), StorageError), (KeyboardInterrupt(), KeyboardInterrupt)],
     )
     def test_a_failure_leaves_the_old_plan_and_no_other_file(
-        self,
-        made: Plan,
-        old: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        call: str,
-        error: BaseException,
-        raised: type[BaseException],
+        self, made: Plan, old: Path, call: str, error: BaseException, raised: type[BaseException]
     ) -> None:
-        def fail(*_: Any, **__: Any) -> None:
-            raise error
-
-        monkeypatch.setattr(os, call, fail)
-        with pytest.raises(raised):
-            write_plan(made, old)
-        monkeypatch.undo()
-        self.assert_unchanged(old)
-
-    def test_a_real_full_disk_leaves_the_old_plan(self, made: Plan, old: Path) -> None:
-        program = """
-            import resource, signal, sys
-            from ogc_plan.planner.errors import StorageError
-            from ogc_plan.planner.plan_file.reader import read_plan
-            from ogc_plan.planner.plan_file.writer import write_plan
-            made = read_plan(sys.argv[1])
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-            try:
-                write_plan(made, sys.argv[2])
-            except StorageError:
-                sys.exit(8)
-        """
-        source = old.parent.parent / "source.json"
-        write_plan(made, source)
-        command = [sys.executable, "-c", textwrap.dedent(program), str(source), str(old)]
-        assert subprocess.run(command, check=False).returncode == 8
-        self.assert_unchanged(old)
-
-    def test_the_missing_folder_is_named(self, made: Plan, tmp_path: Path) -> None:
-        with pytest.raises(StorageError, match="absent"):
-            write_plan(made, tmp_path / "absent" / "plan.json")
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(os, call, raising(error))
+            with pytest.raises(raised):
+                write_plan(made, old)
+        assert (old.read_text(), [entry.name for entry in old.parent.iterdir()]) == ("old plan", [old.name])
 
     def test_the_permissions_of_an_old_plan_stay(self, made: Plan, old: Path) -> None:
         old.chmod(0o640)
@@ -248,14 +181,11 @@ class TestUnreadableFiles:
         ("content", "says"),
         [
             (b"", "not JSON"),
-            (b"\x08\x07\x12\x04test", "not JSON"),
             (b"\xff\xfe", "not JSON"),
             (b"{", "not JSON"),
             (b'{"format": "ogc-plan", "version": NaN}', "NaN"),
             (b"[" * 100_000, "not JSON"),
             (b'{"version": ' + b"9" * 5000 + b"}", "not JSON"),
-            (b"[]", "not an ogc-plan file"),
-            (b"{}", "not an ogc-plan file"),
             (b'{"format": "other"}', "not an ogc-plan file"),
         ],
     )
@@ -263,12 +193,6 @@ class TestUnreadableFiles:
         (tmp_path / "plan.json").write_bytes(content)
         with pytest.raises(PlanFormatError, match=says):
             read_plan(tmp_path / "plan.json")
-
-    @pytest.mark.parametrize("keep", [0.2, 0.5, 0.99])
-    def test_half_a_plan_is_a_format_error(self, made: Plan, tmp_path: Path, keep: float) -> None:
-        text = dumps(made)
-        with pytest.raises(PlanFormatError):
-            read_plan(written(tmp_path, text[: int(len(text) * keep)]))
 
     @pytest.mark.parametrize(
         "damage", [lambda b: b[:40], lambda b: b[:-9], lambda b: b"{}", lambda b: b[:30] + b"\0" * 40 + b[70:]]
@@ -320,18 +244,14 @@ class TestFormatErrors:
         ("keys", "value", "names"),
         [
             (("peak", "total_nbytes"), "1", "plan.peak.*total_nbytes"),
-            (("peak", "total_nbytes"), True, "plan.peak.*total_nbytes"),
             (("peak", "total_nbytes"), -1, "total_nbytes.*-1"),
             (("peak", "total_nbytes"), 2**63, "total_nbytes.*impossible"),
             (("time", "store_all_ns"), 1.5, "plan.time.*store_all_ns"),
             (("budget", "grad_accumulation"), 1, "plan.budget.*grad_accumulation"),
-            (("budget", "frozen"), [1], "plan.budget.*frozen"),
             (("budget", "scope"), "both", "scope"),
             (("certificate", "status"), "magic", "status"),
             (("model", "dims"), {"batch": "x"}, "plan.model.dims.*batch"),
             (("model", "inputs"), {"x": [1, -2]}, "plan.model.inputs.*x"),
-            (("model", "batch"), "8", "plan.model.*batch"),
-            (("model", "assumed"), "nothing", "plan.model.*assumed"),
             (("timeline", "total_nbytes"), [1, None], "plan.timeline.*total_nbytes"),
             (("storages", 2), [], r"plan\.storages\[2\]"),
             (("storages", 2, "nbytes"), None, r"plan\.storages\[2\].*nbytes"),
@@ -340,25 +260,16 @@ class TestFormatErrors:
             (("ops", 3, "forward_ns"), "5", r"plan\.ops\[3\].*forward_ns"),
             (("ops", 3, "backward", "takes"), ["ghost"], "unknown gradient 'ghost'"),
             (("ops", 3, "backward", "gives"), [["a"]], r"plan\.ops\[3\]\.backward\.gives"),
-            (("ops", 3, "backward"), 5, r"plan\.ops\[3\].*backward"),
-            (("ops", 3, "backward", "sums"), 5, r"plan\.ops\[3\]\.backward.*sums"),
-            (("ops", 3, "backward", "sums"), [["a"]], r"plan\.ops\[3\]\.backward\.sums"),
             (("ops", 3, "backward", "sums"), [["a", [1]]], r"plan\.ops\[3\]\.backward\.sums"),
             (("ops", 3, "backward", "sums"), [["ghost", []]], "unknown gradient 'ghost'"),
-            (("ops", 3, "once"), 0, r"plan\.ops\[3\].*once"),
             (("ops", 3, "forward_ns"), 2**60, "plan.ops: key 'forward_ns' adds up to"),
-            (("ops", 3, "backward_activation_workspace_nbytes"), "5", r"plan\.ops\[3\].*backward_activation_workspace"),
             (("storages", 2, "nbytes"), 2**60, "its sizes add up to"),
             (("model", "annotations"), {"framework": "torch"}, "plan.model.annotations.*device"),
-            (("model", "annotations"), "torch", "plan.model.*annotations"),
             (("outputs",), ["ghost"], "plan.outputs.*'ghost'"),
-            (("seeds",), ["ghost"], "plan.seeds.*'ghost'"),
             (("schedule", 4), ["forward"], "schedule step 4"),
-            (("schedule", 4), {"forward": "x"}, "schedule step 4"),
             (("schedule", 4), ["jump", "x"], "schedule step 4.*'jump'"),
             (("schedule", 4), ["forward", "ghost"], "schedule step 4.*unknown op 'ghost'"),
             (("schedule", 4), ["free", "ghost"], "schedule step 4.*unknown storage 'ghost'"),
-            (("schedule", 4), ["free", "ghost#random_state"], "schedule step 4.*'ghost'"),
             (("modules",), {"x": 3}, "plan.modules.*x"),
         ],
     )
@@ -446,11 +357,6 @@ class TestMismatches:
         with pytest.raises(PlanMismatchError, match="at step 5"):
             self.replay(tmp_path, changed(data, ("timeline", key, 5), data["timeline"][key][5] + 1))
 
-    @pytest.mark.parametrize("key", ["total_nbytes", "activation_nbytes", "after_nbytes"])
-    def test_a_shorter_timeline_is_refused(self, data: dict[str, Any], tmp_path: Path, key: str) -> None:
-        with pytest.raises(PlanMismatchError):
-            self.replay(tmp_path, changed(data, ("timeline", key), data["timeline"][key][:-1]))
-
     def test_a_peak_above_the_budget_is_refused(self, data: dict[str, Any], tmp_path: Path) -> None:
         with pytest.raises(PlanMismatchError, match="above its budget"):
             self.replay(tmp_path, changed(data, ("budget", "nbytes"), data["budget"]["nbytes"] - 1))
@@ -475,26 +381,15 @@ class TestMismatches:
         with pytest.raises(PlanMismatchError, match=rf"step {at + 1} \(free"):
             self.replay(tmp_path, changed(data, ("schedule",), steps))
 
-    def test_a_backward_before_the_forward_names_the_step(self, data: dict[str, Any], tmp_path: Path) -> None:
-        steps = [["backward", data["ops"][-1]["name"]], *data["schedule"]]
-        with pytest.raises(PlanMismatchError, match=r"step 0 \(backward"):
-            self.replay(tmp_path, {**data, "schedule": steps, "keep": []})
-
     def test_a_schedule_without_its_end_names_what_is_missing(self, data: dict[str, Any], tmp_path: Path) -> None:
         at = self.steps(data, "backward")[-1]
         with pytest.raises(PlanMismatchError, match=data["schedule"][at][1]):
             self.replay(tmp_path, changed(data, ("schedule",), data["schedule"][:at]))
 
-    def test_an_empty_plan_is_refused(self, data: dict[str, Any], tmp_path: Path) -> None:
-        empty = {key: [] for key in ("ops", "storages", "gradients", "outputs", "seeds", "schedule", "keep")}
-        timeline = {key: [] for key in data["timeline"]}
-        with pytest.raises(PlanError):
-            self.replay(tmp_path, {**data, **empty, "recompute": {}, "timeline": timeline})
-
 
 class TestMutations:
     @settings(
-        max_examples=400,
+        max_examples=150,
         deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
     )
@@ -511,7 +406,7 @@ class TestMutations:
         assert read_plan(path).peak.activation_nbytes <= 2**63
 
     @pytest.mark.parametrize("packed", [False, True], ids=["text", "gzip"])
-    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(draw=st.data())
     def test_a_mutated_file_is_verified_or_refused_and_never_crashes(
         self, made: Plan, tmp_path: Path, draw: st.DataObject, packed: bool

@@ -35,10 +35,8 @@ def test_a_path_that_is_no_file_is_refused_without_opening_it(tmp_path: Path, pa
 GARBAGE = {
     "empty": (b"", "empty"),
     "text": (b"hello, this is not a model\n" * 20, "not an ONNX model"),
-    "html": (b"<!DOCTYPE html><html><body>404</body></html>", "not an ONNX model"),
     "git-lfs pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git-lfs pointer"),
     "gzip": (b"\x1f\x8b\x08\x00" + bytes(range(256)), "not an ONNX model"),
-    "pickle": (b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00", "not an ONNX model"),
     "random": (bytes(np.random.default_rng(0).integers(0, 256, 5000, np.uint8)), "not an ONNX model"),
     "a model without a graph": (onnx.ModelProto(ir_version=10).SerializeToString(), "holds no graph"),
     "a model with an empty graph": (
@@ -56,7 +54,7 @@ def test_a_file_that_is_no_model(tmp_path: Path, kind: str) -> None:
         read_onnx(tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.1, 0.999])
 def test_a_truncated_file(tmp_path: Path, share: float) -> None:
     content = (LIGHT / "light_zfnet512.onnx").read_bytes()
     (tmp_path / "model.onnx").write_bytes(content[: int(len(content) * share)])
@@ -68,7 +66,7 @@ def test_a_damaged_file_gives_one_line_or_a_graph(tmp_path: Path) -> None:
     generator = np.random.default_rng(1)
     content = np.frombuffer((LIGHT / "light_squeezenet.onnx").read_bytes(), np.uint8)
     path, lines = tmp_path / "model.onnx", []
-    for _ in range(300):
+    for _ in range(100):
         damaged = content.copy()
         damaged[generator.integers(0, len(content), 3)] = generator.integers(0, 256, 3)
         path.write_bytes(damaged.tobytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import onnx
@@ -17,14 +18,20 @@ from models.meters.storage_meter import measure_step
 from tests.modules.exported_modules import MODULES, WITH_TEMPORARIES, layers
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
-OPSETS = (18, 23)
+OLDER = ("silu", "gelu", "gelu by tanh", "attention", "causal attention", "attention of parts", "group norm and silu")
+"""Also exported at opset 18, where these calls are written as more nodes."""
 SCALAR_NBYTES = 16  # the loss of the measured step
 
 
-def exported(name: str, opset: int) -> onnx.ModelProto:
+@cache
+def content(name: str, opset: int) -> bytes:
     torch.manual_seed(0)
     module, example = {**MODULES, **WITH_TEMPORARIES}[name]()
-    return export_module(module, (example,), opset=opset)
+    return export_module(module, (example,), opset=opset).SerializeToString()
+
+
+def exported(name: str, opset: int) -> onnx.ModelProto:
+    return onnx.load_from_string(content(name, opset))
 
 
 def measured_nbytes(name: str) -> int:
@@ -39,17 +46,15 @@ def saved(proto: onnx.ModelProto, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(("name", "opset"), [*((name, 23) for name in MODULES), *((name, 18) for name in OLDER)])
 def test_an_export_saves_what_a_real_step_saves(name: str, opset: int, tmp_path: Path) -> None:
     simulated, _ = simulated_peaks(load_model(saved(exported(name, opset), tmp_path), device="cpu"))
     assert abs(simulated - measured_nbytes(name)) <= SCALAR_NBYTES
 
 
-@pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize("name", WITH_TEMPORARIES)
-def test_an_export_with_its_temporaries_peaks_like_a_real_step(name: str, opset: int, tmp_path: Path) -> None:
-    _, simulated = simulated_peaks(load_model(saved(exported(name, opset), tmp_path), device="cpu"))
+def test_an_export_with_its_temporaries_peaks_like_a_real_step(name: str, tmp_path: Path) -> None:
+    _, simulated = simulated_peaks(load_model(saved(exported(name, 23), tmp_path), device="cpu"))
     measured = measured_nbytes(name) - SCALAR_NBYTES
     assert measured <= simulated <= 1.1 * measured
 
@@ -79,14 +84,6 @@ def test_without_records_nodes_stay_as_they_are_written(silu: onnx.ModelProto, t
     assert op_types(silu, tmp_path) == {"MatMul", "Add", "Sigmoid", "Mul"}
 
 
-def test_the_same_record_in_two_places_is_two_calls(silu: onnx.ModelProto, tmp_path: Path) -> None:
-    entries = (entry for node in silu.graph.node for entry in node.metadata_props)
-    records = [entry for entry in entries if entry.key.endswith("fx_node") and "aten.silu" in entry.value]
-    for entry in records:
-        entry.value = records[0].value
-    assert [op.op_type for op in graph_of(silu, tmp_path).ops].count("Swish") == 3
-
-
 def test_a_record_on_nodes_that_compute_something_else_is_not_believed(silu: onnx.ModelProto, tmp_path: Path) -> None:
     sigmoids = [node.output[0] for node in silu.graph.node if node.op_type == "Sigmoid"]
     for node in silu.graph.node:
@@ -106,14 +103,6 @@ def test_a_call_whose_inside_is_read_elsewhere_stays_as_it_is_written(silu: onnx
     assert "Sigmoid" in op_types(silu, tmp_path)
 
 
-def test_a_record_on_other_nodes_than_the_exporter_writes_is_not_believed(
-    silu: onnx.ModelProto, tmp_path: Path
-) -> None:
-    for node in silu.graph.node:
-        node.op_type = "Tanh" if node.op_type == "Sigmoid" else node.op_type
-    assert "Swish" not in op_types(silu, tmp_path)
-
-
 @pytest.mark.parametrize(
     "record", ["", "%silu : call", "[" * 5000, "%x : = call_function[target=torch.ops.aten.silu.x](("]
 )
@@ -122,14 +111,6 @@ def test_a_damaged_record_is_none(silu: onnx.ModelProto, tmp_path: Path, record:
         for entry in node.metadata_props:
             entry.value = record
     assert "Swish" not in op_types(silu, tmp_path)
-
-
-def test_an_attention_of_other_heads_for_keys_stays_as_it_is_written(tmp_path: Path) -> None:
-    proto = exported("attention of fewer keys", 18)
-    for node in proto.graph.node:
-        for entry in node.metadata_props:
-            entry.value = entry.value.replace("enable_gqa: True", "enable_gqa: False")
-    assert "Attention" not in op_types(proto, tmp_path)
 
 
 def test_attention_traced_with_a_dropout_that_the_file_has_lost_stays_and_is_named(tmp_path: Path) -> None:

@@ -31,10 +31,6 @@ def test_an_unbound_dimension_names_itself_its_input_and_the_option(tmp_path: Pa
     assert caught.value.remedy == "pass --dim seq=512"
 
 
-def test_bound_dimensions_reach_the_outputs(tmp_path: Path) -> None:
-    assert shape_of(read(TOKENS, tmp_path, dims={"batch": 2, "seq": 7}), "MatMul") == (2, 7, 3)
-
-
 def test_bound_dimensions_are_recorded_and_assumed(tmp_path: Path) -> None:
     graph = read(TOKENS, tmp_path, dims={"seq": 7, "batch": 2})
     assert graph.dims == (("batch", 2), ("seq", 7))
@@ -43,11 +39,6 @@ def test_bound_dimensions_are_recorded_and_assumed(tmp_path: Path) -> None:
 
 def test_the_batch_option_binds_a_symbolic_batch(tmp_path: Path) -> None:
     assert shape_of(read(TOKENS, tmp_path, batch=4, dims={"seq": 7}), "MatMul") == (4, 7, 3)
-
-
-def test_a_whole_shape_binds_the_symbols_it_covers(tmp_path: Path) -> None:
-    graph = read(TOKENS, tmp_path, inputs={"tokens": (4, 9)})
-    assert graph.dims == (("batch", 4), ("seq", 9))
 
 
 BAD_OPTIONS = {

@@ -60,10 +60,6 @@ def test_a_batch_that_is_transposed_after_time_is_taken(tmp_path: Path) -> None:
     assert tensor(graph, "y").shape == (6, 1, 8, 4)
 
 
-def test_a_batch_that_the_file_already_has_changes_nothing(tmp_path: Path) -> None:
-    assert tensor(read(lstm([8, 2, 5]), tmp_path, batch=8), "y").shape == (8, 1, 2, 4)
-
-
 def rebatched(tmp_path: Path, shape: list[int], nodes: list[onnx.NodeProto], batch: int, **constants: object) -> Graph:
     return read(model(nodes, {"x": shape}, constants=constants), tmp_path, batch=batch)
 
@@ -108,16 +104,6 @@ def test_a_target_computed_from_shapes_is_left_alone(tmp_path: Path) -> None:
 def test_a_target_that_cannot_take_the_new_batch_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelError, match=r"into \[3, 2, 4\]"):
         rebatched(tmp_path, [2, 3, 4], [node("Reshape", "x s", "y")], 8, s=[3, 2, 4])
-
-
-def test_a_whole_shape_changes_the_batch_too(tmp_path: Path) -> None:
-    proto = model([node("Reshape", "x s", "y")], {"x": [2, 3, 4]}, constants={"s": [2, 12]})
-    assert shape_of(read(proto, tmp_path, inputs={"x": (8, 3, 4)}), "Reshape") == (8, 12)
-
-
-def test_a_reshape_of_opset_1_takes_the_new_batch(tmp_path: Path) -> None:
-    proto = model([node("Reshape", "x", "y", shape=[2, -1])], {"x": [2, 3, 4]}, opset=1)
-    assert shape_of(read(proto, tmp_path, batch=8), "Reshape") == (8, 12)
 
 
 def test_every_input_that_leads_with_the_old_batch_changes(tmp_path: Path) -> None:

@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
-import pytest
-from ogc_plan.planner.errors import (
-    InvalidModelError,
-)
 from ogc_plan.planner.graph import Role
 
 from tests.files.onnx_models import model, node, read, tensor
@@ -40,12 +36,6 @@ def test_a_huge_constant_is_a_leaf_of_its_size(tmp_path: Path) -> None:
     nodes = [node("ConstantOfShape", "s", "w"), node("MatMul", "x w", "y")]
     graph = read(model(nodes, {"x": [2, 2**20]}, constants={"s": [2**20, 2**20]}), tmp_path)
     assert (tensor(graph, "w").role, tensor(graph, "w").nbytes) == (Role.PARAMETER, 2**42)
-
-
-def test_arithmetic_that_fails_is_named(tmp_path: Path) -> None:
-    nodes = [node("Gather", "s far", "n", node_name="pick"), node("Expand", "x n", "y")]
-    with pytest.raises(InvalidModelError, match='node "pick"'):
-        read(model(nodes, X, constants={"s": [1, 2], "far": [7, 7]}), tmp_path)
 
 
 def test_values_in_external_files_are_not_opened(tmp_path: Path) -> None:

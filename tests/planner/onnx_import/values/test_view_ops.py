@@ -74,21 +74,11 @@ PIECES = {
 
 
 @pytest.mark.parametrize("piece", PIECES)
-def test_the_kind_of_view(tmp_path: Path, piece: str) -> None:
+def test_the_kind_of_view_and_a_view_lives_in_the_storage_of_its_base(tmp_path: Path, piece: str) -> None:
     made, constants, expected = PIECES[piece]
-    proto = model(
-        [node("Relu", "x", "h"), made, node("Tanh", "v", "y")], {"x": [2, 3, 4]}, constants=_arrays(constants)
-    )
-    assert read(proto, tmp_path).ops[1].view is expected
-
-
-@pytest.mark.parametrize("piece", PIECES)
-def test_a_view_lives_in_the_storage_of_its_base(tmp_path: Path, piece: str) -> None:
-    made, constants, expected = PIECES[piece]
-    proto = model(
-        [node("Relu", "x", "h"), made, node("Tanh", "v", "y")], {"x": [2, 3, 4]}, constants=_arrays(constants)
-    )
-    assert storage_name(read(proto, tmp_path), "v") == ("v" if expected is View.NONE else "h")
+    nodes = [node("Relu", "x", "h"), made, node("Tanh", "v", "y")]
+    graph = read(model(nodes, {"x": [2, 3, 4]}, constants=_arrays(constants)), tmp_path)
+    assert (graph.ops[1].view, storage_name(graph, "v")) == (expected, "v" if expected is View.NONE else "h")
 
 
 def _arrays(constants: dict[str, object]) -> dict[str, object]:
@@ -139,50 +129,10 @@ def test_a_view_of_a_weight_is_a_parameter_in_the_storage_of_the_weight(tmp_path
     assert (tensor(graph, "wt").role, storage_name(graph, "wt")) == (Role.PARAMETER, "w")
 
 
-def test_bijective_views_of_weights_are_not_ops(tmp_path: Path) -> None:
-    nodes = [node("Transpose", "w", "wt"), node("MatMul", "x wt", "y")]
-    graph = read(model(nodes, {"x": [2, 3]}, weights={"w": (5, 3)}), tmp_path)
-    assert [made.op_type for made in graph.ops] == ["MatMul"]
-
-
 def test_a_partial_view_of_a_weight_stays_an_op(tmp_path: Path) -> None:
     nodes = [node("Split", "w", "a b", num_outputs=2), node("MatMul", "x a", "y")]
     graph = read(model(nodes, {"x": [2, 3]}, weights={"w": (6, 4)}), tmp_path)
     assert (op(graph, "Split").view, tensor(graph, "a").role) == (View.PART, Role.PARAMETER)
-
-
-def test_a_bijective_view_of_a_part_of_a_weight_stays_an_op(tmp_path: Path) -> None:
-    nodes = [node("Split", "w", "a b", num_outputs=2), node("Transpose", "a", "t"), node("MatMul", "x t", "y")]
-    graph = read(model(nodes, {"x": [2, 4]}, weights={"w": (6, 4)}), tmp_path)
-    assert [made.op_type for made in graph.ops] == ["Split", "Transpose", "MatMul"]
-
-
-def test_a_view_of_an_input_is_an_input(tmp_path: Path) -> None:
-    graph = read(model([node("Flatten", "x", "v"), node("Relu", "v", "y")], {"x": [2, 3]}), tmp_path)
-    assert tensor(graph, "v").role is Role.INPUT
-
-
-CHUNKS = {
-    "a size": (7, {"split": 3}, [(3, 2), (3, 2), (1, 2)]),
-    "a list of sizes": (7, {"split": [5, 2]}, [(5, 2), (2, 2)]),
-    "nothing, keeping dimensions": (2, {}, [(1, 2), (1, 2)]),
-    "nothing, dropping dimensions": (2, {"keepdims": 0}, [(2,), (2,)]),
-}
-
-
-@pytest.mark.parametrize("by", CHUNKS)
-def test_a_sequence_split_by(tmp_path: Path, by: str) -> None:
-    length, options, expected = CHUNKS[by]
-    constants = {f"i{index}": index for index in range(len(expected))}
-    inputs = "h"
-    if "split" in options:
-        constants["split"], inputs = options["split"], "h split"
-    nodes = [node("Relu", "x", "h"), node("SplitToSequence", inputs, "s", keepdims=options.get("keepdims", 1))]
-    for index in range(len(expected)):
-        nodes += [node("SequenceAt", f"s i{index}", f"p{index}"), node("Relu", f"p{index}", f"y{index}")]
-    outputs = " ".join(f"y{index}" for index in range(len(expected)))
-    graph = read(model(nodes, {"x": [length, 2]}, outputs, constants=constants), tmp_path)
-    assert [tensor(graph, f"p{index}").shape for index in range(len(expected))] == expected
 
 
 def test_a_split_sequence_is_a_partial_view(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def reduced_once(edges: set[tuple[int, int]]) -> set[int]:
 
 
 @given(graph=connected())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_nothing_but_begin_feeds_a_segment_and_nothing_but_end_reads_it(graph):
     _, edges = graph
     across = {
@@ -40,14 +40,14 @@ def test_nothing_but_begin_feeds_a_segment_and_nothing_but_end_reads_it(graph):
 
 
 @given(graph=connected())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_vertex_is_in_two_segments(graph):
     inside = [vertex for segment in independent_segments(graph[1]) for vertex in segment.inside]
     assert len(inside) == len(set(inside))
 
 
 @given(graph=connected())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_is_left_around_the_segments_can_be_reduced_no_further(graph):
     _, edges = graph
     segments = independent_segments(edges)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
 from math import isqrt
-from random import Random
 
 import networkx
 import numpy as np
@@ -15,32 +14,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ogc_plan.planner.graph import Storage
 from ogc_plan.planner.problem import Problem, Scope, build_problem
-from ogc_plan.planner.schedule import lower
-from ogc_plan.planner.simulate import simulate
-from ogc_plan.planner.solution import Solution, Status
+from ogc_plan.planner.solution import Status
 from ogc_plan.planner.strategies import FIXED as FIXED_NAMES
 from ogc_plan.planner.strategies import STRATEGIES, strategy_named
 from ogc_plan.planner.strategies.baselines import articulation as separators
 from ogc_plan.planner.strategies.baselines import checkpoint_sequential as segments
-from ogc_plan.planner.strategies.baselines import greedy, keep_all, ogc, sqrt_n
+from ogc_plan.planner.strategies.baselines import greedy, ogc, sqrt_n
 from ogc_plan.planner.strategies.baselines import keep_expensive as speed
 from ogc_plan.planner.strategies.baselines import per_layer as layers
 from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
 from ogc_plan.planner.strategies.evaluation.labels import Label
 from ogc_plan.planner.training_graph import BackwardOp, Gradient, GradientEdge, OpCost, TrainingGraph, TrainingOp
 
-from tests.graphs.builders import diamond, random_graph, training_graphs
+from tests.graphs.builders import training_graphs
+from tests.graphs.problems import between, keep_all_peak, random_problem
+from tests.oracles.replay import keeps_its_word
 
-FIXED = ("sqrt", "segments:1", "segments:2", "segments:5", "speed", "ogc")
-BASELINES = (*FIXED, "greedy", "layers")
+LABELLED = ("sqrt", "segments:1", "segments:2", "segments:5", "speed", "ogc", "greedy", "layers")
+BASELINES = (*LABELLED, "knapsack", "checkmate", "rotor")
 
 
 def net(
-    edges: Sequence[Sequence[int]],
-    sizes: Sequence[int] | None = None,
-    *,
-    types: Sequence[str] | None = None,
-    reads_output: bool = True,
+    edges: Sequence[Sequence[int]], sizes: Sequence[int] | None = None, types: Sequence[str] | None = None
 ) -> Problem:
     """Op i reads the storages ``edges[i]`` and writes storage i; backwards read inputs and output; the last is held."""
     count = len(edges)
@@ -51,7 +46,7 @@ def net(
             types[i] if types else "Op",
             tuple(reads),
             (i,),
-            BackwardOp((*reads, i) if reads_output else tuple(reads), (i,), tuple(GradientEdge(r) for r in reads)),
+            BackwardOp((*reads, i), (i,), tuple(GradientEdge(r) for r in reads)),
             forward=i,
         )
         for i, reads in enumerate(edges)
@@ -79,7 +74,7 @@ def blocks(count: int) -> Problem:
         edges += [(x,), (x + 1,), (x + 2,), (x, x + 3)]
         types += ["MatMul", "Gelu", "MatMul", "Add"]
         sizes += [32, 32, 8, 8]
-    return net(edges, sizes, types=types)
+    return net(edges, sizes, types)
 
 
 def kept_of(module: object, problem: Problem, *arguments: object) -> list[int]:
@@ -89,40 +84,20 @@ def kept_of(module: object, problem: Problem, *arguments: object) -> list[int]:
     return [int(s) for s in np.flatnonzero((labels == Label.KEEP) & ~evaluator.decided)]
 
 
-def replayed(problem: Problem, solution: Solution) -> tuple[int, int]:
-    """(peak under the problem's scope, recomputation time) that the replay finds."""
-    assert solution.decisions is not None
-    timeline = simulate(problem.graph, problem.costs, lower(problem.graph, solution.decisions))
-    total = problem.scope is Scope.TOTAL
-    return timeline.peak_total_nbytes if total else timeline.peak_activation_nbytes, timeline.recompute_ns
-
-
-def tried(problem: Problem, name: str, share: int | None) -> tuple[Solution, int | None]:
-    """A strategy's answer at a percentage of the way from the floor to the keep-all peak, and that budget."""
-    budget = None
-    if share is not None:
-        floor = problem.floor_nbytes
-        budget = floor + (keep_all.solve(problem).peak_nbytes - floor) * share // 100
-    return strategy_named(name)(problem, budget), budget
-
-
 @pytest.mark.parametrize("name", BASELINES)
 @given(graph=training_graphs(max_ops=40), scope=st.sampled_from(Scope), share=st.sampled_from((None, 20, 60, 100)))
-@settings(max_examples=60, deadline=None)
-def test_the_replay_finds_the_peak_and_the_time_that_a_strategy_claims(name, graph, scope, share):
+@settings(max_examples=25, deadline=None)
+def test_the_replay_finds_the_claimed_peak_and_time_within_the_budget(name, graph, scope, share):
     problem = build_problem(graph[0], graph[1], scope)
-    solution, budget = tried(problem, name, share)
-    if solution.decisions is None:
-        assert solution.smallest_nbytes is not None
-        assert solution.smallest_nbytes > budget
-    else:
-        assert replayed(problem, solution) == (solution.peak_nbytes, solution.objective_ns)
-        assert budget is None or solution.peak_nbytes <= budget
+    budget = None if share is None else between(problem, share)
+    solution = strategy_named(name)(problem, budget)
+    assert solution.decisions is not None or solution.smallest_nbytes > budget
+    assert keeps_its_word(problem, solution, budget)
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", LABELLED)
 @given(graph=training_graphs(max_ops=30), share=st.sampled_from((None, 50)))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_what_the_user_decided_stays_decided(name, graph, share):
     training, costs, rng = graph
     free = [s for s in range(len(training.storages)) if s not in training.outputs]
@@ -132,7 +107,7 @@ def test_what_the_user_decided_stays_decided(name, graph, share):
     problem = build_problem(training, costs, Scope.TOTAL, keep=keep, recompute=recompute)
     evaluator = Evaluator(problem)
     module = {"sqrt": sqrt_n, "greedy": greedy, "layers": layers, "ogc": ogc, "speed": speed}.get(name, segments)
-    budget = tried(problem, "keep-all", share)[1]
+    budget = None if share is None else between(problem, share)
     labels = module.labels(evaluator, 2 if module is segments else budget)
     decided = evaluator.decided
     assert (labels[decided] == evaluator.labels(Label.KEEP)[decided]).all()
@@ -140,11 +115,9 @@ def test_what_the_user_decided_stays_decided(name, graph, share):
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_strategy_answers_the_same_twice(name):
-    for seed in range(5):
-        graph, costs = random_graph(Random(seed), 40)
-        problem = build_problem(graph, costs, Scope.ACTIVATIONS)
-        first, second = tried(problem, name, None)[0], tried(problem, name, None)[0]
-        assert first == second
+    for seed in range(3):
+        problem = random_problem(seed, 40, 40)
+        assert strategy_named(name)(problem) == strategy_named(name)(problem)
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -154,17 +127,11 @@ def test_a_graph_of_one_op_without_backward_or_storage_is_planned(name):
     assert solution.status is Status.OPTIMAL
 
 
-@pytest.mark.parametrize("name", BASELINES)
-def test_a_diamond_is_planned(name):
-    solution = strategy_named(name)(build_problem(*diamond(), Scope.TOTAL))
-    assert solution.decisions is not None
-
-
 # articulation storages
 
 
 @given(graph=training_graphs(max_ops=25))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_separators_are_the_storages_that_cross_a_cut_alone(graph):
     training = graph[0]
     trained = {i for i, op in enumerate(training.ops) if op.backward is not None}
@@ -200,17 +167,6 @@ def test_a_mask_without_gradient_is_carried_and_hides_nothing():
 @pytest.mark.parametrize("n", [16, 64, 256, 1024])
 def test_sqrt_keeps_about_sqrt_n_storages_of_a_chain(n):
     assert isqrt(n) - 2 <= len(kept_of(sqrt_n, chain_problem(n))) <= isqrt(n) + 1
-
-
-def test_sqrt_makes_the_peak_of_a_chain_grow_like_the_square_root():
-    peaks = [sqrt_n.solve(chain_problem(n)).peak_nbytes for n in (64, 1024)]
-    assert peaks[1] <= 4.4 * peaks[0]
-
-
-def test_an_addition_that_needs_no_backward_is_a_path_all_the_same():
-    graph = net([[], [0], [0, 1], [2], [2, 3], [4]]).graph
-    ops = tuple(replace(op, backward=None if index in (2, 4) else op.backward) for index, op in enumerate(graph.ops))
-    assert separators.separators(replace(graph, ops=ops)) == separators.separators(graph)
 
 
 def test_what_such_an_addition_makes_is_not_carried_as_a_mask_is():
@@ -291,18 +247,9 @@ def brute_ogc(sizes: Sequence[int]) -> int:
 
 
 @given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=10))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_ogc_is_optimal_on_a_chain(sizes):
     assert ogc.search(chain_problem(len(sizes), sizes).graph).objective_nbytes == brute_ogc(sizes)
-
-
-@given(sizes=st.lists(st.integers(1, 50), min_size=2, max_size=30))
-@settings(max_examples=100, deadline=None)
-def test_the_objective_of_ogc_is_that_of_the_checkpoints_it_names(sizes):
-    choice = ogc.search(chain_problem(len(sizes), sizes).graph)
-    ends = [-1, *sorted(choice.kept), len(sizes) - 1]
-    largest = max(sum(sizes[i + 1 : j]) for i, j in pairwise(ends))
-    assert choice.objective_nbytes == sum(sizes[i] for i in choice.kept) + largest
 
 
 def test_ogc_divides_a_piece_into_its_branches():
@@ -310,13 +257,6 @@ def test_ogc_divides_a_piece_into_its_branches():
     problem = net([(), (0,), (1,), (0,), (3,), (2, 4), (5,)], [1, 9, 9, 9, 9, 1, 1])
     choice = ogc.search(problem.graph)
     assert (choice.kept, choice.kept_nbytes, choice.segment_nbytes) == (frozenset({0, 5}), 2, 18)
-
-
-def test_ogc_places_checkpoints_inside_a_branch():
-    # a skip over a long branch leaves no articulation storage but the ends
-    edges: list[tuple[int, ...]] = [(), *((i,) for i in range(9)), (0, 9), (10,)]
-    choice = ogc.search(net(edges).graph)
-    assert choice.kept & set(range(1, 10))
 
 
 def cells(count: int, depth: int) -> Problem:
@@ -342,18 +282,6 @@ def test_ogc_divides_a_tangle_at_the_nodes_between_its_independent_segments():
     assert ogc.search(problem.graph).kept >= joins - {len(problem.graph.ops) - 1}
 
 
-def test_the_largest_segment_of_a_divided_tangle_is_a_part_of_it():
-    problem = cells(8, 4)
-    assert ogc.search(problem.graph).segment_nbytes == 4 * 8
-
-
-@pytest.mark.parametrize("depth", [2, 4])
-def test_the_nodes_of_a_divided_tangle_are_among_the_kept_bytes(depth: int):
-    problem = cells(8, depth)
-    choice = ogc.search(problem.graph)
-    assert choice.kept_nbytes == sum(problem.graph.storages[storage].nbytes for storage in choice.kept)
-
-
 # with and without a budget
 
 
@@ -368,7 +296,7 @@ def test_a_strategy_without_a_budget_has_the_same_plan_for_every_budget(name):
 @pytest.mark.parametrize("name", sorted(set(STRATEGIES) - set(FIXED_NAMES)))
 def test_a_strategy_with_a_budget_makes_use_of_it(name):
     problem = blocks(6)
-    whole = keep_all.solve(problem).peak_nbytes
+    whole = keep_all_peak(problem)
     assert strategy_named(name)(problem, whole).objective_ns < strategy_named(name)(problem, whole // 2).objective_ns
 
 
@@ -379,55 +307,22 @@ def test_a_strategy_with_a_budget_makes_use_of_it(name):
 @pytest.mark.parametrize("share", [30, 60, 90])
 def test_a_feasible_budgeted_plan_is_within_its_budget_on_deep_residual_networks(name, share):
     problem = blocks(30)
-    budget = keep_all.solve(problem).peak_nbytes * share // 100
+    budget = keep_all_peak(problem) * share // 100
     solution = strategy_named(name)(problem, budget)
     assert solution.status is Status.FEASIBLE
-    assert replayed(problem, solution)[0] <= budget
 
 
 @pytest.mark.parametrize("name", ["greedy", "layers"])
 def test_a_budget_of_the_keep_all_peak_costs_nothing(name):
     problem = blocks(5)
-    solution = strategy_named(name)(problem, keep_all.solve(problem).peak_nbytes)
+    solution = strategy_named(name)(problem, keep_all_peak(problem))
     assert solution.status is Status.OPTIMAL
-
-
-def test_greedy_reports_the_smallest_peak_when_the_budget_is_out_of_reach():
-    problem = blocks(5)
-    solution = greedy.solve(problem, 1)
-    assert solution.status is Status.UNKNOWN
-    assert solution.smallest_nbytes is not None
-    assert solution.smallest_nbytes >= problem.floor_nbytes
-
-
-@pytest.mark.parametrize("name", ["greedy", "layers"])
-def test_without_a_budget_the_peak_is_lower_than_with_a_mild_one(name):
-    problem = blocks(20)
-    mild = keep_all.solve(problem).peak_nbytes * 7 // 10
-    assert strategy_named(name)(problem).peak_nbytes < strategy_named(name)(problem, mild).peak_nbytes
 
 
 @pytest.mark.parametrize("share", [40, 60, 80])
 def test_identical_layers_get_identical_labels(share):
     problem = blocks(12)
-    budget = keep_all.solve(problem).peak_nbytes * share // 100
+    budget = keep_all_peak(problem) * share // 100
     labels = layers.labels(Evaluator(problem), budget)
     middle = labels[1:].reshape(12, 4)[3:-3]
     assert (middle == middle[0]).all()
-
-
-def test_the_middle_of_a_deep_network_is_one_class_per_op_of_its_block():
-    sizes = [len(group) for group in layers.classes(Evaluator(blocks(50)))]
-    assert sorted(sizes)[-4:] >= [44, 44, 44, 44]
-
-
-@pytest.mark.parametrize("name", BASELINES)
-def test_a_strategy_plans_seven_hundred_ops_and_its_peak_is_the_replays(name):
-    rng = Random(7)
-    skips = [(rng.randrange(max(0, i - 12), i),) if i and rng.random() < 0.3 else () for i in range(700)]
-    edges = [(i - 1, *skip) if i else () for i, skip in enumerate(skips)]
-    problem = net([tuple(dict.fromkeys(reads)) for reads in edges], [rng.randint(1, 10**6) for _ in edges])
-    solution = strategy_named(name)(problem)
-    assert solution.decisions is not None
-    timeline = simulate(problem.graph, problem.costs, lower(problem.graph, solution.decisions))
-    assert timeline.peak_activation_nbytes == solution.peak_nbytes

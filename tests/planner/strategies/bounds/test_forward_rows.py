@@ -11,12 +11,12 @@ from ogc_plan.planner.model import load_model
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.orders.reordered_problem import Orders, ordered
 from ogc_plan.planner.strategies.relaxation.certificate import certified_bound
-from ogc_plan.planner.strategies.relaxation.forward_rows import add_forward_stages, related
+from ogc_plan.planner.strategies.relaxation.forward_rows import add_forward_stages
 from ogc_plan.planner.strategies.relaxation.linear_program import solve
 from ogc_plan.planner.strategies.relaxation.stage_relaxation import StageRelaxation
 
 from models.graphs.layered_dag import layered_dag
-from tests.graphs.builders import SMALL_SIZES, chain, diamond, linear, random_graph
+from tests.graphs.builders import SMALL_SIZES, linear, random_graph
 from tests.graphs.layered_graphs import layered_graph
 from tests.graphs.legal_orders import random_order
 from tests.oracles.brute import minimum_peak, minimum_recompute_ns
@@ -84,18 +84,3 @@ def test_where_many_branches_are_joined_last_the_moment_of_joining_raises_the_bo
     problem = model.problem(Scope.ACTIVATIONS)
     join = max(range(60), key=lambda index: len(problem.graph.ops[index].reads))
     assert bound_ns(problem, budget, (0,), ()) < bound_ns(problem, budget, (0,), (join,))
-
-
-def test_a_run_before_the_first_backward_is_paid_once_whatever_moments_it_follows() -> None:
-    graph, costs = chain(6)
-    problem = build_problem(graph, costs, Scope.ACTIVATIONS)
-    relaxed = StageRelaxation(problem)
-    staged = relaxed.program(100, (0,))
-    before = sum(staged.program.cost)
-    add_forward_stages(relaxed, staged, 100, (3, 4, 5))
-    assert sum(staged.program.cost) - before <= int(problem.forward_ns.sum())
-
-
-def test_ops_of_other_branches_are_neither_before_nor_after() -> None:
-    problem = build_problem(*diamond(), Scope.ACTIVATIONS)
-    assert related(problem, 1) == ({0}, {3})

@@ -48,16 +48,6 @@ def test_no_duals_prove_more_than_the_cheapest_point_costs(arbitrary: bool) -> N
     assert above == []
 
 
-def test_the_duals_of_a_solved_program_prove_the_cost_of_its_answer() -> None:
-    differing = []
-    for seed in range(300):
-        program = rows(seed)
-        answer = solve(program)
-        if answer.solved and abs(certified_bound(program, answer.dual) - np.dot(program.cost, answer.primal)) > 1.001:
-            differing.append(seed)
-    assert differing == []
-
-
 @pytest.mark.parametrize("scale", [1, 10**9, 10**16])
 def test_machine_integers_and_long_ones_certify_the_same(scale: int) -> None:
     rng = np.random.default_rng(0)

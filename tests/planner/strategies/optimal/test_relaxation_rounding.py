@@ -26,7 +26,3 @@ def test_roundings_are_plans_within_the_budget_in_half_of_the_cases_and_cost_no_
     found = [(case.exact_ns, best.found.recompute_ns) for case in cases() if (best := rounded(case).best) is not None]
     assert len(found) > len(cases()) / 2
     assert [pair for pair in found if pair[1] < pair[0]] == []
-
-
-def test_a_point_that_was_not_solved_is_left_out() -> None:
-    assert rounded(cases()[0], solved=False).smallest is None

@@ -11,7 +11,7 @@ import pytest
 from ogc_plan.planner.dependencies import backward_predecessors, forward_predecessors, is_legal
 from ogc_plan.planner.problem import Problem, Scope, build_problem
 from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
-from ogc_plan.planner.strategies.orders.reordered_problem import Orders, default_orders, ordered, restored
+from ogc_plan.planner.strategies.orders.reordered_problem import ordered, restored
 from ogc_plan.planner.strategies.relaxation.order_free_bound import order_free_bound
 from ogc_plan.planner.training_graph import BackwardOp, GradientEdge, GradientSum, TrainingGraph, TrainingOp
 
@@ -20,7 +20,7 @@ from tests.graphs.layered_graphs import layered_graph
 from tests.graphs.legal_orders import random_orders
 from tests.oracles.brute import minimum_peak
 from tests.oracles.brute_orders import best_in_any_order, minimum_peak_in_any_order
-from tests.planner.strategies.bounds.test_brute import replayed
+from tests.oracles.replay import replayed
 
 
 def branching_problem(seed: int, least: int, most: int) -> tuple[Random, Problem]:
@@ -35,7 +35,7 @@ def branching_problem(seed: int, least: int, most: int) -> tuple[Random, Problem
 
 
 def test_a_plan_in_any_legal_orders_replays_to_what_the_evaluator_says() -> None:
-    for seed in range(60_000, 60_300):
+    for seed in range(60_000, 60_100):
         rng, problem = branching_problem(seed, 2, 30)
         orders = random_orders(rng, problem.graph)
         evaluator = Evaluator(ordered(problem, orders))
@@ -46,27 +46,11 @@ def test_a_plan_in_any_legal_orders_replays_to_what_the_evaluator_says() -> None
         assert replayed(problem, decisions) == (found.peak_nbytes, found.recompute_ns), seed
 
 
-def test_default_orders_leave_a_problem_as_it_is() -> None:
-    _, problem = branching_problem(60_000, 6, 6)
-    assert ordered(problem, default_orders(problem)) is problem
-
-
-def test_a_backward_order_may_be_asked_for() -> None:
-    graph, costs = diamond()
-    assert build_problem(graph, costs, Scope.TOTAL, backward_order=(3, 1, 2, 0)).between_nbytes.tolist()[2] == 57
-
-
 @pytest.mark.parametrize("order", [(3, 2, 0, 1), (3, 2, 1), (3, 2, 1, 1), (2, 3, 1, 0)])
 def test_a_backward_order_that_computes_something_else_is_refused(order: tuple[int, ...]) -> None:
     graph, costs = diamond()
     with pytest.raises(ValueError, match="backward order"):
         build_problem(graph, costs, Scope.TOTAL, backward_order=order)
-
-
-def test_illegal_orders_are_refused() -> None:
-    problem = build_problem(*diamond(), Scope.TOTAL)
-    with pytest.raises(ValueError, match="orders do not compute"):
-        ordered(problem, Orders((1, 0, 2, 3), problem.backward_order))
 
 
 def flat(count: int, **changes: dict[int, Any]) -> TrainingGraph:
@@ -132,9 +116,8 @@ def violations(seed: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("first_seed", range(61_000, 61_800, 100))
-def test_no_plan_in_any_order_beats_the_order_free_bound(first_seed: int) -> None:
-    assert [text for seed in range(first_seed, first_seed + 100) for text in violations(seed)] == []
+def test_no_plan_in_any_order_beats_the_order_free_bound() -> None:
+    assert [text for seed in range(61_000, 61_150) for text in violations(seed)] == []
 
 
 @pytest.mark.parametrize("seed", [20_788, 21_039, 21_422, 21_758])

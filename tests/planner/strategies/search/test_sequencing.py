@@ -18,23 +18,17 @@ from ogc_plan.planner.infeasible import Asked
 from ogc_plan.planner.model import from_annotation, load_model
 from ogc_plan.planner.plan_file.reader import read_plan
 from ogc_plan.planner.plan_file.writer import write_plan
-from ogc_plan.planner.problem import Problem, Scope, backward_workspace_nbytes, build_problem
+from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.solver import Solver
 from ogc_plan.planner.strategies import strategy_named
-from ogc_plan.planner.strategies.orders.reordered_problem import Orders, default_orders, ordered, restored
-from ogc_plan.planner.strategies.orders.sequencing import Tokens, better_order, cost
-from ogc_plan.planner.strategies.orders.tokens import gradients_of
+from ogc_plan.planner.strategies.orders.reordered_problem import ordered, restored
+from ogc_plan.planner.strategies.orders.sequencing import Tokens, better_order
 from torch import Tensor, nn
 
 from models.plan_benchmark.sources import SOURCES
-from tests.graphs.layered_graphs import layered_graph
 from tests.graphs.legal_orders import alive_by_step, random_order, random_orders, random_tokens
 from tests.modules.torch_modules import RandomNet
 from tests.modules.torch_training import measured, predicted, train
-
-
-def layered_problem(seed: int, op_count: int, width: int) -> Problem:
-    return build_problem(*layered_graph(Random(seed), op_count, width), Scope.ACTIVATIONS)
 
 
 def test_a_branch_that_ends_low_runs_before_one_that_ends_high() -> None:
@@ -53,57 +47,11 @@ def test_what_is_alive_under_an_order_is_counted_from_the_definition() -> None:
         assert tokens.alive(order) == alive_by_step(order, tokens), seed
 
 
-def test_gradients_as_tokens_hold_what_every_backward_of_a_unet_holds_of_them(tmp_path: Path) -> None:
-    problem = load_model(SOURCES["unet"].file(tmp_path), batch=8).problem(Scope.ACTIVATIONS)
-    for seed in range(10):
-        orders = Orders(default_orders(problem).forward, random_orders(Random(seed), problem.graph).backward)
-        workspace = [backward_workspace_nbytes(problem.costs[op], problem.scope) for op in orders.backward]
-        held = [n + more for n, more in zip(gradients_of(problem).alive(orders.backward), workspace, strict=True)]
-        assert all(a >= b for a, b in zip(held, ordered(problem, orders).during_nbytes, strict=True)), seed
-
-
-def test_a_step_that_adds_twice_is_charged_once() -> None:
-    tokens = Tokens([[], []])
-    tokens.add_again((0, 0, 1, 1), 100)
-    assert tokens.alive((0, 1)) == [0, 100]
-
-
-def test_a_sum_is_made_where_least_else_is_alive() -> None:
-    # Three backwards add to one gradient; that of the second holds the most while it runs.
-    tokens = Tokens([[] for _ in range(4)])
-    tokens.add(10, (0, 1, 2, 3))
-    tokens.add_again((0, 1, 2), 20)
-    for step, nbytes in enumerate((5, 40, 5)):
-        tokens.add_inside(step, nbytes)
-    assert better_order((0, 1, 2, 3), ((), (), (), (0, 1, 2)), tokens)[0][0] == 1
-
-
 def test_a_budget_that_no_plan_of_the_default_order_meets_has_one_in_another(tmp_path: Path) -> None:
     model = load_model(SOURCES["unet"].file(tmp_path), batch=SOURCES["unet"].batch, device="h200")
     floor = model.problem(Scope.ACTIVATIONS).floor_of_order.nbytes
     made = pipeline.plan(model, f"{floor - 1}B", scope="activations", effort="default")
     assert pipeline.check(model.training, model.costs, made).peak_activation_nbytes < floor
-
-
-def test_the_cost_of_an_order_is_the_mean_eighth_power_of_what_is_alive() -> None:
-    for seed in range(50):
-        rng = Random(seed)
-        tokens = random_tokens(rng, 9)
-        order = random_order(rng, range(9), ((),) * 9)
-        alive = alive_by_step(order, tokens)
-        assert cost(order, tokens) == pytest.approx((sum(n**8 for n in alive) / 9) ** 0.125), seed
-
-
-def test_a_search_ends_at_the_cost_that_it_reports() -> None:
-    for seed in range(8):
-        rng = Random(seed)
-        before = tuple(tuple(sorted(rng.sample(range(i), min(i, rng.choice((0, 1, 2)))))) for i in range(30))
-        tokens = Tokens([[] for _ in range(30)])
-        for _ in range(40):
-            tokens.add(rng.randint(1, 50), rng.sample(range(30), rng.randint(1, 4)), started=rng.random() < 0.3)
-            tokens.add_again(rng.sample(range(30), rng.randint(1, 4)), rng.randint(1, 50))
-        order, reached = better_order(tuple(range(30)), before, tokens)
-        assert reached == pytest.approx(cost(order, tokens)), seed
 
 
 class SharedGradients(nn.Module):
@@ -137,7 +85,7 @@ def reordered(module: nn.Module, args: tuple[Tensor, ...], seed: int, folder: Pa
     return bound(module, Executor(module, made, annotated))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_module_trained_in_other_orders_computes_the_same_bits_in_the_bytes_predicted(
     seed: int, tmp_path: Path
 ) -> None:
