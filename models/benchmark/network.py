@@ -56,6 +56,10 @@ class Place:
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "CPU"
 
 
+PREDICTED = Place(FAKE, "rtx2080ti")
+"""Fake tensors, by the card that OGC was published with."""
+
+
 def device(text: str) -> str:
     """``fake``, or a CPU or GPU that torch finds here: a ``type`` of argparse."""
     remedy = f"write {FAKE}, cpu" + (" or cuda:0" if torch.cuda.is_available() else "")

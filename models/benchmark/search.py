@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ogc_plan.planner.pipeline import replay
@@ -118,7 +117,3 @@ def strategy(problem: Problem, name: str) -> Point:
     solution = Solver(name).solve(problem, None)
     replay(problem, solution)
     return _point(problem, solution, time.perf_counter() - started)
-
-
-Progress = Callable[[str], None]
-"""Is told what is done next."""

@@ -320,17 +320,14 @@ def examine(
 
 
 def examine_both(
-    case: Case, budget: str, eager: Eager, files: PlanFiles, *, via: str, steps: int, rounds: int, device: str
+    case: Case, budget: str, eager: Eager, files: PlanFiles, *, steps: int, rounds: int, device: str
 ) -> list[Row]:
-    """The rows of one budget: planned in memory, through files, or both ways.
+    """The rows of one budget: planned in memory, and where there is a plan also through files.
 
-    With both, the way through files is taken where there is a plan; it trains for one step only and is not
-    timed.
+    The way through files trains for one step only and is not timed.
     """
-    if via == "file":
-        return [examine(case, budget, "file", eager, files, steps=steps, rounds=rounds, device=device)]
     rows = [examine(case, budget, "memory", eager, files, steps=steps, rounds=rounds, device=device)]
-    if via == "both" and rows[0].infeasible is None:
+    if rows[0].infeasible is None:
         rows.append(examine(case, budget, "file", eager, files, steps=1, rounds=0, device=device))
         if rows[1].infeasible is not None:
             rows[1] = replace(rows[1], failures=("infeasible through files only",))
@@ -353,9 +350,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this kind."""
     parser.add_argument("--case", action="append", choices=CASES, help="a case (default: all; may be given again)")
     parser.add_argument("--budgets", default=",".join(BUDGETS), help="separated by commas (default %(default)s)")
-    parser.add_argument(
-        "--via", choices=("memory", "file", "both"), default="both", help="how to plan (default both: all but min)"
-    )
     parser.add_argument("--steps", type=count, default=STEPS, help="steps of AdamW (default %(default)s)")
     parser.add_argument(
         "--rounds", type=count_or_none, default=ROUNDS, help="timed rounds, 0 for none (default %(default)s)"
@@ -377,8 +371,8 @@ def run(options: argparse.Namespace) -> int:
                 print(f"{name}: eager training does not repeat itself on this device", file=sys.stderr)
             rows: list[Row] = []
             for budget in options.budgets.split(","):
-                settings = {"steps": options.steps, "rounds": options.rounds}
-                rows += examine_both(case, budget, eager, files, via=options.via, device=device, **settings)
+                settings = {"steps": options.steps, "rounds": options.rounds, "device": device}
+                rows += examine_both(case, budget, eager, files, **settings)
                 print(f"{name} {budget}: {'; '.join(rows[-1].failures) or 'done'}", file=sys.stderr, flush=True)
             found[name] = examined(case, rows, eager, options.steps)
     publish(

@@ -31,15 +31,18 @@ def _differences(row: dict[str, Any]) -> Iterator[tuple[int, int]]:
                 yield pair["measured_nbytes"] - pair["predicted_nbytes"], pair["predicted_nbytes"]
 
 
-def _all_equal(equal: dict[str, Any]) -> bool:
-    return all(value for value in equal.values() if isinstance(value, bool))
+def all_equal(parts: dict[str, Any]) -> bool:
+    """Whether every part of one comparison with eager is equal."""
+    return all(value for value in parts.values() if isinstance(value, bool))
 
 
-def _equal(row: dict[str, Any]) -> bool:
-    return all(map(_all_equal, row["equal"].values()))
+def equal(row: dict[str, Any]) -> bool:
+    """Whether everything was equal to eager after every training."""
+    return all(map(all_equal, row["equal"].values()))
 
 
-def _peak(row: dict[str, Any]) -> str:
+def peak(row: dict[str, Any]) -> str:
+    """The activation peak by the allocator in MB, or why there is none."""
     if row["measured"] is None:
         if row["infeasible"] is None:
             return "refused"
@@ -48,7 +51,8 @@ def _peak(row: dict[str, Any]) -> str:
     return megabytes(row["measured"]["allocator"]["activations"]["measured_nbytes"])
 
 
-def _worst(rows: list[dict[str, Any]]) -> str:
+def worst(rows: list[dict[str, Any]]) -> str:
+    """The largest difference from a prediction, under any meter."""
     found = max((pair for row in rows for pair in _differences(row)), key=lambda pair: abs(pair[0]), default=(0, 1))
     return f"{found[0]:+,} B ({100 * found[0] / found[1]:+.3f}%)" if found[0] else "0 B"
 
@@ -84,7 +88,7 @@ def _line(row: dict[str, Any], on_cuda: bool) -> list[str]:
     cells += [_off(row, "allocator"), _off(row, "storages")]
     if on_cuda:
         cells += [megabytes(found["cuda"][f"{kind}_nbytes"]) for kind in ("allocated", "reserved")]
-    cells.append(", ".join(when for when, equal in row["equal"].items() if _all_equal(equal)) or "nothing")
+    cells.append(", ".join(when for when, parts in row["equal"].items() if all_equal(parts)) or "nothing")
     cells += [str(row["recomputed_ops"]), f"+{100 * row['overhead']:.1f}%"]
     return [*start, *cells, "-" if row["time_ratio"] is None else f"{row['time_ratio']:.2f}", *end]
 
@@ -116,8 +120,8 @@ def overview(networks: dict[str, Any]) -> str:
     for name, found in networks.items():
         done = [row for row in (*found["rows"], *found["falling"]) if row["measured"] is not None]
         cells = [NAMES[name], megabytes(found["allocator"]["activation_nbytes"])]
-        cells += [_peak(row) for row in found["rows"]]
-        cells += [_worst(done), "equal" if all(map(_equal, done)) else "UNEQUAL"]
+        cells += [peak(row) for row in found["rows"]]
+        cells += [worst(done), "equal" if all(map(equal, done)) else "UNEQUAL"]
         cells.append("RISES" if found["rises"] else f"{len(found['falling'])}, never rises")
         lines.append(cells)
     return table(header, lines)
@@ -128,7 +132,7 @@ def sweep(networks: dict[str, Any]) -> str:
     count = max((len(found["falling"]) for found in networks.values()), default=0)
     lines = []
     for name, found in networks.items():
-        cells = [f"{_peak(row)} (+{100 * row['overhead']:.0f}%)" for row in found["falling"]]
+        cells = [f"{peak(row)} (+{100 * row['overhead']:.0f}%)" for row in found["falling"]]
         lines.append([NAMES[name], *cells, *["-"] * (count - len(cells))])
     return table(["network", *map(str, range(1, count + 1))], lines)
 

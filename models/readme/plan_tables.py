@@ -11,6 +11,7 @@ from models.plan_benchmark.cells import cells, retried, row_of
 from models.plan_benchmark.extent import SHARES
 from models.plan_benchmark.tables import beaten, counts, legend, overheads, summary
 from models.plan_benchmark.time_tables import sizes, totals
+from models.reporting.result_table import compact
 
 HEADLINE = ("torch-resnet50", "light-densenet121", "light-inception_v2", "torch-vit_b16", "torch-gpt2", "torch-unet")
 TITLES = {
@@ -46,11 +47,9 @@ def _percent(value: float) -> str:
 
 def headline(networks: dict[str, Any]) -> str:
     """The overhead of `optimal` and its proven bound at 50% and 40%, and `ogc` and `sqrt` at their own peaks."""
-    lines = [
-        "| recomputation, % of a step | at 50% memory (proven: at least) | at 40% | `ogc` at its own peak, `optimal`"
-        " there | `sqrt` at its own peak, `optimal` there | seconds |",
-        "|---|---|---|---|---|---|",
-    ]
+    header = ["recomputation, % of a step", "at 50% memory (proven: at least)", "at 40%"]
+    header += [f"`{strategy}` at its own peak, `optimal` there" for strategy in ("ogc", "sqrt")]
+    lines = []
     for name in HEADLINE:
         entry = networks[name]
         cells = [f"{TITLES[name]}, {entry['ops']} ops"]
@@ -69,8 +68,8 @@ def headline(networks: dict[str, Any]) -> str:
             cells.append(f"{_percent(share)} memory: {_percent(own['overhead'])}, {_percent(ours['overhead'])} there")
         seconds = _longest_s(entry)
         cells.append(f"{seconds:.0f}" if seconds >= 0.5 else "<1")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return compact([*header, "seconds"], lines)
 
 
 def _longest_s(entry: dict[str, Any]) -> float:
@@ -99,21 +98,6 @@ def benchmark(record: dict[str, Any]) -> str:
     if "times" in record.get("measured", {}):
         parts += [f"{record['measured']['times']} {totals(networks)}", sizes(networks)]
     return "\n\n".join(part for part in parts if part)
-
-
-def fidelity(record: dict[str, Any]) -> str:
-    """Measured and simulated store-all peaks of a real eager step."""
-    lines = [
-        "| model | input | measured | simulated | difference | allocator | with workspace | difference |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in record["rows"]:
-        cells = [row["model"], row["input"]]
-        for part in ("storages", "allocated"):
-            cells += [f"{row[part][key] / 1e6:.2f} MB" for key in ("measured_nbytes", "simulated_nbytes")]
-            cells.append(f"{row[part]['difference_percent']:+.2f}%")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
 def ogc(record: dict[str, Any]) -> str:

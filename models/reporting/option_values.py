@@ -11,7 +11,7 @@ import math
 import os
 from pathlib import Path
 
-WRITTEN_BESIDE = (".csv", ".md", ".svg")
+WRITTEN_BESIDE = (".md", ".svg")
 """The files that are written next to a JSON file of results, under its name."""
 SEEDS = 2**32
 
@@ -58,22 +58,6 @@ def rate(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0; write for example 0.01")
     return value
-
-
-def added(text: str) -> float:
-    """A share of a step that may be added, 0 or more."""
-    value = _number(text)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share of a step's time; write for example 0.34")
-    return value
-
-
-def fractions(text: str) -> tuple[float, ...]:
-    """Numbers from 0 to 1 between commas; none where the text is empty."""
-    values = tuple(_number(part) for part in text.split(",") if part)
-    if not all(0 <= value <= 1 for value in values):
-        raise argparse.ArgumentTypeError(f"{text!r} holds other than numbers from 0 to 1; write for example 0.5,0.3")
-    return values
 
 
 def _number(text: str) -> float:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from models.meters.repeatable import repeatable  # first: it sets what torch reads when it loads
 
@@ -29,7 +30,7 @@ from models.fidelity.executor import fresh, state_of
 from models.meters.step_meters import by_allocator, by_storages, clear_gradients
 from models.meters.step_times import Step, time_ratios
 from models.reporting.command_line import add_output, command_parser
-from models.reporting.option_values import count, counts, fractions
+from models.reporting.option_values import count
 from models.reporting.result_record import publish
 from models.reporting.result_table import megabytes, table
 from models.training.cases import CASES, GPT, Case, gpt_case, resnet_case, unet_case
@@ -37,8 +38,9 @@ from models.training.outcome import Equality, Forward, compare, train
 
 ROUNDS = 5
 BACKEND = "aot_eager"
-COMPILE_BUDGETS = "0.8,0.5,0.3,0.1,0"
-SEGMENTS = "2,4"
+"""Of torch.compile: PyTorch's own kernels, as eager runs them; it needs no C++ compiler."""
+COMPILE_BUDGETS = (0.8, 0.5, 0.3, 0.1, 0)
+SEGMENTS = (2, 4)
 SMALL = {
     case.name: case for case in (resnet_case(4, 96), gpt_case(1, replace(GPT, width=256, heads=8)), unet_case(1, 128))
 }
@@ -151,13 +153,15 @@ class Bench:
         return Row(self.case.name, name, result, timed(plan), eager_ms)
 
 
-def methods(case: Case, *, backend: str, budgets: tuple[float, ...], counts: tuple[int, ...]) -> dict[str, Method]:
+def methods(
+    case: Case, *, budgets: tuple[float, ...] = COMPILE_BUDGETS, counts: tuple[int, ...] = SEGMENTS
+) -> dict[str, Method]:
     """Every offer of PyTorch that the case allows, by the name it has in tables."""
     found: dict[str, Method] = {"checkpoint per block": per_block(case.blocks)}
     if case.sequential is not None:
         found |= {f"checkpoint_sequential, {number} segments": segments(case, number) for number in counts}
     found["selective: save matmul, conv, attention"] = selective(case.blocks)
-    return found | compile_budgets(budgets, backend)
+    return found | compile_budgets(budgets, BACKEND)
 
 
 def segments(case: Case, number: int) -> Method:
@@ -179,50 +183,26 @@ def benchmark(case: Case, found: dict[str, Method], rounds: int, device: str) ->
     return rows
 
 
-def _same(equal: Equality) -> str:
-    if equal.everything:
-        return "all"
-    parts = [part.replace("_", " ") for part in equal.unequal if part not in ("parameters",)]
-    text = f"not {', '.join(parts)}"
-    return f"{text} (by {equal.gradient_difference:.1g})" if not equal.gradients else text
-
-
-def _cells(result: Result | Refusal | None) -> list[str]:
+def _cells(result: dict[str, Any] | None) -> list[str]:
     if result is None:
         return ["-", "-", "-"]
-    if isinstance(result, Refusal):
-        if result.smallest_nbytes is None:
-            return [result.reason, "-", "-"]
-        return [f"{result.reason}, smallest {megabytes(result.smallest_nbytes)}", "-", "-"]
-    return [megabytes(result.peak_nbytes), f"{result.time_ratio:.2f}", _same(result.equal)]
+    if "reason" in result:
+        return [result["reason"], "-", "-"]
+    unequal = [part for part, same in result["equal"].items() if same is False and part != "parameters"]
+    same = f"not {', '.join(unequal)}".replace("_", " ") if unequal else "all"
+    return [megabytes(result["peak_nbytes"]), f"{result['time_ratio']:.2f}", same]
 
 
-def report(rows: Sequence[Row], cases: Mapping[str, Case] = CASES) -> str:
-    """One table for each case, as Markdown."""
-    header = ["method", "peak MB", "time", "equal to eager", "plan at that peak: MB", "time", "equal to eager"]
-    parts = []
-    for name in dict.fromkeys(row.case for row in rows):
-        sizes = cases[name].sizes if name in cases else ""
-        lines = [[row.method, *_cells(row.result), *_cells(row.planned)] for row in rows if row.case == name]
-        parts += [f"{name}: {sizes}", table(header, lines)]
-    return "\n\n".join(parts)
+def report(rows: Sequence[dict[str, Any]]) -> str:
+    """Each way to train and the plan within its peak, as Markdown."""
+    header = ["network", "method", "peak MB", "time", "equal to eager", "planned to that peak: MB", "time", "equal"]
+    lines = [[row["case"], row["method"], *_cells(row["result"]), *_cells(row["planned"])] for row in rows]
+    return table(header, lines)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("models.training.executor_benchmark", __doc__)
     parser.add_argument("--case", action="append", choices=CASES, help="a case (default: all; may be given again)")
-    parser.add_argument(
-        "--backend",
-        default=BACKEND,
-        help="of torch.compile: aot_eager (default) runs PyTorch's own kernels as eager does, "
-        "aot_eager_decomp_partition decomposed ones; neither needs a C++ compiler, inductor does",
-    )
-    parser.add_argument(
-        "--compile-budgets", type=fractions, default=COMPILE_BUDGETS, help="fractions (default %(default)s)"
-    )
-    parser.add_argument(
-        "--segments", type=counts, default=SEGMENTS, help="of checkpoint_sequential (default %(default)s)"
-    )
     parser.add_argument("--small", action="store_true", help="smaller inputs, a wider GPT")
     parser.add_argument("--rounds", type=count, default=ROUNDS, help="timed rounds (default %(default)s)")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
@@ -235,18 +215,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     repeatable(device)
-    cases, rows = SMALL if options.small else CASES, list[Row]()
-    for name in options.case or cases:
-        found = methods(cases[name], backend=options.backend, budgets=options.compile_budgets, counts=options.segments)
-        rows += benchmark(cases[name], found, options.rounds, device)
+    cases = [(SMALL if options.small else CASES)[name] for name in options.case or CASES]
+    rows: list[dict[str, Any]] = []
+    for case in cases:
+        rows += [asdict(row) for row in benchmark(case, methods(case), options.rounds, device)]
+    sizes = "\n".join(f"- {case.name}: {case.sizes}" for case in cases)
     publish(
-        report(rows, cases),
+        f"{sizes}\n\n{report(rows)}",
         options.output,
         script="models.training.executor_benchmark",
         arguments=arguments,
         device=device,
         quantity="activation peak of one training step in bytes; time of a step, eager = 1",
-        rows=[asdict(row) for row in rows],
+        rows=rows,
     )
     return 0
 

@@ -1,23 +1,21 @@
-"""Epochs of training: losses, accuracy on held-out images, the memory of a step, a checkpoint after each.
+"""Epochs of training: losses, accuracy on held-out images, the memory of a step, the state at the end.
 
-The order of images is a function of seed and epoch, and dropout draws from torch's generator, which a checkpoint
-keeps, so a run that was stopped goes on to the numbers that it would have had.
+The order of images is a function of seed and epoch.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
-from ogc_plan.planner.errors import UsageError
 from torch import Tensor, nn
 
 from models.meters.step_meters import CudaPeak, by_cuda, by_storages
 from models.training.images import Images, ImageSet
-from models.training.state import Settings, digests, load, save
+from models.training.outcome import random_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,39 +74,11 @@ Tell = Callable[[int, str], None]
 """Is told how many steps are done, and how it stands in words."""
 
 
-def train(
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    images: Images,
-    course: Course,
-    checkpoint: Path | None,
-    settings: Settings,
-    *,
-    resume: bool,
-    tell: Tell,
-) -> Run:
-    """Train to the end of ``course``, from ``checkpoint`` where it is there and ``resume`` says so.
-
-    Raises UsageError where the checkpoint is of another run.
-    """
+def train(module: nn.Module, optimizer: torch.optim.Optimizer, images: Images, course: Course, tell: Tell) -> Run:
+    """Train to the end of ``course``."""
     torch.manual_seed(course.seed + 1)  # what planning drew does not matter
-    epochs: list[Epoch] = []
-    if resume and checkpoint is not None and checkpoint.exists():
-        earlier = load(checkpoint, module, optimizer, settings, course.device)
-        epochs = [Epoch(**{**epoch, "losses": tuple(epoch["losses"])}) for epoch in earlier]
-        if len(epochs) > course.epochs:
-            raise UsageError(
-                f"{checkpoint} has {len(epochs)} epochs already, more than --epochs {course.epochs}",
-                remedy=f"ask for --epochs {len(epochs)} or more, or train without --resume",
-            )
-    steps = course.steps(images.train)
-    for number in range(len(epochs), course.epochs):
-        epochs.append(_epoch(module, optimizer, images, course, number, tell))
-        if checkpoint is not None:
-            save(checkpoint, module, optimizer, [asdict(epoch) for epoch in epochs], settings)
-    if epochs:
-        tell(len(epochs) * steps, f"loss {epochs[-1].loss:.3f}, accuracy {epochs[-1].accuracy:.1%}")
-    return Run(tuple(epochs), digests(module, optimizer))
+    epochs = tuple(_epoch(module, optimizer, images, course, number, tell) for number in range(course.epochs))
+    return Run(epochs, digests(module, optimizer))
 
 
 def _epoch(
@@ -170,3 +140,29 @@ def accuracy(module: nn.Module, images: ImageSet, course: Course) -> float:
         right += int((module.network(inputs).argmax(1) == labels).sum())
     module.train()
     return right / len(images)
+
+
+def digests(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, str]:
+    """A digest of every bit of parameters, buffers, momentum and the generators."""
+    momentum = (
+        (f"{group}.{at}", optimizer.state[parameter].get("momentum_buffer"))
+        for group, held in enumerate(optimizer.param_groups)
+        for at, parameter in enumerate(held["params"])
+    )
+    return {
+        "parameters": _digest(module.named_parameters()),
+        "buffers": _digest(module.named_buffers()),
+        "momentum": _digest(momentum),
+        "generators": _digest(random_state().items()),
+    }
+
+
+def _digest(named: Iterable[tuple[str, Tensor | None]]) -> str:
+    found = hashlib.sha256()
+    for name, tensor in named:
+        found.update(name.encode())
+        if tensor is not None:
+            found.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
+            found.update(flat.view(torch.uint8).numpy().data)
+    return found.hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -23,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import nn
 
 from models.reporting.command_line import INTERRUPTED, add_output, command_parser
-from models.reporting.option_values import count, folder, rate, seed
+from models.reporting.option_values import count, rate, seed
 from models.reporting.result_record import publish
 from models.training.images import HELD_OUT_SHARE, Images, generated, in_folder
 from models.training.loop import Course, Run, train
@@ -52,10 +51,6 @@ def parser_of(recipe: Recipe, described: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
     parser.add_argument("--seed", type=seed, default=0, help="of weights, images and dropout (default %(default)s)")
-    folder = Path("checkpoints") / recipe.name
-    parser.add_argument("--checkpoints", type=Path, default=folder, metavar="DIR", help="default %(default)s")
-    parser.add_argument("--no-checkpoints", action="store_true", help="write none")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoints")
     add_output(parser)
     return parser
 
@@ -93,9 +88,7 @@ def run(
         print(f"{recipe.script}: error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        kept = any(path is not None and path.exists() for path in checkpoints_of(recipe.ways, options).values())
-        how = "; go on with --resume" if kept else ", without a checkpoint to go on from"
-        print(f"{recipe.script}: interrupted{how}", file=sys.stderr)
+        print(f"{recipe.script}: interrupted; nothing was kept", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -103,21 +96,10 @@ def _checked(parser: argparse.ArgumentParser, recipe: Recipe, options: argparse.
     """End with a line about options that cannot be followed, or not together, before anything is trained."""
     if options.size < recipe.least_size:
         parser.error(f"--size {options.size}: {recipe.name} takes images of {recipe.least_size} pixels a side or more")
-    if options.no_checkpoints and options.resume:
-        parser.error("--resume goes on from checkpoints and --no-checkpoints has none; leave one of them out")
     try:
         parse_budget(options.budget)
-        if not options.no_checkpoints:
-            folder(str(options.checkpoints))
     except OgcPlanError as error:
         parser.error(f"--budget: {error}")
-    except argparse.ArgumentTypeError as error:
-        parser.error(f"--checkpoints {error}")
-
-
-def checkpoints_of(ways: Sequence[Way], options: argparse.Namespace) -> dict[Way, Path | None]:
-    """The checkpoint of each way, None where none is kept."""
-    return {way: None if options.no_checkpoints else options.checkpoints / f"{way}.pt" for way in ways}
 
 
 def _trained(
@@ -177,9 +159,6 @@ def compared(
     console: Console,
 ) -> tuple[dict[Way, Run], Plan | None]:
     """Train each of ``ways`` from the same weights on the same batches; the plan where one of them is planned."""
-    files = checkpoints_of(ways, options)
-    if options.resume and not any(path is not None and path.exists() for path in files.values()):
-        raise UsageError(f"--resume: no checkpoint in {options.checkpoints}", remedy="train without --resume first")
     example = images.train.batch(range(course.batch), course.device)
     runs: dict[Way, Run] = {}
     plan: Plan | None = None
@@ -194,9 +173,7 @@ def compared(
             def tell(done: int, how: str, way: Way = way, line: object = line) -> None:
                 progress.update(line, completed=done, description=f"{way}: {how}")  # type: ignore[arg-type]
 
-            settings = settings_of(recipe, images, course, options, way)
-            optimizer = optimizer_of(recipe, module)
-            runs[way] = train(module, optimizer, images, course, files[way], settings, resume=options.resume, tell=tell)
+            runs[way] = train(module, optimizer_of(recipe, module), images, course, tell)
     return runs, plan
 
 
@@ -205,22 +182,6 @@ def optimizer_of(recipe: Recipe, module: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(
         module.parameters(), recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )
-
-
-def settings_of(
-    recipe: Recipe, images: Images, course: Course, options: argparse.Namespace, way: Way
-) -> dict[str, str]:
-    """What a checkpoint must have been made with to be gone on from; json, so that types do not matter."""
-    given = {"batch": course.batch, "size": options.size, "images-per-epoch": course.images_per_epoch}
-    given |= {
-        "seed": course.seed,
-        "rate": recipe.learning_rate,
-        "images": images.source,
-        "network": recipe.name,
-        "device": course.device,
-    }
-    given |= {"budget": options.budget} if way == "planned" else {}
-    return {name: json.dumps(value) for name, value in given.items()}
 
 
 def _above_budget(runs: dict[Way, Run], plan: Plan | None) -> bool:

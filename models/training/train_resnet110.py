@@ -1,7 +1,7 @@
 r"""Train ResNet-110 on images of 32 x 32, plain and within a budget: same curves, same bits, less memory.
 
     python -m models.training.train_resnet110
-    python -m models.training.train_resnet110 --batch 16 --images-per-epoch 160 --rate 0.003 --no-checkpoints \
+    python -m models.training.train_resnet110 --batch 16 --images-per-epoch 160 --rate 0.003 \
         -o models/results/train_resnet110.json
     python -m models.training.train_resnet110 --images DIR --epochs 10 --budget 20%
 

@@ -2,7 +2,7 @@ r"""Train VGG16 with two classes: plain, by checkpoint_sequential as its tutoria
 
     python -m models.training.train_vgg16
     python -m models.training.train_vgg16 --batch 8 --size 32 --epochs 2 --images-per-epoch 64 --rate 0.01 \
-        --no-checkpoints -o models/results/train_vgg16.json
+        -o models/results/train_vgg16.json
     python -m models.training.train_vgg16 --memory
     python -m models.training.train_vgg16 --images DIR --budget 3GB
 

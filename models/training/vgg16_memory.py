@@ -37,8 +37,6 @@ TIGHT = "53%"
 PUBLISHED_MB = (14222, 10550)
 """Device memory of the tutorial, plain and with checkpoint_sequential."""
 MIB = 2**20
-CLASSES = 1000
-"""Of the network as published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,8 @@ def steps_held(
             status.update(f"memory of one step: {what}")
 
     with FakeTensorMode() as fake:
-        module, batch = _built(recipe, recipe.classes)
+        batch = torch.zeros(recipe.batch, 3, recipe.size, recipe.size), torch.zeros(recipe.batch, dtype=torch.int64)
+        module = Supervised(recipe.build(recipe.classes)).train()
         at("plain")
         yield _held("plain", module, module, batch)
         chain = parts(module.network)
@@ -86,22 +85,6 @@ def steps_held(
         planned = bound(module, Executor(module, plan, annotated))
         with fake:
             yield _held(f"planned, budget {budget}", module, planned, batch)
-
-
-def _built(recipe: Recipe, classes: int) -> tuple[Supervised, tuple[Tensor, Tensor]]:
-    """The network with a batch of the recipe's size; call it in fake mode."""
-    batch = torch.zeros(recipe.batch, 3, recipe.size, recipe.size), torch.zeros(recipe.batch, dtype=torch.int64)
-    return Supervised(recipe.build(classes)).train(), batch
-
-
-def with_all_classes(recipe: Recipe) -> tuple[int, int]:
-    """Bytes of a plain step with `CLASSES` classes: counted as the others, and with every gradient there throughout."""
-    with FakeTensorMode():
-        module, batch = _built(recipe, CLASSES)
-        plain = _held("plain", module, module, batch)
-        images = batch[0].untyped_storage().nbytes() + batch[1].untyped_storage().nbytes()
-        parameters = sum(parameter.untyped_storage().nbytes() for parameter in module.parameters())
-    return plain.total_nbytes, 3 * parameters + images + plain.activation_nbytes
 
 
 def _held(name: str, module: Supervised, forward: Callable[..., Tensor], batch: tuple[Tensor, Tensor]) -> Held:
@@ -131,7 +114,6 @@ def memory_section(
     with console.status("memory of one step") as status:
         rows = list(steps_held(recipe, parts, tuple(dict.fromkeys((budget, TIGHT))), status))
     plain = rows[0]
-    counted, throughout = with_all_classes(recipe)
     lines = table(
         ["one step", "everything MiB", "of plain", "activations MiB", "work", "parameters that get a gradient"],
         [
@@ -153,10 +135,7 @@ def memory_section(
         f"{lines}\n\n"
         "As written, one of the two segments holds the whole convolution trunk, which is recomputed and then held "
         "as a whole: nothing is saved. Reentrant checkpointing, torch's older default, gives the trunk no "
-        "gradient where the images take none: it saves by not training it. What is "
-        f"counted matters: with {CLASSES:,} classes in place of {recipe.classes} the plain step holds "
-        f"{counted / MIB:,.0f} MiB, and {throughout / MIB:,.0f} with every gradient there from its start, as "
-        "zero_grad(set_to_none=False) leaves them. The tutorial counts something else, "
+        "gradient where the images take none: it saves by not training it. The tutorial counts something else, "
         f"what the device reports in use, context and unused cache included: "
         f"published {PUBLISHED_MB[0]:,} -> {PUBLISHED_MB[1]:,} MB."
     )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import signal
-import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +14,6 @@ from ogc_plan.planner.solver import Solver
 from ogc_plan.planner.strategies.baselines.articulation import differentiable
 from torch import Tensor, nn
 
-from models.alternatives.division import blocks_of, chains_of
-from models.alternatives.methods import restored
 from models.benchmark import __main__ as benchmark
 from models.benchmark import measure as benchmark_measure
 from models.benchmark.count import as_published
@@ -33,12 +27,10 @@ from models.benchmark.measure import (
     STRATEGY_MEMORY,
     STRATEGY_TIME,
     Settings,
-    methods,
-    row,
 )
 from models.benchmark.measure import benchmark as benchmarked
 from models.benchmark.memory import by_statistics, gradient_difference, measure
-from models.benchmark.network import FAKE, Network, Place, without_dropout
+from models.benchmark.network import PREDICTED, Network, Place, without_dropout
 from models.benchmark.published import PUBLISHED, Published, published_at
 from models.benchmark.rows import rows_of
 from models.benchmark.search import Tradeoff, strategy
@@ -46,9 +38,7 @@ from models.benchmark.table import failures, page, verdict
 from models.meters.storage_meter import LOSS_NBYTES
 from models.zoo import ZOO, Entry
 
-PREDICTED = Place(FAKE, "rtx2080ti")
 MEASURED = Place("cpu", "rtx2080ti")
-SETTINGS = Settings(steps=2, warm_up=1, solves=2)
 
 
 class Residual(nn.Module):
@@ -102,13 +92,8 @@ def tradeoff(fake: Network) -> Tradeoff:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[str]:
-    return []
-
-
-@pytest.fixture(scope="module")
-def found(told: list[str]) -> dict[str, Any]:
-    return benchmarked(TINY, PREDICTED, SETTINGS, OGC, told.append)
+def found() -> dict[str, Any]:
+    return benchmarked(TINY, Settings(solves=2), OGC)
 
 
 class TestNetwork:
@@ -128,7 +113,7 @@ class TestNetwork:
         assert held == smallest.peak_nbytes - fake.uncounted_nbytes + LOSS_NBYTES
 
     def test_a_step_holds_the_same_on_fake_and_on_real_tensors(self, fake: Network, real: Network) -> None:
-        sides = [replace(measure(one, one.module, steps=1, warm_up=0), seconds=None) for one in (fake, real)]
+        sides = [replace(measure(one, one.module), seconds=None) for one in (fake, real)]
         assert sides[0] == sides[1]
 
     def test_a_planned_network_has_plain_gradients(self, real: Network) -> None:
@@ -204,40 +189,6 @@ class TestSearch:
         assert tradeoff.least_memory(1e9, 1).peak_nbytes == tradeoff.smallest().peak_nbytes
 
 
-class TestMethods:
-    def test_blocks_are_what_containers_list(self) -> None:
-        module = Tiny()
-        assert blocks_of(module) == list(module.blocks)
-
-    def test_a_container_of_plain_layers_is_one_block(self) -> None:
-        assert len(blocks_of(nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU())))) == 1
-
-    def test_chains_are_the_outermost_sequentials(self) -> None:
-        module = Tiny()
-        assert chains_of(module) == [module.blocks]
-
-    def test_checkpointed_blocks_have_plain_gradients_and_leave_no_trace(self, real: Network) -> None:
-        (method,) = [m for name, m in all_methods(real).items() if name == "checkpoint per block"]
-        with restored(real.module):
-            assert gradient_difference(real, method(real.module)) == 0.0
-        assert not any("forward" in vars(child) for child in real.module.modules())
-
-    def test_nothing_is_compiled_for_fake_tensors(self, fake: Network) -> None:
-        names = methods(fake.module, fake=True, budgets=(0.5,), backend="aot_eager")
-        assert not any("compile" in name for name in names)
-
-    def test_a_method_that_fails_is_a_finding(self, fake: Network) -> None:
-        class Fails(nn.Module):
-            def forward(self, x: Tensor) -> Tensor:
-                raise RuntimeError("not here\nin two lines")
-
-        assert row("any", fake, SETTINGS, Fails()) == {"method": "any", "error": "RuntimeError: not here in two lines"}
-
-
-def all_methods(of: Network) -> dict[str, Any]:
-    return methods(of.module, fake=False, budgets=(), backend="aot_eager")
-
-
 def counting(found: dict[str, Any], method: str, nbytes: int) -> dict[str, dict[str, Any]]:
     """The results where ``method`` holds so many bytes by the published count."""
     rows = [{**r, "protocol_nbytes": nbytes} if r["method"] == method else r for r in found["rows"]]
@@ -285,36 +236,26 @@ class TestResult:
         rows = [r for r in found["rows"] if r["method"] not in (COUNTED_STRATEGY_TIME, COUNTED_MATCHED_TIME)]
         assert as_published({"tiny": {**found, "rows": rows}}).endswith("; plans are made for activations alone.")
 
-    def test_what_is_done_next_is_told(self, found: dict[str, Any], told: list[str]) -> None:
-        assert told[:2] == ["tracing", "the ogc strategy"]
-
-    def test_a_timeline_reaches_the_peak(self, found: dict[str, Any]) -> None:
-        plain = rows_of(found)["plain"]["activation_nbytes"]
-        assert max(nbytes for _, nbytes in found["timelines"]["plain"]) == round(plain / 1e6)
-
 
 class TestFiles:
-    def test_a_run_writes_json_tables_lines_and_pictures(self, found: dict[str, Any], tmp_path: Path) -> None:
+    def test_a_run_writes_a_record_its_page_and_a_picture(self, found: dict[str, Any], tmp_path: Path) -> None:
         results = {"tiny": found, "absent": {"error": "it failed"}}
         output = tmp_path / "benchmark.json"
         benchmark.write_all(output, results, page(results, PREDICTED), ["--arch", "tiny"], PREDICTED)
-        with output.with_suffix(".csv").open() as file:
-            lines = list(csv.DictReader(file))
         written = (
             json.loads(output.read_text())["command"],
             "absent failed: it failed" in output.with_suffix(".md").read_text(),
-            lines[0]["method"],
-            [path.read_text()[:4] for path in tmp_path.glob("*.svg")],
+            "absent" in (tmp_path / "benchmark_memory_time.svg").read_text(),
         )
-        assert written == ("python -m models.benchmark --arch tiny", True, "plain", ["<svg", "<svg"])
+        assert written == ("python -m models.benchmark --arch tiny", True, False)
 
     def test_what_is_done_is_not_done_again(self, tmp_path: Path) -> None:
         (tmp_path / "resnet18.json").write_text('{"input": "known"}')
-        assert benchmark.run(["resnet18"], tmp_path, ["--device", "nowhere"], 1) == {"resnet18": {"input": "known"}}
+        assert benchmark.run(["resnet18"], tmp_path, Settings("nowhere"), 1) == {"resnet18": {"input": "known"}}
 
     def test_a_network_that_fails_is_named_and_left_to_be_done(self, tmp_path: Path) -> None:
-        failed = benchmark.run(["resnet18"], tmp_path, ["--device", "nowhere"], 1)["resnet18"]
-        assert ("nowhere" in failed["error"], list(tmp_path.iterdir())) == (True, [])
+        failed = benchmark.run(["resnet18"], tmp_path, Settings("nowhere", small=True), 1)
+        assert ("nowhere" in failures(failed)["resnet18"], list(tmp_path.iterdir())) == (True, [])
 
 
 class TestPublishedFigures:
@@ -338,67 +279,17 @@ class TestSmall:
             raise Built
 
         with pytest.raises(Built):
-            benchmarked(replace(TINY, reduced=reduced), PREDICTED, replace(SETTINGS, small=True), None, lambda _: None)
+            benchmarked(replace(TINY, reduced=reduced), Settings(small=True), None)
 
     def test_a_run_writes_its_results(self, tmp_path: Path) -> None:
         output = tmp_path / "small.json"
-        given = ["--arch", "resnet8_v2_cifar10", "--small", "--no-alternatives", "--solves", "1"]
+        given = ["--arch", "resnet8_v2_cifar10", "--small", "--solves", "1"]
         code = benchmark.main([*given, "--parts", str(tmp_path / "parts"), "-o", str(output)])
         written = json.loads(output.read_text())["networks"]["resnet8_v2_cifar10"]
         assert (code, written["input"], "plain" in rows_of(written)) == (0, "16x3x32x32", True)
 
 
-class TestFailures:
-    def test_a_network_that_does_not_train_plainly_has_failed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def measure(*given: object, **options: object) -> None:
-            raise RuntimeError("no room")
-
-        monkeypatch.setattr(benchmark_measure, "measure", measure)
-        found = benchmarked(TINY, PREDICTED, SETTINGS, OGC, lambda _: None)
-        assert found == {"input": "4x3x16x16", "error": "plain: RuntimeError: no room"}
-
-    @pytest.mark.parametrize("method", ["plain", STRATEGY, MINIMUM, STRATEGY_TIME])
-    def test_the_page_names_a_network_without_a_row_that_it_needs(self, method: str, found: dict[str, Any]) -> None:
-        broken = [{"method": method, "error": "no room"} if r["method"] == method else r for r in found["rows"]]
-        assert f"- tiny failed: {method}: no room" in page({"tiny": {**found, "rows": broken}}, PREDICTED)
-
-    def test_pictures_leave_out_a_network_that_failed(self, found: dict[str, Any], tmp_path: Path) -> None:
-        broken = {**found, "rows": [{"method": "plain", "error": "no room"}]}
-        benchmark.write_all(tmp_path / "x.json", {"tiny": broken}, "", [], PREDICTED)
-        assert ">tiny<" not in (tmp_path / "x_memory_time.svg").read_text()
-
-    def test_a_network_that_failed_is_left_to_be_done(
-        self, found: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        said = f"print({json.dumps(json.dumps({'result': {'input': 'any', 'error': 'plain: no room'}}))})"
-        monkeypatch.setattr(benchmark, "command", lambda name, given: [sys.executable, "-c", said])
-        results = benchmark.run(["resnet18"], tmp_path, [], 1)
-        assert (failures(results), list(tmp_path.iterdir())) == ({"resnet18": "plain: no room"}, [])
-
-
 class TestInterrupt:
-    def test_it_ends_what_runs_and_starts_no_other(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        folder, ran = tmp_path / "started", f"import os, time; open(f'{tmp_path}/started/{{os.getpid()}}', 'w').close()"
-        folder.mkdir()
-        monkeypatch.setattr(benchmark, "command", lambda *_: [sys.executable, "-c", f"{ran}; time.sleep(60)"])
-        main = threading.main_thread().ident
-        assert main is not None
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-
-        def interrupt() -> None:
-            while not list(folder.iterdir()):
-                time.sleep(0.05)
-            signal.pthread_kill(main, signal.SIGINT)
-
-        threading.Thread(target=interrupt, daemon=True).start()
-        started = time.monotonic()
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                benchmark.run(["resnet18", "resnet34"], tmp_path / "parts", [], 1)
-        finally:
-            signal.signal(signal.SIGINT, before)
-        assert (len(list(folder.iterdir())), time.monotonic() - started < 30) == (1, True)
-
     def test_the_exit_code_and_a_line_say_so(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -406,10 +297,29 @@ class TestInterrupt:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(benchmark, "run", interrupted)
-        assert (benchmark.main(["--arch", "vgg11"]), "interrupted; the same command" in capsys.readouterr().err) == (
-            130,
-            True,
-        )
+        code, said = benchmark.main(["--arch", "vgg11"]), capsys.readouterr().err
+        assert (code, "interrupted; the same command" in said) == (130, True)
+
+    def test_no_other_network_is_started(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        started: list[str] = []
+
+        def interrupted(name: str, *_: object) -> None:
+            started.append(name)
+            time.sleep(0.02)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(benchmark, "measured", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            benchmark.run(list(ZOO), tmp_path, Settings(), 1)
+        assert len(started) < len(ZOO)
+
+
+def test_kernels_are_compiled_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(benchmark_measure, "prepare_kernels", lambda: done.append("compiled"))
+    monkeypatch.setattr(benchmark_measure, "benchmark", lambda *given: done.append("timed"))
+    benchmark_measure.main("resnet18", "{}")
+    assert done == ["compiled", "timed"]
 
 
 def test_the_device_of_torch_is_as_it_was(fake: Network) -> None:

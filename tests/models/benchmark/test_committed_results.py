@@ -43,11 +43,3 @@ def test_at_the_memory_of_the_strategy_run_here_less_time_is_added(name: str) ->
 def test_by_the_published_count_no_less_is_saved_than_by_the_strategy_in_its_time(name: str) -> None:
     rows = rows_of(NETWORKS[name])
     assert for_the_count(rows, STRATEGY_TIME)["protocol_nbytes"] <= rows[STRATEGY]["protocol_nbytes"]
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_at_the_memory_of_what_pytorch_offers_less_time_is_added(name: str) -> None:
-    rows = rows_of(NETWORKS[name])
-    beside = {method: rows[f"ours, memory of {method}"] for method in rows if f"ours, memory of {method}" in rows}
-    plain = rows["plain"]["calls_s"]
-    assert {m for m, ours in beside.items() if ours["calls_s"] - plain >= rows[m]["calls_s"] - plain} == set()

@@ -64,23 +64,6 @@ PARAMETERS = {
     "ddpm_cifar10": 35_746_307,
     "unet": 31_037_698,
 }
-PUBLISHED_BY_OGC = {
-    "alexnet": "1024x3x224x224",
-    **{f"vgg{layers}": "64x3x224x224" for layers in (11, 13, 16, 19)},
-    "resnet18": "256x3x224x224",
-    "resnet34": "128x3x224x224",
-    "resnet50": "64x3x224x224",
-    "resnet101": "32x3x224x224",
-    "resnet152": "16x3x224x224",
-    "densenet121": "32x3x224x224",
-    "densenet161": "16x3x224x224",
-    "densenet169": "32x3x224x224",
-    "densenet201": "16x3x224x224",
-    "inception_v3": "32x3x300x300",
-    "nasnet_cifar10": "64x3x32x32",
-    "amoebanet_cifar10": "64x3x32x32",
-    "darts_cifar10": "64x3x32x32",
-}
 
 
 def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
@@ -104,10 +87,6 @@ def test_a_network_has_the_published_number_of_parameters(name: str) -> None:
     assert count(of_zoo(name)) == PARAMETERS[name]
 
 
-def test_inception_has_27_million_parameters_with_its_auxiliary_classifier() -> None:
-    assert count(on_meta(lambda: Inception(auxiliary=True))) == 27_161_264
-
-
 def test_a_deep_preactivated_cifar_resnet_has_three_projections_more_than_a_padded_one() -> None:
     """Norms in front of the convolutions and one at the end have as many parameters as those behind."""
     projections = 16 * 16 + 16 * 32 + 32 * 64
@@ -116,12 +95,6 @@ def test_a_deep_preactivated_cifar_resnet_has_three_projections_more_than_a_padd
 
 
 # Inputs
-
-
-@pytest.mark.parametrize("name", PUBLISHED_BY_OGC)
-def test_a_network_of_ogc_comes_with_its_published_input(name: str) -> None:
-    entry = ZOO[name]
-    assert entry.describe(entry.batch, entry.extent) == PUBLISHED_BY_OGC[name]
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -153,14 +126,13 @@ def test_a_network_has_as_many_convolutions_as_published(name: str, convolutions
     assert kinds(name)[nn.Conv2d] == convolutions
 
 
-@pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet18", "resnet50", "densenet121", "inception_v3", "unet"])
+IN_PLACE = ("alexnet", "vgg16", "resnet18", "resnet50", "densenet121", "inception_v3", "unet")
+
+
+@pytest.mark.parametrize("name", [*IN_PLACE, "nasnet_cifar10", "amoebanet_cifar10", "darts_cifar10"])
 def test_relus_act_in_place_where_the_published_code_has_them_so(name: str) -> None:
-    assert {module.inplace for module in of_zoo(name).modules() if isinstance(module, nn.ReLU)} == {True}
-
-
-@pytest.mark.parametrize("name", ["nasnet_cifar10", "amoebanet_cifar10", "darts_cifar10"])
-def test_relus_of_searched_cells_do_not_act_in_place(name: str) -> None:
-    assert {module.inplace for module in of_zoo(name).modules() if isinstance(module, nn.ReLU)} == {False}
+    found = {module.inplace for module in of_zoo(name).modules() if isinstance(module, nn.ReLU)}
+    assert found == {name in IN_PLACE}
 
 
 @pytest.mark.parametrize(("name", "rate", "places"), [("alexnet", 0.5, 2), ("vgg16", 0.5, 2), ("inception_v3", 0.5, 1)])
@@ -171,13 +143,6 @@ def test_classifiers_drop_out_as_published(name: str, rate: float, places: int) 
 def test_a_cifar_resnet_of_another_depth_is_refused() -> None:
     with pytest.raises(ValueError, match="6 n \\+ 2 layers, n at least 1, and so not 54"):
         CifarResNetV2(54)
-
-
-def test_an_inception_with_its_auxiliary_classifier_gives_two_scores_in_training() -> None:
-    with torch.device("meta"):
-        module, images = Inception(auxiliary=True), torch.zeros(2, 3, 299, 299)
-    shapes = [tuple(scores.shape) for scores in module(images)]
-    assert (shapes, tuple(module.eval()(images).shape)) == ([(2, 1000)] * 2, (2, 1000))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama_1b"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def case() -> Case:
 
 @pytest.fixture(scope="module")
 def rows(case: Case) -> dict[str, Row]:
-    found = methods(case, backend="aot_eager", budgets=(0.3,), counts=(2,))
+    found = methods(case, budgets=(0.3,), counts=(2,))
     return {row.method: row for row in benchmark(case, found, 1, "cpu")}
 
 
@@ -50,9 +51,9 @@ def test_wrong_gradients_of_another_method_are_seen(rows: dict[str, Row]) -> Non
     assert not measured(rows["compile budget 0.3 (aot_eager)"]).equal.gradients
 
 
-def test_the_report_has_a_line_for_each_method(rows: dict[str, Row], case: Case) -> None:
-    lines = report(list(rows.values()), {case.name: case}).splitlines()
-    assert [row for row in rows if not any(line.startswith(f"| {row}") for line in lines)] == []
+def test_the_report_has_a_line_for_each_method(rows: dict[str, Row]) -> None:
+    told = report([asdict(row) for row in rows.values()])
+    assert [row for row in rows if f" {row} |" not in told] == []
 
 
 def test_a_method_that_fails_is_a_finding_of_the_report(case: Case) -> None:
@@ -61,11 +62,6 @@ def test_a_method_that_fails_is_a_finding_of_the_report(case: Case) -> None:
 
     (_, row) = benchmark(case, {"broken": broken}, 1, "cpu")  # type: ignore[dict-item]
     assert row.result == Refusal("fails: ValueError: no such method")
-
-
-def test_the_small_sizes_are_those_of_the_earlier_comparison() -> None:
-    anchors = ("batch 4, 96x96", "batch 1, 256 tokens, 12 layers, width 256", "batch 1, 128x128")
-    assert [case.sizes.startswith(start) for case, start in zip(SMALL.values(), anchors, strict=True)] == [True] * 3
 
 
 def test_a_run_at_the_small_size_writes_its_results(
