@@ -135,8 +135,3 @@ def compile_budget(fraction: float, backend: str) -> Method:
         return _Compiled(module, fraction, backend)
 
     return method
-
-
-def compile_budgets(fractions: Iterable[float], backend: str) -> dict[str, Method]:
-    """A method for each memory budget, by the name it has in tables."""
-    return {f"compile budget {fraction:g} ({backend})": compile_budget(fraction, backend) for fraction in fractions}

@@ -12,25 +12,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ogc_plan.planner.costs.devices import DEVICES
-from ogc_plan.planner.strategies.optimal.effort import EFFORTS
+import torch
 
 from models.benchmark.measure import Settings
-from models.benchmark.network import Place, device
+from models.benchmark.network import FAKE, Place
 from models.benchmark.picture import tradeoffs
 from models.benchmark.published import PUBLISHED
 from models.benchmark.table import failures, page
 from models.reporting.command_line import INTERRUPTED, add_output, command_parser
-from models.reporting.kept import ROOT, folder_of, keep, kept
-from models.reporting.option_values import count, count_or_none, folder
+from models.reporting.kept import folder_of, keep, kept
+from models.reporting.option_values import count, folder
+from models.reporting.process import answer_of
 from models.reporting.result_record import write
 from models.zoo import ZOO
 
@@ -49,11 +48,8 @@ def measured(name: str, parts: Path, settings: Settings) -> dict[str, Any]:
     earlier = kept(part)
     if earlier is not None:
         return earlier
-    command = [sys.executable, "-m", "models.benchmark.measure", name, json.dumps(asdict(settings))]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    if done.returncode:
-        return {"error": f"its process ended with code {done.returncode}"}
-    found: dict[str, Any] = json.loads(done.stdout)
+    found = answer_of("models.benchmark.measure", name, json.dumps(asdict(settings)))
+    print(f"{name}: {found.get('error', 'done')}", file=sys.stderr, flush=True)
     if "error" not in found:
         keep(part, found)
     return found
@@ -81,24 +77,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"networks, or all for the {len(PUBLISHED)} published ones (default): {', '.join(ZOO)}",
     )
-    default = Settings()
     parser.add_argument(
         "--device",
-        type=device,
-        default=default.device,
-        help="cuda:0, cpu, or fake (default): the real programs on tensors without memory",
-    )
-    parser.add_argument(
-        "--roofline",
-        choices=DEVICES,
-        metavar="DEVICE",
-        help="device whose datasheet gives times; on fake tensors rtx2080ti unless given, else measured",
+        choices=(FAKE, "cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))),
+        default=FAKE,
+        help="default %(default)s: the real programs on tensors without memory",
     )
     parser.add_argument("--small", action="store_true", help="the zoo's small sizes, which fit a CPU")
-    parser.add_argument("--effort", choices=EFFORTS, default=default.effort, help="default %(default)s")
-    parser.add_argument("--solves", type=count_or_none, default=default.solves, help="plans to find a time")
-    parser.add_argument("--steps", type=count, default=default.steps, help="steps timed (default %(default)s)")
-    parser.add_argument("--warm-up", type=count_or_none, default=default.warm_up, help="of them left out")
     parser.add_argument("--jobs", type=count, default=1, help="networks at a time; 1 where times are measured")
     parser.add_argument("--parts", type=folder, help="folder of what is done (default: one for this code, in /tmp)")
     add_output(parser, "a .md and a picture")
@@ -110,15 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     1 where a network failed, 2 for a command line that cannot be followed, 130 where it was interrupted.
     """
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if options.steps <= options.warm_up:
-        parser.error(
-            f"--steps {options.steps} leaves none to time after --warm-up {options.warm_up}; "
-            f"write --steps {options.warm_up + 1} or more, or a smaller --warm-up"
-        )
+    options = _parser().parse_args(arguments)
     names = list(PUBLISHED) if "all" in options.arch else list(dict.fromkeys(options.arch))
-    settings = Settings(**{field.name: getattr(options, field.name) for field in fields(Settings)})
+    settings = Settings(options.device, options.small)
     parts = options.parts or folder_of("networks-", (json.dumps(asdict(settings)),), CODE)
     try:
         results = run(names, parts, settings, options.jobs)

@@ -37,7 +37,6 @@ class Settings:
     """
 
     device: str = FAKE
-    roofline: str | None = None
     small: bool = False
     effort: str = "fast"
     solves: int = 4
@@ -47,22 +46,16 @@ class Settings:
     @property
     def place(self) -> Place:
         """Where networks run and by which times."""
-        return Place(self.device, self.roofline or (PREDICTED.roofline if self.device == FAKE else None))
+        return PREDICTED if self.device == FAKE else Place(self.device)
 
     def size_of(self, entry: Entry) -> tuple[int, int]:
         """Batch and extent."""
         return (entry.small_batch, entry.small_extent) if self.small else (entry.batch, entry.extent)
 
 
-def tell(what: str) -> None:
-    """Say what is done next."""
-    print(what, file=sys.stderr, flush=True)
-
-
 def benchmark(entry: Entry, settings: Settings, published: Published | None) -> dict[str, Any]:
     """Every way to train one network."""
     (batch, extent), build = settings.size_of(entry), entry.build_small if settings.small else entry.build
-    tell(f"{entry.name}: tracing")
     started = time.perf_counter()
     network = Network(entry.name, lambda: build(extent), lambda: entry.inputs(batch, extent), settings.place)
     trace_s = time.perf_counter() - started
@@ -76,7 +69,6 @@ def benchmark(entry: Entry, settings: Settings, published: Published | None) -> 
         rows.append({"method": name, **asdict(found), "gradient_difference": difference, **known})
 
     def add(name: str, point: Point | None, *, counted: bool = False) -> None:
-        tell(f"{entry.name}: {name}")
         if point is None:
             rows.append({"method": name, "error": "no plan found"})
             return

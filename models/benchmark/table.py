@@ -14,13 +14,9 @@ from models.reporting.result_table import table
 Results = dict[str, dict[str, Any]]
 
 
-def _percent(value: float | None, digits: int = 0) -> str:
-    return "-" if value is None else f"{100 * value:.{digits}f}%"
-
-
-def _pair(row: Row | None, plain: Row) -> str:
+def _pair(row: Row, plain: Row) -> str:
     """Memory saved and time added: ``81% / 37%``."""
-    return "-" if row is None else f"{_percent(cut(row, plain), 1)} / {_percent(overhead(row, plain), 1)}"
+    return f"{cut(row, plain):.1%} / {overhead(row, plain):.1%}"
 
 
 def verdict(name: str, entry: dict[str, Any]) -> tuple[bool, str]:
@@ -53,7 +49,7 @@ def _beyond_floor(entry: dict[str, Any], plain: Row, ogc_mib: int, plain_mib: in
     smallest = rows_of(entry)[MINIMUM]
     said = f"ours goes down to {smallest['activation_nbytes'] / MIB:,.0f} of {whole / MIB:,.0f} MiB"
     if floor / whole >= ogc_mib / plain_mib * 0.999:
-        said = f"the proven floor is {_percent(floor / whole, 1)} of plain; {said}"
+        said = f"the proven floor is {floor / whole:.1%} of plain; {said}"
     return f"{said}, published is {ogc_mib:,} of {plain_mib:,} MiB with workspace"
 
 
@@ -69,12 +65,12 @@ def against_published(results: Results) -> str:
         memory, theirs = rows.get(MATCHED_MEMORY), rows.get(STRATEGY_MEMORY)
         lines.append([
             f"{name} {entry['input']}",
-            f"{_percent(1 - published.remaining, 1)} / {_percent(published.overhead, 1)}" if published else "-",
-            _percent(overhead(memory, plain), 1) if memory else "-",
-            _percent(cut(rows[MATCHED_TIME], plain), 1) if MATCHED_TIME in rows else "-",
+            f"{1 - published.remaining:.1%} / {published.overhead:.1%}" if published else "-",
+            f"{overhead(memory, plain):.1%}" if memory else "-",
+            f"{cut(rows[MATCHED_TIME], plain):.1%}" if MATCHED_TIME in rows else "-",
             _pair(rows[STRATEGY], plain),
-            _percent(overhead(theirs, plain), 1) if theirs else "-",
-            _percent(cut(rows[STRATEGY_TIME], plain), 1),
+            f"{overhead(theirs, plain):.1%}" if theirs else "-",
+            f"{cut(rows[STRATEGY_TIME], plain):.1%}",
             _pair(rows[MINIMUM], plain),
             "both" if verdict(name, entry)[0] else "see below",
         ])  # fmt: skip

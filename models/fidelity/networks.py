@@ -97,11 +97,7 @@ def examined(
     started = time.perf_counter()
     with kernels(case), tempfile.TemporaryDirectory() as folder:
         eager = fidelity.run_eager(case, steps, "cpu")
-        files = fidelity.PlanFiles(Path(folder))
-        rows = [
-            fidelity.examine(case, budget, "memory", eager, files, steps=steps, rounds=0, device="cpu")
-            for budget in budgets
-        ]
+        rows = [fidelity.examine(case, budget, eager, steps=steps, rounds=0, device="cpu") for budget in budgets]
         sweep = falling(case, eager, Path(folder), count)
     return fidelity.examined(case, rows, eager, steps) | {
         "versions": versions(),

@@ -18,9 +18,8 @@ from typing import Any
 
 from models.ablation.table import key_rows
 from models.fidelity import step
-from models.fidelity.tables import overview
+from models.fidelity.tables import executor, overview, predicted
 from models.readme.console import output, searched, unsearched
-from models.readme.executor_tables import executor, predicted
 from models.readme.file_tables import architectures, published, stressed
 from models.readme.plan_tables import benchmark, headline, ogc, open_budgets
 from models.readme.retention_picture import draw, plan_of_chain

@@ -6,14 +6,12 @@ Each function is a ``type`` of argparse and raises its ArgumentTypeError.
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import os
 from pathlib import Path
 
 WRITTEN_BESIDE = (".md", ".svg")
 """The files that are written next to a JSON file of results, under its name."""
-SEEDS = 2**32
 
 
 def count(text: str) -> int:
@@ -31,25 +29,8 @@ def count_or_none(text: str) -> int:
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Whole numbers from 1 on, between commas; ``1..200`` stands for 1, its doubles below 200, and 200."""
-    return tuple(number for part in text.split(",") for number in _doubled(part.strip()))
-
-
-def _doubled(text: str) -> tuple[int, ...]:
-    first, dots, last = text.partition("..")
-    if not dots:
-        return (count(text),)
-    low, high = count(first), count(last)
-    if high < low:
-        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins; write for example 1..200")
-    return (*itertools.takewhile(lambda number: number < high, (low << shift for shift in itertools.count())), high)
-
-
-def seed(text: str) -> int:
-    """A seed of torch's generators, from which the seeds of epochs and images are derived."""
-    if not text.isdecimal() or int(text) >= SEEDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {SEEDS - 1}")
-    return int(text)
+    """Whole numbers from 1 on, between commas."""
+    return tuple(count(part.strip()) for part in text.split(","))
 
 
 def rate(text: str) -> float:

@@ -49,21 +49,16 @@ EFFORT = "fast"
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """One depth: bytes of plain and planned steps, predicted seconds of a plain step, seconds to plan."""
+    """One depth: bytes of plain and planned steps, the time that the plan adds, seconds to plan."""
 
     blocks: int
     layers: int
-    ops: int
     plain_nbytes: int
     planned_nbytes: int
-    plain_total_nbytes: int
-    planned_total_nbytes: int
     overhead: float
-    predicted_s: float
     trace_s: float
     first_plan_s: float
     plan_s: float
-    plans: int
 
 
 def network(blocks: int, batch: int) -> Network:
@@ -90,17 +85,12 @@ def examine(blocks: int, batch: int, *, solves: int = SOLVES) -> Depth:
     return Depth(
         blocks,
         6 * blocks + 2,
-        net.problem.op_count,
         plain.activation_nbytes,
         held.activation_nbytes,
-        plain.total_nbytes,
-        held.total_nbytes,
         point.overhead,
-        net.problem.store_all_ns / 1e9,
         round(traced - started, 2),
         round(first, 2),
         round(planned, 2),
-        len(tradeoff.points),
     )
 
 
@@ -185,12 +175,7 @@ def drawing(depths: Sequence[Depth]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("models.training.deep_resnet", __doc__)
-    parser.add_argument(
-        "--blocks",
-        type=counts,
-        default=BLOCKS,
-        help="numbers of blocks a stage, or a range of doubles such as 1..200 (default %(default)s)",
-    )
+    parser.add_argument("--blocks", type=counts, default=BLOCKS, help="blocks a stage (default %(default)s)")
     parser.add_argument("--batch", type=count, default=BATCH, help="images a step (default %(default)s)")
     parser.add_argument("--memory", help="also find the greatest depth whose step fits, e.g. 16GB")
     add_output(parser, "a .md and an .svg")

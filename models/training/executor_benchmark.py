@@ -25,7 +25,7 @@ from ogc_plan.planner.errors import InfeasibleBudgetError
 from ogc_plan.planner.problem import Scope
 from torch import Tensor, nn
 
-from models.alternatives.methods import Chain, Method, compile_budgets, per_block, plain, selective, sequential
+from models.alternatives.methods import Chain, Method, compile_budget, per_block, plain, selective, sequential
 from models.fidelity.executor import fresh, state_of
 from models.meters.step_meters import by_allocator, by_storages, clear_gradients
 from models.meters.step_times import Step, time_ratios
@@ -34,7 +34,7 @@ from models.reporting.option_values import count
 from models.reporting.result_record import publish
 from models.reporting.result_table import megabytes, table
 from models.training.cases import CASES, GPT, Case, gpt_case, resnet_case, unet_case
-from models.training.outcome import Equality, Forward, compare, train
+from models.training.outcome import Forward, compare, train
 
 ROUNDS = 5
 BACKEND = "aot_eager"
@@ -48,47 +48,15 @@ SMALL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """One way to train a case: measured activation peak in bytes, step time as a multiple of eager, equality.
+class Tried:
+    """A way to train a case: what results files have of it, and the step to time, None where it does not run.
 
-    ``overhead`` is the recomputation that a plan predicts, None for what is no plan.
+    Of one that runs: measured activation peak in bytes, equality with eager and, of a plan, the recomputation that it
+    predicts; of any other the reason.
     """
 
-    peak_nbytes: int
-    equal: Equality
-    time_ratio: float = 0.0
-    overhead: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why there is no result: a budget without a plan, or a method that failed."""
-
-    reason: str
-    floor_nbytes: int | None = None
-    smallest_nbytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A method on a case, and a plan within the method's measured peak (None where no peak was measured).
-
-    ``eager_ms`` is the eager step that both were timed against.
-    """
-
-    case: str
-    method: str
-    result: Result | Refusal
-    planned: Result | Refusal | None
-    eager_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A way to train that ran once: what is known of it but its time, and the step to time."""
-
-    result: Result
-    step: Step
+    known: dict[str, Any]
+    step: Step | None = None
 
 
 class Bench:
@@ -101,27 +69,25 @@ class Bench:
         self.expected, _ = train(case, self.reference, self.reference, 1, device=device)
         self.reference.load_state_dict(original)
 
-    def method(self, method: Method) -> Ready | Refusal:
+    def method(self, method: Method) -> Tried:
         """Run a method; whatever it raises is a finding of the benchmark, not its end."""
         module = fresh(self.case, self.device)
         try:
-            return self._ready(method(module), module)
+            return self._ran(method(module), module)
         except Exception as error:
-            return Refusal(f"fails: {type(error).__name__}: {str(error).splitlines()[0][:80]}")
+            return Tried({"reason": f"fails: {type(error).__name__}: {str(error).splitlines()[0][:80]}"})
 
-    def plan(self, budget: str, strategy: str = "optimal") -> Ready | Refusal:
+    def plan(self, budget: str, strategy: str = "optimal") -> Tried:
         """Plan the case within a budget on its activations, and run it."""
         arguments = self.case.arguments(0, self.device)
         module = fresh(self.case, self.device)
         try:
             bound = within_budget(module, arguments, budget=budget, scope=Scope.ACTIVATIONS, strategy=strategy)
         except InfeasibleBudgetError as error:
-            reason = "proven infeasible" if error.proven else "no plan found"
-            return Refusal(reason, error.lower_bound_nbytes, error.smallest_known_nbytes)
-        ready = self._ready(bound, bound)
-        return replace(ready, result=replace(ready.result, overhead=plan_of(bound).time.overhead))
+            return Tried({"reason": "proven infeasible" if error.proven else "no plan found"})
+        return self._ran(bound, bound, overhead=plan_of(bound).time.overhead)
 
-    def _ready(self, forward: Forward, module: nn.Module) -> Ready:
+    def _ran(self, forward: Forward, module: nn.Module, **known: Any) -> Tried:
         original = state_of(module)
         found, _ = train(self.case, module, forward, 1, device=self.device)
         module.load_state_dict(original)
@@ -135,22 +101,21 @@ class Bench:
         clear_gradients(module, arguments)
         meter = by_allocator if self.device == "cpu" else by_storages
         peak = meter(step, module, arguments).activation_nbytes
-        return Ready(Result(peak, compare(found, self.expected)), Step(forward, module))
+        equal = asdict(compare(found, self.expected))
+        return Tried({"peak_nbytes": peak, "equal": equal, **known}, Step(forward, module))
 
-    def row(self, name: str, method: Ready | Refusal, plan: Ready | Refusal | None) -> Row:
+    def row(self, name: str, method: Tried, plan: Tried | None) -> dict[str, Any]:
         """A row of two ways to train, timed side by side."""
-        ready = [way for way in (method, plan) if isinstance(way, Ready)]
-        arguments = self.case.arguments(0, self.device)
+        ready = [(way.known, way.step) for way in (method, plan) if way is not None and way.step is not None]
         reference = Step(self.reference, self.reference)
-        eager_ms, ratios = time_ratios(reference, [way.step for way in ready], arguments, self.rounds)
-        of = {id(way): ratio for way, ratio in zip(ready, ratios, strict=True)}
-
-        def timed(way: Ready | Refusal | None) -> Result | Refusal | None:
-            return replace(way.result, time_ratio=of[id(way)]) if isinstance(way, Ready) else way
-
-        result = timed(method)
-        assert result is not None
-        return Row(self.case.name, name, result, timed(plan), eager_ms)
+        arguments = self.case.arguments(0, self.device)
+        eager_ms, ratios = time_ratios(reference, [step for _, step in ready], arguments, self.rounds)
+        for (known, _), ratio in zip(ready, ratios, strict=True):
+            known["time_ratio"] = ratio
+        planned = None if plan is None else plan.known
+        return {
+            "case": self.case.name, "method": name, "result": method.known, "planned": planned, "eager_ms": eager_ms
+        }  # fmt: skip
 
 
 def methods(
@@ -161,7 +126,7 @@ def methods(
     if case.sequential is not None:
         found |= {f"checkpoint_sequential, {number} segments": segments(case, number) for number in counts}
     found["selective: save matmul, conv, attention"] = selective(case.blocks)
-    return found | compile_budgets(budgets, BACKEND)
+    return found | {f"compile budget {budget:g} ({BACKEND})": compile_budget(budget, BACKEND) for budget in budgets}
 
 
 def segments(case: Case, number: int) -> Method:
@@ -171,14 +136,14 @@ def segments(case: Case, number: int) -> Method:
     return sequential(lambda module: [Chain(module.network, chain_of(module), number)])
 
 
-def benchmark(case: Case, found: dict[str, Method], rounds: int, device: str) -> list[Row]:
+def benchmark(case: Case, found: dict[str, Method], rounds: int, device: str) -> list[dict[str, Any]]:
     """Every row of one case: eager and a plan that stores everything, then each method and the plan at its peak."""
     bench = Bench(case, rounds, device)
     rows = [bench.row("eager", bench.method(plain), bench.plan("100%", "keep-all"))]
     for name, method in found.items():
-        ready = bench.method(method)
-        plan = bench.plan(f"{ready.result.peak_nbytes}B") if isinstance(ready, Ready) else None
-        rows.append(bench.row(name, ready, plan))
+        tried = bench.method(method)
+        plan = None if tried.step is None else bench.plan(f"{tried.known['peak_nbytes']}B")
+        rows.append(bench.row(name, tried, plan))
         print(f"{case.name}, {name}: done", file=sys.stderr, flush=True)
     return rows
 
@@ -218,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = [(SMALL if options.small else CASES)[name] for name in options.case or CASES]
     rows: list[dict[str, Any]] = []
     for case in cases:
-        rows += [asdict(row) for row in benchmark(case, methods(case), options.rounds, device)]
+        rows += benchmark(case, methods(case), options.rounds, device)
     sizes = "\n".join(f"- {case.name}: {case.sizes}" for case in cases)
     publish(
         f"{sizes}\n\n{report(rows)}",

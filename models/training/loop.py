@@ -9,11 +9,12 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from models.meters.step_meters import CudaPeak, by_cuda, by_storages
+from models.meters.step_meters import StepPeak, by_storages
 from models.training.images import Images, ImageSet
 from models.training.outcome import random_state
 
@@ -23,15 +24,13 @@ class Epoch:
     """One epoch: the loss of every step, the share of held-out images classified correctly, bytes, seconds.
 
     ``total_nbytes`` is the peak of the epoch's first step. ``activation_nbytes`` leaves out parameters, momentum,
-    buffers, images and finished gradients; it is None on CUDA, whose allocator cannot tell them apart.
-    ``reserved_nbytes`` is what that allocator took from the device. The seconds leave out the held-out images.
+    buffers, images and finished gradients. The seconds leave out the held-out images.
     """
 
     losses: tuple[float, ...]
     accuracy: float
     total_nbytes: int
-    activation_nbytes: int | None
-    reserved_nbytes: int | None
+    activation_nbytes: int
     seconds: float
 
     @property
@@ -55,8 +54,7 @@ class Course:
     epochs: int
     batch: int
     images_per_epoch: int
-    seed: int
-    device: str
+    seed: int = 0
 
     def steps(self, images: ImageSet) -> int:
         """Steps an epoch; images that fill no batch are left out."""
@@ -70,8 +68,8 @@ class Course:
             yield shuffled[step * self.batch : (step + 1) * self.batch]
 
 
-Tell = Callable[[int, str], None]
-"""Is told how many steps are done, and how it stands in words."""
+Tell = Callable[[str], None]
+"""Is told how it stands in words."""
 
 
 def train(module: nn.Module, optimizer: torch.optim.Optimizer, images: Images, course: Course, tell: Tell) -> Run:
@@ -85,24 +83,23 @@ def _epoch(
     module: nn.Module, optimizer: torch.optim.Optimizer, images: Images, course: Course, number: int, tell: Tell
 ) -> Epoch:
     module.train()
-    steps = course.steps(images.train)
     losses: list[float] = []
-    peak: tuple[int, int | None, int | None] | None = None
+    peak: StepPeak | None = None
     started = time.perf_counter()
-    for at, positions in enumerate(course.order(images.train, number)):
-        batch = images.train.batch(positions, course.device)
+    for positions in course.order(images.train, number):
+        batch = images.train.batch(positions)
         optimizer.zero_grad(set_to_none=True)
         if peak is None:
-            peak = _metered(module, batch, losses)
+            peak = by_storages(partial(_step, module, batch, losses), module, batch)
         else:
             _step(module, batch, losses)
         optimizer.step()
-        tell(number * steps + at + 1, f"epoch {number + 1} of {course.epochs}, loss {losses[-1]:.3f}")
     seconds = time.perf_counter() - started
     assert peak is not None
-    total, activations, reserved = peak
     right = accuracy(module, images.held_out, course)
-    return Epoch(tuple(losses), right, total + momentum_nbytes(optimizer), activations, reserved, seconds)
+    tell(f"epoch {number + 1} of {course.epochs}, loss {losses[-1]:.3f}, accuracy {right:.1%}")
+    total = peak.total_nbytes + momentum_nbytes(optimizer)
+    return Epoch(tuple(losses), right, total, peak.activation_nbytes, seconds)
 
 
 def _step(module: nn.Module, batch: tuple[Tensor, Tensor], losses: list[float]) -> Tensor:
@@ -110,17 +107,6 @@ def _step(module: nn.Module, batch: tuple[Tensor, Tensor], losses: list[float]) 
     loss.backward()
     losses.append(loss.item())
     return loss
-
-
-def _metered(
-    module: nn.Module, batch: tuple[Tensor, Tensor], losses: list[float]
-) -> tuple[int, int | None, int | None]:
-    """A step under the meter of its device: total, activation and reserved bytes, momentum left out."""
-    meter = by_cuda if batch[0].is_cuda else by_storages
-    found = meter(lambda: _step(module, batch, losses), module, batch)
-    if isinstance(found, CudaPeak):
-        return found.allocated_nbytes, None, found.reserved_nbytes
-    return found.total_nbytes, found.activation_nbytes, None
 
 
 def momentum_nbytes(optimizer: torch.optim.Optimizer) -> int:
@@ -136,7 +122,7 @@ def accuracy(module: nn.Module, images: ImageSet, course: Course) -> float:
     right = 0
     for first in range(0, len(images), course.batch):
         positions = range(first, min(first + course.batch, len(images)))
-        inputs, labels = images.batch(positions, course.device)
+        inputs, labels = images.batch(positions)
         right += int((module.network(inputs).argmax(1) == labels).sum())
     module.train()
     return right / len(images)

@@ -45,12 +45,6 @@ def one_thread() -> Iterator[None]:
 # The cases
 
 
-@pytest.fixture(scope="module", params=CASES)
-def default(request: pytest.FixtureRequest) -> tuple[Case, Supervised]:
-    """A case at its full size, without memory behind it."""
-    return CASES[request.param], on_meta(request.param)
-
-
 def on_meta(name: str) -> Supervised:
     with torch.device("meta"):
         return CASES[name].build()
@@ -60,27 +54,8 @@ def modules_of(name: str, kind: type[nn.Module]) -> list[nn.Module]:
     return [module for module in on_meta(name).modules() if isinstance(module, kind)]
 
 
-def test_a_step_of_a_case_holds_twice_its_parameters_in_activations(default: tuple[Case, Supervised]) -> None:
-    case, module = default
-    arguments = case.arguments(0, "meta")
-    peak = by_storages(step_of(module, arguments), module, arguments)
-    assert peak.activation_nbytes > 2 * sum(parameter.nbytes for parameter in module.parameters())
-
-
-def test_a_case_is_built_for_training_with_its_loss_inside(default: tuple[Case, Supervised]) -> None:
-    case, module = default
-    assert (module.training, module(*case.arguments(0, "meta")).shape) == (True, ())
-
-
-def test_a_seed_gives_the_same_inputs_each_time_and_another_seed_others(default: tuple[Case, Supervised]) -> None:
-    case, _ = default
-    same = [torch.equal(first, second) for first, second in zip(case.inputs(3), case.inputs(3), strict=True)]
-    equal = [torch.equal(first, second) for first, second in zip(case.inputs(3), case.inputs(4), strict=True)]
-    assert (all(same), any(equal)) == (True, False)
-
-
-def test_floating_inputs_require_a_gradient(default: tuple[Case, Supervised]) -> None:
-    case, _ = default
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_floating_inputs_require_a_gradient(case: Case) -> None:
     assert all(tensor.requires_grad == tensor.is_floating_point() for tensor in case.arguments(0))
 
 
