@@ -69,10 +69,10 @@ def export_module(module: nn.Module, inputs: tuple[Tensor, ...], *, opset: int =
     return onnx_ir.serde.serialize_model(model)
 
 
-def export_entry(entry: Entry, *, batch: int, extent: int, opset: int = OPSET) -> onnx.ModelProto:
+def export_entry(entry: Entry, *, batch: int, extent: int) -> onnx.ModelProto:
     """Export one network of the zoo at a batch and an image side or sequence length."""
     with torch.device("meta"):
-        return export_module(entry.build(extent), entry.inputs(batch, extent), opset=opset)
+        return export_module(entry.build(extent), entry.inputs(batch, extent))
 
 
 def check_model(model: onnx.ModelProto) -> None:
@@ -93,12 +93,11 @@ def check_model(model: onnx.ModelProto) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("models.export", __doc__)
-    parser.add_argument("name", choices=[*ZOO, "all"], help="a network of the zoo, or all")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="file to write; a folder for all")
+    parser.add_argument("name", choices=ZOO, help="a network of the zoo")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="file to write")
     parser.add_argument("--batch", type=int, help="batch size (default: the network's own)")
     parser.add_argument("--size", type=int, help="side of the square input image, in pixels")
     parser.add_argument("--seq", type=int, help="length of the token sequence")
-    parser.add_argument("--opset", type=int, default=OPSET, help=f"ONNX opset (default {OPSET})")
     return parser
 
 
@@ -106,19 +105,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Export what the command line asks for and say what was written."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    everything = options.name == "all"
-    if not everything and (options.size if ZOO[options.name].takes_tokens else options.seq):
-        wrong, right = ("--size", "--seq") if ZOO[options.name].takes_tokens else ("--seq", "--size")
-        parser.error(f"{options.name} has no {wrong}; use {right}")
-    for entry in ZOO.values() if everything else (ZOO[options.name],):
-        extent = options.seq if entry.takes_tokens else options.size
-        batch, extent = options.batch or entry.batch, extent or entry.extent
-        model = export_entry(entry, batch=batch, extent=extent, opset=options.opset)
-        check_model(model)
-        path = options.output / f"{entry.name}.onnx" if everything else options.output
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(model.SerializeToString())
-        print(f"{path}: {entry.name} {entry.describe(batch, extent)}, {path.stat().st_size / 1000:.0f} KB")
+    entry, path = ZOO[options.name], options.output
+    wrong, right = ("size", "seq") if entry.takes_tokens else ("seq", "size")
+    if getattr(options, wrong):
+        parser.error(f"{options.name} has no --{wrong}; use --{right}")
+    batch, extent = options.batch or entry.batch, getattr(options, right) or entry.extent
+    model = export_entry(entry, batch=batch, extent=extent)
+    check_model(model)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(model.SerializeToString())
+    print(f"{path}: {entry.name} {entry.describe(batch, extent)}, {path.stat().st_size / 1000:.0f} KB")
     return 0
 
 

@@ -21,7 +21,6 @@ from models.networks.bert import Bert
 from models.networks.cifar_resnet import CifarResNet, CifarResNetV2
 from models.networks.convnext import ConvNeXt
 from models.networks.densenet import DenseNet
-from models.networks.diffusion_unet import DiffusionUNet
 from models.networks.gpt2 import GPT2
 from models.networks.inception import Inception
 from models.networks.llama import Llama, LlamaConfig
@@ -33,7 +32,7 @@ from models.networks.unet import UNet
 from models.networks.vgg import VGG
 from models.networks.vit import VisionTransformer
 
-Takes = Literal["images", "tokens", "two sequences", "images and steps"]
+Takes = Literal["images", "tokens", "two sequences"]
 SMALL_LLAMA = LlamaConfig(vocabulary=1024, layers=2, heads=8, groups=2, width=256, hidden=1024)
 
 
@@ -67,14 +66,12 @@ class Entry:
     def inputs(self, batch: int, extent: int) -> tuple[Tensor, ...]:
         """Example inputs on the current default device.
 
-        Images [N, 3, S, S], with time steps [N] for a diffusion model; token ids [N, T], of two sequences for
-        an encoder with a decoder.
+        Images [N, 3, S, S]; token ids [N, T], of two sequences for an encoder with a decoder.
         """
         if self.takes_tokens:
             ids = torch.zeros(batch, extent, dtype=torch.int64)
             return (ids,) if self.takes == "tokens" else (ids, ids.clone())
-        images = torch.zeros(batch, 3, extent, extent)
-        return (images,) if self.takes == "images" else (images, torch.zeros(batch, dtype=torch.int64))
+        return (torch.zeros(batch, 3, extent, extent),)
 
     def describe(self, batch: int, extent: int) -> str:
         """The inputs as text: ``64x3x224x224``, ``8x1024`` or ``8x512, 8x512``."""
@@ -129,7 +126,6 @@ _ALL = (
     Entry("llama_1b", lambda _: Llama(), "tokens", 1, 4096, 2, 64, lambda _: Llama(SMALL_LLAMA)),
     Entry("t5_small", lambda _: T5(), "two sequences", 32, 512, 2, 64),
     Entry("lstm_classifier", lambda _: LSTMClassifier(), "tokens", 64, 256, 4, 32),
-    Entry("ddpm_cifar10", lambda _: DiffusionUNet(), "images and steps", 128, 32, 2, 32),
     _images("unet", UNet, 4, 512, (1, 256)),
 )
 

@@ -21,8 +21,6 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from models.alternatives.division import stages_of
-
 Method = Callable[[nn.Module], nn.Module]
 
 _aten = torch.ops.aten
@@ -77,24 +75,12 @@ def plain(module: nn.Module) -> nn.Module:
 
 
 def per_block(blocks: Callable[[Any], Iterable[Block]], **options: Any) -> Method:
-    """`torch.utils.checkpoint` around each block, not reentrant; a trunk of layers is checkpointed stage by stage."""
+    """`torch.utils.checkpoint` around each block, not reentrant."""
     run = partial(checkpoint, use_reentrant=False, **options)
-
-    def checkpointed(block: Block) -> Callable[..., Any]:
-        stages = [nn.Sequential(*stage) for stage in stages_of(block.owner)]
-        if len(stages) == 1:
-            return partial(run, getattr(block.owner, block.method))
-
-        def forward(x: Tensor) -> Any:
-            for stage in stages:
-                x = run(stage, x)
-            return x
-
-        return forward
 
     def method(module: nn.Module) -> nn.Module:
         for block in blocks(module):
-            vars(block.owner)[block.method] = checkpointed(block)
+            vars(block.owner)[block.method] = partial(run, getattr(block.owner, block.method))
         return module
 
     return method
@@ -149,8 +135,3 @@ def compile_budget(fraction: float, backend: str) -> Method:
         return _Compiled(module, fraction, backend)
 
     return method
-
-
-def compile_budgets(fractions: Iterable[float], backend: str) -> dict[str, Method]:
-    """A method for each memory budget, by the name it has in tables."""
-    return {f"compile budget {fraction:g} ({backend})": compile_budget(fraction, backend) for fraction in fractions}

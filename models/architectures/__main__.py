@@ -39,7 +39,6 @@ from models.reporting.command_line import add_names, add_output, command_parser
 from models.reporting.result_record import publish
 
 BUDGETS = ("60%", "40%")
-OTHER_OPSETS = (18, 25)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Row:
-    """One network. ``storages`` are store-all activation peaks without workspace; ``seconds`` say where time went."""
+    """One network. ``storages`` are store-all activation peaks without workspace."""
 
     name: str
     library: str
@@ -72,8 +71,6 @@ class Row:
     parameter_nbytes: int = 0
     assumed: tuple[str, ...] = ()
     outcomes: list[Outcome] = field(default_factory=list)
-    other_opsets: dict[str, str] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
     failed: str = ""
     note: str = ""
 
@@ -100,59 +97,43 @@ def planned(model: Model, budget: str) -> Outcome:
     return Outcome(budget, made.certificate.status, made.time.overhead, made.gap, spent)
 
 
-def read(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], opset: int, row: Row, folder: Path) -> Model:
-    """Export and read one module; enters nodes and seconds into ``row``."""
-    started = time.perf_counter()
-    proto = export_module(module, inputs, opset=opset)
-    row.seconds["export"] = round(time.perf_counter() - started, 2)
-    written = next(entry.version for entry in proto.opset_import if not entry.domain)
-    if written != opset:
-        raise ValueError(f"the exporter wrote opset {written}")
+def read(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], row: Row, folder: Path) -> Model:
+    """Export and read one module; enters what it consists of into ``row``."""
+    proto = export_module(module, inputs)
     path = folder / f"{row.name}.onnx"
     path.write_bytes(proto.SerializeToString())
-    started = time.perf_counter()
     model = load_model(path, device="cpu")
-    row.seconds["read and derive"] = round(time.perf_counter() - started, 2)
-    row.opset, row.nodes, row.ops = opset, len(proto.graph.node), len(model.training.ops)
+    row.opset, row.nodes, row.ops = OPSET, len(proto.graph.node), len(model.training.ops)
     row.parameter_nbytes = model.training.stationary.parameter_nbytes
     row.assumed = model.training.assumed
     return model
 
 
-def examine(case: Case, opsets: Sequence[int] = OTHER_OPSETS) -> Row:
+def examine(case: Case) -> Row:
     """Everything about one network; a failure is entered into its row with the reason."""
     same_in_float32 = NOTES.get(case.name.removesuffix("_bf16"), "")
     row = Row(case.name, case.library, case.size, note=NOTES.get(case.name, same_in_float32))
     try:
         with tempfile.TemporaryDirectory() as folder:
-            _examine(case, row, Path(folder), () if case.full_size else opsets)
+            _examine(case, row, Path(folder))
     except Exception as error:
         row.failed = one_line(error)
     gc.collect()
     return row
 
 
-def _examine(case: Case, row: Row, folder: Path, opsets: Sequence[int]) -> None:
+def _examine(case: Case, row: Row, folder: Path) -> None:
     module, inputs = case.positional()
     if not case.full_size:
-        started = time.perf_counter()
         measured = measure_step(module, inputs).activations
-        row.seconds["training step"] = round(time.perf_counter() - started, 2)
         module.zero_grad(set_to_none=True)
         row.measured_at = measured.operator
-    model = read(module, inputs, OPSET, row, folder)
+    model = read(module, inputs, row, folder)
     simulated, row.with_workspace_nbytes = simulated_peaks(model)
     if not case.full_size:
         row.storages = Pair(measured.nbytes, simulated)
         row.difference_percent = round(row.storages.difference_percent, 4)
     row.outcomes = [planned(model, budget) for budget in BUDGETS]
-    for opset in opsets:
-        other = Row(case.name, case.library, case.size)
-        try:
-            again, _ = simulated_peaks(read(module, inputs, opset, other, folder))
-            row.other_opsets[str(opset)] = f"{100 * (again / simulated - 1):+.2f}% of the peak at {row.opset}"
-        except Exception as error:
-            row.other_opsets[str(opset)] = one_line(error)
 
 
 def _cell(outcome: Outcome, whole_nbytes: int) -> str:
@@ -183,9 +164,6 @@ def table(rows: Sequence[Row]) -> str:
         )
         if row.note:
             notes.append(f"- {row.name}: {row.note}")
-        for opset, what in row.other_opsets.items():
-            if "% of the peak" not in what:
-                notes.append(f"- {row.name} at opset {opset}: {what}")
     return "\n".join([result_table.table(header, lines), "", *notes])
 
 
@@ -194,7 +172,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_parser("models.architectures", __doc__)
     add_names(parser, COMPARED)
     add_output(parser)
-    parser.add_argument("--one-opset", action="store_true", help="leave out the other opsets")
     options = parser.parse_args(arguments)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -202,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = []
     for name in options.names or COMPARED:
         started = time.perf_counter()
-        rows.append(examine(COMPARED[name], () if options.one_opset else OTHER_OPSETS))
+        rows.append(examine(COMPARED[name]))
         print(f"{name}: {rows[-1].failed or 'done'}, {time.perf_counter() - started:.0f} s", file=sys.stderr)
     publish(
         table(rows),

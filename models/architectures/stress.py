@@ -5,25 +5,22 @@
 Networks of `transformers`, `diffusers` and torch with random weights, few layers and small widths, in training mode
 with dropout, each bound within 60% of the store-all peak and compared with eager training (outcome.py says in
 what). Results are written after every network; ``--resume`` keeps the outcomes that the file
-has already, ``--again refused`` repeats the refused ones. The networks run in a process of their own, which is
-restarted if one of them ends it. The exit code is 1 where any outcome is wrong.
+has already. Each network runs in a process of its own. The exit code is 1 where any outcome is wrong.
 """
 
 from __future__ import annotations
 
 import json
-import queue
-import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from models.architectures.cases import STRESSED
 from models.reporting.command_line import add_names, add_output, command_parser
+from models.reporting.process import answer_of
 from models.reporting.result_record import write
 from models.reporting.result_table import table
 
@@ -31,45 +28,12 @@ TIME_LIMIT_S = 900
 RESULTS = ("bound", "refused", "wrong", "unbuilt")
 
 
-def outcomes(
-    names: Sequence[str], *, limit_s: float = TIME_LIMIT_S, module: str = "models.architectures.outcome"
-) -> Iterator[dict[str, Any]]:
-    """The outcome of each network in order; one that ends its process or takes too long is wrong, and so named."""
-    waiting = list(names)
-    while waiting:
-        worker = subprocess.Popen([sys.executable, "-m", module, *waiting], stdout=subprocess.PIPE, text=True)
-        lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=_read, args=(worker, lines), daemon=True).start()
-        while waiting:
-            try:
-                line = lines.get(timeout=limit_s)
-            except queue.Empty:
-                worker.kill()
-                yield _failed(waiting.pop(0), f"no outcome within {limit_s:.0f} s")
-                break
-            if line is None:
-                yield _failed(waiting.pop(0), f"the process ended with code {worker.wait()}")
-                break
-            if line.startswith("{"):
-                waiting.pop(0)
-                yield json.loads(line)
-        worker.stdout.close() if worker.stdout else None
-        worker.wait()
-
-
-def _read(worker: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
-    assert worker.stdout is not None
-    try:
-        for line in worker.stdout:
-            lines.put(line)
-    except ValueError:  # closed on a worker that took too long
-        return
-    lines.put(None)
-
-
-def _failed(name: str, why: str) -> dict[str, Any]:
-    case = STRESSED[name]
-    return {"name": name, "kind": case.kind, "library": case.library, "result": "wrong", "why": why}
+def outcome(name: str, *, module: str = "models.architectures.outcome") -> dict[str, Any]:
+    """The outcome of a network; one that ends its process or takes too long is wrong."""
+    found, case = answer_of(module, name, limit_s=TIME_LIMIT_S), STRESSED[name]
+    if "error" not in found:
+        return found
+    return {"name": name, "kind": case.kind, "library": case.library, "result": "wrong", "why": found["error"]}
 
 
 def report(rows: Sequence[dict[str, Any]]) -> str:
@@ -109,16 +73,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_names(parser, STRESSED)
     add_output(parser)
     parser.add_argument("--resume", action="store_true", help="keep the outcomes that the file has already")
-    parser.add_argument("--again", action="append", choices=RESULTS, default=[], help="with --resume: run these anew")
     options = parser.parse_args(arguments)
     wanted = options.names or list(STRESSED)
     found: dict[str, dict[str, Any]] = {}
     if options.resume and options.output and options.output.exists():
         kept = json.loads(options.output.read_text())["rows"]
-        found = {row["name"]: row for row in kept if row["name"] in STRESSED and row["result"] not in options.again}
-        found = {name: row for name, row in found.items() if name not in options.names}
-    for row in outcomes([name for name in wanted if name not in found]):
-        found[row["name"]] = row
+        found = {row["name"]: row for row in kept if row["name"] in STRESSED and row["name"] not in options.names}
+    for name in (name for name in wanted if name not in found):
+        found[name] = row = outcome(name)
         print(f"{row['name']}: {row['result']} {row.get('why', '')}", file=sys.stderr, flush=True)
         if options.output:
             _write(options.output, [found[name] for name in STRESSED if name in found])

@@ -1,4 +1,4 @@
-"""Ours and others by the count of the published script, with plans that were made for it, and what bounds them."""
+"""Ours and others by the count of the published script, with plans made for it, and what bounds them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,23 @@ from models.benchmark.rows import Row, cut, rows_of
 COUNTED = {MATCHED_TIME: COUNTED_MATCHED_TIME, STRATEGY_TIME: COUNTED_STRATEGY_TIME}
 """The row of a plan for activations -> that of the plan for the published count, in the same time."""
 
-_UNDIVIDED = 0.05
-"""A cut below this is none: the strategy found no place to divide the network."""
-
 _AT_FLOOR = 1.001
 """A peak up to this times a proven floor is said to be at it."""
 
 
 def for_the_count(rows: Mapping[str, Row], method: str) -> Row:
-    """The plan made for the published count where there is one, else that for activations."""
-    return rows.get(COUNTED[method], rows[method])
+    """The plan made for the published count in the time of ``method``, a plan for activations."""
+    return rows[COUNTED[method]]
 
 
 def as_published(finished: Mapping[str, dict[str, Any]]) -> str:
-    """How ours does by the count of the published script, and where the strategy run here is no rival.
+    """How ours does by the count of the published script.
 
     That count includes inputs, and new parameter gradients until they are added up.
     """
-    behind_published, behind_strategy, level, undivided, planned = [], [], [], [], True
+    behind_published, behind_strategy, level = [], [], []
     for name, entry in finished.items():
         rows, published = rows_of(entry), published_at(name, entry["input"])
-        planned &= COUNTED_STRATEGY_TIME in rows
         if published is not None and _saved(rows, MATCHED_TIME) < 1 - published.remaining:
             behind_published.append(_against(name, entry, MATCHED_TIME, 1 - published.remaining))
         ours, theirs = _saved(rows, STRATEGY_TIME), cut(rows[STRATEGY], rows["plain"], "protocol_nbytes")
@@ -40,26 +36,17 @@ def as_published(finished: Mapping[str, dict[str, Any]]) -> str:
             behind_strategy.append(_against(name, entry, STRATEGY_TIME, theirs))
         elif ours == theirs:
             level.append(f"{name} (at the proven floor)" if _bound(entry, STRATEGY_TIME) else name)
-        if published is not None and cut(rows[STRATEGY], rows["plain"]) < _UNDIVIDED:
-            undivided.append(name)
     parts = []
     for behind, whom in ((behind_published, "published"), (behind_strategy, "the strategy")):
         if behind:
             parts.append(f"ours saves less than {whom} in its time on {', '.join(behind)}")
-    if level and planned:
+    if level:
         parts.append(f"ours and the strategy save the same on {' and '.join(level)}")
     told = " and ".join(parts) or "ours saves more than the strategy, and no less than published, on every network here"
-    counted = (
+    return (
         "By the count of the published script, which has gradients there before the step and so counts new ones until "
-        f"they are added up, {told}{'' if planned else '; plans are made for activations alone'}. "
+        f"they are added up, {told}."
     )
-    hardly = (
-        f"On {', '.join(undivided)} the strategy, as written here, finds hardly a place to divide: there the published "
-        "figure is the one to compare with."
-        if undivided
-        else ""
-    )
-    return (counted + hardly).strip()
 
 
 def _saved(rows: Mapping[str, Row], method: str) -> float:

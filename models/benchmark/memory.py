@@ -13,9 +13,6 @@ from models.benchmark.network import Network
 from models.meters.step_meters import by_storages, clear_gradients, parameter_gradients
 from models.meters.storage_meter import StorageMeter, training_step
 
-STEPS, WARM_UP = 100, 30
-"""Steps timed on a GPU, of which the first are left out, as published."""
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -35,7 +32,7 @@ class Measured:
     seconds: float | None = None
 
 
-def measure(network: Network, module: nn.Module, *, steps: int = STEPS, warm_up: int = WARM_UP) -> Measured:
+def measure(network: Network, module: nn.Module, *, steps: int = 1, warm_up: int = 0) -> Measured:
     """Meter a step of ``module``, the network itself or a variant of it, which shares its parameters."""
     with network.active():
         inputs = network.arguments()

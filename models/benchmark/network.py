@@ -7,9 +7,8 @@ kernels take and give back inside one call does not show, and times are a roofli
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,20 +55,8 @@ class Place:
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "CPU"
 
 
-def device(text: str) -> str:
-    """``fake``, or a CPU or GPU that torch finds here: a ``type`` of argparse."""
-    remedy = f"write {FAKE}, cpu" + (" or cuda:0" if torch.cuda.is_available() else "")
-    try:
-        named = torch.device("cpu" if text == FAKE else text)
-    except RuntimeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no device; {remedy}") from None
-    if named.type not in ("cpu", "cuda"):
-        raise argparse.ArgumentTypeError(f"{text!r}: nothing is measured on {named.type}; {remedy}")
-    if named.type == "cuda" and not torch.cuda.is_available():
-        raise argparse.ArgumentTypeError(f"{text!r}: torch finds no GPU; {remedy}")
-    if named.type == "cuda" and (named.index or 0) >= torch.cuda.device_count():
-        raise argparse.ArgumentTypeError(f"{text!r}: torch finds {torch.cuda.device_count()} GPUs; {remedy}")
-    return text
+PREDICTED = Place(FAKE, "rtx2080ti")
+"""Fake tensors, by the card that OGC was published with."""
 
 
 def without_dropout(module: nn.Module) -> nn.Module:
@@ -103,9 +90,11 @@ class Network:
         self.store_all = self.model.store_all()
         self.problem: Problem = self.model.problem(Scope.ACTIVATIONS)
 
-    def active(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def active(self) -> Iterator[None]:
         """Within it, tensors are made on the place; everything that runs the network runs inside."""
-        return _Both(self._mode, self.place.device)
+        with self._mode or nullcontext(), self.place.device:
+            yield
 
     def arguments(self) -> tuple[Tensor, ...]:
         """New inputs; call it inside `active`."""
@@ -144,18 +133,3 @@ class Network:
     def planned(self, plan: Plan) -> nn.Module:
         """The module, training by the plan."""
         return bound(self.module, Executor(self.module, plan, self._annotated))
-
-
-class _Both:
-    """Fake mode, where there is one, and a default device."""
-
-    def __init__(self, mode: FakeTensorMode | None, device: torch.device) -> None:
-        self._contexts = (mode or nullcontext(), torch.device(device))
-
-    def __enter__(self) -> None:
-        for context in self._contexts:
-            context.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        for context in reversed(self._contexts):
-            context.__exit__(*error)

@@ -1,17 +1,16 @@
-"""Pictures of the benchmark as SVG: memory against time, and memory over a step, a small panel for each network."""
+"""Pictures of the benchmark as SVG: memory against time, a small panel for each network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from models.benchmark.measure import STRATEGY, STRATEGY_TIME
+from models.benchmark.measure import STRATEGY
 from models.benchmark.published import published_at
-
-Results = dict[str, dict[str, Any]]
+from models.benchmark.rows import rows_of
+from models.benchmark.table import Results, finished
 
 COLUMNS, WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 3, 290, 190, 46, 30, 26, 12
-GREY, BLUE, RED, GREEN = "#94a3b8", "#2563eb", "#dc2626", "#16a34a"
+GREY, BLUE, RED = "#94a3b8", "#2563eb", "#dc2626"
 
 
 class Panel:
@@ -67,15 +66,11 @@ def picture(panels: Sequence[Panel], legend: Sequence[tuple[str, str]]) -> str:
     return "\n".join([*body, *(line for panel in panels for line in panel.body), "</svg>", ""])
 
 
-def _panels(results: Results, draw: Callable[[int, str, dict[str, Any]], Panel]) -> Iterator[Panel]:
-    return (draw(place, name, entry) for place, (name, entry) in enumerate(results.items()))
-
-
 def tradeoffs(results: Results) -> str:
-    """Activation peak, in percent of plain, against time added, in percent of a step."""
-
-    def draw(place: int, name: str, entry: dict[str, Any]) -> Panel:
-        rows = {row["method"]: row for row in entry["rows"] if not row.get("error")}
+    """Activation peak, in percent of plain, against time added, in percent of a step; not of networks that failed."""
+    panels = []
+    for place, (name, entry) in enumerate(finished(results).items()):
+        rows = rows_of(entry)
         whole = rows["plain"]["plan_nbytes"] or rows["plain"]["activation_nbytes"]
         ours = sorted((100 * p["overhead"], 100 * p["peak_nbytes"] / whole) for p in entry["points"])
         panel = Panel(place, name, 80, 100, ("time %", "memory %"))
@@ -87,23 +82,6 @@ def tradeoffs(results: Results) -> str:
         published = published_at(name, entry["input"])
         if published is not None:
             panel.dot(100 * published.overhead, 100 * published.remaining, GREY)
-        return panel
-
+        panels.append(panel)
     legend = (("ours", BLUE), ("ogc strategy, run here", RED), ("OGC, as published", GREY))
-    return picture(list(_panels(results, draw)), legend)
-
-
-def timelines(results: Results) -> str:
-    """Activation memory over one step: plain, the ogc strategy, and ours in no more time than that."""
-    colors = {"plain": GREY, STRATEGY: RED, STRATEGY_TIME: BLUE}
-
-    def draw(place: int, name: str, entry: dict[str, Any]) -> Panel:
-        lines = entry["timelines"]
-        end = max(line[-1][0] for line in lines.values())
-        top = max(nbytes for line in lines.values() for _, nbytes in line) / 1e3
-        panel = Panel(place, name, end, top, ("ms", "GB"))
-        for method, line in lines.items():
-            panel.line([(ms, nbytes / 1e3) for ms, nbytes in line], colors[method])
-        return panel
-
-    return picture(list(_panels(results, draw)), list(colors.items()))
+    return picture(panels, legend)

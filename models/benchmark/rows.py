@@ -9,25 +9,14 @@ Row = dict[str, Any]
 
 def rows_of(entry: dict[str, Any]) -> dict[str, Row]:
     """The rows of a network that have a result, by method."""
-    return {row["method"]: row for row in entry.get("rows", []) if not row.get("error")}
+    return {row["method"]: row for row in entry["rows"] if not row.get("error")}
 
 
 def overhead(row: Row, plain: Row) -> float:
     """The time that a row adds, measured where both were, else predicted."""
-    measured = _added(row, plain, "seconds")
-    return float(row["overhead"]) if measured is None else measured
-
-
-def overhead_of_calls(row: Row, plain: Row) -> float | None:
-    """The time that a row adds: measured where both were, else the sum over all calls by the roofline, if known."""
-    measured = _added(row, plain, "seconds")
-    return _added(row, plain, "calls_s") if measured is None else measured
-
-
-def _added(row: Row, plain: Row, quantity: str) -> float | None:
-    if row.get(quantity) and plain.get(quantity):
-        return float(row[quantity] / plain[quantity] - 1)
-    return None
+    if row.get("seconds") and plain.get("seconds"):
+        return float(row["seconds"] / plain["seconds"] - 1)
+    return float(row["overhead"])
 
 
 def cut(row: Row, plain: Row, quantity: str = "activation_nbytes") -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ogc_plan.planner.pipeline import replay
@@ -67,7 +66,7 @@ class Tradeoff:
         for _ in range(solves):
             fits = [point for point in self.points if point.overhead <= overhead]
             best = min(fits, key=_smallest, default=None)
-            upper, paid = (best.peak_nbytes, best.overhead) if best else (self._whole, 0.0)
+            upper, paid = (best.peak_nbytes, best.overhead) if best else (self._keep_all().peak_nbytes, 0.0)
             below = [p for p in self.points if p.overhead > overhead and p.peak_nbytes < upper]
             lower = max(below, key=lambda point: point.peak_nbytes, default=None)
             floor = max([nbytes for nbytes in self._failed if nbytes < upper], default=0)
@@ -80,10 +79,6 @@ class Tradeoff:
             self._solve(int(math.exp(math.log(upper) + share * (math.log(low) - math.log(upper)))))
         fits = [point for point in self.points if point.overhead <= overhead]
         return min(fits, key=_smallest, default=None) or self._keep_all()
-
-    @property
-    def _whole(self) -> int:
-        return self._keep_all().peak_nbytes
 
     def _keep_all(self) -> Point:
         return strategy(self.problem, "keep-all")
@@ -118,7 +113,3 @@ def strategy(problem: Problem, name: str) -> Point:
     solution = Solver(name).solve(problem, None)
     replay(problem, solution)
     return _point(problem, solution, time.perf_counter() - started)
-
-
-Progress = Callable[[str], None]
-"""Is told what is done next."""

@@ -2,30 +2,25 @@
 
 For each case and budget: the peaks predicted for the bound module and those measured of a real step, first
 without and then with gradients to accumulate into; and everything that training leaves behind, compared with
-plain eager training after one step, after several steps of AdamW, and after accumulating over two. Each
-budget is planned in memory, and where it is a size that has a plan also through a file (export, the command
-line, bind). The exit code is 1 where anything is unequal, above its budget, or further from its prediction
-than the tolerance.
+plain eager training after one step, after several steps of AdamW, and after accumulating over two. The exit
+code is 1 where anything is unequal, above its budget, or further from its prediction than the tolerance.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from ogc_plan.adapters.pytorch import bind, export, plan_of, predict, within_budget
+from ogc_plan.adapters.pytorch import plan_of, predict, within_budget
 from ogc_plan.planner.errors import InfeasibleBudgetError, OgcPlanError
 from torch import Tensor, nn
 
-from models.fidelity.tables import details
+from models.fidelity.tables import executor_report
 from models.meters.repeatable import repeatable
 from models.meters.step_meters import (
     CudaPeak,
@@ -48,8 +43,9 @@ ROUNDS = 5
 STORAGE_TOLERANCE_NBYTES = 64 * 1024
 ALLOCATOR_TOLERANCE_NBYTES = 2**20
 ALLOCATOR_TOLERANCE = 0.001
-INFEASIBLE_EXIT_CODE = 5
 WEIGHT_SEED = 1
+VIA = "memory"
+"""How a row is planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,48 +206,6 @@ def measure(case: Case, module: nn.Module, device: str) -> Measured:
     )
 
 
-def _options(budget: str) -> tuple[str, str]:
-    """The planner's budget and strategy."""
-    return ("100%", "keep-all") if budget == "store-all" else (budget, "optimal")
-
-
-def bound_in_memory(case: Case, module: Supervised, budget: str, device: str) -> nn.Module:
-    """The module planned in memory. Raises InfeasibleBudgetError."""
-    text, strategy = _options(budget)
-    return within_budget(module, case.arguments(0, device), budget=text, strategy=strategy)
-
-
-class PlanCommandError(Exception):
-    """The command line made no plan, for another reason than the budget."""
-
-
-class PlanFiles:
-    """The way through files: each case is exported once, planned by the command line, and bound."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def bound(self, case: Case, module: Supervised, budget: str, device: str) -> nn.Module:
-        """The module bound to the command line's plan.
-
-        Raises InfeasibleBudgetError where the command line says so (its floor is in its message only) and
-        PlanCommandError where it fails otherwise.
-        """
-        model, plan = self.folder / f"{case.name}.onnx", self.folder / f"{case.name}.plan.json"
-        arguments = case.arguments(0, device)
-        if not model.exists():
-            export(module, arguments, model)
-        text, strategy = _options(budget)
-        command = [str(Path(sys.executable).parent / "ogc-plan"), str(model), "--budget", text, "-q"]
-        command += ["--strategy", strategy, "-o", str(plan)]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode == INFEASIBLE_EXIT_CODE:
-            raise InfeasibleBudgetError(done.stderr.strip(), proven="proven infeasible" in done.stderr)
-        if done.returncode:
-            raise PlanCommandError(f"ogc-plan ended with {done.returncode}: {' '.join(done.stderr.split())}")
-        return bind(module, plan, arguments)
-
-
 def failures_of(row: Row) -> Iterator[str]:
     """What is not as it should be in a row that has a plan."""
     measured = row.measured
@@ -275,23 +229,19 @@ def failures_of(row: Row) -> Iterator[str]:
                 yield f"{what} {pair.difference_nbytes:+d} B off by the {name}"
 
 
-def examine(
-    case: Case, budget: str, via: str, eager: Eager, files: PlanFiles, *, steps: int, rounds: int, device: str
-) -> Row:
+def examine(case: Case, budget: str, eager: Eager, *, steps: int, rounds: int, device: str) -> Row:
     """Plan, bind, measure and train one case at one budget."""
     module = fresh(case, device)
     original = state_of(module)
+    text, strategy = ("100%", "keep-all") if budget == "store-all" else (budget, "optimal")
     started = time.perf_counter()
     try:
-        if via == "memory":
-            bound = bound_in_memory(case, module, budget, device)
-        else:
-            bound = files.bound(case, module, budget, device)
+        bound = within_budget(module, case.arguments(0, device), budget=text, strategy=strategy)
     except InfeasibleBudgetError as error:
         found = Infeasible(error.proven, error.lower_bound_nbytes, error.smallest_known_nbytes)
-        return Row(case.name, budget, via, time.perf_counter() - started, found)
-    except (OgcPlanError, PlanCommandError) as error:
-        return Row(case.name, budget, via, time.perf_counter() - started, failures=(str(error),))
+        return Row(case.name, budget, VIA, time.perf_counter() - started, found)
+    except OgcPlanError as error:
+        return Row(case.name, budget, VIA, time.perf_counter() - started, failures=(str(error),))
     plan_s = time.perf_counter() - started
     plan = plan_of(bound)
     measured = measure(case, bound, device)
@@ -305,7 +255,7 @@ def examine(
     row = Row(
         case.name,
         budget,
-        via,
+        VIA,
         plan_s,
         None,
         plan.budget.nbytes if budget.endswith(("%", "B")) else None,
@@ -317,24 +267,6 @@ def examine(
         ratio,
     )
     return replace(row, failures=tuple(failures_of(row)))
-
-
-def examine_both(
-    case: Case, budget: str, eager: Eager, files: PlanFiles, *, via: str, steps: int, rounds: int, device: str
-) -> list[Row]:
-    """The rows of one budget: planned in memory, through files, or both ways.
-
-    With both, the way through files is taken where there is a plan; it trains for one step only and is not
-    timed.
-    """
-    if via == "file":
-        return [examine(case, budget, "file", eager, files, steps=steps, rounds=rounds, device=device)]
-    rows = [examine(case, budget, "memory", eager, files, steps=steps, rounds=rounds, device=device)]
-    if via == "both" and rows[0].infeasible is None:
-        rows.append(examine(case, budget, "file", eager, files, steps=1, rounds=0, device=device))
-        if rows[1].infeasible is not None:
-            rows[1] = replace(rows[1], failures=("infeasible through files only",))
-    return rows
 
 
 def examined(case: Case, rows: Sequence[Row], eager: Eager, steps: int) -> dict[str, Any]:
@@ -353,9 +285,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this kind."""
     parser.add_argument("--case", action="append", choices=CASES, help="a case (default: all; may be given again)")
     parser.add_argument("--budgets", default=",".join(BUDGETS), help="separated by commas (default %(default)s)")
-    parser.add_argument(
-        "--via", choices=("memory", "file", "both"), default="both", help="how to plan (default both: all but min)"
-    )
     parser.add_argument("--steps", type=count, default=STEPS, help="steps of AdamW (default %(default)s)")
     parser.add_argument(
         "--rounds", type=count_or_none, default=ROUNDS, help="timed rounds, 0 for none (default %(default)s)"
@@ -368,27 +297,27 @@ def run(options: argparse.Namespace) -> int:
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     repeatable(device)
     found: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        files = PlanFiles(Path(folder))
-        for name in options.case or CASES:
-            case = CASES[name]
-            eager = run_eager(case, options.steps, device)
-            if not eager.repeats:
-                print(f"{name}: eager training does not repeat itself on this device", file=sys.stderr)
-            rows: list[Row] = []
-            for budget in options.budgets.split(","):
-                settings = {"steps": options.steps, "rounds": options.rounds}
-                rows += examine_both(case, budget, eager, files, via=options.via, device=device, **settings)
-                print(f"{name} {budget}: {'; '.join(rows[-1].failures) or 'done'}", file=sys.stderr, flush=True)
-            found[name] = examined(case, rows, eager, options.steps)
+    for name in options.case or CASES:
+        case = CASES[name]
+        eager = run_eager(case, options.steps, device)
+        if not eager.repeats:
+            print(f"{name}: eager training does not repeat itself on this device", file=sys.stderr)
+        rows: list[Row] = []
+        for budget in options.budgets.split(","):
+            rows.append(examine(case, budget, eager, steps=options.steps, rounds=options.rounds, device=device))
+            print(f"{name} {budget}: {'; '.join(rows[-1].failures) or 'done'}", file=sys.stderr, flush=True)
+        found[name] = examined(case, rows, eager, options.steps)
+    record = {
+        "eager": {name: {key: value for key, value in one.items() if key != "rows"} for name, one in found.items()},
+        "rows": [row for one in found.values() for row in one["rows"]],
+    }
     publish(
-        details(found),
+        executor_report(record),
         options.output,
         script="models.fidelity",
         arguments=options.arguments,
         device=device,
         quantity="peaks of one training step in bytes",
-        eager={name: {key: value for key, value in one.items() if key != "rows"} for name, one in found.items()},
-        rows=[row for one in found.values() for row in one["rows"]],
+        **record,
     )
-    return int(any(row["failures"] for one in found.values() for row in one["rows"]))
+    return int(any(row["failures"] for row in record["rows"]))

@@ -3,14 +3,12 @@
 For each network and budget: what the kind ``executor`` examines of a plan made in memory, without times. Then ten
 budgets from the peak that stores everything down to the smallest found, evenly spaced, all planned on one graph with
 one measurement of times, and after each a step: its peak may not rise as the budget falls, and its gradients are
-eager's. ``--only`` takes some of the networks. What the output file has already, made with the same sizes, settings
-and versions, is kept. The exit code is 1 where anything is not as it should be.
+eager's. ``--only`` takes some of the networks. The exit code is 1 where anything is not as it should be.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -99,38 +97,19 @@ def examined(
     started = time.perf_counter()
     with kernels(case), tempfile.TemporaryDirectory() as folder:
         eager = fidelity.run_eager(case, steps, "cpu")
-        files = fidelity.PlanFiles(Path(folder))
-        rows = [
-            fidelity.examine(case, budget, "memory", eager, files, steps=steps, rounds=0, device="cpu")
-            for budget in budgets
-        ]
+        rows = [fidelity.examine(case, budget, eager, steps=steps, rounds=0, device="cpu") for budget in budgets]
         sweep = falling(case, eager, Path(folder), count)
-    found = fidelity.examined(case, rows, eager, steps) | {
+    return fidelity.examined(case, rows, eager, steps) | {
         "versions": versions(),
         "falling": [asdict(row) for row in sweep],
         "rises": peaks_rise(sweep),
         "took_s": round(time.perf_counter() - started, 1),
     }
-    kept: dict[str, Any] = json.loads(json.dumps(found))  # what is read back equals what was made
-    return kept
 
 
 def failed(found: dict[str, Any]) -> bool:
     """Whether anything about a network is not as it should be."""
     return bool(found["rises"]) or any(row["failures"] for row in (*found["rows"], *found["falling"]))
-
-
-def already_made(path: Path | None, steps: int) -> dict[str, Any]:
-    """What the output file has of today's cases, with these settings and versions."""
-    if path is None or not path.exists():
-        return {}
-    made: dict[str, Any] = json.loads(path.read_text())["networks"]
-    wanted = {name: (case.sizes, steps, versions()) for name, case in NETWORKS.items()}
-    return {
-        name: found
-        for name, found in made.items()
-        if name in wanted and (found["sizes"], found["steps"], found["versions"]) == wanted[name]
-    }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -141,15 +120,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Examine the networks asked for, and write the results after each; 1 where anything is not as it should be."""
-    made = already_made(options.output, options.steps)
+    made: dict[str, Any] = {}
     for name in options.only or NETWORKS:
-        if name in made:
-            print(f"{name}: in the file already", file=sys.stderr)
-            continue
         made[name] = examined(NETWORKS[name], options.steps)
         print(f"{name}: {'FAILED' if failed(made[name]) else 'ok'}", file=sys.stderr, flush=True)
         if options.output:
-            made = {known: made[known] for known in NETWORKS if known in made}
             write(
                 options.output,
                 report(made),

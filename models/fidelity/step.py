@@ -25,7 +25,7 @@ from models.meters.step_meters import Meter, StepPeak, by_allocator, by_storages
 from models.meters.storage_meter import training_step
 from models.reporting.command_line import add_names
 from models.reporting.result_record import publish
-from models.reporting.result_table import megabytes, table
+from models.reporting.result_table import table
 from models.zoo import ZOO, Entry
 
 NETWORKS = ("resnet50", "gpt2", "vit_b16", "unet")
@@ -42,17 +42,6 @@ class Pair:
     def difference_percent(self) -> float:
         """How much the simulation is above (positive) or below the measurement."""
         return 100 * (self.simulated_nbytes / self.measured_nbytes - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One network's store-all activation peak: of storages alone, and with workspace as the allocator sees it."""
-
-    model: str
-    input: str
-    storages: Pair
-    allocated: Pair
-    measured_at: str
 
 
 def measured_peaks(entry: Entry, batch: int, extent: int) -> tuple[int, int, str]:
@@ -83,34 +72,29 @@ def simulated_peaks(model: Model) -> tuple[int, int]:
     return storages.peak_activation_nbytes, model.store_all().peak_activation_nbytes
 
 
-def compare(entry: Entry, batch: int, extent: int) -> Comparison:
-    """Measure and simulate one network."""
+def compare(entry: Entry, batch: int, extent: int) -> dict[str, Any]:
+    """Measure and simulate one network's store-all activation peak: of storages alone, and as the allocator sees it."""
     storages, allocated, operator = measured_peaks(entry, batch, extent)
     bare, whole = simulated_peaks(exported(entry, batch, extent))
-    shape = entry.describe(batch, extent)
-    return Comparison(entry.name, shape, Pair(storages, bare), Pair(allocated, whole), operator)
+    pairs = {"storages": Pair(storages, bare), "allocated": Pair(allocated, whole)}
+    told = {
+        name: asdict(pair) | {"difference_percent": round(pair.difference_percent, 6)} for name, pair in pairs.items()
+    }
+    return {"model": entry.name, "input": entry.describe(batch, extent), **told, "measured_at": operator}
 
 
-def report(rows: Sequence[Comparison]) -> str:
-    """The comparison as a Markdown table, in MB (10^6 bytes)."""
-    sides = ("measured MB", "simulated MB", "difference")
-    header = ["model", "input", *(f"{meter}: {side}" for meter in ("storages", "allocator") for side in sides)]
+def report(rows: Sequence[dict[str, Any]]) -> str:
+    """The comparisons as a Markdown table, in MB (10^6 bytes)."""
+    header = ["model", "input", "measured MB", "simulated MB", "difference"]
+    header += ["allocator MB", "with workspace MB", "difference"]
     lines = []
     for row in rows:
-        cells = [row.model, row.input]
-        for pair in (row.storages, row.allocated):
-            cells += [megabytes(pair.measured_nbytes), megabytes(pair.simulated_nbytes)]
-            cells.append(f"{pair.difference_percent:+.4f}%")
+        cells = [row["model"], row["input"]]
+        for pair in (row["storages"], row["allocated"]):
+            cells += [f"{pair[key] / 1e6:.2f}" for key in ("measured_nbytes", "simulated_nbytes")]
+            cells.append(f"{pair['difference_percent']:+.2f}%")
         lines.append(cells)
     return table(header, lines)
-
-
-def as_record(row: Comparison) -> dict[str, Any]:
-    """A row with its differences, for JSON."""
-    result = asdict(row)
-    for name, pair in (("storages", row.storages), ("allocated", row.allocated)):
-        result[name] |= {"difference_percent": round(pair.difference_percent, 6)}
-    return result
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -132,6 +116,6 @@ def run(options: argparse.Namespace) -> int:
         arguments=options.arguments,
         device="cpu",
         quantity="activation peak of one eager training step without recomputation, bytes",
-        rows=[as_record(row) for row in rows],
+        rows=rows,
     )
     return 0

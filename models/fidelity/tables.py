@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from models.reporting.result_table import megabytes, table
+from models.reporting.result_table import compact, megabytes, table
 
 NAMES = {
     "resnet50": "ResNet-50",
@@ -23,6 +23,9 @@ NAMES = {
 }
 
 
+CASE_NAMES = {"resnet50": "ResNet-50", "gpt": "GPT, 12 layers, dropout", "unet": "U-Net, group norm"}
+
+
 def _differences(row: dict[str, Any]) -> Iterator[tuple[int, int]]:
     """(measured minus predicted bytes, predicted bytes) of every peak under every meter."""
     for peaks in row["measured"].values():
@@ -31,81 +34,89 @@ def _differences(row: dict[str, Any]) -> Iterator[tuple[int, int]]:
                 yield pair["measured_nbytes"] - pair["predicted_nbytes"], pair["predicted_nbytes"]
 
 
-def _all_equal(equal: dict[str, Any]) -> bool:
-    return all(value for value in equal.values() if isinstance(value, bool))
+def all_equal(parts: dict[str, Any]) -> bool:
+    """Whether every part of one comparison with eager is equal."""
+    return all(value for value in parts.values() if isinstance(value, bool))
 
 
-def _equal(row: dict[str, Any]) -> bool:
-    return all(map(_all_equal, row["equal"].values()))
+def equal(row: dict[str, Any]) -> bool:
+    """Whether everything was equal to eager after every training."""
+    return all(map(all_equal, row["equal"].values()))
 
 
-def _peak(row: dict[str, Any]) -> str:
+def peak(row: dict[str, Any]) -> str:
+    """The activation peak by the allocator in MB, or why there is none."""
     if row["measured"] is None:
         if row["infeasible"] is None:
             return "refused"
         floor = megabytes(row["infeasible"]["floor_nbytes"])
         return f"impossible, floor {floor}" if row["infeasible"]["proven"] else "none found"
-    return megabytes(row["measured"]["allocator"]["activations"]["measured_nbytes"])
+    found = row["measured"]["allocator"]["activations"] or row["measured"]["storages"]["activations"]
+    return megabytes(found["measured_nbytes"])
 
 
-def _worst(rows: list[dict[str, Any]]) -> str:
+def worst(rows: list[dict[str, Any]]) -> str:
+    """The largest difference from a prediction, under any meter."""
     found = max((pair for row in rows for pair in _differences(row)), key=lambda pair: abs(pair[0]), default=(0, 1))
     return f"{found[0]:+,} B ({100 * found[0] / found[1]:+.3f}%)" if found[0] else "0 B"
 
 
-def _off(row: dict[str, Any], meter: str) -> str:
-    """Measured minus predicted bytes: activations / total / total with ``.grad`` present."""
-    first, accumulating = row["measured"][meter], row["measured"][f"{meter}_accumulating"]
-    pairs = (first["activations"], first["total"], accumulating["total"])
-    return " / ".join(f"{p['measured_nbytes'] - p['predicted_nbytes']:+,}" if p else "-" for p in pairs)
+def _planned(record: dict[str, Any], case: str) -> dict[str, dict[str, Any]]:
+    """The rows of one case that were planned in memory, by budget."""
+    return {row["budget"]: row for row in record["rows"] if row["case"] == case and row["via"] == "memory"}
 
 
-def _verdict(row: dict[str, Any]) -> str:
-    if row["failures"]:
-        return "; ".join(row["failures"])
-    if row["infeasible"] is None:
-        return "ok"
-    found = row["infeasible"]
-    said = "proven infeasible" if found["proven"] else "no plan found"
-    if found["smallest_nbytes"] is None:
-        return said
-    floor, smallest = megabytes(found["floor_nbytes"]), megabytes(found["smallest_nbytes"])
-    return f"{said}: floor {floor} MB, smallest found {smallest} MB"
+def _measured(name: str, eager: dict[str, Any], rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[str]:
+    """A network's peaks, eager and at each budget, its largest difference from a prediction, and its bits."""
+    done = [row for row in (*rows, *more) if row["measured"] is not None]
+    whole = eager["allocator"].get("activation_nbytes") or eager["storages"]["activation_nbytes"]
+    peaks = [f"{peak(row)} ({row['time_ratio']:.2f})" if row["time_ratio"] else peak(row) for row in rows]
+    return [name, megabytes(whole), *peaks, worst(done), "equal" if all(map(equal, done)) else "UNEQUAL"]
 
 
-def _line(row: dict[str, Any], on_cuda: bool) -> list[str]:
-    start, end = [row["case"], row["budget"], row["via"]], [f"{row['plan_s']:.0f} s", _verdict(row)]
-    found = row["measured"]
-    if found is None:
-        return [*start, *["-"] * (11 if on_cuda else 9), *end]
-    shown = found["allocator"]["activations"] or found["storages"]["activations"]
-    sizes = (row["budget_nbytes"], shown["predicted_nbytes"], shown["measured_nbytes"])
-    cells = ["-" if nbytes is None else megabytes(nbytes) for nbytes in sizes]
-    cells += [_off(row, "allocator"), _off(row, "storages")]
-    if on_cuda:
-        cells += [megabytes(found["cuda"][f"{kind}_nbytes"]) for kind in ("allocated", "reserved")]
-    cells.append(", ".join(when for when, equal in row["equal"].items() if _all_equal(equal)) or "nothing")
-    cells += [str(row["recomputed_ops"]), f"+{100 * row['overhead']:.1f}%"]
-    return [*start, *cells, "-" if row["time_ratio"] is None else f"{row['time_ratio']:.2f}", *end]
+def executor(record: dict[str, Any]) -> str:
+    """Measured peaks and times of planned steps in one line a network."""
+    header = ["activations of one step, MB (time, eager = 1)", "eager"]
+    header += dict.fromkeys(row["budget"].replace("min", "smallest found") for row in record["rows"])
+    lines = [
+        _measured(CASE_NAMES[case], eager, list(_planned(record, case).values()), [])
+        for case, eager in record["eager"].items()
+    ]
+    return compact([*header, "measured minus predicted, largest", "bits"], lines)
 
 
-def details(networks: dict[str, Any]) -> str:
-    """One line for each network and budget, with what the columns mean."""
-    rows = [row for found in networks.values() for row in found["rows"]]
-    on_cuda = any(row["measured"] and row["measured"]["cuda"] for row in rows)
-    header = ["case", "budget", "via", "budget MB", "predicted MB", "measured MB", "allocator, B", "storage meter, B"]
-    header += ["allocated MB", "reserved MB"] if on_cuda else []
-    header += ["equal to eager after", "recomputed ops", "predicted", "step time", "planned", "verdict"]
-    sizes = []
-    for name, found in networks.items():
-        eager = found["allocator"].get("activation_nbytes") or found["storages"]["activation_nbytes"]
-        sizes.append(f"- {name}: {found['sizes']}; eager {megabytes(eager)} MB")
-    text = (
-        "MB (10^6 bytes) are activation peaks of one step; B is measured minus predicted, in bytes, of activations /\n"
-        "total / total with `.grad` present. Equal in every bit: losses, gradients of inputs and parameters, buffers,\n"
-        "parameters, generator states. Step time is a multiple of the eager step, next to the recomputation predicted."
+def predicted(record: dict[str, Any]) -> str:
+    """Each budget of each network: predicted and measured, what was equal, time."""
+    header = ["network", "budget", "predicted MB", "measured, tensors", "measured, allocator"]
+    header += ["total with `.grad`, allocator", "equal to eager after", "recomputed ops", "predicted time", "measured"]
+    lines = []
+    for case in record["eager"]:
+        for budget, row in _planned(record, case).items():
+            if row["measured"] is None:
+                continue
+            meters = row["measured"]
+            pairs = [meters[meter]["activations"] for meter in ("storages", "allocator")]
+            pairs.append(meters["allocator_accumulating"]["total"])
+            shown = [f"{pair['measured_nbytes'] - pair['predicted_nbytes']:+d} B" if pair else "-" for pair in pairs]
+            predicted_mb = f"{(pairs[1] or pairs[0])['predicted_nbytes'] / 1e6:.3f}"
+            when = ", ".join(name for name, found in row["equal"].items() if all_equal(found))
+            cells = [CASE_NAMES[case], budget, predicted_mb, *shown, when, str(row["recomputed_ops"])]
+            lines.append([*cells, f"{1 + row['overhead']:.2f}", f"{row['time_ratio'] or 0:.2f}"])
+    sizes = "; ".join(f"{CASE_NAMES[case]}: {found['sizes']}" for case, found in record["eager"].items())
+    where = f" {record['device']}; PyTorch {record['versions']['torch']}." if "device" in record else ""
+    return f"{compact(header, lines)}\n\n{sizes}.{where}"
+
+
+def executor_report(record: dict[str, Any]) -> str:
+    """Both tables, what they show, and what is not as it should be, as Markdown."""
+    told = (
+        "Activation peaks of one step, MB (10^6 bytes); measured minus predicted in bytes, of activations by both\n"
+        "meters and of the total with `.grad` present. Equal in every bit: losses, gradients of inputs and parameters, "
+        "buffers,\nparameters, generator states. Times are multiples of the eager step."
     )
-    return "\n\n".join(("\n".join(sizes), text, table(header, [_line(row, on_cuda) for row in rows])))
+    failures = [f"- {row['case']} at {row['budget']}: {text}" for row in record["rows"] for text in row["failures"]]
+    verdict = "\n".join(["Not as it should be:", "", *failures]) if failures else "Nothing is not as it should be."
+    return "\n\n".join((told, executor(record), predicted(record), verdict))
 
 
 def overview(networks: dict[str, Any]) -> str:
@@ -114,10 +125,7 @@ def overview(networks: dict[str, Any]) -> str:
     header = ["network", "eager", *budgets, "off by at most", "bits", "falling budgets"]
     lines = []
     for name, found in networks.items():
-        done = [row for row in (*found["rows"], *found["falling"]) if row["measured"] is not None]
-        cells = [NAMES[name], megabytes(found["allocator"]["activation_nbytes"])]
-        cells += [_peak(row) for row in found["rows"]]
-        cells += [_worst(done), "equal" if all(map(_equal, done)) else "UNEQUAL"]
+        cells = _measured(NAMES[name], found, found["rows"], found["falling"])
         cells.append("RISES" if found["rises"] else f"{len(found['falling'])}, never rises")
         lines.append(cells)
     return table(header, lines)
@@ -128,7 +136,7 @@ def sweep(networks: dict[str, Any]) -> str:
     count = max((len(found["falling"]) for found in networks.values()), default=0)
     lines = []
     for name, found in networks.items():
-        cells = [f"{_peak(row)} (+{100 * row['overhead']:.0f}%)" for row in found["falling"]]
+        cells = [f"{peak(row)} (+{100 * row['overhead']:.0f}%)" for row in found["falling"]]
         lines.append([NAMES[name], *cells, *["-"] * (count - len(cells))])
     return table(["network", *map(str, range(1, count + 1))], lines)
 

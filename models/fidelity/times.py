@@ -17,16 +17,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from ogc_plan.adapters.pytorch import bind, plan_of, profile, within_budget
@@ -34,9 +30,9 @@ from ogc_plan.planner import Plan, StepProfile, write_plan
 from ogc_plan.planner.errors import InfeasibleBudgetError
 from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.training_graph import OpCost
-from torch import Tensor, nn
+from torch import nn
 
-from models.meters.step_meters import clear_gradients
+from models.meters.step_times import Step, in_turn
 from models.reporting.option_values import count
 from models.reporting.result_record import publish
 from models.reporting.result_table import table
@@ -51,14 +47,6 @@ BOUND = {"OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
 """Threads that the system moves to one core wait for each other."""
 MEMORIES = {"kept": KEPT, "returned": {}}
 BUDGETS_RETURNED = ("60%", "min")
-
-
-class Taken(NamedTuple):
-    """What one step took: processor and wall-clock seconds, and pages that the system had to provide."""
-
-    processor_s: float
-    wall_s: float
-    faults: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,32 +98,6 @@ def predicted(plan: Plan, costs: Sequence[OpCost]) -> float:
     return 1 + again / sum(cost.forward_ns + cost.backward_ns for cost in costs)
 
 
-def once(forward: Callable[..., Tensor], module: nn.Module, arguments: tuple[Tensor, ...]) -> Taken:
-    """One forward and backward without ``.grad`` before it."""
-    clear_gradients(module, arguments)
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    wall, processor = time.perf_counter(), time.process_time()
-    forward(*arguments).backward()
-    taken = time.process_time() - processor, time.perf_counter() - wall
-    return Taken(*taken, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
-
-
-def in_turn(
-    ways: dict[str, nn.Module], module: nn.Module, arguments: tuple[Tensor, ...], rounds: int, *, second: bool
-) -> dict[str, Taken]:
-    """Medians of each way to train ``module``, of one step in each turn, the ``second`` of two."""
-    found: dict[str, list[Taken]] = {name: [] for name in ways}
-    for _ in range(1 + rounds):
-        for name, forward in ways.items():
-            if second:
-                once(forward, module, arguments)
-            found[name].append(once(forward, module, arguments))
-    return {
-        name: Taken(*(statistics.median(column) for column in zip(*times[1:], strict=True)))
-        for name, times in found.items()
-    }
-
-
 def planned(
     case: Case, module: nn.Module, budgets: Sequence[str], timed: StepProfile, folder: Path
 ) -> tuple[dict[str, nn.Module], dict[str, str]]:
@@ -171,9 +133,9 @@ def fidelity(case: Case, memory: str, budgets: Sequence[str], rounds: int, folde
     store_all = within_budget(module, arguments, budget="100%", strategy="keep-all")
     alone = plan_of(store_all).costs
     bound, refused = planned(case, module, budgets, timed, folder)
-    taken = in_turn(
-        {"eager": module, "store-all": store_all, **bound}, module, arguments, rounds, second=memory == "returned"
-    )
+    ways = {"eager": module, "store-all": store_all, **bound}
+    steps = [Step(forward, module) for forward in ways.values()]
+    taken = dict(zip(ways, in_turn(steps, arguments, rounds, second=memory == "returned"), strict=True))
     reference = taken["store-all"]
     rows = []
     for way in ("eager", "store-all", *budgets):
@@ -222,14 +184,9 @@ def _cells(row: Row) -> list[str]:
     return [row.case, row.memory, row.way, *both, *times, *off, *rest]
 
 
-def worst(rows: Sequence[Row]) -> float:
+def worst(rows: Sequence[Row], difference: str = "difference") -> float:
     """The difference of the plan whose time lies furthest from its prediction; 0 without plans."""
-    return max((row.difference for row in rows if row.judged), key=abs, default=0.0)
-
-
-def worst_alone(rows: Sequence[Row]) -> float:
-    """The same of the prediction by calls measured alone."""
-    return max((row.difference_alone for row in rows if row.judged), key=abs, default=0.0)
+    return max((getattr(row, difference) for row in rows if row.judged), key=abs, default=0.0)
 
 
 def report(rows: Sequence[Row]) -> str:
@@ -240,7 +197,9 @@ def report(rows: Sequence[Row]) -> str:
     found = []
     for memory in dict.fromkeys(row.memory for row in rows):
         its = [row for row in rows if row.memory == memory]
-        found.append(f"- freed memory {memory}: {worst(its):+.1%}, by calls alone {worst_alone(its):+.1%}")
+        found.append(
+            f"- freed memory {memory}: {worst(its):+.1%}, by calls alone {worst(its, 'difference_alone'):+.1%}"
+        )
     text = (
         "A step's time over that of the step that stores everything. Off the prediction: measured over predicted "
         "time, less one; measured is the processor time where PyTorch has one thread, else the wall-clock time."

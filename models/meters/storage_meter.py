@@ -19,22 +19,11 @@ from torch.utils._pytree import tree_leaves
 
 
 @dataclass(frozen=True, slots=True)
-class StorageRecord:
-    """One storage: its bytes, the shape of the first tensor seen on it, and the operator that made it."""
-
-    nbytes: int
-    shape: tuple[int, ...]
-    dtype: str
-    operator: str
-
-
-@dataclass(frozen=True, slots=True)
 class Peak:
-    """The most bytes alive at once, the operator that reached it, and what was alive then."""
+    """The most bytes alive at once, and the operator that reached it."""
 
     nbytes: int
     operator: str
-    held: tuple[StorageRecord, ...]
 
 
 class StorageMeter(TorchDispatchMode):
@@ -55,7 +44,7 @@ class StorageMeter(TorchDispatchMode):
         self._ignored = {storage._cdata for storage in self._stationary}
         self._gradients = {storage._cdata for storage in present}
         self._accumulated: set[int] = set()  # records
-        self._records: list[StorageRecord] = []
+        self._records: list[Peak] = []  # the bytes of each storage, and the operator that made it
         self._events: list[tuple[int, int]] = []  # (record, +1 alive / -1 released)
         self._alive: dict[int, tuple[int, Any]] = {}  # storage address -> (record, weak reference)
 
@@ -88,8 +77,7 @@ class StorageMeter(TorchDispatchMode):
                 return
             self._release(address)  # resized in place: the old extent ends here
         record = len(self._records)
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        self._records.append(StorageRecord(storage.nbytes(), tuple(tensor.shape), dtype, operator))
+        self._records.append(Peak(storage.nbytes(), operator))
         reference = weakref.ref(storage, lambda _: self._release(address))
         self._alive[address] = (record, reference)
         self._events.append((record, 1))
@@ -104,9 +92,9 @@ class StorageMeter(TorchDispatchMode):
         """Bytes alive now."""
         return sum(self._records[record].nbytes for record, _ in self._alive.values())
 
-    def peak(self, *, without: Iterable[Tensor] = ()) -> Peak:
-        """The peak over the whole recording, as if the storages of ``without`` had never been."""
-        return self._peak(self._records_of(without))
+    def peak(self) -> Peak:
+        """The peak over the whole recording."""
+        return self._peak(set())
 
     def activation_peak(self, gradients: Iterable[Tensor]) -> Peak:
         """The peak without what became, or was added into, a parameter's gradient.
@@ -114,28 +102,18 @@ class StorageMeter(TorchDispatchMode):
         Pass the parameters' final ``.grad`` tensors. A gradient counts out from its allocation; a partial
         sum that is no final gradient counts as an activation.
         """
-        return self._peak(self._records_of(gradients) | self._accumulated)
-
-    def _records_of(self, tensors: Iterable[Tensor]) -> set[int]:
-        addresses = {tensor.untyped_storage()._cdata for tensor in tensors}
-        return {self._alive[address][0] for address in addresses & self._alive.keys()}
+        addresses = {tensor.untyped_storage()._cdata for tensor in gradients}
+        return self._peak({self._alive[address][0] for address in addresses & self._alive.keys()} | self._accumulated)
 
     def _peak(self, excluded: set[int]) -> Peak:
-        live: set[int] = set()
-        nbytes = peak_nbytes = 0
-        last, held = -1, frozenset[int]()
+        nbytes, peak = 0, Peak(0, "")
         for record, change in self._events:
             if record in excluded:
                 continue
             nbytes += change * self._records[record].nbytes
-            if change > 0:
-                live.add(record)
-            else:
-                live.discard(record)
-            if nbytes > peak_nbytes:
-                peak_nbytes, last, held = nbytes, record, frozenset(live)
-        operator = self._records[last].operator if last >= 0 else ""
-        return Peak(peak_nbytes, operator, tuple(self._records[record] for record in sorted(held)))
+            if nbytes > peak.nbytes:
+                peak = Peak(nbytes, self._records[record].operator)
+        return peak
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ gradient-checkpointing package's benchmark are: n is its number of blocks a stag
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -53,7 +55,7 @@ class PostActivation(nn.Module):
 class PreActivation(nn.Module):
     """Norm, ReLU, 3x3 twice, added to the input; ``projects`` a first block's shortcut from what is activated."""
 
-    def __init__(self, in_channels: int, width: int, stride: int, *, projects: bool) -> None:
+    def __init__(self, in_channels: int, width: int, stride: int, projects: bool) -> None:
         super().__init__()
         self.bn1 = nn.BatchNorm2d(in_channels)
         self.conv1 = nn.Conv2d(in_channels, width, 3, stride, padding=1, bias=False)
@@ -70,6 +72,17 @@ class PreActivation(nn.Module):
         return self.conv2(self.relu(self.bn2(y))) + shortcut
 
 
+def staged(layers: int, block: Callable[[int, int, int, bool], nn.Module]) -> nn.Sequential:
+    """Three stages of blocks: ``block`` takes channels, width, stride, and whether it is the first of its stage."""
+    blocks: list[nn.Module] = []
+    channels = WIDTHS[0]
+    for stage, width in enumerate(WIDTHS):
+        for number in range(blocks_a_stage(layers)):
+            blocks.append(block(channels, width, 2 if stage and not number else 1, not number))
+            channels = width
+    return nn.Sequential(*blocks)
+
+
 class CifarResNet(nn.Module):
     """Post-activation: convolution, norm, ReLU, three stages, global average pooling, classifier."""
 
@@ -78,14 +91,8 @@ class CifarResNet(nn.Module):
         self.conv = nn.Conv2d(3, WIDTHS[0], 3, padding=1, bias=False)
         self.bn = nn.BatchNorm2d(WIDTHS[0])
         self.relu = nn.ReLU(inplace=True)
-        blocks: list[nn.Module] = []
-        channels = WIDTHS[0]
-        for stage, width in enumerate(WIDTHS):
-            for number in range(blocks_a_stage(layers)):
-                blocks.append(PostActivation(channels, width, 2 if stage and not number else 1))
-                channels = width
-        self.blocks = nn.Sequential(*blocks)
-        self.fc = nn.Linear(channels, classes)
+        self.blocks = staged(layers, lambda channels, width, stride, _: PostActivation(channels, width, stride))
+        self.fc = nn.Linear(WIDTHS[-1], classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """[N, 3, H, W] -> class scores [N, classes]."""
@@ -99,17 +106,10 @@ class CifarResNetV2(nn.Module):
     def __init__(self, layers: int, classes: int = 10) -> None:
         super().__init__()
         self.conv = nn.Conv2d(3, WIDTHS[0], 3, padding=1, bias=False)
-        blocks: list[nn.Module] = []
-        channels = WIDTHS[0]
-        for stage, width in enumerate(WIDTHS):
-            for number in range(blocks_a_stage(layers)):
-                stride = 2 if stage and not number else 1
-                blocks.append(PreActivation(channels, width, stride, projects=not number))
-                channels = width
-        self.blocks = nn.Sequential(*blocks)
-        self.bn = nn.BatchNorm2d(channels)
+        self.blocks = staged(layers, PreActivation)
+        self.bn = nn.BatchNorm2d(WIDTHS[-1])
         self.relu = nn.ReLU(inplace=True)
-        self.fc = nn.Linear(channels, classes)
+        self.fc = nn.Linear(WIDTHS[-1], classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """[N, 3, H, W] -> class scores [N, classes]."""

@@ -1,7 +1,6 @@
 """Inception-v3 (Szegedy et al., CVPR 2016, table 1, filters of the reference model): 23,834,568 parameters.
 
-With the auxiliary classifier that it can be trained with 27,161,264, and two outputs in training. ReLUs act in
-place. Images from 75 x 75, with the auxiliary classifier from 299 x 299.
+Without the auxiliary classifier that it can be trained with. ReLUs act in place. Images from 75 x 75.
 """
 
 from __future__ import annotations
@@ -112,24 +111,10 @@ class Widest(nn.Module):
         return torch.cat([self.point(x), self.fanned(x), self.fanned_deeper(x), self.pooled(average)], dim=1)
 
 
-class Auxiliary(nn.Module):
-    """The classifier halfway, for extents of 17."""
-
-    def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        self.units = nn.Sequential(Unit(channels, 128, 1), Unit(128, 768, 5, same=False))
-        self.fc = nn.Linear(768, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[N, C, 17, 17] -> class scores [N, classes]."""
-        x = self.units(F.avg_pool2d(x, 5, 3))
-        return self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
-
-
 class Inception(nn.Module):
     """Stem, mixed blocks at three extents, global average pooling, dropout, classifier."""
 
-    def __init__(self, classes: int = 1000, *, auxiliary: bool = False) -> None:
+    def __init__(self, classes: int = 1000) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             Unit(3, 32, 3, 2, same=False),
@@ -149,16 +134,12 @@ class Inception(nn.Module):
         channels = shrink.channels
         early += [Mixed(channels, inception_sevens(width), 192) for width in INCEPTION_MIDDLE_WIDTHS]
         self.early = nn.Sequential(*early)
-        self.auxiliary = Auxiliary(channels, classes) if auxiliary else None
         shrink = Shrink(channels, INCEPTION_SHRINK_LATE)
         self.late = nn.Sequential(shrink, Widest(shrink.channels), Widest(Widest.channels))
         self.dropout = nn.Dropout(DROPOUT)
         self.fc = nn.Linear(Widest.channels, classes)
 
-    def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """[N, 3, H, W] -> class scores [N, classes]; in training with the auxiliary classifier also its scores."""
-        x = self.early(self.stem(images))
-        side = self.auxiliary(x) if self.auxiliary is not None and self.training else None
-        x = F.adaptive_avg_pool2d(self.late(x), 1)
-        scores = self.fc(torch.flatten(self.dropout(x), 1))
-        return scores if side is None else (scores, side)
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, 3, H, W] -> class scores [N, classes]."""
+        x = F.adaptive_avg_pool2d(self.late(self.early(self.stem(images))), 1)
+        return self.fc(torch.flatten(self.dropout(x), 1))

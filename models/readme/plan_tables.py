@@ -11,8 +11,8 @@ from models.plan_benchmark.cells import cells, retried, row_of
 from models.plan_benchmark.extent import SHARES
 from models.plan_benchmark.tables import beaten, counts, legend, overheads, summary
 from models.plan_benchmark.time_tables import sizes, totals
+from models.reporting.result_table import compact
 
-HEADLINE = ("torch-resnet50", "light-densenet121", "light-inception_v2", "torch-vit_b16", "torch-gpt2", "torch-unet")
 TITLES = {
     "torch-resnet50": "ResNet-50",
     "light-densenet121": "DenseNet-121",
@@ -21,6 +21,7 @@ TITLES = {
     "torch-gpt2": "GPT-2 124M",
     "torch-unet": "U-Net",
 }
+HEADLINE = tuple(TITLES)
 SELECTION = (
     *HEADLINE,
     "light-vgg19",
@@ -46,11 +47,9 @@ def _percent(value: float) -> str:
 
 def headline(networks: dict[str, Any]) -> str:
     """The overhead of `optimal` and its proven bound at 50% and 40%, and `ogc` and `sqrt` at their own peaks."""
-    lines = [
-        "| recomputation, % of a step | at 50% memory (proven: at least) | at 40% | `ogc` at its own peak, `optimal`"
-        " there | `sqrt` at its own peak, `optimal` there | seconds |",
-        "|---|---|---|---|---|---|",
-    ]
+    header = ["recomputation, % of a step", "at 50% memory (proven: at least)", "at 40%"]
+    header += [f"`{strategy}` at its own peak, `optimal` there" for strategy in ("ogc", "sqrt")]
+    lines = []
     for name in HEADLINE:
         entry = networks[name]
         cells = [f"{TITLES[name]}, {entry['ops']} ops"]
@@ -69,8 +68,8 @@ def headline(networks: dict[str, Any]) -> str:
             cells.append(f"{_percent(share)} memory: {_percent(own['overhead'])}, {_percent(ours['overhead'])} there")
         seconds = _longest_s(entry)
         cells.append(f"{seconds:.0f}" if seconds >= 0.5 else "<1")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return compact([*header, "seconds"], lines)
 
 
 def _longest_s(entry: dict[str, Any]) -> float:
@@ -101,31 +100,13 @@ def benchmark(record: dict[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def fidelity(record: dict[str, Any]) -> str:
-    """Measured and simulated store-all peaks of a real eager step."""
-    lines = [
-        "| model | input | measured | simulated | difference | allocator | with workspace | difference |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in record["rows"]:
-        cells = [row["model"], row["input"]]
-        for part in ("storages", "allocated"):
-            cells += [f"{row[part][key] / 1e6:.2f} MB" for key in ("measured_nbytes", "simulated_nbytes")]
-            cells.append(f"{row[part]['difference_percent']:+.2f}%")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def ogc(record: dict[str, Any]) -> str:
     """Each network that OGC was published with: published, its strategy run here, and `optimal` against both."""
     results = {name: entry for name, entry in record["networks"].items() if name in PUBLISHED and "error" not in entry}
     lines = [against_published(results)]
     better = [verdict(name, entry)[0] for name, entry in results.items()]
-    missing = [name for name in PUBLISHED if name not in results]
     lines.append(
         f"Better in memory and in time, by activations, than published and than the strategy here: {sum(better)} of "
         f"{len(better)} networks, for the others see [why not](results/benchmark.md). {as_published(results)}"
     )
-    if missing:
-        lines[-1] += f" Not measured yet: {', '.join(missing)}."
     return "\n\n".join(lines)

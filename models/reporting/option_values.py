@@ -6,14 +6,12 @@ Each function is a ``type`` of argparse and raises its ArgumentTypeError.
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import os
 from pathlib import Path
 
-WRITTEN_BESIDE = (".csv", ".md", ".svg")
+WRITTEN_BESIDE = (".md", ".svg")
 """The files that are written next to a JSON file of results, under its name."""
-SEEDS = 2**32
 
 
 def count(text: str) -> int:
@@ -31,25 +29,8 @@ def count_or_none(text: str) -> int:
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Whole numbers from 1 on, between commas; ``1..200`` stands for 1, its doubles below 200, and 200."""
-    return tuple(number for part in text.split(",") for number in _doubled(part.strip()))
-
-
-def _doubled(text: str) -> tuple[int, ...]:
-    first, dots, last = text.partition("..")
-    if not dots:
-        return (count(text),)
-    low, high = count(first), count(last)
-    if high < low:
-        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins; write for example 1..200")
-    return (*itertools.takewhile(lambda number: number < high, (low << shift for shift in itertools.count())), high)
-
-
-def seed(text: str) -> int:
-    """A seed of torch's generators, from which the seeds of epochs and images are derived."""
-    if not text.isdecimal() or int(text) >= SEEDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {SEEDS - 1}")
-    return int(text)
+    """Whole numbers from 1 on, between commas."""
+    return tuple(count(part.strip()) for part in text.split(","))
 
 
 def rate(text: str) -> float:
@@ -58,22 +39,6 @@ def rate(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0; write for example 0.01")
     return value
-
-
-def added(text: str) -> float:
-    """A share of a step that may be added, 0 or more."""
-    value = _number(text)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share of a step's time; write for example 0.34")
-    return value
-
-
-def fractions(text: str) -> tuple[float, ...]:
-    """Numbers from 0 to 1 between commas; none where the text is empty."""
-    values = tuple(_number(part) for part in text.split(",") if part)
-    if not all(0 <= value <= 1 for value in values):
-        raise argparse.ArgumentTypeError(f"{text!r} holds other than numbers from 0 to 1; write for example 0.5,0.3")
-    return values
 
 
 def _number(text: str) -> float:

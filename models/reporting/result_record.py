@@ -31,23 +31,11 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in ("torch", "ogc-plan", "ortools")}
 
 
-def publish(
-    report: str,
-    path: Path | None,
-    *,
-    script: str,
-    arguments: Sequence[str] | None,
-    device: str,
-    quantity: str,
-    **data: Any,
-) -> None:
-    """Print ``report``; with a ``path``, write ``data`` there as JSON and the report next to it as Markdown.
-
-    ``arguments`` are the command line of ``script``; None means the command line of this process.
-    """
+def publish(report: str, path: Path | None, **record: Any) -> None:
+    """Print ``report``; with a ``path``, `write` the record there."""
     print(report)
     if path is not None:
-        write(path, report, script=script, arguments=arguments, device=device, quantity=quantity, **data)
+        write(path, report, **record)
 
 
 def write(

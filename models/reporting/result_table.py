@@ -17,6 +17,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(header), f"|{rule}|", *(line(row) for row in rows)])
 
 
+def compact(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same without padding."""
+    first, *lines = (f"| {' | '.join(cells)} |" for cells in (header, *rows))
+    return "\n".join([first, "|" + "---|" * len(header), *lines])
+
+
 def megabytes(nbytes: int) -> str:
     """Bytes in MB (10^6) with one digit."""
     return f"{nbytes / 1e6:.1f}"

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from models.meters.repeatable import repeatable  # first: it sets what torch reads when it loads
 
@@ -24,21 +25,22 @@ from ogc_plan.planner.errors import InfeasibleBudgetError
 from ogc_plan.planner.problem import Scope
 from torch import Tensor, nn
 
-from models.alternatives.methods import Chain, Method, compile_budgets, per_block, plain, selective, sequential
+from models.alternatives.methods import Chain, Method, compile_budget, per_block, plain, selective, sequential
 from models.fidelity.executor import fresh, state_of
 from models.meters.step_meters import by_allocator, by_storages, clear_gradients
 from models.meters.step_times import Step, time_ratios
 from models.reporting.command_line import add_output, command_parser
-from models.reporting.option_values import count, counts, fractions
+from models.reporting.option_values import count
 from models.reporting.result_record import publish
 from models.reporting.result_table import megabytes, table
 from models.training.cases import CASES, GPT, Case, gpt_case, resnet_case, unet_case
-from models.training.outcome import Equality, Forward, compare, train
+from models.training.outcome import Forward, compare, train
 
 ROUNDS = 5
 BACKEND = "aot_eager"
-COMPILE_BUDGETS = "0.8,0.5,0.3,0.1,0"
-SEGMENTS = "2,4"
+"""Of torch.compile: PyTorch's own kernels, as eager runs them; it needs no C++ compiler."""
+COMPILE_BUDGETS = (0.8, 0.5, 0.3, 0.1, 0)
+SEGMENTS = (2, 4)
 SMALL = {
     case.name: case for case in (resnet_case(4, 96), gpt_case(1, replace(GPT, width=256, heads=8)), unet_case(1, 128))
 }
@@ -46,47 +48,15 @@ SMALL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """One way to train a case: measured activation peak in bytes, step time as a multiple of eager, equality.
+class Tried:
+    """A way to train a case: what results files have of it, and the step to time, None where it does not run.
 
-    ``overhead`` is the recomputation that a plan predicts, None for what is no plan.
+    Of one that runs: measured activation peak in bytes, equality with eager and, of a plan, the recomputation that it
+    predicts; of any other the reason.
     """
 
-    peak_nbytes: int
-    equal: Equality
-    time_ratio: float = 0.0
-    overhead: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why there is no result: a budget without a plan, or a method that failed."""
-
-    reason: str
-    floor_nbytes: int | None = None
-    smallest_nbytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A method on a case, and a plan within the method's measured peak (None where no peak was measured).
-
-    ``eager_ms`` is the eager step that both were timed against.
-    """
-
-    case: str
-    method: str
-    result: Result | Refusal
-    planned: Result | Refusal | None
-    eager_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A way to train that ran once: what is known of it but its time, and the step to time."""
-
-    result: Result
-    step: Step
+    known: dict[str, Any]
+    step: Step | None = None
 
 
 class Bench:
@@ -99,27 +69,25 @@ class Bench:
         self.expected, _ = train(case, self.reference, self.reference, 1, device=device)
         self.reference.load_state_dict(original)
 
-    def method(self, method: Method) -> Ready | Refusal:
+    def method(self, method: Method) -> Tried:
         """Run a method; whatever it raises is a finding of the benchmark, not its end."""
         module = fresh(self.case, self.device)
         try:
-            return self._ready(method(module), module)
+            return self._ran(method(module), module)
         except Exception as error:
-            return Refusal(f"fails: {type(error).__name__}: {str(error).splitlines()[0][:80]}")
+            return Tried({"reason": f"fails: {type(error).__name__}: {str(error).splitlines()[0][:80]}"})
 
-    def plan(self, budget: str, strategy: str = "optimal") -> Ready | Refusal:
+    def plan(self, budget: str, strategy: str = "optimal") -> Tried:
         """Plan the case within a budget on its activations, and run it."""
         arguments = self.case.arguments(0, self.device)
         module = fresh(self.case, self.device)
         try:
             bound = within_budget(module, arguments, budget=budget, scope=Scope.ACTIVATIONS, strategy=strategy)
         except InfeasibleBudgetError as error:
-            reason = "proven infeasible" if error.proven else "no plan found"
-            return Refusal(reason, error.lower_bound_nbytes, error.smallest_known_nbytes)
-        ready = self._ready(bound, bound)
-        return replace(ready, result=replace(ready.result, overhead=plan_of(bound).time.overhead))
+            return Tried({"reason": "proven infeasible" if error.proven else "no plan found"})
+        return self._ran(bound, bound, overhead=plan_of(bound).time.overhead)
 
-    def _ready(self, forward: Forward, module: nn.Module) -> Ready:
+    def _ran(self, forward: Forward, module: nn.Module, **known: Any) -> Tried:
         original = state_of(module)
         found, _ = train(self.case, module, forward, 1, device=self.device)
         module.load_state_dict(original)
@@ -133,31 +101,32 @@ class Bench:
         clear_gradients(module, arguments)
         meter = by_allocator if self.device == "cpu" else by_storages
         peak = meter(step, module, arguments).activation_nbytes
-        return Ready(Result(peak, compare(found, self.expected)), Step(forward, module))
+        equal = asdict(compare(found, self.expected))
+        return Tried({"peak_nbytes": peak, "equal": equal, **known}, Step(forward, module))
 
-    def row(self, name: str, method: Ready | Refusal, plan: Ready | Refusal | None) -> Row:
+    def row(self, name: str, method: Tried, plan: Tried | None) -> dict[str, Any]:
         """A row of two ways to train, timed side by side."""
-        ready = [way for way in (method, plan) if isinstance(way, Ready)]
-        arguments = self.case.arguments(0, self.device)
+        ready = [(way.known, way.step) for way in (method, plan) if way is not None and way.step is not None]
         reference = Step(self.reference, self.reference)
-        eager_ms, ratios = time_ratios(reference, [way.step for way in ready], arguments, self.rounds)
-        of = {id(way): ratio for way, ratio in zip(ready, ratios, strict=True)}
+        arguments = self.case.arguments(0, self.device)
+        eager_ms, ratios = time_ratios(reference, [step for _, step in ready], arguments, self.rounds)
+        for (known, _), ratio in zip(ready, ratios, strict=True):
+            known["time_ratio"] = ratio
+        planned = None if plan is None else plan.known
+        return {
+            "case": self.case.name, "method": name, "result": method.known, "planned": planned, "eager_ms": eager_ms
+        }  # fmt: skip
 
-        def timed(way: Ready | Refusal | None) -> Result | Refusal | None:
-            return replace(way.result, time_ratio=of[id(way)]) if isinstance(way, Ready) else way
 
-        result = timed(method)
-        assert result is not None
-        return Row(self.case.name, name, result, timed(plan), eager_ms)
-
-
-def methods(case: Case, *, backend: str, budgets: tuple[float, ...], counts: tuple[int, ...]) -> dict[str, Method]:
+def methods(
+    case: Case, *, budgets: tuple[float, ...] = COMPILE_BUDGETS, counts: tuple[int, ...] = SEGMENTS
+) -> dict[str, Method]:
     """Every offer of PyTorch that the case allows, by the name it has in tables."""
     found: dict[str, Method] = {"checkpoint per block": per_block(case.blocks)}
     if case.sequential is not None:
         found |= {f"checkpoint_sequential, {number} segments": segments(case, number) for number in counts}
     found["selective: save matmul, conv, attention"] = selective(case.blocks)
-    return found | compile_budgets(budgets, backend)
+    return found | {f"compile budget {budget:g} ({BACKEND})": compile_budget(budget, BACKEND) for budget in budgets}
 
 
 def segments(case: Case, number: int) -> Method:
@@ -167,62 +136,38 @@ def segments(case: Case, number: int) -> Method:
     return sequential(lambda module: [Chain(module.network, chain_of(module), number)])
 
 
-def benchmark(case: Case, found: dict[str, Method], rounds: int, device: str) -> list[Row]:
+def benchmark(case: Case, found: dict[str, Method], rounds: int, device: str) -> list[dict[str, Any]]:
     """Every row of one case: eager and a plan that stores everything, then each method and the plan at its peak."""
     bench = Bench(case, rounds, device)
     rows = [bench.row("eager", bench.method(plain), bench.plan("100%", "keep-all"))]
     for name, method in found.items():
-        ready = bench.method(method)
-        plan = bench.plan(f"{ready.result.peak_nbytes}B") if isinstance(ready, Ready) else None
-        rows.append(bench.row(name, ready, plan))
+        tried = bench.method(method)
+        plan = None if tried.step is None else bench.plan(f"{tried.known['peak_nbytes']}B")
+        rows.append(bench.row(name, tried, plan))
         print(f"{case.name}, {name}: done", file=sys.stderr, flush=True)
     return rows
 
 
-def _same(equal: Equality) -> str:
-    if equal.everything:
-        return "all"
-    parts = [part.replace("_", " ") for part in equal.unequal if part not in ("parameters",)]
-    text = f"not {', '.join(parts)}"
-    return f"{text} (by {equal.gradient_difference:.1g})" if not equal.gradients else text
-
-
-def _cells(result: Result | Refusal | None) -> list[str]:
+def _cells(result: dict[str, Any] | None) -> list[str]:
     if result is None:
         return ["-", "-", "-"]
-    if isinstance(result, Refusal):
-        if result.smallest_nbytes is None:
-            return [result.reason, "-", "-"]
-        return [f"{result.reason}, smallest {megabytes(result.smallest_nbytes)}", "-", "-"]
-    return [megabytes(result.peak_nbytes), f"{result.time_ratio:.2f}", _same(result.equal)]
+    if "reason" in result:
+        return [result["reason"], "-", "-"]
+    unequal = [part for part, same in result["equal"].items() if same is False and part != "parameters"]
+    same = f"not {', '.join(unequal)}".replace("_", " ") if unequal else "all"
+    return [megabytes(result["peak_nbytes"]), f"{result['time_ratio']:.2f}", same]
 
 
-def report(rows: Sequence[Row], cases: Mapping[str, Case] = CASES) -> str:
-    """One table for each case, as Markdown."""
-    header = ["method", "peak MB", "time", "equal to eager", "plan at that peak: MB", "time", "equal to eager"]
-    parts = []
-    for name in dict.fromkeys(row.case for row in rows):
-        sizes = cases[name].sizes if name in cases else ""
-        lines = [[row.method, *_cells(row.result), *_cells(row.planned)] for row in rows if row.case == name]
-        parts += [f"{name}: {sizes}", table(header, lines)]
-    return "\n\n".join(parts)
+def report(rows: Sequence[dict[str, Any]]) -> str:
+    """Each way to train and the plan within its peak, as Markdown."""
+    header = ["network", "method", "peak MB", "time", "equal to eager", "planned to that peak: MB", "time", "equal"]
+    lines = [[row["case"], row["method"], *_cells(row["result"]), *_cells(row["planned"])] for row in rows]
+    return table(header, lines)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("models.training.executor_benchmark", __doc__)
     parser.add_argument("--case", action="append", choices=CASES, help="a case (default: all; may be given again)")
-    parser.add_argument(
-        "--backend",
-        default=BACKEND,
-        help="of torch.compile: aot_eager (default) runs PyTorch's own kernels as eager does, "
-        "aot_eager_decomp_partition decomposed ones; neither needs a C++ compiler, inductor does",
-    )
-    parser.add_argument(
-        "--compile-budgets", type=fractions, default=COMPILE_BUDGETS, help="fractions (default %(default)s)"
-    )
-    parser.add_argument(
-        "--segments", type=counts, default=SEGMENTS, help="of checkpoint_sequential (default %(default)s)"
-    )
     parser.add_argument("--small", action="store_true", help="smaller inputs, a wider GPT")
     parser.add_argument("--rounds", type=count, default=ROUNDS, help="timed rounds (default %(default)s)")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
@@ -235,18 +180,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     repeatable(device)
-    cases, rows = SMALL if options.small else CASES, list[Row]()
-    for name in options.case or cases:
-        found = methods(cases[name], backend=options.backend, budgets=options.compile_budgets, counts=options.segments)
-        rows += benchmark(cases[name], found, options.rounds, device)
+    cases = [(SMALL if options.small else CASES)[name] for name in options.case or CASES]
+    rows: list[dict[str, Any]] = []
+    for case in cases:
+        rows += benchmark(case, methods(case), options.rounds, device)
+    sizes = "\n".join(f"- {case.name}: {case.sizes}" for case in cases)
     publish(
-        report(rows, cases),
+        f"{sizes}\n\n{report(rows)}",
         options.output,
         script="models.training.executor_benchmark",
         arguments=arguments,
         device=device,
         quantity="activation peak of one training step in bytes; time of a step, eager = 1",
-        rows=[asdict(row) for row in rows],
+        rows=rows,
     )
     return 0
 

@@ -1,8 +1,8 @@
-"""Images to train on: generated from a seed with a signal to learn, or a folder with one sub-folder per class.
+"""Images to train on, generated from a seed with a signal to learn.
 
 A generated image of class k is noise with a grating of the class's orientation and colour in it, at a random phase
 and strength, so that no two images are equal and none can be learnt by heart alone. Every image is a function of the
-seed and its number. Training and held-out images have different numbers, or are different files.
+seed and its number. Training and held-out images have different numbers.
 """
 
 from __future__ import annotations
@@ -10,18 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import torch
-from ogc_plan.planner.errors import UsageError
 from torch import Tensor
 
-SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 HELD_OUT_FROM = 2**31
-HELD_OUT_SHARE = 5
-"""One file of a class in so many is held out."""
 PERIOD = 8.0
 """Of the gratings, in pixels."""
 NOISE = 0.3
@@ -38,17 +31,16 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, positions: Sequence[int], device: str) -> tuple[Tensor, Tensor]:
-        """Images [N, 3, size, size] and labels [N] on a device."""
+    def batch(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Images [N, 3, size, size] and labels [N]."""
         images = torch.stack([self.draw(position) for position in positions])
-        return images.to(device), torch.tensor([self.labels[position] for position in positions]).to(device)
+        return images, torch.tensor([self.labels[position] for position in positions])
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
     """What is trained on and what accuracy is measured on; ``source`` is both in words."""
 
-    classes: int
     train: ImageSet
     held_out: ImageSet
     source: str
@@ -79,61 +71,4 @@ def generated(classes: int, count: int, held_out: int, size: int, seed: int) -> 
         return ImageSet(labels, lambda position: image(first + position, labels[position]))
 
     source = f"{count:,} images of {classes} classes generated from seed {seed} and {held_out:,} others held out"
-    return Images(classes, images(0, count), images(HELD_OUT_FROM, held_out), source)
-
-
-def in_folder(folder: Path, size: int) -> Images:
-    """The images in the sub-folders of ``folder``, one class each; of every class one file in five is held out.
-
-    Scaled until the shorter side is ``size``, cut to the middle square, in [-1, 1]. Raises UsageError.
-    """
-    if not folder.is_dir():
-        raise UsageError(f"--images {folder} is no folder", remedy="name a folder with one sub-folder per class")
-    names = sorted(child.name for child in folder.iterdir() if child.is_dir())
-    if len(names) < 2:
-        raise UsageError(
-            f"--images {folder} has {len(names)} sub-folders, and one per class is needed",
-            remedy="put the images of each class into a sub-folder of its own",
-        )
-    kept: list[tuple[Path, int]] = []
-    held_out: list[tuple[Path, int]] = []
-    for label, name in enumerate(names):
-        files = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES)
-        if len(files) < 2:
-            raise UsageError(
-                f"--images {folder}: class {name} has {len(files)} images, and two are the least",
-                remedy=f"add files ending in {', '.join(SUFFIXES)}",
-            )
-        for number, path in enumerate(files):
-            (kept if number % HELD_OUT_SHARE else held_out).append((path, label))
-    pillow = _pillow()
-
-    def files_of(listed: list[tuple[Path, int]]) -> ImageSet:
-        return ImageSet(tuple(label for _, label in listed), lambda at: _read(pillow, listed[at][0], size))
-
-    source = f"{len(kept):,} images of {len(names)} classes from a folder and {len(held_out):,} others held out"
-    return Images(len(names), files_of(kept), files_of(held_out), source)
-
-
-def _pillow() -> Any:
-    try:
-        return import_module("PIL.Image")
-    except ImportError as error:
-        raise UsageError(
-            "reading images of a folder needs Pillow, which is not installed",
-            remedy="pip install pillow, or leave --images out to train on generated images",
-        ) from error
-
-
-def _read(pillow: Any, path: Path, size: int) -> Tensor:
-    try:
-        with pillow.open(path) as opened:
-            picture = opened.convert("RGB")
-    except (OSError, SyntaxError) as error:
-        raise UsageError(f"{path} cannot be read as an image: {error}", remedy="remove it from the folder") from error
-    scale = size / min(picture.size)
-    wide, high = (max(size, round(side * scale)) for side in picture.size)
-    left, top = (wide - size) // 2, (high - size) // 2
-    cut = picture.resize((wide, high)).crop((left, top, left + size, top + size))
-    pixels = torch.frombuffer(bytearray(cut.tobytes()), dtype=torch.uint8).reshape(size, size, 3)
-    return pixels.permute(2, 0, 1).float() / 127.5 - 1
+    return Images(images(0, count), images(HELD_OUT_FROM, held_out), source)

@@ -1,23 +1,22 @@
-"""Epochs of training: losses, accuracy on held-out images, the memory of a step, a checkpoint after each.
+"""Epochs of training: losses, accuracy on held-out images, the memory of a step, the state at the end.
 
-The order of images is a function of seed and epoch, and dropout draws from torch's generator, which a checkpoint
-keeps, so a run that was stopped goes on to the numbers that it would have had.
+The order of images is a function of seed and epoch.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 
 import torch
-from ogc_plan.planner.errors import UsageError
 from torch import Tensor, nn
 
-from models.meters.step_meters import CudaPeak, by_cuda, by_storages
+from models.meters.step_meters import StepPeak, by_storages
 from models.training.images import Images, ImageSet
-from models.training.state import Settings, digests, load, save
+from models.training.outcome import random_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +24,13 @@ class Epoch:
     """One epoch: the loss of every step, the share of held-out images classified correctly, bytes, seconds.
 
     ``total_nbytes`` is the peak of the epoch's first step. ``activation_nbytes`` leaves out parameters, momentum,
-    buffers, images and finished gradients; it is None on CUDA, whose allocator cannot tell them apart.
-    ``reserved_nbytes`` is what that allocator took from the device. The seconds leave out the held-out images.
+    buffers, images and finished gradients. The seconds leave out the held-out images.
     """
 
     losses: tuple[float, ...]
     accuracy: float
     total_nbytes: int
-    activation_nbytes: int | None
-    reserved_nbytes: int | None
+    activation_nbytes: int
     seconds: float
 
     @property
@@ -57,8 +54,7 @@ class Course:
     epochs: int
     batch: int
     images_per_epoch: int
-    seed: int
-    device: str
+    seed: int = 0
 
     def steps(self, images: ImageSet) -> int:
         """Steps an epoch; images that fill no batch are left out."""
@@ -72,67 +68,38 @@ class Course:
             yield shuffled[step * self.batch : (step + 1) * self.batch]
 
 
-Tell = Callable[[int, str], None]
-"""Is told how many steps are done, and how it stands in words."""
+Tell = Callable[[str], None]
+"""Is told how it stands in words."""
 
 
-def train(
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    images: Images,
-    course: Course,
-    checkpoint: Path | None,
-    settings: Settings,
-    *,
-    resume: bool,
-    tell: Tell,
-) -> Run:
-    """Train to the end of ``course``, from ``checkpoint`` where it is there and ``resume`` says so.
-
-    Raises UsageError where the checkpoint is of another run.
-    """
+def train(module: nn.Module, optimizer: torch.optim.Optimizer, images: Images, course: Course, tell: Tell) -> Run:
+    """Train to the end of ``course``."""
     torch.manual_seed(course.seed + 1)  # what planning drew does not matter
-    epochs: list[Epoch] = []
-    if resume and checkpoint is not None and checkpoint.exists():
-        earlier = load(checkpoint, module, optimizer, settings, course.device)
-        epochs = [Epoch(**{**epoch, "losses": tuple(epoch["losses"])}) for epoch in earlier]
-        if len(epochs) > course.epochs:
-            raise UsageError(
-                f"{checkpoint} has {len(epochs)} epochs already, more than --epochs {course.epochs}",
-                remedy=f"ask for --epochs {len(epochs)} or more, or train without --resume",
-            )
-    steps = course.steps(images.train)
-    for number in range(len(epochs), course.epochs):
-        epochs.append(_epoch(module, optimizer, images, course, number, tell))
-        if checkpoint is not None:
-            save(checkpoint, module, optimizer, [asdict(epoch) for epoch in epochs], settings)
-    if epochs:
-        tell(len(epochs) * steps, f"loss {epochs[-1].loss:.3f}, accuracy {epochs[-1].accuracy:.1%}")
-    return Run(tuple(epochs), digests(module, optimizer))
+    epochs = tuple(_epoch(module, optimizer, images, course, number, tell) for number in range(course.epochs))
+    return Run(epochs, digests(module, optimizer))
 
 
 def _epoch(
     module: nn.Module, optimizer: torch.optim.Optimizer, images: Images, course: Course, number: int, tell: Tell
 ) -> Epoch:
     module.train()
-    steps = course.steps(images.train)
     losses: list[float] = []
-    peak: tuple[int, int | None, int | None] | None = None
+    peak: StepPeak | None = None
     started = time.perf_counter()
-    for at, positions in enumerate(course.order(images.train, number)):
-        batch = images.train.batch(positions, course.device)
+    for positions in course.order(images.train, number):
+        batch = images.train.batch(positions)
         optimizer.zero_grad(set_to_none=True)
         if peak is None:
-            peak = _metered(module, batch, losses)
+            peak = by_storages(partial(_step, module, batch, losses), module, batch)
         else:
             _step(module, batch, losses)
         optimizer.step()
-        tell(number * steps + at + 1, f"epoch {number + 1} of {course.epochs}, loss {losses[-1]:.3f}")
     seconds = time.perf_counter() - started
     assert peak is not None
-    total, activations, reserved = peak
     right = accuracy(module, images.held_out, course)
-    return Epoch(tuple(losses), right, total + momentum_nbytes(optimizer), activations, reserved, seconds)
+    tell(f"epoch {number + 1} of {course.epochs}, loss {losses[-1]:.3f}, accuracy {right:.1%}")
+    total = peak.total_nbytes + momentum_nbytes(optimizer)
+    return Epoch(tuple(losses), right, total, peak.activation_nbytes, seconds)
 
 
 def _step(module: nn.Module, batch: tuple[Tensor, Tensor], losses: list[float]) -> Tensor:
@@ -140,17 +107,6 @@ def _step(module: nn.Module, batch: tuple[Tensor, Tensor], losses: list[float]) 
     loss.backward()
     losses.append(loss.item())
     return loss
-
-
-def _metered(
-    module: nn.Module, batch: tuple[Tensor, Tensor], losses: list[float]
-) -> tuple[int, int | None, int | None]:
-    """A step under the meter of its device: total, activation and reserved bytes, momentum left out."""
-    meter = by_cuda if batch[0].is_cuda else by_storages
-    found = meter(lambda: _step(module, batch, losses), module, batch)
-    if isinstance(found, CudaPeak):
-        return found.allocated_nbytes, None, found.reserved_nbytes
-    return found.total_nbytes, found.activation_nbytes, None
 
 
 def momentum_nbytes(optimizer: torch.optim.Optimizer) -> int:
@@ -166,7 +122,33 @@ def accuracy(module: nn.Module, images: ImageSet, course: Course) -> float:
     right = 0
     for first in range(0, len(images), course.batch):
         positions = range(first, min(first + course.batch, len(images)))
-        inputs, labels = images.batch(positions, course.device)
+        inputs, labels = images.batch(positions)
         right += int((module.network(inputs).argmax(1) == labels).sum())
     module.train()
     return right / len(images)
+
+
+def digests(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, str]:
+    """A digest of every bit of parameters, buffers, momentum and the generators."""
+    momentum = (
+        (f"{group}.{at}", optimizer.state[parameter].get("momentum_buffer"))
+        for group, held in enumerate(optimizer.param_groups)
+        for at, parameter in enumerate(held["params"])
+    )
+    return {
+        "parameters": _digest(module.named_parameters()),
+        "buffers": _digest(module.named_buffers()),
+        "momentum": _digest(momentum),
+        "generators": _digest(random_state().items()),
+    }
+
+
+def _digest(named: Iterable[tuple[str, Tensor | None]]) -> str:
+    found = hashlib.sha256()
+    for name, tensor in named:
+        found.update(name.encode())
+        if tensor is not None:
+            found.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
+            found.update(flat.view(torch.uint8).numpy().data)
+    return found.hexdigest()

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from models.alternatives.methods import Chain, Method, sequential
 from models.training.cases import Supervised
 
-PLAIN, SEQUENTIAL, PLANNED = "plain", "checkpoint_sequential", "planned"
 Way = Literal["plain", "checkpoint_sequential", "planned"]
 SEGMENTS = 2
 
@@ -54,17 +53,15 @@ def in_segments(chain: Callable[[nn.Module], nn.Sequential], *, reentrant: bool 
     return sequential(lambda module: [Chain(module.network, chain(module.network), SEGMENTS)], reentrant=reentrant)
 
 
-def trainable(
-    recipe: Recipe, way: Way, classes: int, example: tuple[Tensor, Tensor], *, budget: str, seed: int
-) -> Supervised:
-    """The network from the weights of ``seed``, on the device of ``example``, to be trained one way.
+def trainable(recipe: Recipe, way: Way, example: tuple[Tensor, Tensor], *, seed: int) -> Supervised:
+    """The network from the weights of ``seed``, to be trained one way.
 
     ``example`` is a batch of images and labels. Raises what `within_budget` raises.
     """
     torch.manual_seed(seed)
-    module = Supervised(recipe.build(classes)).train().to(example[0].device)
+    module = Supervised(recipe.build(recipe.classes)).train()
     if way == "planned":
-        planned = within_budget(module, example, budget=budget)
+        planned = within_budget(module, example, budget=recipe.budget)
         assert isinstance(planned, Supervised)
         return planned
     if way == "checkpoint_sequential":

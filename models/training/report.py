@@ -1,105 +1,56 @@
-"""The report of a comparison of ways to train: memory, time, curves, and what is equal in every bit."""
+"""The report of a comparison of ways to train: memory, time, losses, and what is equal in every bit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from ogc_plan.planner.plan_file.record import Plan
+from typing import Any
 
 from models.reporting.result_table import megabytes, table
-from models.training.images import Images
-from models.training.loop import Course, Run
+from models.training.loop import Run
 from models.training.recipe import Recipe, Way
 
 
 def unequal(runs: Mapping[Way, Run]) -> dict[str, list[str]]:
-    """What each way left behind that plain training did not, by the name of the way; empty without plain."""
-    plain = runs.get("plain")
-    if plain is None:
-        return {}
+    """What each other way left behind that plain training did not, by the name of the way."""
+    plain = runs["plain"]
     found: dict[str, list[str]] = {}
     for way, run in runs.items():
-        if way == "plain":
-            continue
-        curves = {
+        same = {
             "losses": [epoch.losses for epoch in run.epochs] == [epoch.losses for epoch in plain.epochs],
             "accuracy": [epoch.accuracy for epoch in run.epochs] == [epoch.accuracy for epoch in plain.epochs],
-        }
-        same = curves | {name: digest == plain.digests[name] for name, digest in run.digests.items()}
+        } | {name: digest == plain.digests[name] for name, digest in run.digests.items()}
         found[way] = [name for name, equal in same.items() if not equal]
-    return found
+    return {way: parts for way, parts in found.items() if way != "plain"}
 
 
-def page(recipe: Recipe, runs: Mapping[Way, Run], plan: Plan | None, images: Images, course: Course, size: int) -> str:
-    """Everything as Markdown."""
-    where = (
-        f"{recipe.name}, batch {course.batch}, images {size}x{size}, {course.epochs} epochs of "
-        f"{course.steps(images.train)} steps, {images.source}; SGD of rate {recipe.learning_rate:g}, momentum "
-        f"{recipe.momentum:g}, weight decay {recipe.weight_decay:g}. The tutorial's own data set is not included: "
-        f"train on a folder of it with --images DIR. {recipe.published}"
-    )
-    parts = [where, _ways(runs, images.classes), _curves(runs, course)]
-    if plan is not None:
-        bound = "" if plan.budget.nbytes is None else f", {megabytes(plan.budget.nbytes)} MB with kernels' workspace"
-        parts.append(
-            f"Plan: budget {plan.budget.text}{bound}, {len(plan.recomputed)} ops recomputed, "
-            f"{plan.time.overhead:.1%} more time predicted."
-        )
-    verdict = _verdict(runs)
-    return "\n\n".join([*parts, verdict] if verdict else parts)
-
-
-def _ways(runs: Mapping[Way, Run], classes: int) -> str:
-    """One line a way: the greatest peaks of any epoch, seconds, and where training ended."""
-    differing = unequal(runs)
-    on_cuda = any(epoch.reserved_nbytes is not None for run in runs.values() for epoch in run.epochs)
-    header = ["way", "activations MB", "everything MB", *(["reserved MB"] if on_cuda else [])]
-    header += ["s per epoch", "loss, first and last epoch", f"held-out accuracy (chance {1 / classes:.0%})"]
+def ways(record: Mapping[str, Any]) -> str:
+    """One line a way: the greatest peaks of any epoch, seconds, and where training began and ended."""
+    header = ["way", "activations MB", "everything MB", "s per epoch", "loss, first and last epoch"]
     rows = []
-    for way, run in runs.items():
-        epochs = run.epochs
-        activations = [epoch.activation_nbytes for epoch in epochs if epoch.activation_nbytes is not None]
-        reserved = [epoch.reserved_nbytes for epoch in epochs if epoch.reserved_nbytes is not None]
-        row = [way, megabytes(max(activations)) if activations else "-"]
-        row.append(megabytes(max(epoch.total_nbytes for epoch in epochs)))
-        row += [megabytes(max(reserved)) if reserved else "-"] if on_cuda else []
-        row += [f"{sum(epoch.seconds for epoch in epochs) / len(epochs):.1f}"]
-        row += [f"{epochs[0].loss:.4f}, {epochs[-1].loss:.4f}", f"{epochs[-1].accuracy:.1%}"]
-        if differing:
-            row.append("-" if way == "plain" else ", ".join(f"not {part}" for part in differing[way]) or "all")
-        rows.append(row)
-    lines = table([*header, *(["bits equal to plain"] if differing else [])], rows)
-    counted = "the CUDA allocator's" if on_cuda else "counted tensor by tensor, without what kernels take and give back"
+    for way, run in record["runs"].items():
+        epochs = run["epochs"]
+        row = [way, *(megabytes(max(epoch[key] for epoch in epochs)) for key in ("activation_nbytes", "total_nbytes"))]
+        row.append(f"{sum(epoch['seconds'] for epoch in epochs) / len(epochs):.1f}")
+        row.append(", ".join(f"{sum(ends['losses']) / len(ends['losses']):.6f}" for ends in (epochs[0], epochs[-1])))
+        differing = record["unequal_to_plain"].get(way)
+        same = "-" if differing is None else ", ".join(f"not {part}" for part in differing) or "all"
+        rows.append([*row, f"{epochs[-1]['accuracy']:.1%}", same])
+    return table([*header, "held-out accuracy", "bits equal to plain"], rows)
+
+
+def page(recipe: Recipe, record: Mapping[str, Any]) -> str:
+    """Everything as Markdown."""
+    course, size = record["course"], record["size"]
     return (
-        f"{lines}\n\nPeaks of the first step of an epoch, {counted}. Everything: parameters, momentum, buffers, "
-        "images, gradients, activations; activations are all that a step makes but finished parameter gradients. "
-        "Seconds are of the clock, one way after the other: what else the machine does shows in them."
+        f"{recipe.name}, batch {course['batch']}, images {size}x{size}, {course['epochs']} epochs of "
+        f"{len(record['runs']['plain']['epochs'][0]['losses'])} steps, {record['images']}; SGD of rate "
+        f"{record['rate']:g}, momentum {recipe.momentum:g}, weight decay {recipe.weight_decay:g}. The tutorial's own "
+        f"data set is not included. {recipe.published}\n\n{ways(record)}\n\n"
+        "Peaks of the first step of an epoch, counted tensor by tensor, without what kernels take and give back. "
+        "Everything: parameters, momentum, buffers, images, gradients, activations; activations are all that a step "
+        "makes but finished parameter gradients. Bits: the loss of each step, the accuracy after each epoch, and the "
+        "final parameters, buffers, momentum and generator states. Seconds are of the clock, one way after the other: "
+        "what else the machine does shows in them.\n\n"
+        f"Plan: budget {record['budget']}, {record['recomputed_ops']} ops recomputed, "
+        f"{record['predicted_overhead']:.1%} more time predicted."
     )
-
-
-def _curves(runs: Mapping[Way, Run], course: Course) -> str:
-    """The mean loss and the accuracy after each epoch, a pair of columns for each way."""
-    header = ["epoch", *(f"{way}: loss, accuracy" for way in runs)]
-    rows = [
-        [
-            str(number + 1),
-            *(f"{run.epochs[number].loss:.6f}, {run.epochs[number].accuracy:.2%}" for run in runs.values()),
-        ]
-        for number in range(course.epochs)
-    ]
-    return table(header, rows)
-
-
-def _verdict(runs: Mapping[Way, Run]) -> str:
-    differing = unequal(runs)
-    steps = sum(len(epoch.losses) for epoch in next(iter(runs.values())).epochs)
-    said = []
-    for way, parts in differing.items():
-        if parts:
-            said.append(f"{way} is NOT what plain training is: {', '.join(parts)} differ.")
-        else:
-            said.append(
-                f"{way} and plain training are equal in every bit: the loss of each of {steps} steps, the accuracy "
-                "after each epoch, and the final parameters, buffers, momentum and generator states."
-            )
-    return "\n".join(said)

@@ -1,12 +1,11 @@
 r"""Train ResNet-110 on images of 32 x 32, plain and within a budget: same curves, same bits, less memory.
 
     python -m models.training.train_resnet110
-    python -m models.training.train_resnet110 --batch 16 --images-per-epoch 160 --rate 0.003 --no-checkpoints \
+    python -m models.training.train_resnet110 --batch 16 --images-per-epoch 160 --rate 0.003 \
         -o models/results/train_resnet110.json
-    python -m models.training.train_resnet110 --images DIR --epochs 10 --budget 20%
 
 Batch 64 and two epochs, as OGC's own tutorial trains it on CIFAR-10, whose images are not included: ten classes are
-generated from the seed, or read from a folder. The rate is the 0.01 at which He et al., CVPR 2016, start this depth.
+generated from the seed. The rate is the 0.01 at which He et al., CVPR 2016, start this depth.
 """
 
 from __future__ import annotations

@@ -2,23 +2,19 @@ r"""Train VGG16 with two classes: plain, by checkpoint_sequential as its tutoria
 
     python -m models.training.train_vgg16
     python -m models.training.train_vgg16 --batch 8 --size 32 --epochs 2 --images-per-epoch 64 --rate 0.01 \
-        --no-checkpoints -o models/results/train_vgg16.json
-    python -m models.training.train_vgg16 --memory
-    python -m models.training.train_vgg16 --images DIR --budget 3GB
+        -o models/results/train_vgg16.json
 
 Dropout .5, batch 64, images of 224 x 224, SGD of rate .001 and momentum .9, 10 epochs, as the tutorial, whose images
-are not included: two classes are generated from the seed, or read from a folder. Weights start at random, convolutions
+are not included: two classes are generated from the seed. Weights start at random, convolutions
 by He et al., ICCV 2015. The memory of one step at the tutorial's own size is counted in any case, on tensors without
 memory.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
 from torch import nn
 
 from models.descriptions import VGG_DEPTHS
@@ -67,9 +63,9 @@ VGG16 = Recipe(
 )
 
 
-def memory(options: argparse.Namespace, console: Console) -> tuple[str, list[Held]]:
+def memory() -> tuple[str, list[Held]]:
     """One step at the tutorial's batch and size, whatever was trained here."""
-    return memory_section(VGG16, parts, options.budget, console)
+    return memory_section(VGG16, parts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,8 +8,9 @@ allocator or a context adds. Work is counted in floating-point operations of mat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from ogc_plan.adapters.pytorch.binding.bound_module import bound
@@ -19,8 +20,6 @@ from ogc_plan.adapters.pytorch.step.annotate import annotate
 from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.model import from_annotation
-from rich.console import Console
-from rich.status import Status
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -37,8 +36,6 @@ TIGHT = "53%"
 PUBLISHED_MB = (14222, 10550)
 """Device memory of the tutorial, plain and with checkpoint_sequential."""
 MIB = 2**20
-CLASSES = 1000
-"""Of the network as published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +49,16 @@ class Held:
     parameters_with_gradient: int
 
 
-def steps_held(
-    recipe: Recipe, parts: Callable[[nn.Module], nn.Sequential], budgets: tuple[str, ...], status: Status | None = None
-) -> Iterator[Held]:
+def steps_held(recipe: Recipe, parts: Callable[[nn.Module], nn.Sequential], budgets: tuple[str, ...]) -> Iterator[Held]:
     """Each way at the recipe's batch and size, the planned ones at ``budgets``."""
-
-    def at(what: str) -> None:
-        if status is not None:
-            status.update(f"memory of one step: {what}")
-
     with FakeTensorMode() as fake:
-        module, batch = _built(recipe, recipe.classes)
-        at("plain")
+        batch = torch.zeros(recipe.batch, 3, recipe.size, recipe.size), torch.zeros(recipe.batch, dtype=torch.int64)
+        module = Supervised(recipe.build(recipe.classes)).train()
         yield _held("plain", module, module, batch)
         chain = parts(module.network)
         layers = nn.Sequential(
             *(layer for part in chain for layer in (part if isinstance(part, nn.Sequential) else [part]))
         )
-        at("checkpoint_sequential")
         for name, split, reentrant in (
             ("checkpoint_sequential, 2 segments, as written", chain, False),
             ("the same, reentrant", chain, True),
@@ -81,27 +70,10 @@ def steps_held(
         annotated = annotate(step, measure=False)
     model = from_annotation(annotated.annotation, name=recipe.name, device=ROOFLINE)
     for budget in budgets:
-        at(f"planning within {budget}")
         plan = pipeline.plan(model, budget)
         planned = bound(module, Executor(module, plan, annotated))
         with fake:
             yield _held(f"planned, budget {budget}", module, planned, batch)
-
-
-def _built(recipe: Recipe, classes: int) -> tuple[Supervised, tuple[Tensor, Tensor]]:
-    """The network with a batch of the recipe's size; call it in fake mode."""
-    batch = torch.zeros(recipe.batch, 3, recipe.size, recipe.size), torch.zeros(recipe.batch, dtype=torch.int64)
-    return Supervised(recipe.build(classes)).train(), batch
-
-
-def with_all_classes(recipe: Recipe) -> tuple[int, int]:
-    """Bytes of a plain step with `CLASSES` classes: counted as the others, and with every gradient there throughout."""
-    with FakeTensorMode():
-        module, batch = _built(recipe, CLASSES)
-        plain = _held("plain", module, module, batch)
-        images = batch[0].untyped_storage().nbytes() + batch[1].untyped_storage().nbytes()
-        parameters = sum(parameter.untyped_storage().nbytes() for parameter in module.parameters())
-    return plain.total_nbytes, 3 * parameters + images + plain.activation_nbytes
 
 
 def _held(name: str, module: Supervised, forward: Callable[..., Tensor], batch: tuple[Tensor, Tensor]) -> Held:
@@ -124,28 +96,28 @@ def _held(name: str, module: Supervised, forward: Callable[..., Tensor], batch: 
     return Held(name, total, found.activation_nbytes, counter.get_total_flops(), sum(p.numel() for p in trained))
 
 
-def memory_section(
-    recipe: Recipe, parts: Callable[[nn.Module], nn.Sequential], budget: str, console: Console
-) -> tuple[str, list[Held]]:
-    """The table with what its figures mean, as Markdown, and its rows."""
-    with console.status("memory of one step") as status:
-        rows = list(steps_held(recipe, parts, tuple(dict.fromkeys((budget, TIGHT))), status))
+def held_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each way, the plain one first."""
     plain = rows[0]
-    counted, throughout = with_all_classes(recipe)
-    lines = table(
-        ["one step", "everything MiB", "of plain", "activations MiB", "work", "parameters that get a gradient"],
+    header = ["one step", "everything MiB", "of plain", "activations MiB", "work", "parameters that get a gradient"]
+    lines = [
         [
-            [
-                row.way,
-                f"{row.total_nbytes / MIB:,.0f}",
-                f"{row.total_nbytes / plain.total_nbytes:.0%}",
-                f"{row.activation_nbytes / MIB:,.0f}",
-                f"{row.flops / plain.flops:.3f}",
-                f"{row.parameters_with_gradient:,}",
-            ]
-            for row in rows
-        ],
-    )
+            row["way"],
+            f"{row['total_nbytes'] / MIB:,.0f}",
+            f"{row['total_nbytes'] / plain['total_nbytes']:.0%}",
+            f"{row['activation_nbytes'] / MIB:,.0f}",
+            f"{row['flops'] / plain['flops']:.3f}",
+            f"{row['parameters_with_gradient']:,}",
+        ]
+        for row in rows
+    ]
+    return table(header, lines)
+
+
+def memory_section(recipe: Recipe, parts: Callable[[nn.Module], nn.Sequential]) -> tuple[str, list[Held]]:
+    """The table with what its figures mean, as Markdown, and its rows."""
+    rows = list(steps_held(recipe, parts, (recipe.budget, TIGHT)))
+    lines = held_table([asdict(row) for row in rows])
     text = (
         f"Memory of one step at the tutorial's size, batch {recipe.batch} of {recipe.size}x{recipe.size}, counted "
         "tensor by tensor on the programs that run, without a GPU. Everything: parameters, momentum, images, "
@@ -153,10 +125,7 @@ def memory_section(
         f"{lines}\n\n"
         "As written, one of the two segments holds the whole convolution trunk, which is recomputed and then held "
         "as a whole: nothing is saved. Reentrant checkpointing, torch's older default, gives the trunk no "
-        "gradient where the images take none: it saves by not training it. What is "
-        f"counted matters: with {CLASSES:,} classes in place of {recipe.classes} the plain step holds "
-        f"{counted / MIB:,.0f} MiB, and {throughout / MIB:,.0f} with every gradient there from its start, as "
-        "zero_grad(set_to_none=False) leaves them. The tutorial counts something else, "
+        "gradient where the images take none: it saves by not training it. The tutorial counts something else, "
         f"what the device reports in use, context and unused cache included: "
         f"published {PUBLISHED_MB[0]:,} -> {PUBLISHED_MB[1]:,} MB."
     )

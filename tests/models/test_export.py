@@ -26,20 +26,6 @@ PARAMETERS = {"resnet50": 25_557_032, "gpt2": 124_439_808, "vit_b16": 86_567_656
 EXPORTED = {name: ZOO[name] for name in PARAMETERS}
 
 
-# The networks
-
-
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [("resnet50", (2, 1000)), ("gpt2", (2, 128, 50257)), ("vit_b16", (2, 1000)), ("unet", (2, 2, 64, 64))],
-)
-def test_a_network_returns_scores_of_the_documented_shape(name: str, shape: tuple[int, ...]) -> None:
-    extent = {"gpt2": 128, "unet": 64}.get(name, 224)
-    with torch.device("meta"):
-        output = ZOO[name].build(extent)(*ZOO[name].inputs(2, extent))
-    assert output.shape == shape
-
-
 # Their export
 
 
@@ -49,14 +35,10 @@ def exported() -> dict[str, onnx.ModelProto]:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_an_export_is_smaller_than_a_megabyte(exported: dict[str, onnx.ModelProto], name: str) -> None:
-    assert exported[name].ByteSize() < 1_000_000
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
 def test_an_export_holds_no_weights(exported: dict[str, onnx.ModelProto], name: str) -> None:
     initializers = exported[name].graph.initializer
-    assert all(tensor.data_location == onnx.TensorProto.EXTERNAL and not tensor.raw_data for tensor in initializers)
+    outside = all(t.data_location == onnx.TensorProto.EXTERNAL and not t.raw_data for t in initializers)
+    assert (outside, exported[name].ByteSize() < 1_000_000) == (True, True)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -90,9 +72,10 @@ def test_an_export_keeps_the_ops_of_training(
     assert Counter(node.op_type for node in exported[name].graph.node)[op_type] == count
 
 
-def test_the_command_line_writes_a_network_at_the_batch_and_length_asked_for(tmp_path: Path) -> None:
+def test_the_command_line_writes_one_file_at_the_batch_and_length_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "model.onnx"
     main(["gpt2", "-o", str(path), "--batch", "2", "--seq", "64"])
+    assert list(path.parent.iterdir()) == [path]
     shape = onnx.load(path, load_external_data=False).graph.input[0].type.tensor_type.shape
     assert [dim.dim_value for dim in shape.dim] == [2, 64]
 
@@ -100,11 +83,6 @@ def test_the_command_line_writes_a_network_at_the_batch_and_length_asked_for(tmp
 def test_an_image_size_for_a_network_of_tokens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["gpt2", "-o", str(tmp_path / "model.onnx"), "--size", "64"])
-
-
-def test_an_export_writes_nothing_but_its_file(tmp_path: Path) -> None:
-    main(["unet", "-o", str(tmp_path / "unet.onnx"), "--batch", "1", "--size", "64"])
-    assert [path.name for path in tmp_path.iterdir()] == ["unet.onnx"]
 
 
 # A bare exported file against torch

@@ -48,41 +48,24 @@ def refused(library: Any) -> nn.Module:
     raise RuntimeError(f"{library.__name__} cannot\nbuild this")
 
 
-def row(build: Any = lambda _: Perceptron(), *, full_size: bool = False, opsets: tuple[int, ...] = ()) -> Row:
+def row(build: Any = lambda _: Perceptron(), *, full_size: bool = False) -> Row:
     inputs = lambda: {"rows": torch.zeros(64, 32)}  # noqa: E731
-    return examine(
-        Case("small", "perceptron", "torch", build, inputs, True, "64x32", "logits", full_size=full_size), opsets
-    )
+    return examine(Case("small", "perceptron", "torch", build, inputs, True, "64x32", "logits", full_size=full_size))
 
 
 @pytest.fixture(scope="module")
 def examined() -> Row:
-    return row(opsets=(18, 999))
+    return row()
 
 
-def test_a_network_is_compared_with_its_real_step(examined: Row) -> None:
+def test_a_network_is_compared_with_its_real_step_and_planned_at_each_budget(examined: Row) -> None:
     assert examined.storages is not None
-    assert abs(examined.storages.difference_percent) < 0.1
-
-
-def test_a_network_is_planned_at_each_budget(examined: Row) -> None:
-    assert [outcome.budget for outcome in examined.outcomes] == ["60%", "40%"]
-
-
-def test_another_opset_gives_its_difference(examined: Row) -> None:
-    assert examined.other_opsets["18"] == "+0.00% of the peak at 23"
-
-
-def test_an_opset_that_cannot_be_exported_gives_its_reason(examined: Row) -> None:
-    assert examined.other_opsets["999"] == "ValueError: the exporter wrote opset 18"
+    close = abs(examined.storages.difference_percent) < 0.1
+    assert (close, [outcome.budget for outcome in examined.outcomes]) == (True, ["60%", "40%"])
 
 
 def test_the_table_has_a_line_for_a_network(examined: Row) -> None:
     assert table([examined]).splitlines()[2].startswith("| small")
-
-
-def test_a_network_that_fails_is_named_with_its_reason() -> None:
-    assert row(refused).failed == "RuntimeError: torch cannot build this"
 
 
 def test_the_table_tells_why_a_network_failed() -> None:
@@ -93,8 +76,8 @@ def test_a_full_size_network_is_planned_without_weights() -> None:
     assert row(full_size=True).outcomes
 
 
-def test_every_note_is_about_a_network() -> None:
-    assert NOTES.keys() <= COMPARED.keys()
+def test_every_note_is_about_a_network_and_every_listed_network_has_one() -> None:
+    assert BEYOND_TEN_PERCENT <= NOTES.keys() <= COMPARED.keys()
 
 
 class TestCommittedResults:
@@ -107,9 +90,6 @@ class TestCommittedResults:
         beyond = {row["name"] for row in recorded() if distance(row) >= 10}
         assert beyond - BEYOND_TEN_PERCENT == set()
 
-    def test_every_listed_network_has_its_cause(self) -> None:
-        assert BEYOND_TEN_PERCENT - NOTES.keys() == set()
-
     def test_every_network_is_planned_or_proven_infeasible_at_both_budgets(self) -> None:
         open_ends = [
             (row["name"], outcome["budget"])
@@ -121,8 +101,8 @@ class TestCommittedResults:
 
 
 @pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed (the models extra)")
-@pytest.mark.parametrize("name", ["vit", "llama"])
+@pytest.mark.parametrize("name", ["vit"])
 def test_a_model_of_transformers_is_within_ten_percent(name: str) -> None:
-    pair = examine(COMPARED[name], opsets=()).storages
+    pair = examine(COMPARED[name]).storages
     assert pair is not None
     assert abs(pair.difference_percent) < 10

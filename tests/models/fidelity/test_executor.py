@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from models.fidelity import executor
 from models.fidelity.__main__ import main
-from models.fidelity.executor import Pair, Peaks, PlanFiles, Row, examine_both, failures_of, run_eager
-from models.fidelity.tables import details
+from models.fidelity.executor import Pair, Peaks, Row, examine, failures_of, run_eager
+from models.fidelity.tables import executor_report
 from models.networks.gpt2 import GPT2Config
-from models.training.cases import gpt_case, resnet_case, unet_case
+from models.training.cases import gpt_case, unet_case
 from models.training.outcome import Equality
 
 KIB = 1024
 SMALL = {
-    "resnet50": resnet_case(2, 64, (1, 1, 1, 1)),
     "gpt": gpt_case(2, GPT2Config(vocabulary=64, context=32, layers=2, heads=2, width=32, dropout=0.1)),
     "unet": unet_case(1, 64, (4, 8, 16)),
 }
@@ -35,34 +32,22 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def examined(name: str, budget: str, via: str, folder: Path) -> list[Row]:
-    case = SMALL[name]
-    eager = run_eager(case, 2, "cpu")
-    return examine_both(case, budget, eager, PlanFiles(folder), via=via, steps=2, rounds=0, device="cpu")
-
-
-@pytest.mark.parametrize(("name", "budget"), [("resnet50", "store-all"), ("gpt", "60%")])
-def test_a_planned_case_trains_as_eager_does_within_its_budget(name: str, budget: str, tmp_path: Path) -> None:
-    assert [row.failures for row in examined(name, budget, "memory", tmp_path)] == [()]
+def examined(name: str, budget: str) -> Row:
+    eager = run_eager(SMALL[name], 2, "cpu")
+    return examine(SMALL[name], budget, eager, steps=2, rounds=0, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
-    """The U-Net planned in memory and through files."""
-    return examined("unet", "60%", "both", tmp_path_factory.mktemp("plans"))
+def row() -> Row:
+    return examined("gpt", "60%")
 
 
-@pytest.fixture(scope="module")
-def row(rows: list[Row]) -> Row:
-    return rows[0]
+def test_a_planned_case_trains_as_eager_does_within_its_budget(row: Row) -> None:
+    assert (row.infeasible, row.failures) == (None, ())
 
 
-def test_a_case_planned_through_files_is_held_to_the_same(rows: list[Row]) -> None:
-    assert [(row.via, row.infeasible, row.failures) for row in rows] == [("memory", None, ()), ("file", None, ())]
-
-
-def test_a_budget_without_a_plan_is_a_row_that_names_the_floor(tmp_path: Path) -> None:
-    (found,) = examined("unet", "1%", "memory", tmp_path)
+def test_a_budget_without_a_plan_is_a_row_that_names_the_floor() -> None:
+    found = examined("unet", "1%")
     assert found.infeasible is not None
     assert (found.infeasible.proven, found.infeasible.floor_nbytes > 0, found.failures) == (True, True, ())
 
@@ -91,16 +76,12 @@ def test_the_command_ends_with_1_where_a_row_has_a_failure(
 ) -> None:
     failing = replace(row, failures=("gradients unequal after step 1",))
     monkeypatch.setattr(executor, "CASES", SMALL)
-    monkeypatch.setattr(executor, "examine_both", lambda *_, **__: [failing])
-    code = main(["executor", "--case", "unet", "--budgets", "60%", "--steps", "1", "--device", "cpu"])
+    monkeypatch.setattr(executor, "examine", lambda *_, **__: failing)
+    code = main(["executor", "--case", "gpt", "--budgets", "60%", "--steps", "1", "--device", "cpu"])
     assert (code, "gradients unequal after step 1" in capsys.readouterr().out) == (1, True)
 
 
 def test_the_report_has_what_was_measured_and_whether_it_is_equal(row: Row) -> None:
-    (line,) = [line for line in details({"unet": examined_unet(row)}).splitlines() if line.startswith("| unet")]
-    assert ("step 1, step 2, 2 accumulated" in line, line.rstrip(" |").endswith("ok")) == (True, True)
-
-
-def examined_unet(row: Row) -> dict[str, Any]:
-    peak = {"activation_nbytes": 1}
-    return {"sizes": "", "storages": peak, "allocator": peak, "rows": [asdict(row)]}
+    eager = {"gpt": {"sizes": "", "allocator": {"activation_nbytes": 1}}}
+    told = executor_report({"eager": eager, "rows": [asdict(row)]})
+    assert "| step 1, step 2, 2 accumulated |" in told

@@ -27,12 +27,9 @@ def rows(folder: Path) -> dict[str, Row]:
     return {row.way: row for row in fidelity(CASE, "kept", ("70%", "1%"), 1, folder)}
 
 
-def test_every_way_to_train_has_a_row(rows: dict[str, Row]) -> None:
-    assert list(rows) == ["eager", "store-all", "70%", "1%"]
-
-
-def test_ratios_are_to_the_step_that_stores_everything(rows: dict[str, Row]) -> None:
-    assert (rows["store-all"].processor, rows["store-all"].wall) == (1.0, 1.0)
+def test_every_way_to_train_has_a_row_with_ratios_to_the_step_that_stores_everything(rows: dict[str, Row]) -> None:
+    whole = rows["store-all"]
+    assert (list(rows), whole.processor, whole.wall) == (["eager", "store-all", "70%", "1%"], 1.0, 1.0)
 
 
 def test_a_budget_without_a_plan_says_why(rows: dict[str, Row]) -> None:
@@ -58,12 +55,12 @@ def test_each_run_of_an_op_again_counts() -> None:
     assert predicted(plan, costs) == pytest.approx(1 + 3 * runs / (4 * len(costs)))
 
 
-def test_the_difference_is_a_share_of_the_predicted_step() -> None:
-    assert Row("gpt", "kept", "60%", predicted=1.25, processor=1.5).difference == pytest.approx(0.2)
-
-
-def test_several_threads_are_judged_by_the_wall_clock() -> None:
-    assert Row("gpt", "kept", "60%", threads=2, processor=1.5, wall=1.25).measured == 1.25
+@pytest.mark.parametrize(("threads", "difference"), [(1, 0.2), (2, 0.0)])
+def test_the_difference_is_of_processor_time_on_one_thread_and_of_the_wall_clock_on_several(
+    threads: int, difference: float
+) -> None:
+    row = Row("gpt", "kept", "60%", threads=threads, predicted=1.25, processor=1.5, wall=1.25)
+    assert row.difference == pytest.approx(difference)
 
 
 def test_the_worst_is_the_furthest_on_either_side() -> None:

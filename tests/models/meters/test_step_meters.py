@@ -33,36 +33,23 @@ METERS = pytest.mark.parametrize("meter", [by_storages, by_allocator])
 
 
 @METERS
-def test_the_activation_peak_of_a_chain_is_its_saved_outputs_and_a_gradient(meter: Meter) -> None:
+def test_activations_are_saved_outputs_and_a_gradient_and_the_total_also_parameters_inputs_gradients(
+    meter: Meter,
+) -> None:
     """Both tanh outputs and the gradient of the second's input; the loss and its gradient, 4 bytes each."""
     module, arguments = chain()
     peak = meter(chain_step(module, arguments), module, arguments)
-    assert peak.activation_nbytes == 3 * 128 * KIB + 8
-
-
-@METERS
-def test_the_total_counts_parameters_inputs_and_the_gradients_made_so_far(meter: Meter) -> None:
-    module, arguments = chain()
-    peak = meter(chain_step(module, arguments), module, arguments)
     at_the_first_tanh = 3 * 128 * KIB + 8 + 16 * KIB  # its output, two gradients, and that of the second weight
-    assert peak.total_nbytes == 128 * KIB + 2 * 16 * KIB + at_the_first_tanh
+    total = 128 * KIB + 2 * 16 * KIB + at_the_first_tanh
+    assert (peak.activation_nbytes, peak.total_nbytes) == (3 * 128 * KIB + 8, total)
 
 
 @METERS
-def test_a_gradient_that_is_added_to_one_present_is_no_activation(meter: Meter) -> None:
+def test_gradients_present_and_what_is_added_to_them_are_no_activations_but_count_in_the_total(meter: Meter) -> None:
     module, arguments = chain()
     step = chain_step(module, arguments)
-    first = meter(step, module, arguments)
-    second = meter(step, module, arguments)
+    first, second = (meter(step, module, arguments) for _ in range(2))
     assert second.activation_nbytes == first.activation_nbytes
-
-
-@METERS
-def test_gradients_present_count_in_the_total(meter: Meter) -> None:
-    module, arguments = chain()
-    step = chain_step(module, arguments)
-    first = meter(step, module, arguments)
-    second = meter(step, module, arguments)
     assert second.total_nbytes >= first.total_nbytes + 2 * 16 * KIB
 
 

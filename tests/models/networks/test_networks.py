@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +14,6 @@ from models.networks.bert import Bert, BertConfig
 from models.networks.cifar_resnet import CifarResNet, CifarResNetV2
 from models.networks.convnext import ConvNeXt, DropBranch
 from models.networks.densenet import DenseNet
-from models.networks.diffusion_unet import DiffusionConfig, DiffusionUNet
 from models.networks.gpt2 import GPT2, GPT2Config
 from models.networks.inception import Inception
 from models.networks.llama import Llama, LlamaConfig, rotated, rotations
@@ -61,25 +59,7 @@ PARAMETERS = {
     "llama_1b": 1_235_814_400,
     "t5_small": 60_506_624,
     "lstm_classifier": 4_928_514,
-    "ddpm_cifar10": 35_746_307,
     "unet": 31_037_698,
-}
-PUBLISHED_BY_OGC = {
-    "alexnet": "1024x3x224x224",
-    **{f"vgg{layers}": "64x3x224x224" for layers in (11, 13, 16, 19)},
-    "resnet18": "256x3x224x224",
-    "resnet34": "128x3x224x224",
-    "resnet50": "64x3x224x224",
-    "resnet101": "32x3x224x224",
-    "resnet152": "16x3x224x224",
-    "densenet121": "32x3x224x224",
-    "densenet161": "16x3x224x224",
-    "densenet169": "32x3x224x224",
-    "densenet201": "16x3x224x224",
-    "inception_v3": "32x3x300x300",
-    "nasnet_cifar10": "64x3x32x32",
-    "amoebanet_cifar10": "64x3x32x32",
-    "darts_cifar10": "64x3x32x32",
 }
 
 
@@ -104,24 +84,7 @@ def test_a_network_has_the_published_number_of_parameters(name: str) -> None:
     assert count(of_zoo(name)) == PARAMETERS[name]
 
 
-def test_inception_has_27_million_parameters_with_its_auxiliary_classifier() -> None:
-    assert count(on_meta(lambda: Inception(auxiliary=True))) == 27_161_264
-
-
-def test_a_deep_preactivated_cifar_resnet_has_three_projections_more_than_a_padded_one() -> None:
-    """Norms in front of the convolutions and one at the end have as many parameters as those behind."""
-    projections = 16 * 16 + 16 * 32 + 32 * 64
-    padded = count(on_meta(lambda: CifarResNet(110)))
-    assert count(on_meta(lambda: CifarResNetV2(110))) == padded + projections
-
-
 # Inputs
-
-
-@pytest.mark.parametrize("name", PUBLISHED_BY_OGC)
-def test_a_network_of_ogc_comes_with_its_published_input(name: str) -> None:
-    entry = ZOO[name]
-    assert entry.describe(entry.batch, entry.extent) == PUBLISHED_BY_OGC[name]
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -137,30 +100,13 @@ def test_a_network_runs_at_its_small_input(name: str) -> None:
 # Structure
 
 
-def kinds(name: str) -> Counter[type[nn.Module]]:
-    return Counter(type(module) for module in of_zoo(name).modules())
+IN_PLACE = ("alexnet", "vgg16", "resnet18", "resnet50", "densenet121", "inception_v3", "unet")
 
 
-@pytest.mark.parametrize(
-    ("name", "convolutions"),
-    {
-        **{"vgg11": 8, "vgg13": 10, "vgg16": 13, "vgg19": 16, "resnet18": 20, "resnet34": 36, "resnet50": 53},
-        **{"resnet101": 104, "resnet152": 155, "densenet121": 120, "densenet201": 200, "inception_v3": 94},
-    }.items(),
-)
-def test_a_network_has_as_many_convolutions_as_published(name: str, convolutions: int) -> None:
-    """Projections of residual networks count: 3 or 4 beyond those that their names count."""
-    assert kinds(name)[nn.Conv2d] == convolutions
-
-
-@pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet18", "resnet50", "densenet121", "inception_v3", "unet"])
+@pytest.mark.parametrize("name", [*IN_PLACE, "nasnet_cifar10", "amoebanet_cifar10", "darts_cifar10"])
 def test_relus_act_in_place_where_the_published_code_has_them_so(name: str) -> None:
-    assert {module.inplace for module in of_zoo(name).modules() if isinstance(module, nn.ReLU)} == {True}
-
-
-@pytest.mark.parametrize("name", ["nasnet_cifar10", "amoebanet_cifar10", "darts_cifar10"])
-def test_relus_of_searched_cells_do_not_act_in_place(name: str) -> None:
-    assert {module.inplace for module in of_zoo(name).modules() if isinstance(module, nn.ReLU)} == {False}
+    found = {module.inplace for module in of_zoo(name).modules() if isinstance(module, nn.ReLU)}
+    assert found == {name in IN_PLACE}
 
 
 @pytest.mark.parametrize(("name", "rate", "places"), [("alexnet", 0.5, 2), ("vgg16", 0.5, 2), ("inception_v3", 0.5, 1)])
@@ -171,19 +117,6 @@ def test_classifiers_drop_out_as_published(name: str, rate: float, places: int) 
 def test_a_cifar_resnet_of_another_depth_is_refused() -> None:
     with pytest.raises(ValueError, match="6 n \\+ 2 layers, n at least 1, and so not 54"):
         CifarResNetV2(54)
-
-
-def test_an_inception_with_its_auxiliary_classifier_gives_two_scores_in_training() -> None:
-    with torch.device("meta"):
-        module, images = Inception(auxiliary=True), torch.zeros(2, 3, 299, 299)
-    shapes = [tuple(scores.shape) for scores in module(images)]
-    assert (shapes, tuple(module.eval()(images).shape)) == ([(2, 1000)] * 2, (2, 1000))
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama_1b"])
-def test_the_head_of_a_decoder_is_its_token_embedding(name: str) -> None:
-    module = of_zoo(name)
-    assert module.head.weight is module.tokens.weight
 
 
 @pytest.mark.parametrize("name", ["bert_base", "t5_small"])
@@ -247,7 +180,6 @@ TINY: dict[str, tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...]]] = {
     "convnext": (lambda: ConvNeXt((1, 1, 1, 1), (4, 8, 8, 8), 10), (IMAGES,)),
     "vit": (lambda: VisionTransformer(32, 16, 8, 2, 2, 16, 10), (IMAGES,)),
     "unet": (lambda: UNet(widths=(4, 8)), (IMAGES,)),
-    "diffusion": (lambda: DiffusionUNet(DiffusionConfig(8, (1, 2), groups=4)), ((2, 3, 8, 8), (2,))),
     "gpt": (lambda: GPT2(GPT2Config(32, 8, 2, 2, 8)), (IDS,)),
     "bert": (lambda: Bert(BertConfig(32, 8, 2, 2, 8, 16)), (IDS,)),
     "llama": (lambda: Llama(LlamaConfig(32, 2, 4, 2, 16, 32)), (IDS,)),
@@ -257,7 +189,7 @@ TINY: dict[str, tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...]]] = {
 
 
 def small(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """A network and its inputs: images have four dimensions, ids and time steps fewer."""
+    """A network and its inputs: images have four dimensions, ids two."""
     torch.manual_seed(0)
     build, shapes = TINY[name]
     return build(), tuple(torch.randn(shape) if len(shape) == 4 else torch.randint(8, shape) for shape in shapes)

@@ -35,10 +35,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class TestExtent:
-    def test_small_graphs_get_everything(self) -> None:
+    def test_small_graphs_get_everything_and_larger_ones_never_more(self) -> None:
         assert Extent.of(100) == Extent(SHARES, SHARES, True, True)
-
-    def test_larger_graphs_never_get_more(self) -> None:
         extents = [Extent.of(ops) for ops in (100, 401, 751, 1501)]
         sizes = [(len(e.quick), len(e.slow), e.matched, e.harder) for e in extents]
         assert all(a >= b for few in zip(*sizes, strict=True) for a, b in pairwise(few))
@@ -132,14 +130,11 @@ class TestMeasure:
             plan_measure.limited(problem, "greedy", 10**9)
 
 
-def test_what_was_planned_is_not_planned_again(tmp_path: Path) -> None:
+def test_what_was_planned_and_timed_is_not_planned_and_timed_again(tmp_path: Path) -> None:
     (tmp_path / "kept.json").write_text(json.dumps({"ops": 3}))
-    assert plan_benchmark.planned(Source("kept", "here"), tmp_path, "h200", "default") == {"origin": "here", "ops": 3}
-
-
-def test_what_was_timed_is_not_timed_again(tmp_path: Path) -> None:
     (tmp_path / "kept.times.json").write_text(json.dumps({"read_s": 3}))
-    assert plan_benchmark.timed(Source("kept", ""), tmp_path, "h200", "default") == {"read_s": 3}
+    given = (Source("kept", "here"), tmp_path, "h200", "default")
+    assert plan_benchmark.planned(*given) | plan_benchmark.timed(*given) == {"origin": "here", "ops": 3, "read_s": 3}
 
 
 def test_a_run_on_a_small_graph_writes_its_results(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
