@@ -17,7 +17,7 @@ from ogc_plan.adapters.pytorch.guards.autocast_state import AutocastState
 from ogc_plan.planner.errors import PlanMismatchError
 from torch import Tensor, fx, nn
 
-from tests.modules.torch_modules import Attention, convolutional
+from tests.modules.torch_modules import Attention, WithLoss, convolutional
 from tests.modules.torch_training import CountedCalls, backward_calls, bits, measured, planned, predicted
 
 
@@ -49,20 +49,6 @@ class Language(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         scores = self.head(self.attention(self.embedding(ids)))
         return F.cross_entropy(scores[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
-
-
-class Twins(nn.Module):
-    """Two linear layers that share their weight, each applied twice, in turn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = nn.Linear(16, 16), nn.Linear(16, 16)
-        self.other.weight = self.one.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        for _ in range(2):
-            x = x + torch.tanh(self.other(torch.tanh(self.one(x))))
-        return x
 
 
 class Excepted(nn.Module):
@@ -121,18 +107,6 @@ class Custom(nn.Module):
         return result
 
 
-class SumOfSquares(nn.Module):
-    """The loss inside the module, in float32."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self.module(x)
-        return output.float().square().sum()
-
-
 Case = tuple[nn.Module, Tensor]
 
 
@@ -143,7 +117,6 @@ def rows() -> Tensor:
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "shared layer": (Shared, rows),
     "tied embedding": (Language, lambda: torch.randint(0, 11, (3, 9))),
-    "twins": (Twins, rows),
     "convolutional": (convolutional, lambda: torch.randn(4, 3, 8, 8)),
     "excepted region": (Excepted, rows),
     "own region": (Own, rows),
@@ -283,7 +256,7 @@ class TestBytes:
         torch.manual_seed(0)
         build, batch = CASES[name]
         module, x = build(), batch()
-        module = module if name == "tied embedding" else SumOfSquares(module)
+        module = module if name == "tied embedding" else WithLoss(module)
         with cast():
             trained = planned(module, (x,), budget)
             assert measured(trained, (x,)) == predicted(trained)
@@ -317,9 +290,9 @@ class TestState:
         assert counted.count["_to_copy"] == 3  # of weight, bias and argument
 
     def test_tied_weights_keep_their_names_after_planning(self) -> None:
-        module = Twins()
-        under(module, rows())
-        assert module.other.weight is module.one.weight
+        module = Language()
+        under(module, torch.randint(0, 11, (3, 9)))
+        assert module.head.weight is module.embedding.weight
 
 
 class TestRefusals:
