@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import pytest
@@ -105,7 +104,6 @@ class TestInPlaceKernels:
 def eager_peaks(module: nn.Module, args: tuple[Any, ...]) -> tuple[int, int]:
     """Total and activation peak of one plain step, stationary memory included in the total."""
     module.zero_grad(set_to_none=True)
-    gc.collect()
     stationary = [*module.parameters(), *module.buffers(), *args]
     with StorageMeter(stationary) as meter:
         module(*args).backward()
