@@ -106,11 +106,7 @@ class TestCompiled:
         assert not counters["graph_break"]
 
 
-class TestCopiesAndStates:
-    def test_a_deep_copy_trains_to_the_same_bits(self, plain: Outer, partly: Outer) -> None:
-        other = copy.deepcopy(partly)
-        assert trained(other, other) == trained(plain, plain)
-
+class TestTypes:
     def test_another_type_of_parameters_is_refused(self, partly: Outer) -> None:
         partly.double()
         with pytest.raises(InputMismatchError, match="float64"):
@@ -118,9 +114,4 @@ class TestCopiesAndStates:
 
     def test_the_type_it_was_bound_for_can_be_had_back(self, plain: Outer, partly: Outer) -> None:
         partly.double().float()
-        assert trained(partly, partly) == trained(plain, plain)
-
-    def test_a_turn_through_evaluation_changes_no_bit(self, plain: Outer, partly: Outer) -> None:
-        partly.eval()(X)
-        partly.train()
         assert trained(partly, partly) == trained(plain, plain)

@@ -18,9 +18,11 @@ from ogc_plan.planner.errors import BudgetSyntaxError, OgcPlanError, PlanMismatc
 from ogc_plan.planner.schedule import lower
 from ogc_plan.planner.solution import Decisions
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
+from tests.modules.failure_modules import Between, recompute_all
 from tests.modules.torch_modules import ODD
-from tests.modules.torch_training import planned, train
+from tests.modules.torch_training import measured, planned, predicted, train
 
 
 class Rounded(torch.autograd.Function):
@@ -33,18 +35,6 @@ class Rounded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return gradient
-
-
-class Calls(nn.Module):
-    """Two layers with a function between them, and a scalar out."""
-
-    def __init__(self, between: Callable[[Tensor], Tensor], *shape: int) -> None:
-        super().__init__()
-        self.between = between
-        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.between(self.first(x))).square().mean()
 
 
 def reversed_by_a_hook(x: Tensor) -> Tensor:
@@ -60,29 +50,36 @@ BETWEEN: dict[str, Callable[[Tensor], Tensor]] = {
     "a custom backward": Rounded.apply,
     "a hook on a tensor": reversed_by_a_hook,
     "bilinear interpolation": enlarged("bilinear"),
-    "bicubic interpolation": enlarged("bicubic"),
-    "nearest interpolation": enlarged("nearest"),
     "in-place on a view": lambda x: x.clone().index_fill_(0, torch.tensor([0]), 2.0).mul_(x),
     "chunks": lambda x: torch.cat(x.chunk(3, dim=1)[::-1], dim=1),
-    "unbind": lambda x: torch.stack(x.unbind(0)[::-1]) + x,
     "a sort": lambda x: x.sort(dim=1).values * x,
     "einsum": lambda x: torch.einsum("ij,kj->ik", x, x) @ x,
     "a checkpoint inside": lambda x: torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False),
     "a detached branch": lambda x: x * x.detach().sigmoid(),
-    "nothing": lambda x: x,
+    "in place after a view": lambda x: (x * 2).view(-1, 3).sin_(),
+    "in place on a part": lambda x: torch.cat([x.exp(), x.sin()]).index_copy_(0, torch.arange(8), x),
+    "in place after a norm": lambda x: F.layer_norm(x, [6]).relu_(),
+    "in place after a batch norm": lambda x: F.relu_(F.batch_norm(x, None, None, training=True)),
+    "in place twice": lambda x: (x * 2).add_(1).sigmoid_(),
+    "in place into an output": lambda x: torch.zeros(8, 6).copy_(x).add_(x),
 }
 
 
 @pytest.mark.parametrize("name", BETWEEN)
-@pytest.mark.parametrize("budget", ["100%", "min"])
-def test_a_module_trains_to_the_bits_of_eager(name: str, budget: str) -> None:
+def test_a_module_trains_to_the_bits_of_eager(name: str) -> None:
     torch.manual_seed(0)
-    module, args = Calls(BETWEEN[name]), (torch.randn(6, 6, requires_grad=True),)
-    assert train(planned(module, args, budget), args, steps=3) == train(module, args, steps=3)
+    module, args = Between(BETWEEN[name]), (torch.randn(8, 6, requires_grad=True),)
+    plain = train(module, args, steps=3)
+    assert train(planned(module, args, "min"), args, steps=3) == plain
+    assert train(recompute_all(module, args), args, steps=3) == plain
 
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "a GRU": (lambda: nn.GRU(6, 6, batch_first=True), (2, 5, 6)),
+    "an LSTM": (lambda: nn.LSTM(40, 40), (3, 16, 40)),
+    "an LSTM without bias": (lambda: nn.LSTM(40, 40, bias=False, batch_first=True), (3, 16, 40)),
+    "an LSTM with a projection": (lambda: nn.LSTM(40, 40, proj_size=24), (3, 16, 40)),
+    "an RNN": (lambda: nn.RNN(40, 40), (3, 16, 40)),
+    "a GRU in both directions": (lambda: nn.GRU(40, 40, bidirectional=True, num_layers=2, dropout=0.3), (3, 16, 40)),
     "a deep GRU with dropout": (lambda: nn.GRU(6, 6, num_layers=2, dropout=0.3), (2, 5, 6)),
     "dropout in 16 bits": (lambda: nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3)).bfloat16(), (5, 6)),
     "a transposed convolution": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2), (2, 3, 5, 5)),
@@ -91,47 +88,37 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "instance norm": (lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True), (2, 3, 5, 5)),
     "a frozen batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3).eval()), (2, 3, 5, 5)),
     "RMS norm": (lambda: nn.RMSNorm(6), (3, 6)),
-    "max pooling": (lambda: nn.Sequential(nn.Conv2d(3, 3, 3), nn.MaxPool2d(2)), (2, 3, 8, 8)),
 }
 
 
 class Squared(nn.Module):
-    """The mean square of a layer's first result."""
+    """The mean square of everything that a layer returns."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
-        result = self.layer(x)
-        return (result[0] if isinstance(result, tuple) else result).float().square().mean()
+        return sum(leaf.float().square().mean() for leaf in pytree.tree_leaves(self.layer(x)))
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("strategy", ["keep-all", "segments:2"])
-def test_a_layer_trains_to_the_bits_of_eager(name: str, strategy: str) -> None:
+def test_a_layer_trains_to_the_bits_of_eager_in_the_bytes_predicted(name: str) -> None:
     torch.manual_seed(0)
     build, shape = LAYERS[name]
     module = Squared(build())
     args = (torch.randn(shape, dtype=next(module.parameters()).dtype),)
-    assert train(planned(module, args, "1GB", strategy), args, steps=3) == train(module, args, steps=3)
+    trained = planned(module, args, "1GB", "segments:2")
+    assert train(trained, args, steps=3) == train(module, args, steps=3)
+    assert measured(trained, args) == predicted(trained)
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_dropout_of_everything_draws_nothing_as_in_eager_training(in_place: bool) -> None:
-    module = nn.Sequential(
-        nn.Linear(6, 6), nn.Dropout(1.0, inplace=in_place), nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, 1)
-    )
+def test_a_dropout_of_everything_draws_nothing_as_in_eager_training() -> None:
+    module = nn.Sequential(nn.Linear(6, 6), nn.Dropout(1.0, inplace=True), nn.Linear(6, 6), nn.Dropout(0.5))
     args = (torch.randn(4, 6),)
     trained = planned(module, args, "1GB", "segments:2")
     assert train(trained, args, steps=2, loss=torch.sum) == train(module, args, steps=2, loss=torch.sum)
-
-
-def test_a_weight_with_two_names_gets_one_gradient() -> None:
-    build, arguments = ODD["tied weight"]
-    module = build()
-    step = TracedStep(capture(module, arguments()))
-    assert sum(gradient.parameter for gradient in step.graph.gradients) == len(list(module.parameters()))
 
 
 class TestSurroundings:
@@ -181,9 +168,8 @@ class TestSurroundings:
         (lambda: within_budget(lambda x: x, (torch.ones(1),), budget="1GB"), "is no torch.nn.Module"),
         (lambda: within_budget(nn.Linear(2, 2), torch.ones(1, 2), budget="1GB"), "args is a Tensor, not a tuple"),
         (lambda: within_budget(nn.Linear(2, 2, device="meta"), (torch.ones(1, 2),), budget="1GB"), "meta device"),
-        (lambda: planned(nn.Embedding(3, 2, sparse=True), (torch.zeros(1, dtype=torch.int64),)), "Embedding|dense"),
     ],
-    ids=["a function", "a tensor for the arguments", "the meta device", "sparse gradients"],
+    ids=["a function", "a tensor for the arguments", "the meta device"],
 )
 def test_a_call_that_cannot_work_says_why_in_one_line(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(OgcPlanError, match=message) as refused:
@@ -191,7 +177,7 @@ def test_a_call_that_cannot_work_says_why_in_one_line(call: Callable[[], Any], m
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("budget", [0.6, None, True])
+@pytest.mark.parametrize("budget", [0.6, None])
 def test_a_budget_that_is_no_text_and_no_whole_number_is_refused(budget: Any) -> None:
     with pytest.raises(BudgetSyntaxError, match="no text and no whole number"):
         within_budget(nn.Linear(2, 2), (torch.ones(1, 2),), budget=budget)

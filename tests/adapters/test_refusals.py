@@ -32,9 +32,7 @@ class Drawing(nn.Module):
 
 DRAWS: dict[str, Callable[[torch.Generator], Tensor]] = {
     "rand": lambda source: torch.rand(4, 6, generator=source),
-    "in place": lambda source: torch.empty(4, 6).normal_(generator=source),
     "a permutation": lambda source: torch.randperm(6, generator=source),
-    "a sample": lambda source: torch.multinomial(torch.ones(6), 6, generator=source),
 }
 
 
@@ -54,15 +52,10 @@ def seeding(source: torch.Generator) -> Tensor:
     return torch.zeros(6)
 
 
-def test_seeding_an_own_generator_is_refused() -> None:
-    with pytest.raises(UnsupportedModuleError, match="seeds the generator 'source'"):
-        planned(Drawing(seeding), X)
-
-
-def test_an_own_generator_stays_as_it_was_when_its_seeding_is_refused() -> None:
+def test_seeding_an_own_generator_is_refused_and_undone() -> None:
     module = Drawing(seeding)
     before = module.source.get_state()
-    with pytest.raises(UnsupportedModuleError):
+    with pytest.raises(UnsupportedModuleError, match="seeds the generator 'source'"):
         planned(module, X)
     assert torch.equal(module.source.get_state(), before)
 
@@ -79,9 +72,7 @@ class Taking(nn.Module):
 
 
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
-    "nothing": ((), {}, "Taking.forward needs 'x' and 'factor', missing"),
     "one too few": (X, {}, "Taking.forward needs 'factor', missing"),
-    "one too many": (X * 3, {}, "Taking.forward(x, factor, *, shift=0) does not take these arguments: too many"),
     "an unknown name": (X * 2, {"scale": 2}, "does not take these arguments: got an unexpected keyword argument"),
     "one twice": (X * 2, {"x": 2}, "does not take these arguments: multiple values for argument 'x'"),
     "an array": ((X[0], numpy.ones(6)), {}, "argument args[1] is a numpy.ndarray, which a plan cannot take"),
@@ -101,24 +92,15 @@ def test_an_array_is_planned_as_the_remedy_says() -> None:
     assert train(planned(module, args), args) == train(module, args)
 
 
-LAZY: dict[str, Callable[[], nn.Module]] = {
-    "the module": lambda: nn.LazyLinear(1),
-    "a submodule": lambda: nn.Sequential(nn.LazyBatchNorm1d(), nn.LazyLinear(1)),
-}
-
-
-@pytest.mark.parametrize("lazy", LAZY)
-def test_a_lazy_module_is_refused(lazy: str) -> None:
+def test_a_lazy_module_is_refused() -> None:
     with pytest.raises(AdapterError, match="has no shape yet: the module that holds it is lazy"):
-        planned(LAZY[lazy](), X)
+        planned(nn.Sequential(nn.LazyBatchNorm1d(), nn.LazyLinear(1)), X)
 
 
-@pytest.mark.parametrize("lazy", LAZY)
-def test_a_lazy_module_is_planned_after_one_forward(lazy: str) -> None:
-    module = LAZY[lazy]()
+def test_a_lazy_module_is_planned_after_one_forward() -> None:
+    module = nn.Sequential(nn.LazyBatchNorm1d(), nn.LazyLinear(1))
     module(*X)
-    loss = Tensor.sum
-    assert train(planned(module, X), X, loss=loss) == train(module, X, loss=loss)
+    assert train(planned(module, X), X, loss=torch.sum) == train(module, X, loss=torch.sum)
 
 
 class Slotted(nn.Module):
@@ -134,18 +116,9 @@ class Slotted(nn.Module):
         return self.linear(x) * self.scale
 
 
-class DerivedFromSlotted(Slotted):
-    """Has the slot of its base."""
-
-
-@pytest.mark.parametrize(
-    "module",
-    [Slotted(), nn.Sequential(Slotted()), DerivedFromSlotted()],
-    ids=["the module", "a submodule", "a base class"],
-)
-def test_a_module_with_slots_is_refused(module: nn.Module) -> None:
+def test_a_module_with_slots_is_refused() -> None:
     with pytest.raises(UnsupportedModuleError, match=r"keeps 'scale' in a slot.*leave __slots__ out of Slotted"):
-        planned(module, X)
+        planned(nn.Sequential(Slotted()), X)
 
 
 class Embedded(nn.Module):
@@ -159,26 +132,18 @@ class Embedded(nn.Module):
         return self.linear(self.table(ids)).square().sum()
 
 
-SPARSE: dict[str, Callable[[bool], nn.Module]] = {
-    "an embedding": lambda sparse: nn.Embedding(5, 6, sparse=sparse),
-    "a bag": lambda sparse: nn.EmbeddingBag(5, 6, mode="sum", sparse=sparse),
-}
-
-
-@pytest.mark.parametrize("table", SPARSE)
-def test_a_sparse_gradient_is_refused(table: str) -> None:
+def test_a_sparse_gradient_is_refused() -> None:
     with pytest.raises(UnsupportedModuleError, match=r"submodule 'table' makes a sparse gradient .* sparse=False"):
-        planned(Embedded(SPARSE[table](True)), IDS)
+        planned(Embedded(nn.EmbeddingBag(5, 6, mode="sum", sparse=True)), IDS)
 
 
-@pytest.mark.parametrize("table", SPARSE)
-def test_a_table_with_dense_gradients_is_planned_as_the_remedy_says(table: str) -> None:
-    module = Embedded(SPARSE[table](False))
+def test_a_table_with_dense_gradients_is_planned_as_the_remedy_says() -> None:
+    module = Embedded(nn.EmbeddingBag(5, 6, mode="sum"))
     assert train(planned(module, IDS), IDS, steps=2) == train(module, IDS, steps=2)
 
 
 def test_a_sparse_table_that_takes_no_gradient_is_planned() -> None:
-    module = Embedded(SPARSE["an embedding"](True))
+    module = Embedded(nn.Embedding(5, 6, sparse=True))
     module.table.requires_grad_(False)
     assert train(planned(module, IDS), IDS, steps=2) == train(module, IDS, steps=2)
 

@@ -38,8 +38,7 @@ from tests.modules.checkpoint_modules import (
     stored,
     wrap,
 )
-
-SHARES = (0.85, 0.7)
+from tests.modules.torch_modules import Moving
 
 
 class Prepared:
@@ -79,18 +78,23 @@ def disjoint(regions: list[Region], seed: int) -> list[Region]:
     return sorted(found, key=lambda region: region.first)
 
 
+SAVING_NOTHING: dict[str, Callable[[Tensor], Any]] = {
+    "add": lambda x: x + x, "sub": lambda x: x - x, "mean": lambda x: x.mean(2), "sum": lambda x: x.sum(1),
+    "cat": lambda x: torch.cat([x, x]), "stack": lambda x: torch.stack([x, x]), "neg": lambda x: -x,
+    "roll": lambda x: x.roll(1), "flip": lambda x: x.flip(2), "tril": lambda x: x.tril(),
+    "repeat": lambda x: x.repeat(2, 1, 1, 1), "cumsum": lambda x: x.cumsum(1), "clone": lambda x: x.clone(),
+    "expand": lambda x: x.expand(3, 4, 6, 6), "unfold": lambda x: x.unfold(2, 2, 2), "unbind": lambda x: x.unbind(1),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2), "upsample_nearest2d": lambda x: F.interpolate(x, scale_factor=2),
+    "upsample_bilinear2d": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "constant_pad_nd": lambda x: F.pad(x, (1, 1)), "rsub": lambda x: torch.rsub(x, 2),
+}  # fmt: skip
+
+
 class TestPrediction:
     def test_the_step_without_a_checkpoint_is_that_of_eager_training(self, prepared: Prepared) -> None:
         assert prepared.whole == stepped(prepared.module, prepared.args).peak_nbytes
 
-    @pytest.mark.parametrize("seed", range(4))
-    def test_the_peak_of_any_wrapped_modules_is_predicted_to_the_byte(self, prepared: Prepared, seed: int) -> None:
-        chosen = disjoint(prepared.regions, seed)
-        made = replayed(prepared.step, [Wrapped(region) for region in chosen])
-        real = stepped(wrap(prepared.module, [region.path for region in chosen]), prepared.args)
-        assert made.peak_nbytes == real.peak_nbytes
-
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", range(3))
     def test_the_peak_of_nested_checkpoints_is_predicted_to_the_byte(self, prepared: Prepared, seed: int) -> None:
         choice = random.Random(seed)
         chosen = [region for region in prepared.regions if choice.random() < (0.6 if len(region.ops) > 2 else 0.1)]
@@ -98,7 +102,7 @@ class TestPrediction:
         real = stepped(wrap(prepared.module, [region.path for region in chosen]), prepared.args)
         assert made.peak_nbytes == real.peak_nbytes
 
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", range(2))
     def test_the_recomputed_calls_are_those_that_torch_recomputes(self, prepared: Prepared, seed: int) -> None:
         choice = random.Random(seed)
         chosen = [region for region in prepared.regions if choice.random() < 0.5]
@@ -112,8 +116,6 @@ class TestPrediction:
     @pytest.mark.parametrize(
         "paths",
         [
-            [f"layers.{i}.1" for i in range(4)],
-            [f"layers.{i}.{j}" for i in range(4) for j in (1, 3)],
             ["layers.0", "layers.1", "layers.2", "layers.3", "layers.3.1", "layers.2.1"],
             ["layers", *(f"layers.{i}" for i in range(4)), "layers.3.1", "layers.3.3"],
         ],
@@ -123,15 +125,6 @@ class TestPrediction:
         shifts = Prepared(Shifts(), (torch.randn(64, 16),))
         made = replayed(shifts.step, nested(shifts.step, [shifts.region(path) for path in paths]))
         assert made.peak_nbytes == stepped(wrap(shifts.module, paths), shifts.args).peak_nbytes
-
-    def test_a_saved_output_after_the_point_of_early_stop_stays(self) -> None:
-        torch.manual_seed(0)
-        shifts = Prepared(nn.Sequential(Block(), Block(), Block(), Mean()), (torch.randn(32, 8),))
-        regions = [shifts.region(f"{i}.inner") for i in range(3)]
-        last = {region: max(i for i in region.ops if shifts.step.graph.ops[i].op_type == "addmm") for region in regions}
-        made = replayed(shifts.step, [Wrapped(region, frozenset({last[region]})) for region in regions])
-        chosen = replace(shifts.emission(select_ops, 2), made=made)
-        assert made.peak_nbytes == stepped(applied(chosen, shifts.module), shifts.args).peak_nbytes
 
     def test_an_output_that_the_caller_holds_exists_a_second_time(self) -> None:
         torch.manual_seed(0)
@@ -157,84 +150,30 @@ class TestPrediction:
             parameter.grad = None
         assert 0 <= made.peak_nbytes - by_allocator(one, wrapped, args).activation_nbytes < 500
 
-    @pytest.mark.parametrize("name", ["add", "sub", "mean", "sum", "cat", "stack", "neg", "roll", "flip", "tril",
-                                      "repeat", "cumsum", "clone", "expand", "unfold", "pixel_shuffle", "unbind",
-                                      "upsample_nearest2d", "upsample_bilinear2d", "constant_pad_nd", "rsub"]
-                             )  # fmt: skip
+    @pytest.mark.parametrize("name", SAVING_NOTHING)
     def test_autograd_saves_nothing_for_the_ops_of_the_table(self, name: str) -> None:
-        x, saved = torch.randn(1, 4, 6, 6, requires_grad=True), []
-        calls: dict[str, Callable[[], Any]] = {
-            "add": lambda: x + x, "sub": lambda: x - x, "mean": lambda: x.mean(2), "sum": lambda: x.sum(1),
-            "cat": lambda: torch.cat([x, x]), "stack": lambda: torch.stack([x, x]), "neg": lambda: -x,
-            "roll": lambda: x.roll(1), "flip": lambda: x.flip(2), "tril": lambda: x.tril(),
-            "repeat": lambda: x.repeat(2, 1, 1, 1), "cumsum": lambda: x.cumsum(1), "clone": lambda: x.clone(),
-            "expand": lambda: x.expand(3, 4, 6, 6), "unfold": lambda: x.unfold(2, 2, 2), "unbind": lambda: x.unbind(1),
-            "pixel_shuffle": lambda: F.pixel_shuffle(x, 2),
-            "upsample_nearest2d": lambda: F.interpolate(x, scale_factor=2),
-            "upsample_bilinear2d": lambda: F.interpolate(x, scale_factor=2, mode="bilinear"),
-            "constant_pad_nd": lambda: F.pad(x, (1, 1)), "rsub": lambda: torch.rsub(x, 2),
-        }  # fmt: skip
+        saved: list[Tensor] = []
+        x = torch.randn(1, 4, 6, 6, requires_grad=True)
         with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda packed: packed):
-            calls[name]()
+            SAVING_NOTHING[name](x)
         assert (name in SAVES_NOTHING, saved) == (True, [])
 
 
-class Block(nn.Module):
-    """A wide result that nobody keeps: a sum of it is what the next op saves."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.inner(x).view(-1, 8, 8).sum(2))
-
-
-class Mean(nn.Module):
-    """A loss."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.exp().mean()
-
-
 class TestTraining:
-    @pytest.mark.parametrize("share", SHARES)
-    def test_wrapped_modules_train_to_the_same_bits(self, prepared: Prepared, share: float) -> None:
-        chosen = prepared.emission(wrap_modules, share)
+    def test_wrapped_modules_train_to_the_same_bits(self, prepared: Prepared) -> None:
+        chosen = prepared.emission(wrap_modules, 0.7)
         real = stepped(wrap(prepared.module, chosen.paths), prepared.args)
         assert real.equals(stepped(prepared.module, prepared.args))
 
-    @pytest.mark.parametrize("share", SHARES)
-    def test_a_policy_trains_to_the_same_bits(self, prepared: Prepared, share: float) -> None:
-        real = stepped(applied(prepared.emission(select_ops, share), prepared.module), prepared.args)
+    def test_a_policy_trains_to_the_same_bits(self, prepared: Prepared) -> None:
+        real = stepped(applied(prepared.emission(select_ops, 0.7), prepared.module), prepared.args)
         assert real.equals(stepped(prepared.module, prepared.args))
-
-    @pytest.mark.parametrize("share", SHARES)
-    def test_the_peak_of_a_policy_is_predicted_to_the_byte(self, prepared: Prepared, share: float) -> None:
-        chosen = prepared.emission(select_ops, share)
-        made = replayed(prepared.step, chosen.made.wrapped)
-        assert made.peak_nbytes == stepped(applied(chosen, prepared.module), prepared.args).peak_nbytes
 
     @pytest.mark.parametrize("seed", range(2))
     def test_the_peak_of_a_random_policy_is_predicted_to_the_byte(self, prepared: Prepared, seed: int) -> None:
         made = replayed(prepared.step, list(any_policy(prepared, seed)))
         chosen = replace(prepared.emission(select_ops, 0.8), made=made)
         assert made.peak_nbytes == stepped(applied(chosen, prepared.module), prepared.args).peak_nbytes
-
-    def test_a_policy_saves_the_calls_it_names(self, prepared: Prepared) -> None:
-        made = replayed(prepared.step, list(any_policy(prepared, 0)))
-        chosen = replace(prepared.emission(select_ops, 0.8), made=made)
-        space, answers = loaded(policy_file(chosen)), list[str]()
-        plain = space["Policy"].__call__
-
-        def recorded(policy: Any, *call: Any, **named: Any) -> Any:
-            answer = plain(policy, *call, **named)
-            answers.append(answer.name)
-            return answer
-
-        space["Policy"].__call__ = recorded
-        space["apply"](wrap(prepared.module, ()))(*prepared.args)
-        assert answers.count("MUST_SAVE") == sum(len(entry.saved) for entry in made.wrapped)
 
     def test_a_root_of_the_momentum_makes_all_moves_of_statistics_one(self) -> None:
         residual = Prepared(*built("residual"))
@@ -283,14 +222,12 @@ class TestCandidates:
     def test_a_list_of_modules_is_no_candidate(self) -> None:
         assert "layers" not in {region.path for region in Prepared(*built("transformer")).regions}
 
-    def test_a_module_called_twice_in_a_row_is_no_candidate(self) -> None:
-        assert paths_of(Twice(apart=False)) == {"other", "other.0", "other.1", "other.2"}
-
-    def test_a_module_called_twice_with_a_call_between_is_no_candidate(self) -> None:
-        assert paths_of(Twice(apart=True)) == {"other", "other.0", "other.1", "other.2"}
+    @pytest.mark.parametrize("apart", [False, True], ids=["in a row", "with a call between"])
+    def test_a_module_called_twice_is_no_candidate(self, apart: bool) -> None:
+        assert paths_of(Twice(apart=apart)) == {"other", "other.0", "other.1", "other.2"}
 
     def test_a_module_with_an_op_that_must_run_once_is_no_candidate(self) -> None:
-        assert paths_of(nn.Sequential(Moving(), nn.Linear(4, 4))) == {"0.linear", "1"}
+        assert paths_of(nn.Sequential(Moving(), nn.Linear(6, 6))) == {"0.linear", "1"}
 
 
 class Twice(nn.Module):
@@ -299,9 +236,9 @@ class Twice(nn.Module):
     def __init__(self, *, apart: bool) -> None:
         super().__init__()
         self.apart = apart
-        self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        self.inner = nn.Sequential(nn.Linear(6, 6), nn.Tanh())
         self.activation = nn.GELU()
-        self.other = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+        self.other = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.inner(x)
@@ -310,26 +247,9 @@ class Twice(nn.Module):
         return self.other(self.activation(x.exp() if self.apart else x))
 
 
-class Moving(nn.Module):
-    """Reads a buffer that the same step moves."""
-
-    center: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.register_buffer("center", torch.zeros(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = torch.tanh(self.linear(x) - self.center)
-        with torch.no_grad():
-            self.center.mul_(0.9).add_(y.mean(0), alpha=0.1)
-        return y.exp()
-
-
 def paths_of(module: nn.Module) -> set[str]:
     """The paths of the modules that can be wrapped."""
-    plan = stored(module, (torch.randn(3, 4),))
+    plan = stored(module, (torch.randn(3, 6),))
     return {region.path for region in candidate_regions(eager_step(plan), called(module))}
 
 
@@ -354,7 +274,7 @@ class TestChoice:
         chosen = (itertools.compress(regions, bits) for bits in itertools.product((0, 1), repeat=len(regions)))
         return Every(step, regions, [replayed(step, nested(step, subset)) for subset in chosen])
 
-    @pytest.mark.parametrize("percent", range(45, 100, 5))
+    @pytest.mark.parametrize("percent", range(45, 100, 15))
     def test_no_other_set_of_modules_within_the_budget_recomputes_less(self, every: Every, percent: int) -> None:
         budget = every.made[0].peak_nbytes * percent // 100
         least = min((made.recompute_ns for made in every.made if made.peak_nbytes <= budget), default=None)

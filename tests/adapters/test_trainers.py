@@ -190,14 +190,6 @@ class TestWhatTrainersRelyOn:
         made = planned(self.Net(), (), kwargs=batch)
         assert inspect.signature(made.forward) == inspect.signature(self.Net().forward)
 
-    def test_the_signature_of_its_class_is_the_original_one(self, batch: dict[str, Tensor]) -> None:
-        made = planned(self.Net(), (), kwargs=batch)
-        assert inspect.signature(type(made).forward) == inspect.signature(self.Net.forward)
-
-    def test_a_built_in_forward_which_shows_no_signature_can_be_planned(self) -> None:
-        net, x = type("Net", (nn.Module,), {"forward": staticmethod(torch.tanh)})(), torch.ones(4, requires_grad=True)
-        assert torch.equal(planned(net, (x,))(x), x.tanh())
-
     def test_keyword_arguments_come_in_any_order(self, batch: dict[str, Tensor]) -> None:
         made = planned(self.Net(), (), kwargs=batch)
         assert torch.equal(made(labels=batch["labels"], x=batch["x"]), made(**batch))

@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from models.meters.step_meters import by_storages
 from models.meters.storage_meter import training_step
+from models.networks.resnet import BasicBlock
 from tests.modules.torch_training import CountedCalls
 
 
@@ -41,28 +42,13 @@ class Perceptron(nn.Module):
         return self.layers(x).exp().mean()
 
 
-class Residual(nn.Module):
-    """Two convolutions with batch norm and in-place ReLU around a skip."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(channels)
-        self.relu = nn.ReLU(inplace=True)
-        self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.last = nn.BatchNorm2d(channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.relu(self.last(self.second(self.relu(self.norm(self.first(x))))) + x)
-
-
 class Residuals(nn.Module):
     """A small ResNet."""
 
     def __init__(self, depth: int = 5, channels: int = 4) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, channels, 3, padding=1)
-        self.layers = nn.Sequential(*(Residual(channels) for _ in range(depth)))
+        self.layers = nn.Sequential(*(BasicBlock(channels, channels, 1) for _ in range(depth)))
         self.head = nn.Linear(channels, 5)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -176,8 +176,12 @@ class RandomNet(nn.Module):
             if made is not None:
                 self.layers[str(place)] = made()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """[4, 6] -> a scalar loss over everything that was made."""
+        return torch.stack([tensor.mean() for tensor in self.values(x)[-3:]]).sum()
+
+    def values(self, x: Tensor) -> list[Tensor]:
+        """[4, 6] -> everything that is made, in order."""
         made, layers = [x, torch.tanh(x)], dict(self.layers.items())
         for place, (kind, one, two) in enumerate(self.recipe):
             first, second = made[int(one * len(made))], made[int(two * len(made))]
@@ -205,7 +209,7 @@ class RandomNet(nn.Module):
                         "softmax": lambda a, b: a.softmax(dim=1), "transpose": lambda a, b: a.t().contiguous().t() + b,
                     }[kind](first, second)
                 )  # fmt: skip
-        return torch.stack([tensor.mean() for tensor in made[-3:]]).sum()
+        return made
 
 
 def frozen() -> nn.Linear:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -131,7 +130,6 @@ def backward_calls(module: nn.Module, args: tuple[Any, ...]) -> Counter[str]:
 def measured(module: nn.Module, args: tuple[Any, ...], *, loss: Loss = first) -> tuple[int, int]:
     """Total and activation peak of one step under the storage meter, stationary memory in the total."""
     module.zero_grad(set_to_none=True)
-    gc.collect()
     constants = runner_of(module).executor.constants
     inputs = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
     stationary = [*module.parameters(), *module.buffers(), *inputs, *constants]

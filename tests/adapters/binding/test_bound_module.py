@@ -14,7 +14,6 @@ from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError
 from ogc_plan.planner.errors import AdapterError
 from torch import Tensor, nn
 
-from models.meters.storage_meter import StorageMeter
 from tests.modules.torch_modules import WithLoss, convolutional
 from tests.modules.torch_training import bits, planned
 
@@ -91,9 +90,6 @@ class TestLooksLikeTheOriginal:
     def test_the_original_can_be_had_back(self, trained: nn.Module) -> None:
         assert type(original(trained)) is Net
 
-    def test_the_plan_can_be_looked_at(self, trained: nn.Module) -> None:
-        assert plan_of(trained).budget.text == "min"
-
     def test_a_plain_module_has_no_plan(self, plain: Net) -> None:
         with pytest.raises(AdapterError, match="Net is not bound to a plan"):
             plan_of(plain)
@@ -115,14 +111,6 @@ class TestTraining:
         with pytest.raises(RuntimeError, match="has no second derivative"):
             torch.autograd.grad(trained(*args).sum(), [weight], create_graph=True)
 
-    def test_a_loss_may_be_scaled_in_place(self, plain: Net, trained: nn.Module, args: Any) -> None:
-        reference = copy.deepcopy(plain)
-        for module in (reference, trained):
-            loss = module(*args).sum()
-            loss /= 4
-            loss.backward()
-        assert gradients(trained) == gradients(reference)
-
     def test_an_output_changed_before_the_backward_is_named(self, trained: nn.Module, args: Any) -> None:
         output = trained(*args)
         with torch.no_grad():
@@ -135,29 +123,6 @@ class TestTraining:
         alive = weakref.ref(output.untyped_storage())
         del output
         assert alive() is None
-
-    def test_output_gradients_die_with_their_last_use(self, plain: Net) -> None:
-        args = (torch.randn(512, 6),)
-        trained = planned(plain, args, "100%", "keep-all")
-        with StorageMeter([*trained.parameters(), *trained.buffers(), *args]) as meter:
-            output = trained(*args)
-            Ones.apply(output).backward()
-        made = [p.grad for p in trained.parameters() if p.grad is not None]
-        the_loss_and_its_gradient = 8
-        assert meter.activation_peak(made).nbytes == plan_of(trained).peak.activation_nbytes + the_loss_and_its_gradient
-
-
-class Ones(torch.autograd.Function):
-    """A loss whose dense gradient of ones only the backward holds."""
-
-    @staticmethod
-    def forward(ctx: Any, output: Tensor) -> Tensor:
-        ctx.shape = output.shape
-        return output.new_zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> Tensor:
-        return torch.ones(ctx.shape)
 
 
 def without_onednn(net: nn.Module, x: Tensor) -> Any:
@@ -176,18 +141,10 @@ MISFITS: dict[str, tuple[Callable[[nn.Module, Tensor], Any], str]] = {
         lambda net, x: (net.norm.eval(), net(x)),
         "'norm' changed since the plan was bound: training is now False",
     ),
-    "a changed attribute": (
-        lambda net, x: (setattr(net.norm, "eps", 1.0), net(x)),
-        r"submodule 'norm' changed .*: eps is now 1\.0",
-    ),
     "an added hook": (lambda net, x: (net.norm.register_forward_hook(print), net(x)), "its hooks"),
     "a parameter that is gone": (lambda net, x: (setattr(net.first, "bias", None), net(x)), r"'first\.bias' is gone"),
     "another kernel library": (without_onednn, "oneDNN is False"),
     "a replaced submodule": (lambda net, x: (setattr(net, "second", nn.Linear(32, 6)), net(x)), "removed or replaced"),
-    "a frozen parameter": (
-        lambda net, x: (net.first.weight.requires_grad_(False), net(x)),
-        r"parameter 'first\.weight'",
-    ),
 }
 
 

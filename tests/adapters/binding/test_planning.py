@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,42 +15,30 @@ import torch
 from ogc_plan.adapters.pytorch import bind, export, plan_of, predict, within_budget
 from ogc_plan.cli.main import main
 from ogc_plan.planner import load_model, plan, read_plan, write_plan
-from ogc_plan.planner.annotations import NODE_KEY
 from ogc_plan.planner.errors import InfeasibleBudgetError, OgcPlanError, PlanMismatchError
 from torch import Tensor, nn
 
-from tests.modules.torch_modules import Attention, Squares, WithLoss, convolutional
+from tests.modules.torch_modules import Squares, WithLoss, convolutional
 from tests.modules.torch_training import measured, predicted, train
 
 BUDGET = "90%"
 Exported = tuple[nn.Module, tuple[Tensor, ...], Path]
 
 
-@dataclass(frozen=True)
-class Run:
-    """How a call of the command line ended and all it printed."""
-
-    exit_code: int
-    output: str
-
-
-def run(*words: Any) -> Run:
-    """One call of the command line."""
+def run(*words: Any) -> tuple[int, str]:
+    """One call of the command line: exit code and all it printed."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         code = main([str(word) for word in words])
-    return Run(code, printed.getvalue())
+    return code, printed.getvalue()
 
 
-@pytest.fixture(scope="module", params=["convolutional", "attention"])
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """A module with batch norm and dropout, its arguments and its file."""
     torch.manual_seed(0)
-    module: nn.Module
-    if request.param == "convolutional":
-        module, args = WithLoss(convolutional()), (torch.randn(8, 3, 8, 8),)
-    else:
-        module, args = WithLoss(nn.Sequential(Attention(), Attention())), (torch.randn(4, 9, 16),)
-    path = tmp_path_factory.mktemp("export") / f"{request.param}.onnx"
+    module, args = WithLoss(nn.Sequential(convolutional(), nn.Dropout(0.2))), (torch.randn(8, 3, 8, 8),)
+    path = tmp_path_factory.mktemp("export") / "model.onnx"
     export(module, args, path)
     return module, args, path
 
@@ -64,15 +51,6 @@ def plan_file(exported: Exported) -> Path:
 
 
 class TestThroughTheFile:
-    def test_the_checker_accepts_the_file(self, exported: Exported) -> None:
-        assert onnx.checker.check_model(str(exported[2]), full_check=True) is None
-
-    def test_its_nodes_name_the_ops_they_belong_to(self, exported: Exported) -> None:
-        ops = {op.name for op in load_model(exported[2]).training.ops}
-        nodes = onnx.load(exported[2]).graph.node
-        named = [entry.value for node in nodes for entry in node.metadata_props if entry.key == NODE_KEY]
-        assert (len(named) > 0.5 * len(nodes), set(named) <= ops) == (True, True)
-
     def test_the_command_line_plans_it(self, exported: Exported, plan_file: Path) -> None:
         assert json.loads(plan_file.read_text())["model"]["annotations"] == {
             "framework": f"torch {torch.__version__}",
@@ -80,7 +58,7 @@ class TestThroughTheFile:
         }
 
     def test_the_command_line_says_whose_graph_it_plans(self, exported: Exported) -> None:
-        assert f"torch {torch.__version__} on cpu" in run(exported[2], "--budget", BUDGET).output
+        assert f"torch {torch.__version__} on cpu" in run(exported[2], "--budget", BUDGET)[1]
 
     def test_the_plan_trains_the_module_bit_by_bit(self, exported: Exported, plan_file: Path) -> None:
         module, args, _ = exported
@@ -92,26 +70,19 @@ class TestThroughTheFile:
         inside = within_budget(module, args, budget=BUDGET, device="t4")
         assert plan_of(inside).schedule == read_plan(tmp_path / "plan.json").schedule
 
-    def test_its_times_were_measured_where_it_was_exported(self, plan_file: Path) -> None:
-        assert read_plan(plan_file).time.source == "measured"
-
     def test_verify_reproduces_the_peak_of_the_executor(self, exported: Exported, plan_file: Path) -> None:
         module, args, path = exported
         peak = predict(bind(module, plan_file, args)).activation_nbytes
         report = json.loads(plan_file.read_text())["peak"]["activation_nbytes"]
-        assert (run("verify", plan_file, path).exit_code, peak) == (0, report)
+        assert (run("verify", plan_file, path)[0], peak) == (0, report)
 
     def test_the_step_stays_within_the_budget(self, exported: Exported, plan_file: Path) -> None:
         module, args, _ = exported
         trained = bind(module, plan_file, args)
         assert measured(trained, args)[1] <= plan_of(trained).budget.nbytes
 
-    def test_a_file_for_another_device_can_be_timed_here(self, exported: Exported, tmp_path: Path) -> None:
-        done = run(exported[2], "--budget", BUDGET, "--device", "t4", "-o", tmp_path / "plan.json")
-        assert (done.exit_code, read_plan(tmp_path / "plan.json").time.source) == (0, "roofline:t4")
-
     def test_a_file_may_be_planned_bare(self, exported: Exported) -> None:
-        assert run("show", exported[2], "--ignore-annotations").exit_code == 0
+        assert run("show", exported[2], "--ignore-annotations")[0] == 0
 
 
 class TestRefusals:
@@ -144,18 +115,14 @@ class TestRefusals:
         with pytest.raises(PlanMismatchError, match=r"made for torch 2\.0\.0 on cpu, \d+ threads, this is torch"):
             bind(exported[0], tmp_path / "plan.json", exported[1])
 
-    def test_a_budget_below_the_floor_is_refused(self, exported: Exported) -> None:
-        with pytest.raises(InfeasibleBudgetError, match="proven infeasible"):
-            within_budget(exported[0], exported[1], budget="1%")
-
-    def test_the_remedy_names_what_python_takes(self, exported: Exported) -> None:
-        with pytest.raises(InfeasibleBudgetError) as refused:
+    def test_a_budget_below_the_floor_is_refused_with_what_python_takes(self, exported: Exported) -> None:
+        with pytest.raises(InfeasibleBudgetError, match="proven infeasible") as refused:
             within_budget(exported[0], exported[1], budget="1%")
         says = r'pass budget="\d+B" or more with scope="activations", or a smaller batch'
         assert re.fullmatch(says, refused.value.remedy)
 
     def test_dimensions_of_an_annotated_file_cannot_be_changed(self, exported: Exported) -> None:
-        assert "export the model again" in run(exported[2], "--budget", BUDGET, "--batch", "2").output
+        assert "export the model again" in run(exported[2], "--budget", BUDGET, "--batch", "2")[1]
 
 
 class TestPrediction:
@@ -168,8 +135,6 @@ class TestPrediction:
         ("option", "says"),
         [
             ({"headroom": 5.0}, "headroom 5.0 is"),
-            ({"headroom": None}, "headroom None is"),
-            ({"keep": 3}, "keep 3 is"),
             ({"recompute": [None]}, "recompute None is"),
             ({"time_limit_s": "a"}, "time limit 'a' is"),
             ({"seed": -1}, "seed -1 is"),
@@ -194,20 +159,9 @@ class TestPrediction:
         alone, present = predict(trained), predict(trained, gradients_present=True)
         assert present.total_nbytes - alone.total_nbytes == every
 
-    def test_the_prediction_is_what_the_plan_promises(self, exported: Exported) -> None:
-        module, args, _ = exported
-        trained = within_budget(module, args, budget=BUDGET)
-        assert predict(trained).activation_nbytes == plan_of(trained).peak.activation_nbytes
-
     def test_a_scalar_that_holds_a_whole_tensor_is_charged_for_it(self) -> None:
         module, args = Squares(), (torch.randn(32, 16), torch.randn(32, 16))
         trained = within_budget(module, args, budget="100%", strategy="keep-all")
-        assert measured(trained, args) == predicted(trained)
-
-    def test_its_plan_binds_to_the_same_module(self, tmp_path: Path) -> None:
-        module, args = Squares(), (torch.randn(32, 16), torch.randn(32, 16))
-        write_plan(plan_of(within_budget(module, args, budget="100%")), tmp_path / "plan.json")
-        trained = bind(module, tmp_path / "plan.json", args)
         assert measured(trained, args) == predicted(trained)
 
     def test_a_plan_can_be_written_and_bound_again(self, exported: Exported, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ogc_plan.adapters.pytorch.capture.joint_graph import capture
 from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
 from ogc_plan.adapters.pytorch.step import gradient_release
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tests.modules.failure_modules import recompute_all
+from tests.modules.torch_modules import RandomNet
 from tests.modules.torch_training import bits, measured, planned, predicted, train
 
 IMAGES = (torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)),)
@@ -44,7 +42,6 @@ def changed_in_place(net: Convolved, h: Tensor) -> Any:
 AGAIN: dict[str, Returned] = {
     "changed in place": changed_in_place,
     "three times": lambda net, h: {"one": h, "other": [net.second(h.sin()), h], "last": h},
-    "two tensors twice": lambda net, h: (h, net.second(h), h.tanh(), h, h.tanh()),
     "used in between": lambda net, h: (h, h * h.sin() + net.second(h), h),
 }
 
@@ -71,11 +68,6 @@ def test_a_tensor_returned_again_comes_back_as_the_same_object(name: str) -> Non
     assert [id(leaf) == id(found[0]) for leaf in found] == [id(leaf) == id(expected[0]) for leaf in expected]
 
 
-def test_a_tensor_returned_twice_takes_one_gradient() -> None:
-    joint = capture(Convolved(lambda _, h: (h, h.sin(), h)), IMAGES)
-    assert len([tangent for tangent in joint.tangents if tangent is not None]) == 2
-
-
 class Sharing(nn.Module):
     """What ``of`` returns of an argument that takes a gradient and of its convolution."""
 
@@ -94,7 +86,6 @@ SHARING: dict[str, Callable[[Sharing, Tensor, Tensor], Any]] = {
     "halves": lambda net, _, h: (*h.chunk(2, 2), net.second(h) * h),
     "flat and parts": lambda net, _, h: (h.view(-1), h[:, 0], h[:, 1:], net.second(h) * h.sin()),
     "an argument": lambda net, x, h: (x, net.second(x) * h * x),
-    "views of an argument": lambda net, x, h: (x.flatten(), net.second(x) * h * x, x[0]),
     "a parameter": lambda net, x, h: (net.first.weight, h, net.second(x) * net.first.weight.exp().sum()),
     "a view of a parameter": lambda net, x, h: (net.first.weight[1], h, net.second(x) * net.first.weight.sum()),
 }
@@ -157,13 +148,6 @@ class TestWrittenLater:
         with pytest.raises(RuntimeError, match="modified inplace"):
             outputs[0].mul_(2)
 
-    def test_a_write_under_no_grad_into_one_of_two_views_is_refused(self) -> None:
-        outputs = planned(Sharing(lambda _, __, h: (h, h.transpose(2, 3))), IMAGES)(*IMAGES)
-        with torch.no_grad():
-            outputs[0].mul_(2)
-        with pytest.raises(RuntimeError, match="modified inplace"):
-            outputs[1].sum().backward()
-
     def test_a_write_into_a_returned_argument_is_refused(self) -> None:
         given = GRADED[0] * 1
         outputs = planned(Sharing(lambda _, x, h: (h, x)), GRADED)(given)
@@ -192,75 +176,15 @@ class TestGivenBack:
             planned(module, IMAGES)
 
 
-class WithSum(nn.Module):
-    """Its argument, and the sum of that."""
-
-    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        return h, h.sum()
-
-
-def last(output: Any) -> Tensor:
-    """The last output as the loss."""
-    found: Tensor = output[-1]
-    return found
-
-
-class Shifted(nn.Module):
-    """A layer and an argument added to it, and the sum of that: [N, 3, H, W], [W] -> [N, 3, H, W], []."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Conv2d(3, 3, 1)
-
-    def forward(self, x: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-        h = self.layer(x) + shift
-        return h, h.exp().sum()
-
-
-class Branching(nn.Module):
-    """A random network with several outputs that build upon each other: [4, 3, 4, 6] -> outputs of any shape."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        torch.manual_seed(seed)
-        self.drawn = random.Random(seed).choices(sorted(LAYERS), k=9)
-        self.returned = random.Random(seed).sample(range(1, 9), 3)
-        self.enter = nn.Linear(6, 6)
-        self.layers = nn.ModuleList(LAYERS[name]() for name in self.drawn)
+class Branching(RandomNet):
+    """A random network with several outputs that build upon each other."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        made = [self.enter(x)]
-        for place, layer in enumerate(self.layers):
-            other = made[(place * 7) % len(made)]
-            made.append(layer(made[-1] + other if other.shape == made[-1].shape else made[-1]))
-        return (made[-1].square().mean(), *(made[place] for place in self.returned), made[3].log().sum())
+        made = self.values(x)
+        return made[-1].square().mean(), *made[-4:-1], made[3].exp().sum()
 
 
-class Applied(nn.Module):
-    """One function."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
-LAYERS: dict[str, Callable[[], nn.Module]] = {
-    "batch norm": lambda: nn.BatchNorm2d(3),
-    "convolution": lambda: nn.Conv2d(3, 3, 3, padding=1),
-    "dropout": lambda: nn.Dropout(0.3),
-    "gelu": nn.GELU,
-    "halves": lambda: Applied(lambda x: torch.cat([part.tanh() for part in x.chunk(2, 2)][::-1], 2)),
-    "layer norm": lambda: nn.LayerNorm(6),
-    "linear": lambda: nn.Linear(6, 6),
-    "relu": lambda: nn.ReLU(inplace=True),
-    "softmax": lambda: nn.Softmax(1),
-    "transposed": lambda: Applied(lambda x: x.transpose(0, 2).softmax(-1).transpose(0, 2)),
-    "unbound": lambda: Applied(lambda x: torch.stack([part * number for number, part in enumerate(x.unbind(0))])),
-}
-ROWS = (torch.randn(4, 3, 4, 6, generator=torch.Generator().manual_seed(1)),)
+ROWS = (torch.randn(4, 6, generator=torch.Generator().manual_seed(1)).requires_grad_(),)
 
 
 def using(places: tuple[int, ...]) -> Callable[[Any], Tensor]:
@@ -271,27 +195,20 @@ def using(places: tuple[int, ...]) -> Callable[[Any], Tensor]:
 USED = [(0,), (4,), (1, 2, 3)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 class TestAnyUnused:
     """Outputs left out by the loss, in random networks."""
 
-    def test_training_is_bitwise_equal(self, seed: int) -> None:
-        module = Branching(seed)
+    def test_training_in_parts_is_bitwise_equal(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gradient_release, "LEAST_NBYTES", 0)
+        module = Branching(seed, depth=12)
         trained = planned(module, ROWS, "1GB", "segments:3")
         assert [train(trained, ROWS, steps=2, loss=using(places)) for places in USED] == [
             train(module, ROWS, steps=2, loss=using(places)) for places in USED
         ]
 
-    def test_training_in_parts_is_bitwise_equal(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gradient_release, "LEAST_NBYTES", 0)
-        module = Branching(seed)
-        trained = planned(module, ROWS)
-        assert [train(trained, ROWS, loss=using(places)) for places in USED] == [
-            train(module, ROWS, loss=using(places)) for places in USED
-        ]
-
     def test_the_measured_peak_is_at_most_the_predicted_one(self, seed: int) -> None:
-        trained = planned(Branching(seed), ROWS, "1GB", "segments:3")
+        trained = planned(Branching(seed, depth=12), ROWS, "1GB", "segments:3")
         peaks = [measured(trained, ROWS, loss=using(places))[1] for places in USED]
         assert max(peaks) <= predicted(trained)[1] + 64
 
@@ -316,18 +233,18 @@ def of_two_gradients(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]
     return made, made.sum(), h
 
 
-VIEWS = {"part": lambda h: h[:, 1:], "rows": lambda h: h.view(-1, 6), "transposed": lambda h: h.transpose(1, 3)}
+VIEWS: dict[str, tuple[Callable[..., Tensor], Callable[[Tensor], Tensor]]] = {
+    "part": (F.silu, lambda h: h[:, 1:]),
+    "rows": (F.hardswish, lambda h: h.view(-1, 6)),
+    "transposed": (F.mish, lambda h: h.transpose(1, 3)),
+}
 UNUSED: dict[str, tuple[Returned, tuple[int, ...]]] = {
     "two of three": (lambda net, h: (net.second(h.sin()).square().sum(), h, h.exp()), (0,)),
     "an infinite gradient": (lambda _, h: (h.square().sum(), (h - h.detach()).sqrt()), (0,)),
     "one that would decide the layout of a sum": (lambda _, h: (h.transpose(2, 3).softmax(-1).square().sum(), h), (0,)),
     "several that share a sum in place": (sharing_a_sum, (0,)),
     "one besides one with two gradients": (of_two_gradients, (0, 1)),
-    **{
-        f"{act.__name__} in place, {name}": (in_place(act, view), (1,))
-        for act in (F.silu, F.hardswish, F.mish)
-        for name, view in VIEWS.items()
-    },
+    **{f"a view of a call in place, {name}": (in_place(act, view), (1,)) for name, (act, view) in VIEWS.items()},
 }
 """What is returned, and the outputs that the loss uses."""
 
@@ -381,30 +298,6 @@ class TestUnused:
 
         assert called(planned(copy.deepcopy(module), IMAGES)) == called(module)
 
-    @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
-    def test_a_hook_is_called_where_another_call_brings_the_gradient(self, register: str) -> None:
-        trained = planned(Convolved(lambda net, h: (h.sum(), net.second(h).exp())), IMAGES)
-        called: list[Tensor] = []
-        getattr(trained.second.weight, register)(lambda given: called.append(given))
-        (trained(*IMAGES)[0] + trained.second.weight.sum()).backward()
-        assert len(called) == 1
-
-    def test_a_hook_of_a_parameter_that_no_output_reaches_is_not_called(self) -> None:
-        trained = planned(Convolved(lambda _, h: h), IMAGES)
-        called: list[Tensor] = []
-        trained.second.weight.register_post_accumulate_grad_hook(called.append)
-        trained(*IMAGES).sum().backward()
-        assert called == []
-
-    def test_a_hook_may_be_taken_off_afterwards(self) -> None:
-        trained = planned(Convolved(lambda net, h: (h.sum(), net.second(h).exp().sum())), IMAGES)
-        called: list[Tensor] = []
-        handle = trained.second.weight.register_hook(called.append)
-        trained(*IMAGES)[0].backward()
-        handle.remove()
-        trained(*IMAGES)[1].backward()
-        assert called == []
-
     def test_an_optimizer_in_hooks_steps_as_in_eager_training(self) -> None:
         module = Convolved(lambda net, h: (h.square().sum(), net.second(h).exp().sum()))
 
@@ -430,40 +323,6 @@ class TestUnused:
             return [bits(p.grad) for p in net.parameters()]
 
         assert run(planned(copy.deepcopy(module), IMAGES)) == run(module)
-
-    def test_an_argument_may_have_been_made_in_inference_mode(self) -> None:
-        with torch.inference_mode():
-            shift = torch.ones(6)
-        module = Shifted()
-        trained = planned(copy.deepcopy(module), (IMAGES[0], shift))
-        for net in (trained, module):
-            last(net(IMAGES[0], shift)).backward()
-        assert bits(trained.layer.weight.grad) == bits(module.layer.weight.grad)
-
-    def test_an_unused_output_may_be_overwritten_before_the_backward(self) -> None:
-        trained = planned(Convolved(lambda _, h: (h.exp(), h.sum())), IMAGES)
-        one, other = trained(*IMAGES)
-        with torch.no_grad():
-            one.zero_()
-        other.backward()
-        assert trained.first.weight.grad is not None
-
-    @pytest.mark.parametrize("act", [F.silu, F.hardswish, F.mish])
-    def test_an_output_may_be_left_out_before_calls_in_place_that_run_again(self, act: Callable[..., Tensor]) -> None:
-        def of(net: Convolved, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            left = h - h.mean(0, keepdim=True)
-            activated = act(act(net.second(left) * 1.1, inplace=True) * 1.1, inplace=True)
-            return left.detach(), left.view(-1), activated.sum()
-
-        module = Convolved(of)
-        assert train(recompute_all(module, IMAGES), IMAGES, loss=last) == train(module, IMAGES, loss=last)
-
-    @pytest.mark.parametrize("budget", ["100%", "min"])
-    def test_the_gradient_of_a_sum_is_not_charged_as_if_it_were_copied(self, budget: str) -> None:
-        module = nn.Sequential(*(nn.Sequential(nn.Linear(32, 32), nn.SiLU()) for _ in range(4)), WithSum())
-        trained = planned(module, (torch.randn(64, 32),), budget)
-        trained(torch.randn(64, 32))[1].backward()
-        assert all(p.grad is not None for p in trained.parameters())
 
     def test_a_module_in_another_mode_by_then_is_refused(self) -> None:
         trained = planned(Convolved(lambda _, h: (h.square().sum(), h)), IMAGES)

@@ -8,36 +8,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from random import Random
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import bind, export, plan_of, predict
-from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
-from ogc_plan.adapters.pytorch.step import backward_parts, gradient_release
+from ogc_plan.adapters.pytorch.step import gradient_release
 from ogc_plan.adapters.pytorch.step.annotate import annotate
-from ogc_plan.adapters.pytorch.step.backward_parts import Part, accumulating_nbytes
 from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.errors import PlanMismatchError
 from ogc_plan.planner.model import from_annotation, load_model
 from ogc_plan.planner.problem import Scope, build_problem
-from ogc_plan.planner.schedule import lower
-from ogc_plan.planner.simulate import simulate
-from ogc_plan.planner.solution import Decisions
-from ogc_plan.planner.strategies.evaluation.evaluator import Evaluator
-from ogc_plan.planner.strategies.evaluation.labels import Label
-from ogc_plan.planner.strategies.orders.reordered_problem import ordered, restored
 from ogc_plan.planner.training_graph import OpCost
 from torch import Tensor, nn
 
 from models.meters.step_meters import by_storages
 from models.meters.storage_meter import StorageMeter
-from tests.graphs.legal_orders import random_orders
-from tests.modules.torch_training import bits, planned
+from tests.modules.torch_training import CountedCalls, bits, planned
 
 WIDTH, DEPTH = 48, 8
 X = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(3))
@@ -58,18 +46,6 @@ class Chain(nn.Module):
         for layer in self.layers:
             x = torch.dropout(torch.tanh(layer(x)), 0.2, True)
         return x.square().sum()
-
-
-class ReadBefore(nn.Module):
-    """The last layer's weight has no gradient where it is used first, but the backward reads it there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last, self.first = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.tanh(self.first(x)) @ self.last.weight.detach()
-        return self.last(x).square().sum()
 
 
 class Branches(nn.Module):
@@ -114,22 +90,11 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradient_release, "LEAST_NBYTES", 0)
 
 
-def pair(kind: str = "plain", budget: str = "min", x: Tensor = X) -> tuple[nn.Module, nn.Module]:
+def pair(kind: str = "plain", budget: str = "min") -> tuple[nn.Module, nn.Module]:
     """A plain network and one that trains by a plan, with weights of their own."""
     torch.manual_seed(0)
     plain = Chain(**KINDS[kind])
-    return plain, planned(copy.deepcopy(plain), (x,), budget, "greedy" if budget == "min" else "keep-all")
-
-
-def in_one_part(monkeypatch: pytest.MonkeyPatch, kind: str = "plain", budget: str = "min") -> nn.Module:
-    with monkeypatch.context() as patch:
-        patch.setattr(gradient_release, "LEAST_NBYTES", 2**40)
-        return pair(kind, budget)[1]
-
-
-def parts_of(module: nn.Module) -> tuple[Part, ...]:
-    parts: tuple[Part, ...] = runner_of(module).executor.program.parts
-    return parts
+    return plain, planned(copy.deepcopy(plain), (X,), budget, "greedy" if budget == "min" else "keep-all")
 
 
 def accumulated(module: nn.Module) -> list[bytes | None]:
@@ -155,21 +120,8 @@ def set_nbytes(module: nn.Module) -> int:
     return sum(p.nbytes for p in module.parameters() if p.requires_grad)
 
 
-class TestParts:
-    def test_a_network_with_little_to_win_has_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.undo()
-        assert len(parts_of(pair()[1])) == 1
-
-    def test_the_gradient_of_a_tied_weight_is_in_the_last_part(self) -> None:
-        trained = pair("tied")[1]
-        assert 0 in parts_of(trained)[-1].primals
-
-    @OF_EVERY_KIND
-    def test_nothing_reads_a_tensor_whose_gradient_has_gone(self, kind: str) -> None:
-        gone: set[int] = set()
-        for part in parts_of(pair(kind)[1]):
-            assert not gone.intersection(part.reads)
-            gone.update(part.primals)
+def activation_nbytes(module: nn.Module) -> int:
+    return X.nbytes + predict(module, kernel_workspace=False).activation_nbytes
 
 
 class TestAccumulating:
@@ -179,12 +131,10 @@ class TestAccumulating:
         plain, trained = pair(kind, budget)
         assert accumulated(trained) == accumulated(plain)
 
-    def test_no_second_set_of_gradients_lives(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        peaks = []
-        for trained in (in_one_part(monkeypatch), pair()[1]):
-            stepped(trained)
-            peaks.append(peak(trained))
-        assert peaks[0] - peaks[1] >= 0.7 * set_nbytes(trained)
+    def test_no_second_set_of_gradients_lives(self) -> None:
+        trained = pair()[1]
+        stepped(trained)
+        assert peak(trained) < 2.3 * set_nbytes(trained) + activation_nbytes(trained)
 
     @OF_EVERY_KIND
     @pytest.mark.parametrize("budget", ["min", "100%"])
@@ -193,20 +143,6 @@ class TestAccumulating:
         stepped(trained)
         expected = predict(trained, kernel_workspace=False, gradients_present=True)
         assert peak(trained) == expected.total_nbytes
-
-    @OF_EVERY_KIND
-    def test_the_peak_without_gradients_present_is_the_predicted_one(self, kind: str) -> None:
-        trained = pair(kind)[1]
-        assert peak(trained) == predict(trained, kernel_workspace=False).total_nbytes
-
-    def test_the_gradient_of_an_earlier_module_is_that_of_eager(self) -> None:
-        found = []
-        for module in pair(x=X.clone().requires_grad_()):
-            torch.manual_seed(2)
-            before = nn.Linear(WIDTH, WIDTH)
-            module(before(X)).backward()
-            found.append([bits(p.grad) for p in (*before.parameters(), *module.parameters()) if p.grad is not None])
-        assert found[0] == found[1]
 
 
 class TestHooks:
@@ -232,12 +168,10 @@ class TestHooks:
         plain, trained = pair(kind)
         assert self.updating(trained) == self.updating(plain)
 
-    def test_an_optimizer_in_them_needs_no_full_set_of_gradients(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        peaks = []
-        for trained in (in_one_part(monkeypatch), pair()[1]):
-            self.updating(trained, steps=1)
-            peaks.append(peak(trained))
-        assert peaks[0] - peaks[1] >= 0.7 * set_nbytes(trained)
+    def test_an_optimizer_in_them_needs_no_full_set_of_gradients(self) -> None:
+        trained = pair()[1]
+        self.updating(trained, steps=1)
+        assert peak(trained) < 1.3 * set_nbytes(trained) + activation_nbytes(trained)
 
     def test_a_hook_that_overwrites_a_needed_parameter_is_refused(self) -> None:
         trained = pair()[1]
@@ -284,19 +218,12 @@ class TestAskingForSome:
 
     def test_parts_without_requested_gradients_do_not_run(self) -> None:
         trained = pair(budget="100%")[1]
-        calls: list[Any] = []
-
-        class Counting(torch.utils._python_dispatch.TorchDispatchMode):
-            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                calls.append(func)
-                return func(*args, **(kwargs or {}))
 
         def count(asked: Callable[[Tensor], object]) -> int:
             loss = trained(X)
-            calls.clear()
-            with Counting():
+            with CountedCalls() as counted:
                 asked(loss)
-            return len(calls)
+            return counted.count.total()
 
         last = trained.layers[-1].bias
         assert count(lambda loss: torch.autograd.grad(loss, [last])) < count(lambda loss: loss.backward()) / 3
@@ -327,13 +254,6 @@ class TestKeepingTheGraph:
         with pytest.raises(RuntimeError, match="this step has run backward already"):
             loss.backward()
 
-    def test_a_second_backward_after_one_for_some_inputs_is_refused(self) -> None:
-        trained = pair()[1]
-        loss = trained(X)
-        torch.autograd.grad(loss, [trained.layers[-1].bias])
-        with pytest.raises(RuntimeError, match="this step has run backward already"):
-            loss.backward()
-
 
 def made_to_accumulate(module: nn.Module, budget: str = "min", strategy: str = "greedy") -> nn.Module:
     """Planned for a step that finds gradients, everything counted."""
@@ -342,7 +262,6 @@ def made_to_accumulate(module: nn.Module, budget: str = "min", strategy: str = "
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     **{kind: partial(Chain, **options) for kind, options in KINDS.items()},
-    "read before": ReadBefore,
     "branches": Branches,
     "apart": Apart,
 }
@@ -353,8 +272,9 @@ class TestPlannedToAccumulate:
         ("name", "budget", "strategy"),
         [
             *((name, "min", "greedy") for name in NETWORKS),
-            *((name, "100%", "keep-all") for name in NETWORKS),
+            ("plain", "100%", "keep-all"),
             ("branches", "min", "optimal"),
+            ("apart", "min", "optimal"),
         ],
     )
     def test_the_plan_says_what_is_predicted_and_measured(self, name: str, budget: str, strategy: str) -> None:
@@ -371,33 +291,6 @@ class TestPlannedToAccumulate:
         trained = made_to_accumulate(module, f"{floor - 1}B", "optimal")
         stepped(trained)
         assert peak(trained) < floor
-
-    @pytest.mark.parametrize("name", NETWORKS)
-    def test_in_any_backward_order_gradients_go_where_the_plan_says(self, name: str) -> None:
-        module = NETWORKS[name]()
-        step = TracedStep(capture(module, (X,)))
-        graph = annotate(step, measure=False).annotation.graph
-        fixed = replace(graph.stationary, accumulated_gradient_nbytes=graph.parameter_gradient_nbytes)
-        problem = build_problem(replace(graph, stationary=fixed), (OpCost(1, 1),) * len(graph.ops), Scope.TOTAL)
-        for seed in range(20):
-            rng = Random(seed)
-            orders = random_orders(rng, graph)
-            evaluator = Evaluator(ordered(problem, orders))
-            labels = np.array([rng.choice(list(Label)) for _ in graph.storages], dtype=np.int8)
-            labels[list(problem.keep)] = Label.KEEP
-            schedule = lower(graph, restored(evaluator.decisions(labels), orders))
-            expected = simulate(problem.graph, problem.costs, schedule).peak_total_nbytes
-            parts = backward_parts.parts_of(step, schedule)
-            assert accumulating_nbytes(graph, problem.costs, schedule, parts) == expected, seed
-
-    def test_a_recomputation_that_nothing_needs_delays_gradients(self) -> None:
-        step = TracedStep(capture(Chain(), (X,)))
-        count, order = len(step.graph.ops), step.graph.backward_order
-        again = max(index for index, op in enumerate(step.graph.ops) if "addmm" in op.name)
-        late = Decisions((*range(count), *(~op for op in order[:-1]), again, ~order[-1]))
-        parts = backward_parts.parts_of(step, lower(step.graph, late))
-        gone = {primal for part in parts[:-1] for primal in part.primals}
-        assert not gone.intersection(parts[-1].reads)
 
     def test_a_plan_that_frees_gradients_earlier_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         module = Chain()

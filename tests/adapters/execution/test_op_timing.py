@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,15 +64,6 @@ def saved(measured: StepProfile, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return path
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """PyTorch with one thread, whose times other processes do not lengthen."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def changed(given: StepProfile, name: str, **figures: int) -> StepProfile:
     """The profile with other figures for one op."""
     return replace(given, ops=tuple(replace(op, **figures) if op.name == name else op for op in given.ops))
@@ -89,12 +78,9 @@ class TestWhatItHolds:
     def test_a_profile_has_every_op_of_the_step(self, measured: StepProfile, exported: Path) -> None:
         assert [op.name for op in measured.ops] == [op.name for op in load_model(exported).training.ops]
 
-    def test_a_profile_has_a_time_for_every_forward(self, measured: StepProfile) -> None:
-        assert all(op.forward_ns > 0 for op in measured.ops)
-
-    def test_a_profile_has_a_time_for_every_backward(self, measured: StepProfile, exported: Path) -> None:
-        has = [op.backward is not None for op in load_model(exported).training.ops]
-        assert [op.backward_ns > 0 for op in measured.ops] == has
+    def test_a_profile_has_a_time_for_every_forward_and_backward(self, measured: StepProfile, exported: Path) -> None:
+        found = [(op.forward_ns > 0, op.backward_ns > 0) for op in measured.ops]
+        assert found == [(True, op.backward is not None) for op in load_model(exported).training.ops]
 
     def test_a_profile_has_the_workspace_of_the_calls(self, measured: StepProfile, exported: Path) -> None:
         found = [(op.forward_workspace_nbytes, op.backward_workspace_nbytes) for op in measured.ops]
@@ -106,20 +92,14 @@ class TestWhatItHolds:
         device = f"cpu, {torch.get_num_threads()} threads"
         assert found == (load_model(exported).training.fingerprint, f"torch {torch.__version__}", device)
 
-    @pytest.mark.usefixtures("one_thread")
     def test_a_slow_op_takes_longer_than_a_quick_one(self) -> None:
         class Two(nn.Module):
             def forward(self, x: Tensor) -> Tensor:
                 return torch.tanh(x @ x).mean()
 
-        x = torch.randn(700, 700, requires_grad=True)
+        x = torch.randn(500, 500, requires_grad=True)
         times = {op.name: op.forward_ns for op in profile(Two(), (x,), rounds=3).ops}
         assert times["mm"] > 5 * times["mean"]
-
-    @pytest.mark.usefixtures("one_thread")
-    def test_one_thread_is_timed_by_its_own_processor_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(time, "perf_counter_ns", lambda: 0)
-        assert profile(network(), ARGS, rounds=1).step_ns > 0
 
     def test_on_cuda_the_times_are_those_between_events(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Event:
@@ -181,20 +161,10 @@ class TestPlansUseIt:
         made = plan_of(within_budget(network(), ARGS, budget="2GB", profile=much))
         assert made.peak.store_all_activation_nbytes > 10**9
 
-    def test_a_plan_by_a_profile_trains_to_the_same_bits(self, measured: StepProfile) -> None:
-        module = network()
-        trained = within_budget(module, ARGS, budget=BUDGET, profile=measured)
-        assert train(trained, ARGS, steps=2) == train(module, ARGS, steps=2)
-
     def test_an_export_carries_the_profiles_times(self, measured: StepProfile, tmp_path: Path) -> None:
         slow = changed(measured, measured.ops[0].name, forward_ns=HUGE_NS)
         export(network(), ARGS, tmp_path / "timed.onnx", profile=slow)
         assert load_model(tmp_path / "timed.onnx").costs[0].forward_ns == HUGE_NS
-
-    def test_a_new_signature_is_measured_without_the_profile(self, measured: StepProfile) -> None:
-        trained = within_budget(network(), ARGS, budget="100%", profile=measured, signatures="plan")
-        with pytest.warns(UserWarning, match="another signature"):
-            assert trained(torch.randn(3, 32)).isfinite()
 
 
 class TestFile:
@@ -252,22 +222,12 @@ BROKEN: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda data: [data], "is no profile"),
     (edited("format", "ogc-plan"), '"format" is not "ogc-plan profile"'),
     (edited("version", 2), "has version 2, this program reads version 1"),
-    (edited("graph", None), '"graph" is missing or not text'),
-    (edited("framework", 3), '"framework" is missing or not text'),
-    (edited("device", []), '"device" is missing or not text'),
-    (edited("rounds", 1.5), '"rounds" is missing or no whole number from 0'),
-    (edited("ops", {}), '"ops" is missing, empty or not a list'),
-    (edited("ops", []), '"ops" is missing, empty or not a list'),
     (edited("ops", [1]), "ops[0] is not an object"),
     (first_op(name=None), 'ops[0]: "name" is missing or not text'),
     (first_op(forward_ns=-1), 'ops[0]: "forward_ns" is missing or no whole number from 0'),
-    (first_op(backward_ns=True), 'ops[0]: "backward_ns" is missing or no whole number from 0'),
-    (first_op(forward_workspace_nbytes=2**60), 'ops[0]: "forward_workspace_nbytes" is missing or no whole number'),
     (first_op(colour="red"), 'ops[0] has the unknown key "colour"'),
     (lambda data: {**data, "ops": [{**op, "forward_ns": 2**59} for op in data["ops"]]}, "add up to"),
     (edited("graph", "0" * 64), 'the profile was measured of graph "000000000000"'),
-    (first_op(name="other"), "the profile was measured of graph"),
-    (lambda data: {**data, "ops": data["ops"][1:]}, "the profile was measured of graph"),
 ]
 
 
@@ -283,25 +243,16 @@ class TestRefusals:
         assert (code, says in first, [line.split(":")[0] for line in others]) == (2, True, ["help"])
 
     @pytest.mark.parametrize(
-        ("content", "says"),
-        [(b"", "is not JSON"), (b"{", "is not JSON"), (b"\xff\xfe", "is not UTF-8"), (b'{"a": NaN}', "NaN"),
-         (b'{"a": 1, "a": 2}', "given twice"), (b"[" * 100_000, "is not JSON")],
-        ids=["empty", "cut off", "not text", "no number", "twice", "deep"],
-    )  # fmt: skip
+        ("content", "says"), [(b"{", "is not JSON"), (b"\xff\xfe", "is not UTF-8")], ids=["cut off", "not text"]
+    )
     def test_a_profile_that_is_not_json_is_refused(self, content: bytes, says: str, tmp_path: Path) -> None:
         (tmp_path / "broken.json").write_bytes(content)
         with pytest.raises(UsageError, match=says):
             read_profile(tmp_path / "broken.json")
 
-    @pytest.mark.parametrize("path", ["absent.json", ".", "a\0b"])
-    def test_a_profile_that_cannot_be_read_is_refused(self, path: str) -> None:
+    def test_a_profile_that_cannot_be_read_is_refused(self) -> None:
         with pytest.raises(StorageError, match="cannot be read"):
-            read_profile(path)
-
-    def test_a_pipe_as_profile_is_refused(self, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(StorageError, match="not a regular file"):
-            read_profile(tmp_path / "pipe")
+            read_profile("absent.json")
 
     def test_a_profile_of_another_graph_is_refused(self, measured: StepProfile) -> None:
         with pytest.raises(UsageError, match="measured of graph") as caught:
@@ -315,35 +266,19 @@ class TestRefusals:
         with pytest.raises(PlanMismatchError, match="the profile was made for"):
             within_budget(network(), ARGS, budget=BUDGET, profile=replace(measured, **source))
 
-    @pytest.mark.parametrize("words", [(), ("--ignore-annotations",)], ids=["no graph", "ignored graph"])
-    def test_a_profile_for_a_bare_file_is_refused(
-        self, words: tuple[str, ...], exported: Path, saved: Path, tmp_path: Path
-    ) -> None:
-        import onnx
-
-        path = exported
-        if not words:
-            bare = onnx.load(exported)
-            del bare.metadata_props[:]
-            path = tmp_path / "bare.onnx"
-            onnx.save(bare, path)
-        code, printed = run("show", path, "--profile", saved, *words)
+    def test_a_profile_for_a_bare_file_is_refused(self, exported: Path, saved: Path) -> None:
+        code, printed = run("show", exported, "--profile", saved, "--ignore-annotations")
         assert (code, "a profile is of a training graph" in printed) == (2, True)
 
-    @pytest.mark.parametrize("given", ["--device", "--device-spec"])
-    def test_a_profile_and_a_device_on_the_command_line_are_refused(
-        self, given: str, exported: Path, saved: Path, tmp_path: Path
-    ) -> None:
-        spec = tmp_path / "device.json"
-        spec.write_text('{"name": "m", "float32_tflops": 1, "float16_tflops": 1, "bandwidth_gbps": 1, "launch_ns": 1}')
-        code, printed = run("show", exported, "--profile", saved, given, "t4" if given == "--device" else spec)
+    def test_a_profile_and_a_device_on_the_command_line_are_refused(self, exported: Path, saved: Path) -> None:
+        code, printed = run("show", exported, "--profile", saved, "--device", "t4")
         assert (code, "both give times" in printed) == (2, True)
 
     def test_a_profile_and_a_device_in_python_are_refused(self, measured: StepProfile) -> None:
         with pytest.raises(OgcPlanError, match="both give times"):
             within_budget(network(), ARGS, budget=BUDGET, profile=measured, device="t4")
 
-    @pytest.mark.parametrize("rounds", [0, 1.5, True])
+    @pytest.mark.parametrize("rounds", [0, 1.5])
     def test_a_wrong_number_of_rounds_is_refused(self, rounds: Any) -> None:
         with pytest.raises(AdapterError, match="rounds is"):
             profile(network(), ARGS, rounds=rounds)

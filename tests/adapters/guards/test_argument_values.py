@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-import random
 import warnings
-from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from ogc_plan.adapters.pytorch import InputMismatchError, plan_of, plans_of, within_budget
+from ogc_plan.adapters.pytorch import InputMismatchError, plans_of, within_budget
 from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
 from torch import Tensor, nn
 
@@ -81,14 +78,6 @@ def test_arguments_that_lead_to_another_branch_are_refused() -> None:
         module(X, PADDED)
 
 
-def test_other_values_that_lead_to_the_same_branch_are_accepted() -> None:
-    module = masked()
-    other = PADDED.clone()
-    other[0, 3:] = False
-    bound = planned(module, (X, PADDED), strategy="greedy")
-    assert trained(bound, (other,)) == trained(masked(), (other,))
-
-
 def test_both_branches_are_planned_if_signatures_are() -> None:
     masks = (WHOLE, PADDED, WHOLE, PADDED)
     module = within_budget(masked(), (X, WHOLE), budget="100%", strategy="greedy", device="cpu", signatures="plan")
@@ -102,54 +91,6 @@ def test_both_branches_are_planned_if_signatures_are() -> None:
 def test_a_value_that_arguments_do_not_decide_is_refused(question: str) -> None:
     with pytest.raises(UnsupportedModuleError, match="cannot be traced"):
         planned(Asking(question), (X,))
-
-
-class Shared(nn.Module):
-    """One weight under three names, used by turns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(16, 16, bias=False) for _ in range(3))
-        for layer in self.layers[1:]:
-            layer.weight = self.layers[0].weight
-
-    def forward(self, x: Tensor, order: Tensor) -> Tensor:
-        for place in (1, 0, 2, 0, 1, 2):
-            x = self.layers[place](x).tanh() * 1.7
-        return x.square().mean()
-
-
-def test_gradients_of_a_weight_under_three_names_are_summed_as_eager_sums_them() -> None:
-    torch.manual_seed(0)
-    module = Shared()
-    expected = trained(copy.deepcopy(module), (WHOLE,))
-    assert trained(planned(module, (X, WHOLE), strategy="greedy"), (WHOLE,)) == expected
-
-
-class Sliced(nn.Module):
-    """Two weights cut out of one flat tensor, as flattened optimizers and sharding make them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        flat = torch.randn(1024)
-        self.first, self.last = nn.Parameter(flat[:256].view(16, 16)), nn.Parameter(flat[256:512].view(16, 16))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return ((x @ self.first).tanh() @ self.last).square().mean()
-
-
-def test_parameters_that_are_slices_count_with_the_whole_tensor_once() -> None:
-    assert plan_of(planned(Sliced(), (X,))).graph.stationary.parameter_nbytes == 4 * 1024
-
-
-@pytest.mark.parametrize("source", [random.random, lambda: float(np.random.rand())], ids=["random", "numpy"])
-def test_a_draw_that_tracing_would_fix_is_refused(source: Callable[[], float]) -> None:
-    class Drawing(nn.Linear):
-        def forward(self, x: Tensor) -> Tensor:
-            return super().forward(x) * source()
-
-    with pytest.raises(UnsupportedModuleError, match=r"draws from (numpy\.)?random"):
-        planned(Drawing(16, 16), (X,))
 
 
 class DroppedLayer(nn.Module):
@@ -206,10 +147,9 @@ class Classes(nn.Module):
 
 
 class TestAssertions:
-    @pytest.mark.parametrize("classes", [(0, 1, 7), (0, -1, 2)], ids=["too large", "negative"])
-    def test_a_class_that_eager_training_refuses_is_refused(self, classes: tuple[int, ...]) -> None:
+    def test_a_class_that_eager_training_refuses_is_refused(self) -> None:
         with pytest.raises(RuntimeError, match="one_hot: Class values must be"):
-            planned(Classes(), (torch.tensor([0, 1, 3]),))(torch.tensor(classes))
+            planned(Classes(), (torch.tensor([0, 1, 3]),))(torch.tensor([0, 1, 7]))
 
     def test_what_a_module_asserts_is_checked(self) -> None:
         trained = planned(Classes(), (torch.tensor([0, 1, 3]),))
@@ -218,7 +158,6 @@ class TestAssertions:
         with pytest.raises(RuntimeError, match="a sum is not positive"):
             trained(torch.tensor([0, 1, 3]))
 
-    @pytest.mark.parametrize("strategy", ["keep-all", "segments:2"])
-    def test_an_assertion_is_not_recomputed(self, strategy: str) -> None:
-        trained = planned(Classes(), (torch.tensor([0, 1, 3]),), "1GB", strategy)
+    def test_an_assertion_is_not_recomputed(self) -> None:
+        trained = planned(Classes(), (torch.tensor([0, 1, 3]),), "1GB", "segments:2")
         assert backward_calls(trained, (torch.tensor([0, 1, 3]),))["_assert_async"] == 0

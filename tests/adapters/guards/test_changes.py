@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import gc
 import logging
 import random
-import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -65,7 +63,6 @@ CHANGES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "a function": ("act", lambda net: setattr(net, "act", F.gelu)),
     "a tensor that was None": ("mask", lambda net: setattr(net, "mask", torch.zeros(4, 6))),
     "a parameter that was None": ("linear.bias", untied),
-    "a number of numpy's": ("power", lambda net: setattr(net, "power", numpy.float64(3))),
     "an attribute of the class": ("gain", lambda net: setattr(net, "gain", 5.0)),
     "a method": ("twice", lambda net: setattr(net, "twice", lambda x: x)),
 }
@@ -93,25 +90,11 @@ def test_what_the_forward_does_not_read_may_change() -> None:
     assert train(trained, X) == train(module, X)
 
 
-def test_a_copy_trains_like_the_original() -> None:
-    module = Reading()
-    assert train(copy.deepcopy(planned(module, X)), X) == train(module, X)
-
-
 def test_a_copy_made_after_a_change_is_refused() -> None:
     trained = planned(Reading(), X)
     trained.scales[0] = 5.0
     with pytest.raises(InputMismatchError, match="attribute 'scales' changed since the plan was bound"):
         copy.deepcopy(trained)
-
-
-def test_a_copy_does_not_keep_the_original() -> None:
-    trained = planned(Reading(), X)
-    found = weakref.ref(trained.linear.weight)
-    kept = copy.deepcopy(trained)
-    del trained
-    gc.collect()
-    assert (found(), kept.training) == (None, True)
 
 
 class Tied(nn.Module):
@@ -154,27 +137,34 @@ class Leaving(nn.Linear):
 
     count = 0
 
-    def __init__(self, do: Callable[[Leaving], Any]) -> None:
+    def __init__(self, do: Callable[[Leaving, Tensor], Any]) -> None:
         super().__init__(6, 6)
         self.do = do
         self.python, self.numpy = random.Random(0), numpy.random.default_rng(0)
-        self.old, self.seen = numpy.random.RandomState(0), SimpleNamespace(steps=0)
+        self.old, self.seen, self.losses = numpy.random.RandomState(0), SimpleNamespace(steps=0), {"all": [1]}
+        self.register_buffer("moved", torch.zeros(6))
 
     def forward(self, x: Tensor) -> Tensor:
-        self.do(self)
-        return super().forward(x).sum()
+        y = super().forward(x)
+        self.do(self, y)
+        return y.sum()
 
 
-def counted_in_the_class(_: Leaving) -> None:
+def counted_in_the_class(*_: Any) -> None:
     Leaving.count += 1
 
 
-EFFECTS: dict[str, tuple[str, Callable[[Leaving], Any]]] = {
-    "Python's generator": ("draws from the generator 'python'", lambda net: net.python.random()),
-    "numpy's generator": ("draws from the generator 'numpy'", lambda net: net.numpy.random()),
-    "numpy's old generator": ("draws from the generator 'old'", lambda net: net.old.rand()),
-    "an object": ("sets attribute 'seen'", lambda net: setattr(net.seen, "steps", net.seen.steps + 1)),
+OUTSIDE: list[Tensor] = []
+EFFECTS: dict[str, tuple[str, Callable[[Leaving, Tensor], Any]]] = {
+    "Python's generator": ("draws from the generator 'python'", lambda net, _: net.python.random()),
+    "numpy's generator": ("draws from the generator 'numpy'", lambda net, _: net.numpy.random()),
+    "numpy's old generator": ("draws from the generator 'old'", lambda net, _: net.old.rand()),
+    "an object": ("sets attribute 'seen'", lambda net, _: setattr(net.seen, "steps", net.seen.steps + 1)),
     "the class": (r"sets attribute 'Leaving\.count'", counted_in_the_class),
+    "a replaced buffer": ("sets buffer 'moved'", lambda net, _: setattr(net, "moved", net.moved + 1)),
+    "a tensor": ("sets attribute 'last'", lambda net, y: setattr(net, "last", y)),
+    "an append further in": ("sets attribute 'losses'", lambda net, _: net.losses["all"].append(2)),
+    "a tensor kept outside": ("stores a tensor outside the module", lambda _, y: OUTSIDE.append(y.sum())),
 }
 
 
@@ -185,31 +175,23 @@ def test_a_forward_that_leaves_something_behind_is_refused(effect: str) -> None:
         planned(Leaving(do), X)
 
 
-def test_planning_leaves_generators_and_objects_as_they_were() -> None:
-    module = Leaving(lambda net: (net.python.random(), net.numpy.random(), setattr(net.seen, "steps", 7)))
-    before = module.python.getstate(), module.numpy.bit_generator.state, module.seen.steps
+def test_a_refusal_leaves_generators_and_objects_as_they_were() -> None:
+    module = Leaving(lambda net, _: (net.python.random(), net.numpy.random(), net.losses["all"].append(2)))
+    before = module.python.getstate(), module.numpy.bit_generator.state, {"all": [1]}
     with pytest.raises(UnsupportedModuleError):
         planned(module, X)
-    assert (module.python.getstate(), module.numpy.bit_generator.state, module.seen.steps) == before
+    assert (module.python.getstate(), module.numpy.bit_generator.state, module.losses) == before
 
 
 def test_what_a_forward_fills_in_once_is_none() -> None:
-    def fill(net: Leaving) -> None:
-        net.seen.kind = net.seen.kind or "filled in"
-
-    module = Leaving(fill)
-    module.seen.kind = None
+    module = Leaving(lambda net, _: net.losses.setdefault("kind", "filled in"))
+    module(*X)
     assert train(planned(module, X), X) == train(module, X)
 
 
 def test_a_forward_may_log() -> None:
-    module = Leaving(lambda net: net.logger.debug("a step"))
+    module = Leaving(lambda net, _: net.logger.debug("a step"))
     module.logger = logging.getLogger("tests.a_forward_that_logs")
-    assert train(planned(module, X), X) == train(module, X)
-
-
-def test_generators_that_are_not_drawn_from_may_be_there() -> None:
-    module = Leaving(lambda _: None)
     assert train(planned(module, X), X) == train(module, X)
 
 
@@ -217,39 +199,3 @@ def test_other_kernels_of_attention_than_planned_are_refused() -> None:
     trained = planned(nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True), (X[0][None],))
     with sdpa_kernel(SDPBackend.MATH), pytest.raises(InputMismatchError, match=r"attention by .* is False"):
         trained(X[0][None])
-
-
-class Inherited(nn.Module):
-    """Reads what it inherits, and what may be there later: [4, 6] -> []."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.bias = nn.Linear(6, 6), None
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.linear(x) * self.scale
-        return (y if self.bias is None else y + self.bias).square().sum()
-
-
-class Base(nn.Module):
-    """Data that modules inherit."""
-
-    scale = 2.0
-
-
-class Heir(Inherited, Base):
-    """Inherits it."""
-
-
-def test_a_class_that_comes_to_hide_what_it_inherits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = planned(Heir(), X)
-    monkeypatch.setattr(Heir, "scale", 5.0, raising=False)
-    with pytest.raises(InputMismatchError, match="attribute 'scale' changed"):
-        trained(*X)
-
-
-def test_a_parameter_in_the_place_of_none_is_refused() -> None:
-    trained: Any = planned(Heir(), X)
-    trained.bias = nn.Parameter(torch.randn(6))
-    with pytest.raises(InputMismatchError, match="attribute 'bias' changed"):
-        trained(*X)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import sys
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError
-from ogc_plan.adapters.pytorch.capture.joint_graph import capture
 from torch import Tensor, nn
 
 from tests.modules.torch_training import planned, train
@@ -96,11 +94,6 @@ CHANGES: dict[str, tuple[str, Callable[[Any, Tensor], Tensor], tuple[Any, str, A
     "a number in a backward": ("global 'SCALE'", lambda net, x: Scaled.apply(net.linear(x)), (HERE, "SCALE", 5.0)),
     "a list": ("global 'LOG'", lambda _, x: x * (1 + len(LOG)), (HERE, "LOG", [1])),
     "an object's attribute": (r"'OPTIONS\.rate'", lambda _, x: x * OPTIONS.rate, (OPTIONS, "rate", 5.0)),
-    "an attribute further in": (
-        r"'OPTIONS\.inner\.rate'",
-        lambda _, x: x * OPTIONS.inner.rate,
-        (OPTIONS.inner, "rate", 5.0),
-    ),
     "a class's attribute": (r"'Settings\.shift'", lambda _, x: x + Settings.shift, (Settings, "shift", 5.0)),
     "an attribute that comes to hide a class's": (r"'SETTINGS\.shift'", lambda _, x: x + SETTINGS.shift, None),
     "a class that comes to hide another's": (r"'Derived\.shift'", lambda _, x: x + Derived.shift, None),
@@ -119,14 +112,6 @@ def test_a_change_of_what_the_code_names_is_refused(change: str, monkeypatch: py
     else:
         monkeypatch.setattr(*place)
     with pytest.raises(InputMismatchError, match=f"{message} .* changed since the plan was bound"):
-        trained(*X)
-
-
-def test_an_item_of_a_global_list_may_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HERE, "LOG", [2])
-    trained = planned(Through(lambda _, x: x * LOG[0]), X)
-    LOG[0] = 5
-    with pytest.raises(InputMismatchError, match="global 'LOG'"):
         trained(*X)
 
 
@@ -161,17 +146,11 @@ def cached(_: Any, x: Tensor) -> Tensor:
     return x * CACHE["scale"]
 
 
-def counted_in_an_object(_: Any, x: Tensor) -> Tensor:
-    OPTIONS.rate += 1
-    return x * OPTIONS.rate
-
-
 EFFECTS: dict[str, tuple[str, Callable[[Any, Tensor], Tensor]]] = {
     "a global number": ("changes global 'STEPS'", counted),
     "a global list": ("changes global 'LOG'", lambda _, x: (LOG.append(1), x)[1]),
     "a global cache": ("changes global 'CACHE'", cached),
     "a closure's number": ("changes 'count' around", counted_around()),
-    "an object's attribute": (r"changes 'OPTIONS\.rate'", counted_in_an_object),
     "a global iterator": ("reads global 'NUMBERS'.*, a count", lambda _, x: x * next(NUMBERS)),
 }
 
@@ -213,25 +192,9 @@ def test_closures_that_a_forward_makes_are_its_own() -> None:
     assert train(planned(module, X), X) == train(module, X)
 
 
-def test_tracing_leaves_the_tracer_of_a_debugger_in_place() -> None:
-    def tracer(*_: Any) -> None:
-        return None
-
-    before = sys.gettrace()
-    sys.settrace(tracer)
-    try:
-        capture(Through(lambda net, x: Scaled.apply(net.linear(x))), X)
-        kept = sys.gettrace()
-    finally:
-        sys.settrace(before)
-    assert kept is tracer
-
-
 BACKENDS: dict[type, object] = {}
 REGISTRY: dict[str, Any] = {"scale": 2.0, "kind": Settings}
 LATE: Settings | None = None
-MANY = list(range(100_000))
-CALLS: list[str] = []
 METRICS = MagicMock()
 
 
@@ -246,30 +209,15 @@ def made_once(_: Any, x: Tensor) -> Tensor:
     return x
 
 
-def collected(_: Any, x: Tensor) -> Tensor:
-    gc.collect()
-    return x
-
-
 def told_elsewhere(_: Any, x: Tensor) -> Tensor:
     METRICS.add(1)
     return x
 
 
-@pytest.mark.parametrize("call", [cached_by_type, made_once, collected, told_elsewhere])
-def test_caches_of_objects_and_what_the_interpreter_runs_are_no_effects(
-    call: Callable[[Any, Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def callback(phase: str, _: Any) -> None:
-        CALLS.append(phase)
-
-    monkeypatch.setattr(gc, "callbacks", gc.callbacks)
-    gc.callbacks.append(callback)
-    try:
-        module = Through(call)
-        assert train(planned(module, X), X) == train(module, X)
-    finally:
-        gc.callbacks.remove(callback)
+@pytest.mark.parametrize("call", [cached_by_type, made_once, told_elsewhere])
+def test_caches_of_objects_are_no_effects(call: Callable[[Any, Tensor], Tensor]) -> None:
+    module = Through(call)
+    assert train(planned(module, X), X) == train(module, X)
 
 
 def remembering(x: Tensor, seen: list[int] = [], *, scales: dict[str, float] = {"x": 2.0}) -> Tensor:  # noqa: B006
@@ -281,13 +229,8 @@ def scaled_by_default(x: Tensor, *, scales: dict[str, float] = {"x": 2.0}) -> Te
     return x * scales["x"]
 
 
-def test_a_default_that_the_forward_changes_is_refused() -> None:
+def test_a_default_that_the_forward_changes_is_refused_and_put_back() -> None:
     with pytest.raises(UnsupportedModuleError, match=r"changes the default of 'seen' in remembering .* outside"):
-        planned(Through(lambda _, x: remembering(x)), X)
-
-
-def test_a_default_that_the_forward_changes_is_put_back() -> None:
-    with pytest.raises(UnsupportedModuleError):
         planned(Through(lambda _, x: remembering(x)), X)
     assert remembering.__defaults__ == ([],)
 
@@ -300,40 +243,10 @@ def test_a_default_may_not_change_afterwards(monkeypatch: pytest.MonkeyPatch) ->
         trained(*X)
 
 
-class Collected:
-    """A callback of the garbage collector that is an object."""
-
-    def __call__(self, phase: str, _: Any) -> None:
-        CALLS.append(phase)
-
-
-def much_garbage(_: Any, x: Tensor) -> Tensor:
-    kept = [[number] for number in range(5_000)]
-    return x * len(kept)
-
-
-def test_a_callback_of_the_collector_that_is_an_object_is_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gc, "callbacks", gc.callbacks)
-    callback = Collected()
-    gc.callbacks.append(callback)
-    try:
-        module = Through(much_garbage)
-        assert train(planned(module, X), X) == train(module, X)
-    finally:
-        gc.callbacks.remove(callback)
-
-
 def test_a_registry_may_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = planned(Through(lambda _, x: x * REGISTRY["scale"]), X)
     monkeypatch.setitem(REGISTRY, "other", Through)
     trained(*X)
     monkeypatch.setitem(REGISTRY, "scale", 3.0)
     with pytest.raises(InputMismatchError, match="global 'REGISTRY'"):
-        trained(*X)
-
-
-def test_a_change_of_a_large_containers_length_is_refused() -> None:
-    trained = planned(Through(lambda _, x: x * (1 + MANY[0])), X)
-    MANY.append(0)
-    with pytest.raises(InputMismatchError, match="global 'MANY'"):
         trained(*X)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import collections
 import contextvars
 import dataclasses
@@ -10,9 +9,7 @@ import functools
 import io
 import itertools
 import pathlib
-import re
 import threading
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,21 +75,15 @@ def locked(lock: Any) -> float:
 
 HARMLESS: dict[str, tuple[Callable[[], Any], Callable[[Any], float]]] = {
     "a lock": (threading.Lock, locked),
-    "a condition": (threading.Condition, locked),
     "an event": (threading.Event, lambda event: 2.0 + event.is_set()),
     "a cache of calls": (lambda: functools.lru_cache(lambda n: n * 2), lambda double: double(2)),
     "a cached property": (Lazily, lambda lazily: lazily.value),
-    "a pattern": (lambda: re.compile("a"), lambda pattern: 2.0 + bool(pattern.match("abc"))),
     "a path": (lambda: Path("/a/b"), lambda path: len(path.parts) + (path == Path("/a/b")) + (hash(path) == 1)),
     "a context variable": (lambda: GAIN, lambda gain: gain.get()),
-    "a counter": (lambda: collections.Counter("aab"), lambda counter: counter["a"]),
     "an ordered dictionary": (lambda: collections.OrderedDict(a=2), lambda ordered: ordered["a"]),
     "a dictionary with defaults": (lambda: collections.defaultdict(int, a=2), lambda some: some["a"]),
-    "a view of a dictionary": (lambda: types.MappingProxyType({"a": 2}), lambda view: view["a"]),
     "an object with slots": (Slotted, lambda slotted: slotted.count),
-    "a writer that is not used": (Writer, lambda _: 2.0),
     "a writer that is read": (Writer, lambda writer: writer.written),
-    "an array": (lambda: numpy.ones(3), lambda values: float(values[0])),
     "a large array": (lambda: numpy.ones(2**15), lambda values: float(values[0])),
     "an output file": (lambda: open(pathlib.os.devnull, "w"), lambda file: 2.0 + 0 * file.write("a")),  # noqa: SIM115
 }
@@ -105,13 +96,6 @@ def test_a_harmless_object_is_planned(name: str) -> None:
     trained = planned(module, X)
     plain = module(*X)
     assert torch.equal(trained(*X), plain)
-
-
-def test_what_an_object_remembers_of_being_asked_is_no_change() -> None:
-    module = Owning(Path("/a/b"), lambda path: len(path.parts))
-    trained = planned(module, X)
-    hash(module.owned), str(module.owned), module.owned.suffix
-    assert trained(*X).grad_fn is not None
 
 
 def put(values: Any) -> float:
@@ -127,13 +111,10 @@ def appended(values: Any) -> float:
 CHANGING: dict[str, tuple[Callable[[], Any], Callable[[Any], float]]] = {
     "a counter": (collections.Counter, lambda counter: counter.update("a") or counter["a"]),
     "an order": (lambda: collections.OrderedDict(a=2, b=3), lambda some: some.move_to_end("a") or 2.0),
-    "a default": (lambda: collections.defaultdict(float), lambda some: some["a"]),
     "a slot": (Slotted, Slotted.counted),
     "a writer": (Writer, Writer.write),
     "bytes": (lambda: bytearray(b"a"), appended),
-    "an array of the standard library": (lambda: array.array("i", [1]), appended),
     "an array of numpy": (lambda: numpy.ones(3), put),
-    "a large array of numpy": (lambda: numpy.ones(2**15), put),
     "a context variable": (lambda: contextvars.ContextVar("own"), lambda own: bool(own.set(own.get(1) + 1)) * 2.0),
 }
 
@@ -145,9 +126,7 @@ def test_an_object_that_the_forward_changes_is_refused(name: str) -> None:
         planned(Owning(make(), use), X)
 
 
-@pytest.mark.parametrize(
-    "name", ["an order", "a slot", "bytes", "an array of the standard library", "an array of numpy"]
-)
+@pytest.mark.parametrize("name", ["an order", "a slot", "bytes", "an array of numpy"])
 def test_a_refusal_leaves_the_object_as_it_was(name: str) -> None:
     make, use = CHANGING[name]
     module = Owning(make(), use)
@@ -158,11 +137,8 @@ def test_a_refusal_leaves_the_object_as_it_was(name: str) -> None:
 
 DRAWN: dict[str, tuple[Callable[[], Any], Callable[[Any], float]]] = {
     "a count": (lambda: itertools.count(1), next),
-    "a cycle": (lambda: itertools.cycle([1, 2]), next),
-    "an iterator": (lambda: iter([1, 2, 3, 4, 5]), next),
     "a generator": (lambda: (n for n in range(9)), next),
     "an iterator in a list": (lambda: [itertools.count(1)], lambda some: next(some[0])),
-    "an iterator in an object": (lambda: types.SimpleNamespace(it=itertools.count(1)), lambda some: next(some.it)),
     "a file that is read": (lambda: io.StringIO("12345"), lambda file: float(file.read(1))),
 }
 
@@ -189,7 +165,6 @@ def test_an_iterator_that_no_forward_reads_may_be_there() -> None:
 
 
 LATER: dict[str, tuple[Callable[[], Any], Callable[[Any], float], Callable[[Any], Any]]] = {
-    "an array": (lambda: numpy.ones(3), lambda some: float(some[0]), lambda some: some.fill(5)),
     "a large array": (lambda: numpy.ones(2**15), lambda some: float(some[-1]), lambda some: some.fill(5)),
     "a slot": (Slotted, lambda some: some.count, Slotted.counted),
     "an event": (threading.Event, lambda some: 2.0 + some.is_set(), threading.Event.set),

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from ogc_plan.adapters.pytorch.capture.joint_graph import capture
 from ogc_plan.adapters.pytorch.step.op_work import NodeWork, work_of
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from tests.graphs.aten_calls import call
-from tests.modules.torch_modules import WithLoss
 
 aten = torch.ops.aten
 
@@ -62,16 +60,14 @@ class TestFlops:
     @pytest.mark.parametrize(
         ("node", "multiply_adds"),
         [
-            (lambda: call(aten.mm, ROWS, COLUMNS), 5 * 3 * 7),
             (lambda: call(aten.addmm, torch.empty(7), ROWS, COLUMNS), 5 * 3 * 7),
-            (lambda: call(aten.bmm, *BATCHES), 4 * 5 * 3 * 7),
             (lambda: call(aten.baddbmm, torch.empty(4, 5, 7), *BATCHES), 4 * 5 * 3 * 7),
             (lambda: convolve(DENSE), 2 * 6 * 8 * 8 * 4 * 9),
             (lambda: convolve(GROUPED, groups=2), 2 * 6 * 8 * 8 * 2 * 9),
             (lambda: convolve(TRANSPOSED, transposed=True), 2 * 4 * 10 * 10 * 6 * 9),
             (lambda: attention(), 2 * (2 * 3 * 7 * 7 * 8)),
         ],
-        ids=["mm", "addmm", "bmm", "baddbmm", "convolution", "grouped", "transposed", "attention"],
+        ids=["addmm", "baddbmm", "convolution", "grouped", "transposed", "attention"],
     )
     def test_a_multiply_add_is_two_operations(self, node: Callable[[], fx.Node], multiply_adds: int) -> None:
         assert work_of(node()).flops == 2 * multiply_adds
@@ -91,39 +87,8 @@ class TestFlops:
     def test_the_backward_of_attention_makes_its_weights_again(self) -> None:
         assert work_of(attention_back()).flops == 2.5 * work_of(attention()).flops
 
-    def test_a_recurrent_layer_applies_its_weights_at_every_step(self) -> None:
-        assert work_of(recurrent("mkldnn_rnn_layer")).flops == 2 * (5 * 2) * (4 * 16 * 8 + 4 * 16 * 16)
-
-    def test_the_backward_of_a_recurrent_layer_costs_twice_its_forward(self) -> None:
-        forward, back = recurrent("mkldnn_rnn_layer"), recurrent("mkldnn_rnn_layer_backward")
-        assert work_of(back).flops == 2 * work_of(forward).flops
-
-    def test_the_biases_of_a_recurrent_layer_do_not_count(self) -> None:
-        graph = fx.Graph()
-        shapes = {"x": (5, 2, 8), "w": (64, 8), "u": (64, 16), "b": (64,)}
-        x, w, u, b = (graph.placeholder(name) for name in shapes)
-        for node, shape in zip((x, w, u, b), shapes.values(), strict=True):
-            node.meta["val"] = torch.empty(shape)
-        layer = graph.call_function(aten._cudnn_rnn.default, (x, [w, u, b, b], 4))
-        layer.meta["val"] = (torch.empty(5, 2, 16),)
-        assert work_of(layer).flops == 2 * (5 * 2) * (64 * 8 + 64 * 16)
-
     def test_a_memory_bound_call_has_no_flops(self) -> None:
         assert work_of(call(aten.relu, ROWS)).flops == 0
-
-
-def recurrent(name: str) -> fx.Node:
-    class Last(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.LSTM(8, 16)
-
-        def forward(self, x: Tensor) -> Tensor:
-            output: Tensor = self.layer(x)[0]
-            return output
-
-    graph = capture(WithLoss(Last()), (torch.empty(5, 2, 8),)).graph
-    return next(node for node in graph.nodes if str(node.target) == f"aten.{name}.default")
 
 
 class TestTraffic:
@@ -137,15 +102,13 @@ class TestTraffic:
             (lambda: call(lambda: torch.zeros(5, 3)), 60),
             (lambda: call(aten.ones_like, ROWS), 60),
             (lambda: call(aten.embedding, torch.empty(1000, 3), torch.zeros(5, dtype=torch.int64)), 60 + 40 + 60),
-            (lambda: call(aten.embedding, torch.empty(2, 3), torch.zeros(5, dtype=torch.int64)), 24 + 40 + 60),
             (lambda: call(aten.index_select, torch.empty(1000, 3), 0, torch.zeros(5, dtype=torch.int64)),
              60 + 40 + 60),
-            (lambda: call(lambda x, i: x[i], torch.empty(1000, 3), torch.zeros(5, dtype=torch.int64)), 60 + 40 + 60),
             (lambda: call(lambda x, t: aten.nll_loss_forward(x, t, None, 1, -100), torch.empty(5, 1000),
                           torch.zeros(5, dtype=torch.int64)), 20 + 40 + 8),
         ],
-        ids=["relu", "mm", "one tensor twice", "expanded", "zeros", "ones_like", "embedding", "small embedding",
-             "index_select", "index", "nll_loss"],
+        ids=["relu", "mm", "one tensor twice", "expanded", "zeros", "ones_like", "embedding",
+             "index_select", "nll_loss"],
     )  # fmt: skip
     def test_what_is_read_and_written_counts_once(self, node: Callable[[], fx.Node], nbytes: int) -> None:
         assert work_of(node()).traffic_nbytes == nbytes
@@ -185,6 +148,3 @@ class TestHalf:
     )
     def test_the_16_bit_rate_is_for_floating_point(self, dtype: torch.dtype, half: bool) -> None:
         assert work_of(call(aten.add, torch.empty(3, dtype=dtype), torch.empty(3, dtype=dtype))).half == half
-
-    def test_the_dtype_of_statistics_does_not_matter(self) -> None:
-        assert work_of(attention(HEADS.to(torch.bfloat16))).half  # its statistics are float32 all the same
