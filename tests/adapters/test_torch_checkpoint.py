@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from ogc_plan.adapters.torch_checkpoint.choose_modules import choose
 from ogc_plan.adapters.torch_checkpoint.eager_step import SAVES_NOTHING, EagerStep, batch_norms, eager_step
 from ogc_plan.adapters.torch_checkpoint.emit import Emission, select_ops, wrap_modules
-from ogc_plan.adapters.torch_checkpoint.policy_file import policy_file
+from ogc_plan.adapters.torch_checkpoint.emitted_files import policy_file
 from ogc_plan.adapters.torch_checkpoint.region_recompute import Wrapped, nested
 from ogc_plan.adapters.torch_checkpoint.regions import Region, candidate_regions
 from ogc_plan.adapters.torch_checkpoint.wrapped_schedule import WrappedStep, replayed
