@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from ..planner.annotations import Source
 from ..planner.model import Model
-from ..planner.pipeline import Replays, replay, replays_of, resolve_budget
+from ..planner.pipeline import replay, replays_of, resolve_budget
 from ..planner.problem import Problem, Scope
 from ..planner.solution import Status
 from ..planner.solver import CERTIFIED, Solver
@@ -62,29 +63,8 @@ class Comparison:
     annotations: Source | None = None
 
 
-def _run(
-    problem: Problem | ProblemCache, name: str, budget: str, limit: int | None, solver: Solver, known: Replays
-) -> Row:
-    plain = problem if isinstance(problem, Problem) else problem.problem
-    started = time.perf_counter()
-    solution = solver.solve(problem, limit)
-    below = limit is not None and (limit < plain.floor_nbytes or solution.status is Status.INFEASIBLE)
-    row = Row(name, budget, seconds=time.perf_counter() - started, infeasible=below)
-    if solution.decisions is None:
-        return row
-    _, timeline = replay(plain, solution, known)
-    return replace(
-        row,
-        activation_nbytes=timeline.peak_activation_nbytes,
-        total_nbytes=timeline.peak_total_nbytes,
-        recompute_ns=timeline.recompute_ns,
-        bound_ns=solution.bound_ns,
-        bounded=bool(solution.bound_class),
-    )
-
-
 def compare_strategies(
-    model: Model, budgets: Sequence[str], *, scope: Scope | None, time_limit_s: float | None, seed: int, effort: str,
+    model: Model, budgets: Sequence[str], *, scope: str | None, time_limit_s: float | None, seed: int, effort: str,
     spinner: Activity,
 ) -> Comparison:  # fmt: skip
     """Run every strategy; for each row also `optimal` within that row's activation peak."""
@@ -97,16 +77,38 @@ def compare_strategies(
             problems[which] = model.problem(which)
             prepared[which] = Solver().prepared(problems[which])
         spinner.now(f"{name} {budget}".strip())
-        if name != CERTIFIED:
-            solver = Solver(name, time_limit_s=time_limit_s, seed=seed)
-            return _run(problems[which], name, budget, limit, solver, known)
-        limits = spinner.limits(problems[which].store_all_ns, f"{name} {budget}: ")
-        given = prepared[which] if again else problems[which]
-        return _run(given, name, budget, limit, Solver(name, effort, time_limit_s, seed, limits), known)
+        problem = problems[which]
+        given: Problem | ProblemCache = problem
+        solver = Solver(name, time_limit_s=time_limit_s, seed=seed)
+        if name == CERTIFIED:
+            limits = spinner.limits(problem.store_all_ns, f"{name} {budget}: ")
+            solver = replace(solver, effort=effort, limits=limits)
+            given = prepared[which] if again else problem
+        started = time.perf_counter()
+        solution = solver.solve(given, limit)
+        below = limit is not None and (limit < problem.floor_nbytes or solution.status is Status.INFEASIBLE)
+        row = Row(name, budget, seconds=time.perf_counter() - started, infeasible=below)
+        if solution.decisions is None:
+            return row
+        _, timeline = replay(problem, solution, known)
+        return replace(
+            row,
+            activation_nbytes=timeline.peak_activation_nbytes,
+            total_nbytes=timeline.peak_total_nbytes,
+            recompute_ns=timeline.recompute_ns,
+            bound_ns=solution.bound_ns,
+            bounded=bool(solution.bound_class),
+        )
 
+    @cache
     def ours(at: int) -> int | None:
         """The recomputation time of `optimal` within a peak; all peaks share one preparation."""
         return run(inner, CERTIFIED, f"at {format_nbytes(at)}", at, again=True).recompute_ns
+
+    def beside_ours(row: Row) -> Row:
+        if row.strategy == CERTIFIED or row.activation_nbytes is None:
+            return row
+        return replace(row, optimal_ns=0 if row.recompute_ns == 0 else ours(row.activation_nbytes))
 
     inner = Scope.ACTIVATIONS
     run(inner, "keep-all", "", None)  # loads compiled code, which no row is to be charged for
@@ -114,23 +116,12 @@ def compare_strategies(
     for text in dict.fromkeys(budgets):
         limit, chosen = resolve_budget(parse_budget(text), scope, store_all)
         rows += [run(chosen, name, text, limit) for name in BUDGETED]
-    best: dict[int, int | None] = {}
-    for row in rows:  # each activation peak once
-        if row.strategy == CERTIFIED or row.activation_nbytes is None or row.activation_nbytes in best:
-            continue
-        at = row.activation_nbytes
-        best[at] = 0 if row.recompute_ns == 0 else ours(at)
-    rows = [
-        row if row.strategy == "optimal" or row.activation_nbytes is None
-        else replace(row, optimal_ns=best[row.activation_nbytes])
-        for row in rows
-    ]  # fmt: skip
     return Comparison(
         model.path,
         store_all.peak_activation_nbytes,
         store_all.time_ns,
         model.time_source,
-        tuple(rows),
+        tuple(map(beside_ours, rows)),
         model.annotations,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..planner.errors import PlanFormatError, UsageError
-from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan
+from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, write_bytes_to
 from .options import output_options
 from .terminal import activity, console
 
@@ -50,7 +50,7 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
         spinner.now(f"replaying {plan_file}")
         from ..planner import pipeline
         from ..planner.plan_file.reader import read_plan
-        from .emission import emitted
+        from .emission import emitted, print_report, report_data
         from .verification import rebuild
 
         if not is_plan(path):
@@ -61,10 +61,10 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
         made = read_plan(path)
         pipeline.verify(made, rebuild(made, source, model))
         spinner.now("choosing modules")
-        result = emitted(made, source, target, output)
-        result.write(output)
+        emission, text = emitted(made, source, target, output)
+        write_bytes_to(text.encode("ascii"), output)
     if data and output != STDIO:
-        print_bytes((json.dumps(result.data(), indent=1) + "\n").encode("ascii"))
+        print_bytes((json.dumps(report_data(emission, target), indent=1) + "\n").encode("ascii"))
     if not options["quiet"]:
         people = sys.stderr if data or output == STDIO else sys.stdout
-        result.print(console(people), "to standard output" if output == STDIO else output)
+        print_report(console(people), emission, target, "to standard output" if output == STDIO else output)

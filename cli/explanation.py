@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from ..planner.graph import Graph
 from ..planner.model import Model
 from ..planner.training_graph import TrainingGraph
 from ..planner.units import format_nbytes
-from .report import counted, field, listed, not_covered
+from .report import counted, field, listed, not_covered, some
 from .terminal import one_line
 
 if TYPE_CHECKING:
@@ -28,23 +27,12 @@ _MARKS = {
 }
 """Words that assign a sentence of `Graph.assumed` to a group; all others are about the file."""
 
-_LABELS = {
-    "training": "in training",
-    "parameters": "parameters",
-    "not_trained": "not trained",
-    "frozen": "frozen",
-    "gradients": "gradients",
-    "charged": "charged",
-    "estimates": "estimates",
-    "shapes": "shapes",
-    "file": "file",
-    "not_counted": "not counted",
-}
+_GROUPS = "training parameters not_trained frozen gradients charged estimates shapes file not_counted".split()
 
 
 def explain(model: Model) -> dict[str, list[str]]:
     """Sentences by group; empty groups are left out."""
-    groups: dict[str, list[str]] = {group: [] for group in _LABELS}
+    groups: dict[str, list[str]] = {group: [] for group in _GROUPS}
     for sentence in model.training.assumed:
         found = [group for group, marks in _MARKS.items() if any(mark in sentence for mark in marks)]
         groups[found[0] if found else "file"].append(sentence)
@@ -82,7 +70,8 @@ def outside(training: TrainingGraph, optimizer: str | None) -> list[str]:
 def print_explanation(out: Console, groups: dict[str, list[str]], *, verbose: bool) -> None:
     """One paragraph per group; long ones are cut unless ``verbose``."""
     for group, sentences in groups.items():
-        field(out, _LABELS[group], listed(sentences, verbose or group == "not_counted"))
+        label = "in training" if group == "training" else group.replace("_", " ")
+        field(out, label, listed(sentences, verbose or group == "not_counted"))
 
 
 def _random(model: Model) -> list[str]:
@@ -130,19 +119,13 @@ def _ends(told: Parameters) -> list[str]:
     ]
     left = told.without_gradient
     if left:
-        sentences.insert(0, f"none reaches {counted(len(left), 'parameter')}: {_some(left)}")
+        sentences.insert(0, f"none reaches {counted(len(left), 'parameter')}: {some(left)}")
     return sentences
 
 
 def _integer_outputs(graph: Graph) -> list[str]:
     names = [graph.tensors[index].name for index in graph.outputs if not graph.tensors[index].is_float]
-    return [f"none starts at {counted(len(names), 'integer output')}: {_some(names)}"] if names else []
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first three names, and the number of others."""
-    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return ", ".join(one_line(name, 60) for name in names[:3]) + more
+    return [f"none starts at {counted(len(names), 'integer output')}: {some(names)}"] if names else []
 
 
 def _estimates(model: Model, graph: Graph) -> list[str]:

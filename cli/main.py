@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,11 +20,6 @@ from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_p
 from .interrupt import stoppable
 from .options import ModelOptions, check_headroom, model_options, output_options, parse_duration, search_options
 from .terminal import activity, console, report_failure, tolerate_any_text
-
-if TYPE_CHECKING:
-    from ..planner.model import Model
-    from ..planner.pipeline import Checked
-    from ..planner.plan_file.record import Plan
 
 _SUMMARY = "Plan which tensors of a training step to keep and which to recompute, within a byte budget."
 _EXAMPLES = """\
@@ -135,11 +130,11 @@ def cli() -> None:
 @output_options()
 def plan(model: str, **options: Any) -> None:
     """Plan one training step of MODEL within a budget."""
-    shape = ModelOptions.take(options)
+    shape = ModelOptions(options)
     budget, target, data = options["budget"], options["output"], options["format"] == "json"
     if budget is None:
         raise UsageError("no budget is given", remedy="pass --budget 3GB, --budget 60% or --budget min")
-    limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
+    search = _search(options)
     from ..planner.units import parse_budget
 
     parse_budget(budget)
@@ -149,7 +144,6 @@ def plan(model: str, **options: Any) -> None:
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
         from ..planner import pipeline
-        from ..planner.problem import Scope
         from ..planner.solver import CERTIFIED, Solver
 
         Solver(options["strategy"], options["effort"]).check()
@@ -161,21 +155,17 @@ def plan(model: str, **options: Any) -> None:
             made = pipeline.plan(
                 ready,
                 budget,
-                scope=Scope(options["scope"]) if options["scope"] else None,
+                **search,
                 strategy=options["strategy"],
                 headroom=options["headroom"],
                 keep=options["keep"],
                 recompute=options["recompute"],
-                time_limit_s=limit,
-                seed=options["seed"],
-                effort=options["effort"],
                 limits=spinner.limits(sum(cost.forward_ns + cost.backward_ns for cost in ready.costs), stop=stop),
             )
         if target is not None:
             spinner.now(f"writing {target}")
             write_to(made, target)
-    from .glob_effects import without_effect
-    from .report import print_plan, summary
+    from .report import print_plan, summary, without_effect
 
     idle = without_effect(made, options["keep"], options["recompute"])
     if data and target != STDIO:
@@ -194,7 +184,7 @@ def plan(model: str, **options: Any) -> None:
 @output_options()
 def show(file: str, **options: Any) -> None:
     """What is in a model or a plan, and where the memory goes."""
-    shape = ModelOptions.take(options)
+    shape = ModelOptions(options)
     with activity(options["quiet"]) as spinner, readable(file) as path:
         spinner.now(f"reading {file}")
         planned = is_plan(path)
@@ -208,28 +198,17 @@ def show(file: str, **options: Any) -> None:
             found = checked(made.graph, made.costs, made)
         else:
             ready = shape.load(path)
-    if planned:
-        _show_plan(made, found, file, options)
+    from . import model_report, report
+
+    verbose, data = options["verbose"], options["format"] == "json"
+    if planned and data:
+        _print_json(report.summary(made, file))
+    elif planned:
+        report.print_plan(console(sys.stdout), made, found.store_all, found.floors, verbose=verbose, written="")
+    elif data:
+        _print_json(model_report.describe(ready, everything=verbose))
     else:
-        _show_model(ready, options)
-
-
-def _show_plan(made: Plan, found: Checked, file: str, options: dict[str, Any]) -> None:
-    from .report import print_plan, summary
-
-    if options["format"] == "json":
-        _print_json(summary(made, file))
-    else:
-        print_plan(console(sys.stdout), made, found.store_all, found.floors, verbose=options["verbose"], written="")
-
-
-def _show_model(model: Model, options: dict[str, Any]) -> None:
-    from . import model_report
-
-    if options["format"] == "json":
-        _print_json(model_report.describe(model, everything=options["verbose"]))
-    else:
-        model_report.print_model(console(sys.stdout), model, verbose=options["verbose"])
+        model_report.print_model(console(sys.stdout), ready, verbose=verbose)
 
 
 @cli.command(add_help_option=False)
@@ -240,29 +219,20 @@ def _show_model(model: Model, options: dict[str, Any]) -> None:
 @output_options()
 def compare(model: str, **options: Any) -> None:
     """Every strategy on the same graph, replayed by one simulator."""
-    shape = ModelOptions.take(options)
-    limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
+    shape = ModelOptions(options)
+    search = _search(options)
     from ..planner.units import parse_budget
 
     for text in options["budget"]:
         parse_budget(text)
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
-        from ..planner.problem import Scope
         from .compare import DEFAULT_BUDGETS, compare_strategies, print_rows, rows_as_data
 
         spinner.now(f"reading {model}")
         refuse_plan(path, model)
         ready = shape.load(path)
-        result = compare_strategies(
-            ready,
-            options["budget"] or DEFAULT_BUDGETS,
-            scope=Scope(options["scope"]) if options["scope"] else None,
-            time_limit_s=limit,
-            seed=options["seed"],
-            effort=options["effort"],
-            spinner=spinner,
-        )
+        result = compare_strategies(ready, options["budget"] or DEFAULT_BUDGETS, **search, spinner=spinner)
     if options["format"] == "json":
         _print_json(rows_as_data(result))
     else:
@@ -284,13 +254,12 @@ def frontier(model: str, **options: Any) -> None:
     Under --effort default each budget after the first starts from the earlier plans and takes less work: plan the
     budget that you choose on its own for the best plan.
     """
-    shape = ModelOptions.take(options)
-    limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
+    shape = ModelOptions(options)
+    search = _search(options)
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
         from ..planner.budget_frontier import frontier as plans_for
         from ..planner.plan_file.record import Plan
-        from ..planner.problem import Scope
         from .frontier import DEFAULT_BUDGETS, Frontier, plan_files, split_budgets
 
         budgets = split_budgets(DEFAULT_BUDGETS if options["budgets"] is None else options["budgets"])
@@ -304,12 +273,9 @@ def frontier(model: str, **options: Any) -> None:
             answers = plans_for(
                 ready,
                 budgets,
-                scope=Scope(options["scope"]) if options["scope"] else None,
+                **search,
                 keep=options["keep"],
                 recompute=options["recompute"],
-                time_limit_s=limit,
-                seed=options["seed"],
-                effort=options["effort"],
                 limits=spinner.limits(sum(cost.forward_ns + cost.backward_ns for cost in ready.costs), stop=stop),
             )
         for target, answer in zip(targets, answers, strict=False):  # no targets without -o
@@ -371,6 +337,12 @@ def devices(**options: Any) -> None:
         _print_json(device_report.describe())
     else:
         device_report.print_devices(console(sys.stdout), verbose=options["verbose"])
+
+
+def _search(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `search_options` as the planner takes them."""
+    limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
+    return {key: options[key] for key in ("scope", "seed", "effort")} | {"time_limit_s": limit}
 
 
 def _print_json(value: Any) -> None:

@@ -14,7 +14,7 @@ from ..planner.model import Model
 from ..planner.problem import Scope
 from ..planner.units import format_both, format_nbytes, format_ns
 from .explanation import explain, parameters_data, print_explanation
-from .report import counted, field, listed, name_of, path_of, percent, plain_table, source_line, timed_by
+from .report import counted, field, listed, name_of, path_of, percent, plain_table, some, source_line, timed_by
 from .terminal import one_line
 
 if TYPE_CHECKING:
@@ -188,9 +188,8 @@ def _print_memory(out: Console, data: dict[str, Any]) -> None:
     out.print(table)
     out.print()
     bound = floor["activations"]
-    names = ", ".join(one_line(name, 40) for name in bound["storages"][:3])
-    more = f" and {len(bound['storages']) - 3} more" if len(bound["storages"]) > 3 else ""
-    field(out, "floor set by", f"{one_line(bound['step'], 120)}" + (f", which holds {names}{more}" if names else ""))
+    held = f", which holds {some(bound['storages'], limit=40)}" if bound["storages"] else ""
+    field(out, "floor set by", one_line(bound["step"], 120) + held)
     out.print()
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,7 +14,6 @@ import click
 from ..planner.errors import UsageError
 
 if TYPE_CHECKING:
-    from ..planner.costs.devices import Device
     from ..planner.model import Model
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -108,67 +106,49 @@ def parse_inputs(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     return inputs
 
 
-@dataclass(frozen=True, slots=True)
+_MODEL_OPTIONS = (
+    "dim", "input", "batch", "device", "device_spec", "frozen", "optimizer", "grad_accumulation", "ignore_annotations",
+    "charge_unknown", "profile",
+)  # fmt: skip
+
+
 class ModelOptions:
-    """The options that define the training step of a model file, as written on the command line."""
+    """The options that define the training step of a model file, as written on the command line.
 
-    dim: tuple[str, ...]
-    input: tuple[str, ...]
-    batch: int | None
-    device: str | None
-    device_spec: str | None
-    frozen: tuple[str, ...]
-    optimizer: str | None
-    grad_accumulation: bool
-    ignore_annotations: bool
-    charge_unknown: bool
-    profile: str | None
+    They are removed from a command's keyword arguments.
+    """
 
-    @classmethod
-    def take(cls, options: dict[str, Any]) -> ModelOptions:
-        """Remove the model options from a command's keyword arguments."""
-        return cls(**{field.name: options.pop(field.name) for field in fields(cls)})
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._values = {name: options.pop(name) for name in _MODEL_OPTIONS}
 
     def given(self) -> list[str]:
         """The options that differ from their defaults, as written."""
-        changed = [field.name for field in fields(self) if getattr(self, field.name) not in ((), None, False)]
+        changed = [name for name, value in self._values.items() if value not in ((), None, False)]
         return ["--" + name.replace("_", "-") for name in changed]
 
     def load(self, path: str) -> Model:
         """Read the model file with these options."""
-        dims, inputs = parse_dims(self.dim), parse_inputs(self.input)
-        device: str | Device | None = self.device
-        if self.device_spec is not None:
-            if device is not None:
+        options = dict(self._values)
+        dims, inputs = parse_dims(options.pop("dim")), parse_inputs(options.pop("input"))
+        device_spec = options.pop("device_spec")
+        if device_spec is not None:
+            if options["device"] is not None:
                 raise UsageError("--device and --device-spec both name a device", remedy="pass one of them")
             from ..planner.costs.devices import read_device
 
-            device = read_device(self.device_spec)
+            options["device"] = read_device(device_spec)
         from ..planner.model import load_model
 
-        profile = None
-        if self.profile is not None:
-            if device is not None:
+        if options["profile"] is not None:
+            if options["device"] is not None:
                 raise UsageError("--profile and a device both give times", remedy="pass one of them")
             from ..planner.costs.profile import read_profile
 
-            profile = read_profile(self.profile)
-        return load_model(
-            path,
-            dims=dims,
-            inputs=inputs,
-            batch=self.batch,
-            frozen=self.frozen,
-            optimizer=self.optimizer,
-            grad_accumulation=self.grad_accumulation,
-            device=device,
-            ignore_annotations=self.ignore_annotations,
-            charge_unknown=self.charge_unknown,
-            profile=profile,
-        )
+            options["profile"] = read_profile(options["profile"])
+        return load_model(path, dims=dims, inputs=inputs, **options)
 
 
-def _stacked(options: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+def _stacked(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         for option in reversed(options):
             command = option(command)
@@ -178,75 +158,63 @@ def _stacked(options: list[Callable[[Command], Command]]) -> Callable[[Command],
 
 
 def model_options() -> Callable[[Command], Command]:
-    """The options in `ModelOptions`."""
+    """The options in `_MODEL_OPTIONS`."""
     return _stacked(
-        [
-            click.option("--dim", multiple=True, metavar="NAME=N", help="Value of a symbolic dimension, e.g. seq=512."),
-            click.option(
-                "--shape",
-                "--input",
-                "input",
-                multiple=True,
-                metavar="NAME=SHAPE",
-                help="Shape of an input, data=64x3x224x224, or of a tensor whose shape depends on data.",
-            ),
-            click.option("--batch", callback=_whole(1), metavar="N", help="Size of the batch dimension."),
-            click.option(
-                "--device",
-                metavar="NAME",
-                help="Device to time ops for (h200; where times were measured: measured). See: ogc-plan devices.",
-            ),
-            click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
-            click.option("--profile", metavar="FILE", help="Measured times and workspace for an annotated file."),
-            click.option("--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient."),
-            click.option("--optimizer", metavar="NAME", help="Count its states: sgd, momentum, adam, adamw."),
-            click.option(
-                "--grad-accumulation",
-                is_flag=True,
-                help="The step adds to existing gradients: count a second full set. New ones are freed where "
-                "annotations end them, in a bare file at the end of the step.",
-            ),
-            click.option("--ignore-annotations", is_flag=True, help="Plan the bare ONNX graph of an annotated file."),
-            click.option(
-                "--charge-unknown", is_flag=True, help="Plan unknown ops too, with all inputs and outputs charged."
-            ),
-        ]
+        click.option("--dim", multiple=True, metavar="NAME=N", help="Value of a symbolic dimension, e.g. seq=512."),
+        click.option(
+            "--shape",
+            "--input",
+            "input",
+            multiple=True,
+            metavar="NAME=SHAPE",
+            help="Shape of an input, data=64x3x224x224, or of a tensor whose shape depends on data.",
+        ),
+        click.option("--batch", callback=_whole(1), metavar="N", help="Size of the batch dimension."),
+        click.option(
+            "--device",
+            metavar="NAME",
+            help="Device to time ops for (h200; where times were measured: measured). See: ogc-plan devices.",
+        ),
+        click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
+        click.option("--profile", metavar="FILE", help="Measured times and workspace for an annotated file."),
+        click.option("--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient."),
+        click.option("--optimizer", metavar="NAME", help="Count its states: sgd, momentum, adam, adamw."),
+        click.option(
+            "--grad-accumulation",
+            is_flag=True,
+            help="The step adds to existing gradients: count a second full set. New ones are freed where "
+            "annotations end them, in a bare file at the end of the step.",
+        ),
+        click.option("--ignore-annotations", is_flag=True, help="Plan the bare ONNX graph of an annotated file."),
+        click.option(
+            "--charge-unknown", is_flag=True, help="Plan unknown ops too, with all inputs and outputs charged."
+        ),
     )
 
 
 def search_options(scope_help: str) -> Callable[[Command], Command]:
     """Options of the commands that search for plans."""
     return _stacked(
-        [
-            click.option("--scope", type=click.Choice(["total", "activations"]), help=scope_help),
-            click.option(
-                "--effort",
-                type=click.Choice(EFFORTS),
-                default="default",
-                help="How hard optimal tries: work, not time, so that runs repeat.",
-            ),
-            click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m; Ctrl-C ends one too."),
-            click.option(
-                "--seed",
-                callback=_whole(0),
-                default="0",
-                metavar="N",
-                help="Seed of the search.",
-            ),
-        ]
+        click.option("--scope", type=click.Choice(["total", "activations"]), help=scope_help),
+        click.option(
+            "--effort",
+            type=click.Choice(EFFORTS),
+            default="default",
+            help="How hard optimal tries: work, not time, so that runs repeat.",
+        ),
+        click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m; Ctrl-C ends one too."),
+        click.option("--seed", callback=_whole(0), default="0", metavar="N", help="Seed of the search."),
     )
 
 
 def output_options() -> Callable[[Command], Command]:
     """Options of every command."""
     return _stacked(
-        [
-            click.option(
-                "--format", type=click.Choice(["table", "json"]), default="table", help="For people or for programs."
-            ),
-            click.option("-q", "--quiet", is_flag=True, help="No progress, no report."),
-            click.option("-v", "--verbose", is_flag=True, help="Report everything."),
-            click.option("--debug", is_flag=True, help="Show the traceback of an error."),
-            click.help_option("-h", "--help"),
-        ]
+        click.option(
+            "--format", type=click.Choice(["table", "json"]), default="table", help="For people or for programs."
+        ),
+        click.option("-q", "--quiet", is_flag=True, help="No progress, no report."),
+        click.option("-v", "--verbose", is_flag=True, help="Report everything."),
+        click.option("--debug", is_flag=True, help="Show the traceback of an error."),
+        click.help_option("-h", "--help"),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -203,6 +204,12 @@ def listed(items: list[str], everything: bool) -> str:
     return "; ".join(shown) + (f"; and {rest} more (-v)" if rest else "")
 
 
+def some(names: Sequence[str], shown: int = SHOWN, limit: int = 60) -> str:
+    """The first names, each cut at ``limit``, and the number of others."""
+    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
+    return ", ".join(one_line(name, limit) for name in names[:shown]) + more
+
+
 def field(out: Console, label: str, text: str) -> None:
     """A label and a paragraph; a name too long for a line is broken, never cut."""
     lines = textwrap.wrap(text, max(20, out.width - LABEL), break_on_hyphens=False) or [""]
@@ -232,14 +239,8 @@ def print_plan(
 ) -> None:
     """The whole report.
 
-    Args:
-        out: Where it is printed.
-        plan: What it is about.
-        replayed: The schedule of the same step that recomputes nothing, and its replay.
-        floors: The proven floor of the peak, by the bytes that it counts.
-        verbose: Whether names are listed.
-        written: Where the plan is.
-        notes: Sentences beside the plan's own notes.
+    ``replayed`` are the schedule that recomputes nothing and its replay. ``written`` is where the plan is; ``notes``
+    are sentences beside the plan's own.
     """
     (schedule, store_all), model = replayed, plan.model
     shaped = [f"{name}={value}" for name, value in model.dims]
@@ -281,6 +282,28 @@ def _print_details(out: Console, plan: Plan) -> None:
     field(out, "kept", ", ".join(one_line(name, 80) for name in plan.kept) or "nothing")
     runs = [one_line(name, 80) + (f" x{count}" if count > 1 else "") for name, count in plan.recomputed.items()]
     field(out, "recomputed", ", ".join(runs) or "nothing")
+
+
+def without_effect(plan: Plan, keep: Iterable[str], recompute: Iterable[str]) -> list[str]:
+    """A sentence for every glob that matches nothing that the plan keeps or recomputes."""
+    graph = plan.graph
+    kept, runs = set(plan.kept), plan.recomputed
+    again = {storage for op in graph.ops if op.name in runs for storage in op.writes}
+    idle = []
+    for glob in keep:
+        if not any(graph.storages[storage].name in kept for storage in _matched(plan, glob)):
+            idle.append(f"--keep {glob!r} has no effect: no backward waits for what it matches")
+    for glob in recompute:
+        if not again.intersection(_matched(plan, glob)):
+            idle.append(f"--recompute {glob!r} has no effect: nothing that it matches is needed again")
+    return idle
+
+
+def _matched(plan: Plan, glob: str) -> list[int]:
+    """The storages of the tensors whose name matches."""
+    return [
+        storage for storage, names in enumerate(plan.graph.aliases) if any(fnmatchcase(name, glob) for name in names)
+    ]
 
 
 def summary(plan: Plan, written: str | None) -> dict[str, Any]:

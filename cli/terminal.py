@@ -19,7 +19,7 @@ from ..planner.errors import OgcPlanError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..planner.limits import Limits, Progress, Stop
+    from ..planner.limits import Limits, Stop
 
 MAX_LINE = 500
 MAX_WIDTH = 100
@@ -184,15 +184,11 @@ class Activity:
             self._spinner.update(text=Text(one_line(doing, MAX_WIDTH), no_wrap=True, overflow="ellipsis"))
 
     def limits(self, store_all_ns: int, prefix: str = "", stop: Stop | None = None) -> Limits:
-        """Limits for the solver: ``stop``, and progress on this line."""
+        """Limits for the solver: ``stop``, and progress on this line: the best plan so far, the bound and the gap."""
         from ..planner.limits import Limits
 
-        return Limits(stop=stop, progress=self.progress(store_all_ns, prefix, stop))
-
-    def progress(self, store_all_ns: int, prefix: str = "", stop: Stop | None = None) -> Progress | None:
-        """A callback for the solver that shows the best plan so far, the bound and the gap."""
         if self._spinner is None:
-            return None
+            return Limits(stop=stop)
 
         def show(doing: str, best_ns: int | None, bound_ns: int) -> None:
             whole = max(1, store_all_ns)
@@ -206,7 +202,7 @@ class Activity:
                 line += f", gap {max(0, best_ns - bound_ns) / whole:.2%}"
             self._set(line)  # drawn with the next frame: a solver reports far more often
 
-        return show
+        return Limits(stop=stop, progress=show)
 
 
 @contextmanager

@@ -44,7 +44,8 @@ def rebuild(plan: Plan, path: str, shown: str) -> Model:
             charge_unknown=True,
         )
     except (UsageError, ModelError) as error:
-        unsupported = isinstance(error, UnsupportedOpError) and not _is_file_of(plan, path)
+        own_file = hashlib.sha256(Path(path).read_bytes()).hexdigest() == record.sha256
+        unsupported = isinstance(error, UnsupportedOpError) and not own_file
         if error.exit_code != UsageError.exit_code and not unsupported:
             raise
         raise PlanMismatchError(
@@ -52,11 +53,6 @@ def rebuild(plan: Plan, path: str, shown: str) -> Model:
             remedy="verify with the model the plan was made for",
         ) from error
     return _timed_as(plan, model) if _is_described(plan) else model
-
-
-def _is_file_of(plan: Plan, path: str) -> bool:
-    """Whether the plan was made for this file."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() == plan.model.sha256
 
 
 def _is_described(plan: Plan) -> bool:

@@ -1,11 +1,7 @@
 """Annotations: the training graph that a framework adapter knows, inside a standard ONNX file.
 
-An adapter derives the training graph from the framework's own forward and backward graph. It writes the graph as JSON
-under one key of the model's metadata, and each ONNX node names the op that it belongs to. The planner then plans what
-really runs, not what the forward ops suggest.
-
-`dumps` writes that JSON and `loads` reads it. Storages, gradients and ops are written in their order and referred to by
-index; an op is a list, see `_OP` and `_WORK`.
+The graph is JSON under one key of the model's metadata, and each ONNX node names the op that it belongs to. Storages,
+gradients and ops are written in their order and referred to by index; an op is a list, see `_OP` and `_WORK`.
 """
 
 from __future__ import annotations
@@ -101,9 +97,8 @@ class Annotation:
 def dumps(annotation: Annotation) -> str:
     """The annotation as one line of JSON in ASCII; equal annotations give equal text.
 
-    Optimizer and accumulated gradient bytes are left out, as the options of a plan decide them. So are the fingerprint,
-    the ops' indices in a forward graph and the positions of gradient edges. The gradients that backwards end are there,
-    for plans of steps that accumulate.
+    Left out are the bytes that the options of a plan decide, the fingerprint, the ops' indices in a forward graph and
+    the positions of gradient edges. The gradients that backwards end are there, for plans of steps that accumulate.
     """
     graph = annotation.graph
     aliases = graph.aliases or tuple((storage.name,) for storage in graph.storages)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from json import dumps as quoted
+from pathlib import Path
 
 from .annotations import Annotation, Source, fingerprint
 from .autodiff.assumptions import nothing_to_train
@@ -15,7 +17,7 @@ from .autodiff.derive import derive_backward, with_options
 from .costs.devices import DEVICES, MEASURED, PROFILED, Device, device_named
 from .costs.profile import StepProfile, applied
 from .costs.roofline import roofline, work_costs
-from .errors import InvalidModelError, StorageError, UsageError
+from .errors import InvalidModelError, UsageError
 from .graph import Graph
 from .peak_bounds.step_floor import Floor
 from .problem import Problem, Scope, build_problem
@@ -102,7 +104,7 @@ class Model:
 
     @cached_property
     def floors(self) -> dict[Scope, Floor]:
-        """A proven lower bound on the peak of every plan, by the bytes that it counts."""
+        """The proven floor of each peak."""
         return {scope: build_problem(self.training, self.costs, scope).floor for scope in Scope}
 
 
@@ -151,11 +153,14 @@ def load_model(
 
     Raises UsageError if no parameter is left to train, and the errors of the reader.
     """
-    from .onnx_import.document.annotated_part import annotated_part
-    from .onnx_import.document.model_file import open_model
+    from .onnx_import.document.model_file import annotated_part, parse_model, producer_of, read_file
+    from .onnx_import.document.opsets import opset_versions
 
     frozen = tuple(frozen)
-    proto = open_model(path)
+    content = read_file(Path(path))
+    sha256 = hashlib.sha256(content).hexdigest()
+    proto = parse_model(content, quoted(Path(path).name))
+    del content  # it may take gigabytes
     annotated = None if ignore_annotations else annotated_part(proto)
     if annotated is not None:
         shaping = {"--dim": dims, "--input": inputs, "--batch": batch is not None, "--frozen": frozen}
@@ -166,14 +171,14 @@ def load_model(
                 remedy="export the model again as it should be, or pass --ignore-annotations to plan the bare file",
             )
         return from_annotation(
-            annotated.annotation,
+            annotated,
             name=str(path),
-            sha256=_sha256(path),
+            sha256=sha256,
             device=device,
             optimizer=optimizer,
             grad_accumulation=grad_accumulation,
-            producer=annotated.producer,
-            opset=annotated.opset,
+            producer=producer_of(proto),
+            opset=opset_versions(proto)[""],
             profile=profile,
         )
     if profile is not None:
@@ -209,7 +214,7 @@ def load_model(
         )
     return Model(
         str(path),
-        _sha256(path),
+        sha256,
         graph.producer,
         graph.opset,
         training,
@@ -282,14 +287,3 @@ def from_annotation(
         grad_accumulation,
         annotations=Source(annotation.framework, annotation.device),
     )
-
-
-def _sha256(path: str | os.PathLike[str]) -> str:
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    except OSError as error:
-        raise StorageError(f"cannot read {str(path)!r}: {error.strerror}", remedy="check the path") from error
-    return digest.hexdigest()

@@ -1,9 +1,4 @@
-"""From a model and a budget to a plan: problem -> solution -> schedule -> timeline -> plan.
-
-Every plan passes one independent check. `assembled` replays a new solution and compares it with what its strategy
-claims. `check` replays a plan from a file or another process and compares it with what the plan promises. Both refuse
-a peak above the budget.
-"""
+"""From a model and a budget to a plan: problem -> solution -> schedule -> timeline -> plan, and the check of plans."""
 
 from __future__ import annotations
 
@@ -145,10 +140,7 @@ def smaller_input(model: Model) -> str:
 def assembled(
     model: Model, problem: Problem, asked: Asked, solution: Solution, solver: Solver, known: Replays | None = None
 ) -> Plan:
-    """The plan of a solution that has decisions, replayed, and within what was asked for.
-
-    Raises ScheduleMismatchError where the solution does not keep what it claims.
-    """
+    """The plan of a solution that has decisions, replayed, and within what was asked for."""
     schedule, timeline = replay(problem, solution, replays_of(model) if known is None else known)
     limit_nbytes = solution.peak_nbytes if asked.limit_nbytes is None else asked.limit_nbytes
     if solution.peak_nbytes > limit_nbytes:

@@ -1,8 +1,4 @@
-"""Sizes, percentages and times as text: parsing and printing.
-
-``3GB`` = 3 * 10^9 bytes, ``3GiB`` = 3 * 2^30 bytes, ``60%`` = a share of the store-all activation
-peak, ``min`` = the smallest reachable peak.
-"""
+"""Sizes, percentages and times as text: parsing and printing."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""PyTorch: plans made from a module's real training graph, and modules that train by them.
-
-    export(model, args, path)                an ONNX file that `ogc-plan` plans exactly
-    bind(model, plan, args)                  the module, training by a plan
-    within_budget(model, args, budget=...)   both in one call, in memory
-    profile(model, args)                     times of its ops, measured in real steps
+"""PyTorch: plans made from a module's real training graph, and modules that train by them (README.md).
 
 The public names are loaded on first use, so importing the package does not import torch.
 """

@@ -20,9 +20,8 @@ from ...planner.problem import Scope
 from ...planner.simulate import simulate
 from ...planner.solver import Solver
 from .binding.bound_module import bound, bound_by, runner_of
-from .binding.export_mapping import exported, ops_of_nodes
 from .binding.make_executor import Request, annotated_step, by_plan, profile_of, traced
-from .binding.onnx_export import write_onnx
+from .binding.onnx_export import exported, ops_of_nodes, write_onnx
 from .binding.plan_per_signature import Signature, Signatures
 from .errors import UnsupportedModuleError
 from .execution.op_timing import op_times

@@ -131,12 +131,9 @@ from torch.utils.weak import WeakTensorKeyDictionary  # noqa: E402
 __all__ = [
     "BufferAOTInput", "DataDependentOutputException", "FakeTensorMode", "FunctionalTensor", "FunctionalTensorMode",
     "GradAOTOutput", "InputMutationAOTOutput", "OpOverload", "ParamAOTInput", "PlainAOTInput", "PlainAOTOutput",
-    "TangentAOTInput", "TorchDispatchMode", "TorchVersionError", "TracedGraph", "WithoutAutocast",
-    "backward_without_autocast", "by_tensor", "called_on_entering_autocast", "check", "dense_tangents",
-    "described_as_run", "differentiates_forward", "direct", "exchange", "hooks_of", "inside_functorch", "is_plain",
-    "is_wanted", "joint_graph", "keeps_graph", "one_hot_with_checks", "outside_of_modes", "profiler_runs", "pytree",
-    "schema_of", "storage_key", "version_of", "without_python_kernels", "without_trace_logs",
+    "TangentAOTInput", "TorchDispatchMode", "WithoutAutocast", "pytree",
 ]  # fmt: skip
+"""What is passed on as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +222,17 @@ def backward_without_autocast() -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def called_on_entering_autocast(entered: Callable[[], None]) -> Iterator[None]:
+def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Let an attribute have another value inside."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def called_on_entering_autocast(entered: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
     """Call ``entered`` whenever an autocast context is entered."""
     increment = torch.autocast_increment_nesting
 
@@ -233,15 +240,10 @@ def called_on_entering_autocast(entered: Callable[[], None]) -> Iterator[None]:
         entered()
         return int(increment())
 
-    torch.autocast_increment_nesting = counted
-    try:
-        yield
-    finally:
-        torch.autocast_increment_nesting = increment
+    return patched(torch, "autocast_increment_nesting", counted)
 
 
-@contextlib.contextmanager
-def dense_tangents() -> Iterator[None]:
+def dense_tangents() -> contextlib.AbstractContextManager[None]:
     """Trace the gradient of each output as a dense tensor with its own memory, even if the output is a view."""
     known = _metadata.coerce_tangent_and_suggest_memory_format
 
@@ -250,11 +252,7 @@ def dense_tangents() -> Iterator[None]:
         dense = isinstance(tangent, torch.Tensor) and tangent.layout is torch.strided
         return torch.empty_like(tangent) if dense else tangent, layout, updated
 
-    _metadata.coerce_tangent_and_suggest_memory_format = own
-    try:
-        yield
-    finally:
-        _metadata.coerce_tangent_and_suggest_memory_format = known
+    return patched(_metadata, "coerce_tangent_and_suggest_memory_format", own)
 
 
 @contextlib.contextmanager
@@ -393,15 +391,17 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 @contextlib.contextmanager
-def without_trace_logs() -> Iterator[None]:
-    """Keep torch from logging a traceback for a call that cannot be traced."""
-    logger = logging.getLogger(FakeTensorMode.__module__)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+def silenced(*names: str) -> Iterator[None]:
+    """Keep the loggers of these names from logging anything."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def hooks_of(leaf: torch.Tensor) -> tuple[dict[int, Any], dict[int, Any]]:

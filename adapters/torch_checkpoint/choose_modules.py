@@ -31,14 +31,6 @@ MOST_REPLAYS, FEWEST_REPLAYS = 100, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """``best`` is the cheapest replay within the budget, or None; ``smallest`` is the replay with the least peak."""
-
-    best: WrappedStep | None
-    smallest: WrappedStep
-
-
-@dataclass(frozen=True, slots=True)
 class _States:
     """Pareto states at one position: bytes kept, time spent, and each one's origin (position, state, profile or -1)."""
 
@@ -75,31 +67,17 @@ class _Program:
             if here is None or position == self.count:
                 continue
             added = self.profiler.bare_nbytes[position]
-            self._move(
-                arriving, here, position, position + 1, -1, budget_nbytes - self.backward[position] - added, added, 0
-            )
+            moves = [(position + 1, -1, self.backward[position] + added, added, 0)]
             for number in self.starting[position]:
                 profile = self.profiles[number]
                 until = profile.wrapped.region.last + 1
-                room = budget_nbytes - profile.during_nbytes
-                self._move(arriving, here, position, until, number, room, profile.kept_nbytes, profile.cost_ns)
+                moves.append((until, number, profile.during_nbytes, profile.kept_nbytes, profile.cost_ns))
+            for until, number, during_nbytes, kept_nbytes, cost_ns in moves:
+                rows = np.flatnonzero(here.kept <= budget_nbytes - during_nbytes)
+                if len(rows):
+                    origin = np.column_stack([np.full_like(rows, position), rows, np.full_like(rows, number)])
+                    arriving[until].append(_States(here.kept[rows] + kept_nbytes, here.cost[rows] + cost_ns, origin))
         return self._walk(settled)
-
-    def _move(
-        self,
-        arriving: list[list[_States]],
-        here: _States,
-        position: int,
-        until: int,
-        number: int,
-        room: int,
-        kept_nbytes: int,
-        cost_ns: int,
-    ) -> None:
-        rows = np.flatnonzero(here.kept <= room)
-        if len(rows):
-            origin = np.column_stack([np.full_like(rows, position), rows, np.full_like(rows, number)])
-            arriving[until].append(_States(here.kept[rows] + kept_nbytes, here.cost[rows] + cost_ns, origin))
 
     def _walk(self, settled: list[_States | None]) -> tuple[Wrapped, ...] | None:
         states = settled[self.count]
@@ -136,10 +114,12 @@ def _pruned(arrived: list[_States], budget_nbytes: int) -> _States | None:
     return _States(kept, cost, origin)
 
 
-def choose(step: EagerStep, regions: list[Region], budget_nbytes: int, *, selective: bool) -> Chosen:
-    """The wrapping of least recomputation found whose replayed peak is at most ``budget_nbytes``.
+def choose(
+    step: EagerStep, regions: list[Region], budget_nbytes: int, *, selective: bool
+) -> tuple[WrappedStep | None, WrappedStep]:
+    """The wrapping of least recomputation found whose replayed peak is at most ``budget_nbytes``, if there is one.
 
-    With ``selective``, ops are saved inside regions, except in those that nest.
+    The second is that of the least peak. With ``selective``, ops are saved inside regions, except in those that nest.
     """
     search = _Search(step, regions, budget_nbytes, selective=selective)
     search.search_budget()
@@ -147,7 +127,7 @@ def choose(step: EagerStep, regions: list[Region], budget_nbytes: int, *, select
         search.search_smallest()
     if search.best is not None:
         search.improve()
-    return Chosen(search.best, search.smallest)
+    return search.best, search.smallest
 
 
 class _Search:

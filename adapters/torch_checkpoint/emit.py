@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...planner.errors import InfeasibleBudgetError, PlanMismatchError
+from ...planner.onnx_import.document.exporter_records import scopes_of
+from ...planner.onnx_import.document.model_file import open_model
 from ...planner.plan_file.record import Plan
 from ...planner.problem import Scope
 from ...planner.units import format_both
@@ -15,6 +18,7 @@ from .region_recompute import Wrapped
 from .regions import candidate_regions
 from .wrapped_schedule import WrappedStep, replayed
 
+PEAKS = {"total": "total peak", "activations": "activation peak"}
 _EXPORT = "write the file with ogc_plan.adapters.pytorch.export and plan again"
 
 
@@ -59,6 +63,13 @@ class Emission:
         return {name: tuple(calls) for name, calls in sorted(found.items())}
 
 
+def called_modules(path: str | os.PathLike[str]) -> frozenset[str]:
+    """The paths of the modules that a file's model calls, without the model itself and lists of modules."""
+    model = open_model(path)
+    nodes = (*model.graph.node, *(node for function in model.functions for node in function.node))
+    return frozenset(scope for node in nodes for scope in scopes_of(node)) - {""}
+
+
 def wrap_modules(plan: Plan, called: Collection[str]) -> Emission:
     """The modules to wrap so that the step stays within the plan's budget at the least cost.
 
@@ -89,12 +100,12 @@ def _emission(plan: Plan, called: Collection[str], *, selective: bool) -> Emissi
             f"{plan.model.file!r} names no module that could be wrapped: its nodes carry no module paths",
             remedy=_EXPORT,
         )
-    chosen = choose(step, regions, plan.budget.nbytes, selective=selective)
-    if chosen.best is None:
-        raise _refusal(plan, chosen.smallest, len(regions))
-    calls = (call for entry in chosen.best.wrapped for call in entry.all())
+    best, smallest = choose(step, regions, plan.budget.nbytes, selective=selective)
+    if best is None:
+        raise _refusal(plan, smallest, len(regions))
+    calls = (call for entry in best.wrapped for call in entry.all())
     again = (index for call in calls for index in call.region.recomputed if index not in call.saved)
-    return Emission(plan, step, chosen.best, replayed(step, ()), batch_norms(step, again), len(regions))
+    return Emission(plan, step, best, replayed(step, ()), batch_norms(step, again), len(regions))
 
 
 def _refusal(plan: Plan, smallest: WrappedStep, candidates: int) -> InfeasibleBudgetError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from .eager_step import EagerStep
 
@@ -88,7 +89,7 @@ def candidate_regions(step: EagerStep, called: Collection[str]) -> list[Region]:
     makers = _parameter_makers(step)
     positions: dict[str, list[int]] = {}
     for index, path in enumerate(step.paths):
-        for prefix in prefixes(path) if path.count(".") < _DEEPEST else ():
+        for prefix in accumulate(path.split("."), "{}.{}".format) if path.count(".") < _DEEPEST else ():
             positions.setdefault(prefix, []).append(index)
     found: dict[tuple[int, int], Region] = {}
     for path, indices in positions.items():
@@ -136,13 +137,3 @@ def _parameter_makers(step: EagerStep) -> list[list[int]]:
                 waiting += sorted(new)
             found.append(makers)
     return found
-
-
-def prefixes(path: str) -> Iterable[str]:
-    """A module path and those of the modules that contain it, outermost first: ``a``, ``a.b``, ``a.b.c``."""
-    end = path.find(".")
-    while end >= 0:
-        yield path[:end]
-        end = path.find(".", end + 1)
-    if path:
-        yield path

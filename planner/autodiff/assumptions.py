@@ -106,8 +106,9 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
     parameters = [tensor for tensor in leaves if tensor.role is Role.PARAMETER]
     trainable = trainable_parameters(graph, frozen)
     if parameters and not trainable:
+        left = "not even the only parameter" if len(parameters) == 1 else f"none of the {len(parameters)} parameters"
         return UsageError(
-            f"--frozen {' '.join(map(quoted, frozen))} leaves {_none_of(len(parameters))} of {path!r} to train",
+            f"--frozen {' '.join(map(quoted, frozen))} leaves {left} of {path!r} to train",
             remedy="freeze fewer of them; list them with: ogc-plan show MODEL -v",
         )
     if parameters:
@@ -116,7 +117,8 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
         remedy = "export the model with the floating-point result before that node as its output"
         if any(stop.op_type in _QUANTISED for stop in stops):
             remedy = "plan the floating-point model that this one was quantised from"
-        return ModelError(f"no gradient reaches {_any_of(len(trainable))} of {path!r}{where}", remedy=remedy)
+        any_of = "the only parameter" if len(trainable) == 1 else f"any of the {len(trainable)} parameters"
+        return ModelError(f"no gradient reaches {any_of} of {path!r}{where}", remedy=remedy)
     found = next(_untrained(graph, sorted((t for t in leaves if t.is_float), key=lambda t: -t.nbytes)), None)
     if found is not None:
         shape = "x".join(map(str, found.shape)) or "a scalar"
@@ -129,14 +131,6 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
         why = "it holds no constants; inputs are data and are not trained"
         remedy = "export the model with its weights as initializers"
     return ModelError(f"{path!r} has no parameter to train: {why}", remedy=remedy)
-
-
-def _any_of(parameters: int) -> str:
-    return "the only parameter" if parameters == 1 else f"any of the {parameters} parameters"
-
-
-def _none_of(parameters: int) -> str:
-    return "not even the only parameter" if parameters == 1 else f"none of the {parameters} parameters"
 
 
 def _leaves(graph: Graph) -> Iterator[tuple[int, Tensor]]:

@@ -1,9 +1,4 @@
-"""Graph -> TrainingGraph: which ops have a backward, what it reads, and how gradients flow.
-
-The rules of the memory model: a gradient lives from the first consumer's backward to the producer's. Views share
-storages, and bijective views share gradients. Parameters, buffers and inputs are stationary. Dead branches and frozen
-parameters have no backward.
-"""
+"""Graph -> TrainingGraph: which ops have a backward, what it reads, and how gradients flow."""
 
 from __future__ import annotations
 
@@ -21,7 +16,6 @@ from .rule_table import (
     is_differentiable,
     is_known,
     is_read_densely,
-    makers_of,
     saved_for_backward,
     shares_gradient,
 )
@@ -67,10 +61,7 @@ class _Slots:
 
 
 def trainable_parameters(graph: Graph, frozen: tuple[str, ...]) -> frozenset[int]:
-    """Storages of the parameters that get a gradient; ``frozen`` are globs on tensor names.
-
-    Raises UsageError for a glob that matches no parameter.
-    """
+    """Storages of the parameters that get a gradient; raises UsageError for a glob in ``frozen`` that matches none."""
     made = {output for op in graph.ops for output in op.outputs}  # a slice of a parameter is not the parameter
     parameters = [t for i, t in enumerate(graph.tensors) if t.role is Role.PARAMETER and t.is_float and i not in made]
     for glob in frozen:
@@ -211,7 +202,7 @@ def _densely_read(
     given = Counter(seeds)
     for position in differentiated:
         given.update(slots.of(i) for i in graph.ops[position].inputs if i is not None and needs[i])
-    makers = makers_of(graph)
+    makers = {output: op for op in graph.ops for output in op.outputs}
     sums = (graph.ops[position] for position in differentiated if graph.ops[position].op_type == "ReduceSum")
     operands = {i for op in sums for i in op.inputs[:1] if i is not None and needs[i]}
     return frozenset(
@@ -254,10 +245,7 @@ def _backward_op(
 
 
 def with_options(fixed: Stationary, trained_nbytes: int, optimizer: str | None, grad_accumulation: bool) -> Stationary:
-    """``fixed`` with the bytes that the options of a plan add, given those of all trained parameters.
-
-    Raises UsageError for an unknown optimizer.
-    """
+    """``fixed`` with the bytes that the options of a plan add. Raises UsageError for an unknown optimizer."""
     if optimizer is not None and optimizer not in OPTIMIZER_STATES:
         known = ", ".join(sorted(OPTIMIZER_STATES))
         raise UsageError(f"optimizer {optimizer!r} is unknown", remedy=f"choose one of {known}")

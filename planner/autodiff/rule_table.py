@@ -1,9 +1,6 @@
-"""What the backward of each op type reads and saves: the table behind `derive_backward`.
+"""What the backward of each op type reads and saves, with the semantics of PyTorch 2.13 (derivatives.yaml).
 
-Semantics are PyTorch's (derivatives.yaml of torch 2.13); test_saved_tensors.py checks them op by op against
-torch.autograd.graph.saved_tensors_hooks. If torch has no op of the same meaning, the rule is that of a composition of
-torch ops, and names it. An op that is not listed is charged conservatively: its backward reads all of its inputs and
-outputs, and the plan names it as assumed.
+If torch has no op of the same meaning, the rule is that of a composition of torch ops, and names it.
 """
 
 from __future__ import annotations
@@ -108,17 +105,12 @@ def shares_gradient(op: Op, graph: Graph, position: int) -> bool:
     return (op.op_type in ("Concat", "ReduceSum") and tensor.dtype == output.dtype) or (op.op_type == "Expand" and same)
 
 
-def makers_of(graph: Graph) -> dict[int, Op]:
-    """The op that makes each tensor of the graph that an op makes."""
-    return {output: op for op in graph.ops for output in op.outputs}
-
-
 def is_read_densely(graph: Graph, tensor: int, makers: Mapping[int, Op], ends_at: Callable[[int], bool]) -> bool:
     """Whether some backward copies the gradient of ``tensor``, an expanded view, into a dense layout.
 
     Products, convolutions and norms do, also behind views and sums that pass the gradient on; elementwise ops read
-    any layout. An unknown op is assumed to copy. ``ends_at`` says whether the gradient of a tensor is a sum, which is
-    dense.
+    any layout. An unknown op is assumed to copy. ``makers`` has the op that makes each tensor; ``ends_at`` says whether
+    the gradient of a tensor is a sum, which is dense.
     """
     waiting, seen = [tensor], {tensor}
     while waiting:

@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from json import dumps as quoted
 from pathlib import Path
+from typing import Any
 
 from ..errors import UsageError
 from ..json_input import read_json
@@ -97,9 +98,8 @@ def device_named(name: str) -> Device:
 def read_device(path: str | os.PathLike[str]) -> Device:
     """A device from a JSON file: an object with the key name and those of the four figures of `Device`.
 
-    ``float32_tflops`` and ``float16_tflops`` are dense peaks in TFLOP/s, ``bandwidth_gbps`` is in GB/s (10^9 bytes),
-    ``launch_ns`` in ns per kernel. Raises StorageError for a file that cannot be read, and UsageError for one that is
-    not valid or gives a built-in device other figures.
+    Raises StorageError for a file that cannot be read, and UsageError for one that is not valid or gives a built-in
+    device other figures.
     """
     where = f"--device-spec {quoted(str(path))}"
     data = read_json(Path(path), where, kind="device", most_nbytes=_MAX_SPEC_NBYTES, remedy=SPEC_REMEDY)
@@ -112,14 +112,8 @@ def read_device(path: str | os.PathLike[str]) -> Device:
     if missing:
         raise UsageError(f"{where} lacks {', '.join(map(quoted, missing))}", remedy=SPEC_REMEDY)
     name = _name(data["name"], where)
-    figures = {key: _figure(data[key], key, where) for key in _RANGES}
-    device = Device(
-        name,
-        figures["float32_tflops"],
-        figures["float16_tflops"],
-        figures["bandwidth_gbps"],
-        int(figures["launch_ns"]),
-    )
+    figures: dict[str, Any] = {key: _figure(data[key], key, where) for key in _RANGES}
+    device = Device(name, **figures)
     builtin = DEVICES.get(device.name)
     if builtin is not None and any(getattr(device, key) != getattr(builtin, key) for key in _RANGES):
         raise UsageError(
@@ -159,4 +153,4 @@ def _figure(value: object, key: str, where: str) -> float:
             f"{where}: {quoted(key)} is {shown}, outside {least:g} to {greatest:g}" + (" in whole ns" if whole else ""),
             remedy=SPEC_REMEDY,
         )
-    return float(value)
+    return int(value) if whole else float(value)

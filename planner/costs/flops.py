@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
+from ..autodiff.rule_table import call_of
 from ..autodiff.rules.einsum import contractions
+from ..autodiff.rules.op_call import RuleCall
 from ..graph import Graph, Op
 
 
@@ -41,30 +43,12 @@ class Arithmetic:
 NONE = Arithmetic()
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """An op with its shapes; an absent input has none."""
-
-    op: Op
-    inputs: tuple[tuple[int, ...] | None, ...]
-    outputs: tuple[tuple[int, ...], ...]
-
-    def shape(self, position: int) -> tuple[int, ...]:
-        found = self.inputs[position] if position < len(self.inputs) else None
-        return () if found is None else found
-
-    def has(self, position: int) -> bool:
-        return position < len(self.inputs) and self.inputs[position] is not None
-
-    def out(self) -> int:
-        return prod(self.outputs[0])
-
-    def integer(self, name: str, default: int) -> int:
-        value = self.op.attribute(name, default)
-        return value if isinstance(value, int) else default
+def _shape(call: RuleCall, position: int) -> tuple[int, ...]:
+    """The shape of an input; none for an absent one."""
+    return call.required(position).shape if call.has(position) else ()
 
 
-Rule = Callable[[_Call], Arithmetic]
+Rule = Callable[[RuleCall], Arithmetic]
 
 
 def _product(flops: int, *, matrix: bool = True) -> Arithmetic:
@@ -72,21 +56,21 @@ def _product(flops: int, *, matrix: bool = True) -> Arithmetic:
     return Arithmetic(flops, (((0,), flops), ((1,), flops)), matrix=matrix)
 
 
-def _conv(call: _Call) -> Arithmetic:
-    weight = call.shape(1)
-    return _product(2 * call.out() * prod(weight[1:]), matrix=prod(weight[1:2]) > 1)
+def _conv(call: RuleCall) -> Arithmetic:
+    weight = _shape(call, 1)
+    return _product(2 * call.output.numel * prod(weight[1:]), matrix=prod(weight[1:2]) > 1)
 
 
-def _conv_transpose(call: _Call) -> Arithmetic:
-    weight = call.shape(1)
-    return _product(2 * prod(call.shape(0)) * prod(weight[1:]), matrix=prod(weight[1:2]) > 1)
+def _conv_transpose(call: RuleCall) -> Arithmetic:
+    weight = _shape(call, 1)
+    return _product(2 * prod(_shape(call, 0)) * prod(weight[1:]), matrix=prod(weight[1:2]) > 1)
 
 
-def _deform_conv(call: _Call) -> Arithmetic:
+def _deform_conv(call: RuleCall) -> Arithmetic:
     """A convolution of samples, each interpolated from four neighbours and weighted by a mask."""
-    data, weight = call.shape(0), call.shape(1)
-    product = 2 * call.out() * prod(weight[1:])
-    samples = prod(data[:2]) * prod(weight[2:]) * prod(call.outputs[0][2:])
+    data, weight = _shape(call, 0), _shape(call, 1)
+    product = 2 * call.output.numel * prod(weight[1:])
+    samples = prod(data[:2]) * prod(weight[2:]) * prod(call.output.shape[2:])
     sampling = samples * (9 if call.has(4) else 8)
     gradients = (
         ((0, 2, 4), product),  # of the samples, from which the others follow
@@ -98,68 +82,67 @@ def _deform_conv(call: _Call) -> Arithmetic:
     return Arithmetic(product + sampling, gradients, matrix=True)
 
 
-def _causal_conv(call: _Call) -> Arithmetic:
-    return _product(2 * call.out() * prod(call.shape(1)[1:]), matrix=False)
+def _causal_conv(call: RuleCall) -> Arithmetic:
+    return _product(2 * call.output.numel * prod(_shape(call, 1)[1:]), matrix=False)
 
 
-def _gemm(call: _Call) -> Arithmetic:
-    first = call.shape(0)
-    return _product(2 * call.out() * prod(first[:1] if call.integer("transA", 0) else first[1:2]))
+def _gemm(call: RuleCall) -> Arithmetic:
+    first = _shape(call, 0)
+    return _product(2 * call.output.numel * prod(first[:1] if call.integer("transA", 0) else first[1:2]))
 
 
-def _matmul(call: _Call) -> Arithmetic:
+def _matmul(call: RuleCall) -> Arithmetic:
     """``K`` is the last dimension of the left operand, of rank one too."""
-    return _product(2 * call.out() * prod(call.shape(0)[-1:]))
+    return _product(2 * call.output.numel * prod(_shape(call, 0)[-1:]))
 
 
 def _integer_conv(weight: int) -> Rule:
-    return lambda call: Arithmetic(2 * call.out() * prod(call.shape(weight)[1:]), matrix=True)
+    return lambda call: Arithmetic(2 * call.output.numel * prod(_shape(call, weight)[1:]), matrix=True)
 
 
-def _integer_matmul(call: _Call) -> Arithmetic:
-    return Arithmetic(2 * call.out() * prod(call.shape(0)[-1:]), matrix=True)
+def _integer_matmul(call: RuleCall) -> Arithmetic:
+    return Arithmetic(2 * call.output.numel * prod(_shape(call, 0)[-1:]), matrix=True)
 
 
-def _einsum(call: _Call) -> Arithmetic:
+def _einsum(call: RuleCall) -> Arithmetic:
     """Contractions from left to right, as PyTorch does without opt_einsum."""
-    equation = call.op.attribute("equation", "")
-    shapes = [call.shape(position) for position in range(len(call.inputs))]
-    pairs = contractions(equation if isinstance(equation, str) else "", shapes)
+    shapes = [_shape(call, position) for position in range(len(call.inputs))]
+    pairs = contractions(call.text("equation", ""), shapes)
     gradients = [part for right, flops, _ in pairs for part in (((right,), flops), (tuple(range(right)), flops))]
     return Arithmetic(sum(flops for _, flops, _ in pairs), tuple(gradients), 0, True, max(1, len(pairs)))
 
 
-def _attention(call: _Call) -> Arithmetic:
+def _attention(call: RuleCall) -> Arithmetic:
     """Two products forward, five backward: the scores again, and two gradients of each product.
 
     A causal mask does not halve them: which tiles are skipped depends on the kernel.
     """
-    query, key = call.shape(0), call.shape(1)
+    query, key = _shape(call, 0), _shape(call, 1)
     if len(query) < 3 or len(key) < 3:
         return NONE
-    keys = key[-2] + (call.shape(4)[-2] if len(call.shape(4)) == 4 else 0)
-    scores, mixing = 2 * prod(query) * keys, 2 * call.out() * keys  # all heads, in one dimension or in two
+    keys = key[-2] + (_shape(call, 4)[-2] if len(_shape(call, 4)) == 4 else 0)
+    scores, mixing = 2 * prod(query) * keys, 2 * call.output.numel * keys  # all heads, in one dimension or in two
     return Arithmetic(scores + mixing, (), 3 * scores + 2 * mixing, True)
 
 
-def _linear_attention(call: _Call) -> Arithmetic:
+def _linear_attention(call: RuleCall) -> Arithmetic:
     """Per token, the outer product into the state, for a delta rule the prediction of the state, and the read-out.
 
     The backward recomputes the states and makes two gradients of each product.
     """
-    query, key, value = call.shape(0), call.shape(1), call.shape(2)
+    query, key, value = _shape(call, 0), _shape(call, 1), _shape(call, 2)
     if len(query) != 3 or len(key) != 3 or len(value) != 3:
         return NONE
     heads, kv_heads = max(1, call.integer("q_num_heads", 1)), max(1, call.integer("kv_num_heads", 1))
     state = (key[2] // kv_heads) * (value[2] // kv_heads)
-    updates = 2 if "delta" in str(call.op.attribute("update_rule", "gated_delta")) else 1
+    updates = 2 if "delta" in call.text("update_rule", "gated_delta") else 1
     forward = 2 * query[0] * query[1] * state * (updates * kv_heads + heads)
     return Arithmetic(forward, (), 3 * forward, True, max(1, ceil(query[1] / max(1, call.integer("chunk_size", 64)))))
 
 
-def _recurrent(call: _Call) -> Arithmetic:
+def _recurrent(call: RuleCall) -> Arithmetic:
     """Products with W and R at every step of every direction; backward through time needs R once more."""
-    data, weight, recurrence = call.shape(0), call.shape(1), call.shape(2)
+    data, weight, recurrence = _shape(call, 0), _shape(call, 1), _shape(call, 2)
     cells = 2 * prod(data[:2])  # time steps and batch, in either layout
     ahead, back = cells * prod(weight), cells * prod(recurrence)
     length = data[1 if call.integer("layout", 0) else 0] if len(data) > 1 else 1
@@ -167,33 +150,33 @@ def _recurrent(call: _Call) -> Arithmetic:
     return Arithmetic(ahead + back, (((0,), ahead), ((1,), ahead), ((2,), back)), back, True, steps)
 
 
-def _windows(call: _Call) -> Arithmetic:
+def _windows(call: RuleCall) -> Arithmetic:
     """Every output reads its window from the cache, which is arithmetic and not traffic."""
     kernel = call.op.attribute("kernel_shape", ())
-    flops = call.out() * (prod(kernel) if isinstance(kernel, tuple) else 1)
-    return Arithmetic(flops, (((0,), call.out() if call.op.op_type == "MaxPool" else flops),))
+    flops = call.output.numel * (prod(kernel) if isinstance(kernel, tuple) else 1)
+    return Arithmetic(flops, (((0,), call.output.numel if call.op.op_type == "MaxPool" else flops),))
 
 
-def _local_response(call: _Call) -> Arithmetic:
+def _local_response(call: RuleCall) -> Arithmetic:
     """The window over the channels, and four operations of the power and the quotient."""
-    flops = call.out() * (max(1, call.integer("size", 1)) + 4)
+    flops = call.output.numel * (max(1, call.integer("size", 1)) + 4)
     return Arithmetic(flops, (((0,), 2 * flops),))
 
 
-def _fourier(points: Callable[[_Call], int]) -> Rule:
+def _fourier(points: Callable[[RuleCall], int]) -> Rule:
     """5 n log2 n operations of each transform of n points; the gradient is a transform too."""
 
-    def rule(call: _Call) -> Arithmetic:
+    def rule(call: RuleCall) -> Arithmetic:
         n = max(1, points(call))
-        flops = ceil(2.5 * call.out() * log2(n)) if n > 1 else 0  # two reals in each of n outputs
+        flops = ceil(2.5 * call.output.numel * log2(n)) if n > 1 else 0  # two reals in each of n outputs
         return Arithmetic(flops, (((0,), flops), ((2,), flops)))
 
     return rule
 
 
-def _dft_points(call: _Call) -> int:
+def _dft_points(call: RuleCall) -> int:
     """Length of the transformed axis; of the longest axis if the axis is an input, whose value is not known."""
-    data, out = call.shape(0), call.outputs[0]
+    data, out = _shape(call, 0), call.output.shape
     length = len(data)
     changed = [axis for axis in range(1, length - 1) if len(out) == length and data[axis] != out[axis]]
     if changed:
@@ -205,47 +188,47 @@ def _dft_points(call: _Call) -> int:
     return max((max(data[axis], out[axis]) for axis in axes if axis < len(out)), default=1)
 
 
-def _stft_points(call: _Call) -> int:
-    window, out = call.shape(2), call.outputs[0]
+def _stft_points(call: RuleCall) -> int:
+    window, out = _shape(call, 2), call.output.shape
     bins = out[-2] if len(out) >= 2 else 1
     return window[0] if len(window) == 1 else (2 * bins if call.integer("onesided", 1) else bins)
 
 
-def _determinant(call: _Call) -> Arithmetic:
+def _determinant(call: RuleCall) -> Arithmetic:
     """LU: 2/3 n^3 for each matrix; the gradient solves with n right-hand sides."""
-    data = call.shape(0)
+    data = _shape(call, 0)
     cubes = prod(data) * prod(data[-1:])
     return Arithmetic(ceil(cubes * 2 / 3), (((0,), 2 * cubes),))
 
 
-def _grid_sample(call: _Call) -> Arithmetic:
+def _grid_sample(call: RuleCall) -> Arithmetic:
     """Each output interpolates its neighbours: 1, 2 or 4 along every axis."""
-    taps = {"nearest": 1, "cubic": 4, "bicubic": 4}.get(str(call.op.attribute("mode", "linear")), 2)
-    flops = 2 * call.out() * taps ** max(1, len(call.outputs[0]) - 2)
+    taps = {"nearest": 1, "cubic": 4, "bicubic": 4}.get(call.text("mode", "linear"), 2)
+    flops = 2 * call.output.numel * taps ** max(1, len(call.output.shape) - 2)
     return Arithmetic(flops, (((0,), flops), ((1,), 2 * flops)))
 
 
-def _roi_align(call: _Call) -> Arithmetic:
+def _roi_align(call: RuleCall) -> Arithmetic:
     """Four neighbours of each sample; with an adaptive number of samples, as many as the whole map gives."""
-    out, data = call.outputs[0], call.shape(0)
+    out, data = call.output.shape, _shape(call, 0)
     ratio = call.integer("sampling_ratio", 0)
     cells = [ceil(size / max(1, bins)) for size, bins in zip(data[2:], out[2:], strict=False)]
-    flops = 8 * call.out() * (ratio * ratio if ratio > 0 else prod(cells))
+    flops = 8 * call.output.numel * (ratio * ratio if ratio > 0 else prod(cells))
     return Arithmetic(flops, (((0,), flops),))
 
 
-def _max_roi_pool(call: _Call) -> Arithmetic:
+def _max_roi_pool(call: RuleCall) -> Arithmetic:
     """At most the whole map for every region."""
-    return Arithmetic(prod(call.shape(1)[:1]) * prod(call.shape(0)[1:]), (((0,), call.out()),))
+    return Arithmetic(prod(_shape(call, 1)[:1]) * prod(_shape(call, 0)[1:]), (((0,), call.output.numel),))
 
 
-def _affine_grid(call: _Call) -> Arithmetic:
-    flops = 2 * call.out() * (prod(call.outputs[0][-1:]) + 1)
+def _affine_grid(call: RuleCall) -> Arithmetic:
+    flops = 2 * call.output.numel * (prod(call.output.shape[-1:]) + 1)
     return Arithmetic(flops, (((0,), flops),), matrix=True)
 
 
-def _column_to_image(call: _Call) -> Arithmetic:
-    return Arithmetic(prod(call.shape(0)))
+def _column_to_image(call: RuleCall) -> Arithmetic:
+    return Arithmetic(prod(_shape(call, 0)))
 
 
 RULES: dict[str, Rule] = {
@@ -296,5 +279,4 @@ def arithmetic(op: Op, graph: Graph) -> Arithmetic:
     rule = RULES.get(op.op_type) if op.domain in ("", "ai.onnx") else None
     if rule is None or not op.outputs:
         return NONE
-    inputs = tuple(None if i is None else graph.tensors[i].shape for i in op.inputs)
-    return rule(_Call(op, inputs, tuple(graph.tensors[i].shape for i in op.outputs)))
+    return rule(call_of(op, graph, frozenset()))

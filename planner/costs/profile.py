@@ -1,12 +1,7 @@
-"""Measured times and workspaces of the ops of one training step, as a small JSON file.
-
-A profile belongs to one training graph, which its fingerprint names, and to the machine that it was measured on. It
-replaces the times and workspaces of an annotation.
-"""
+"""Measured times and workspaces of the ops of one training graph on one machine, as a small JSON file."""
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass, replace
 from json import dumps as quoted
@@ -16,7 +11,7 @@ from typing import Any
 from ..annotations import Annotation, fingerprint
 from ..errors import UsageError
 from ..json_input import read_json, refuse_constant
-from ..plan_file.writer import write_whole
+from ..plan_file.writer import one_key_per_line, write_whole
 from ..training_graph import MAX_NBYTES
 
 FORMAT = "ogc-plan profile"
@@ -62,11 +57,8 @@ class StepProfile:
 
     def dumps(self) -> str:
         """The profile as JSON, one op per line."""
-        head = {"format": FORMAT, "version": VERSION, "graph": self.graph, "framework": self.framework}
-        lines = [f" {quoted(key)}: {quoted(value)}" for key, value in head.items()]
-        lines += [f' "device": {quoted(self.device)}', f' "rounds": {self.rounds}']
-        ops = ",\n  ".join(json.dumps(asdict(op)) for op in self.ops)
-        return "{\n" + ",\n".join(lines) + f',\n "ops": [\n  {ops}\n ]\n}}\n'
+        values = asdict(self)
+        return one_key_per_line({"format": FORMAT, "version": VERSION, **values, "ops": list(values["ops"])})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file atomically. Raises StorageError if the folder or the disk refuses."""
@@ -105,10 +97,7 @@ def read_profile(path: str | os.PathLike[str]) -> StepProfile:
 
 
 def applied(annotation: Annotation, profile: StepProfile) -> Annotation:
-    """The annotation with the times, the workspaces and the machine of the profile.
-
-    Raises UsageError if the profile was measured for another graph.
-    """
+    """The annotation with the figures and the machine of the profile. Raises UsageError for one of another graph."""
     mine = fingerprint(annotation.graph)
     names = [op.name for op in annotation.graph.ops]
     if profile.graph != mine or [op.name for op in profile.ops] != names:

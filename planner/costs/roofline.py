@@ -1,8 +1,6 @@
-"""The roofline cost model: time and workspace of every op, forward and backward.
+"""The roofline cost model (Williams et al., CACM 2009): time and workspace of every op, forward and backward.
 
-Roofline (Williams et al., CACM 2009): the time of an op is the larger of its arithmetic at the device's attainable rate
-and its memory traffic at the attainable bandwidth, plus its launches. Rates are the vendors' datasheet figures (dense,
-no sparsity) times an efficiency; only ratios matter to a plan.
+The time of an op is the larger of its arithmetic and its memory traffic at the attainable rates, plus its launches.
 """
 
 from __future__ import annotations
@@ -11,11 +9,12 @@ from collections.abc import Iterable
 
 from ..annotations import OpWork
 from ..autodiff.rule_table import saved_for_backward
+from ..autodiff.rules.temporaries import BACKWARD_MULTIPLES
 from ..graph import ITEM_BITS, Graph, Op, View
 from ..training_graph import OpCost, TrainingGraph, TrainingOp
 from .devices import Device
 from .flops import SHAPE_ONLY, arithmetic
-from .workspace import backward_temporaries, workspace_nbytes
+from .workspace import workspace_nbytes
 
 _COMPUTE_EFFICIENCY = 0.6
 _BANDWIDTH_EFFICIENCY = 0.8
@@ -42,7 +41,7 @@ def _kernels(op: Op) -> tuple[int, int]:
         return 1, 1
     if op.op_type in ("Sum", "Max", "Min", "Mean"):
         return max(1, len(op.inputs) - 1 + (op.op_type == "Mean")), 1
-    backward = _BACKWARD_KERNELS.get(op.op_type, 1 + backward_temporaries(op.op_type))
+    backward = _BACKWARD_KERNELS.get(op.op_type, 1 + BACKWARD_MULTIPLES.get(op.op_type, 0))
     return _KERNELS.get(op.op_type, 1), backward
 
 
@@ -135,10 +134,7 @@ def _backward_traffic(op: Op, graph: Graph, kernels: int) -> int:
 
 
 def work_costs(works: Iterable[OpWork], device: Device | None) -> tuple[OpCost, ...]:
-    """One OpCost per annotated op, under the roofline of ``device`` or with the measured times if it is None.
-
-    An op without kernels takes no time.
-    """
+    """One OpCost per annotated op, under the roofline of ``device`` or with the measured times if it is None."""
     costs = []
     for work in works:
         forward_ns, backward_ns = work.forward_ns, work.backward_ns

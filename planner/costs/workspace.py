@@ -7,7 +7,7 @@ from math import prod
 from ..autodiff.rule_table import RULES, call_of, saved_for_backward
 from ..autodiff.rules import aten_calls as recorded
 from ..autodiff.rules.cpu_kernels import temporaries_on_cpu
-from ..autodiff.rules.temporaries import BACKWARD_MULTIPLES, temporaries_nbytes
+from ..autodiff.rules.temporaries import temporaries_nbytes
 from ..graph import ATEN_DOMAIN, ITEM_BITS, Graph, Op, Tensor
 
 CONVOLUTION_WORKSPACE_NBYTES = 9 * 2**20
@@ -20,11 +20,6 @@ _SCRATCH_MULTIPLES = {"BatchNormalization": (0, 1), "TopK": (3, 0)}
 
 ESTIMATED = frozenset({"Conv", "ConvTranspose", "DeformConv", "Einsum", "LSTM", "GRU", "RNN"})
 """Op types whose workspace depends on the library's algorithm and can only be estimated."""
-
-
-def backward_temporaries(op_type: str) -> int:
-    """How many temporaries of the input's size the backward of this op type makes."""
-    return BACKWARD_MULTIPLES.get(op_type, 0)
 
 
 def workspace_nbytes(op: Op, graph: Graph, needs: frozenset[int], *, on_cpu: bool = False) -> tuple[int, int]:

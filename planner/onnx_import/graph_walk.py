@@ -260,7 +260,11 @@ class Walk:
 
     def _finish(self, node: NodeProto, call: Call, inferred: Mapping[str, Inferred], where: str) -> None:
         """Make the outputs of a call, with their values if they can be computed, and enter the call."""
-        arrays = self._known_outputs(node, call, inferred, where)
+        arrays: list[Array] | None = None
+        if not call.domain and call.op_type in ("Shape", "Size"):
+            arrays = [measured(call)]
+        elif call.deterministic:
+            arrays = compute(node, call, inferred, self._rules.opsets, where)
         outputs: list[Value] = []
         for position, name in enumerate(node.output[: self._used_outputs(node, where)]):
             array = arrays[position] if arrays is not None else None
@@ -287,13 +291,6 @@ class Walk:
             reason = "is not declared by the file" if call.charged else "depends on data"
             shape = self._data_shapes.bind(name, inferred.dims, where, reason)
         return self._table.make(name, inferred.dtype, shape, where)
-
-    def _known_outputs(
-        self, node: NodeProto, call: Call, inferred: Mapping[str, Inferred], where: str
-    ) -> list[Array] | None:
-        if not call.domain and call.op_type in ("Shape", "Size"):
-            return [measured(call)]
-        return compute(node, call, inferred, self._rules.opsets, where) if call.deterministic else None
 
 
 def _is_inference_batch_norm(node: NodeProto, call: Call, opset: int) -> bool:

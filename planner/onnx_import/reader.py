@@ -1,23 +1,19 @@
-"""model.onnx -> Graph. Weights are never needed and never read from external files.
-
-Only document/protobuf.py, shapes/shape_inference.py and values/constant_folding.py know the onnx library, which is
-imported when a file is read.
-"""
+"""model.onnx -> Graph. Weights are never needed and never read from external files."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from json import dumps as quoted
 from pathlib import Path
 
 from ..errors import InvalidModelError
 from ..graph import Graph
-from .document.annotated_part import producer_of
 from .document.functions import inline_functions
-from .document.model_file import open_model
+from .document.model_file import open_model, producer_of
 from .document.opsets import opset_versions
 from .document.protobuf import ModelProto
 from .document.subgraphs import constant_names
@@ -29,8 +25,7 @@ from .meaning.fused_calls import FusedCalls
 from .shapes.data_dependent_shapes import DataShapes, check_names
 from .shapes.declared_types import DeclaredTypes
 from .shapes.element_types import cast_operands, taken_as_they_are
-from .shapes.graph_inputs import read_inputs, tensor_names
-from .shapes.input_binding import bind_inputs
+from .shapes.input_binding import bind_inputs, read_inputs, tensor_names
 from .shapes.rebatch import Rebatch, check_batch_axis
 from .shapes.shape_inference import ShapeRules
 from .values.initializers import enter_leaves
@@ -59,20 +54,10 @@ def forward_graph(
     batch: int | None = None,
     charge_unknown: bool = False,
 ) -> Graph:
-    """The forward graph of a parsed file with static shapes.
+    """The forward graph of a parsed file with static shapes; its arguments are those of `load_model`.
 
-    Args:
-        model: The parsed file.
-        path: Where it comes from; the file's name stands for a graph that has none.
-        dims: Sizes of symbolic dimensions.
-        inputs: Whole shapes, of inputs and of inner tensors whose shape depends on data.
-        batch: The leading dimension of the inputs that carry the batch.
-        charge_unknown: Read ops that the onnx library does not know, or that have no training semantics here, by what
-            the file declares of their outputs, and charge them with all inputs and outputs.
-
-    Raises:
-        InvalidModelError, UnsupportedOpError, UnboundDimensionError: The file cannot be planned.
-        UsageError: An argument does not fit the model.
+    The file's name stands for a graph that has none. Raises InvalidModelError, UnsupportedOpError and
+    UnboundDimensionError if the file cannot be planned, and UsageError if an argument does not fit the model.
     """
     model = inline_functions(model)
     graph, opsets = model.graph, opset_versions(model)
@@ -112,16 +97,18 @@ def forward_graph(
         check_batch_axis(table.calls, {entry.name: entry.dims for entry in declared}, batch)
 
     leaves = [value for value in dict.fromkeys(table.values.values()) if value.is_leaf]
-    parts = assemble(leaves, table.calls, [table.values[name] for name in names], outputs, model.producer_name)
-    dropped = len(order.nodes) - len(order.live) + parts.dropped
-    gone = {call.name for call in table.calls}.difference(op.name for op in parts.ops)
-    return Graph(
-        name=graph.name or Path(path).stem,
-        storages=parts.storages,
-        tensors=parts.tensors,
-        ops=parts.ops,
-        inputs=parts.inputs,
-        outputs=parts.outputs,
+    read, dropped = assemble(
+        graph.name or Path(path).stem,
+        leaves,
+        table.calls,
+        [table.values[name] for name in names],
+        outputs,
+        model.producer_name,
+    )
+    dropped += len(order.nodes) - len(order.live)
+    gone = {call.name for call in table.calls}.difference(op.name for op in read.ops)
+    return replace(
+        read,
         opset=opsets[""],
         producer=producer_of(model),
         dims=bound.dims,

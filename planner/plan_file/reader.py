@@ -9,6 +9,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ from .record import FORMAT, RANDOM_STATE_SUFFIX, VERSION, BudgetRecord, Certific
 
 MAX_FILE_NBYTES = 512 * 2**20
 _REDO = "make the plan again with: ogc-plan MODEL --budget SIZE -o plan.json"
+
+
+_KINDS = {"str": str, "int": int, "bool": bool}
 
 
 class _Reader:
@@ -79,6 +83,17 @@ class _Reader:
 
     def optional(self, key: str, kind: type) -> Any:
         return None if self.data.get(key, 0) is None else self.get(key, kind)
+
+    def record(self, cls: Any, **given: Any) -> Any:
+        """A dataclass whose fields are keys of this object, but for those that are ``given``."""
+        kinds = {field.name: str(field.type) for field in fields(cls) if field.name not in given}
+        return cls(**{key: self._value(key, kind) for key, kind in kinds.items()}, **given)
+
+    def _value(self, key: str, kind: str) -> Any:
+        if kind == "tuple[str, ...]":
+            return self.strings(key)
+        read = self.optional if kind.endswith(" | None") else self.get
+        return read(key, _KINDS[kind.removesuffix(" | None")])
 
 
 def _kind_name(kind: type | tuple[type, ...]) -> str:
@@ -134,10 +149,7 @@ def _read_graph(
         (entry.get("name", str), entry.get("nbytes", int), entry.strings("aliases"))
         for entry in reader.children("storages")
     ]
-    gradients = [
-        Gradient(e.get("name", str), e.get("nbytes", int), e.get("parameter", bool))
-        for e in reader.children("gradients")
-    ]
+    gradients = [entry.record(Gradient) for entry in reader.children("gradients")]
     storage_of = _numbered([name for name, _, _ in storages], "storage")
     gradient_of = _numbered([gradient.name for gradient in gradients], "gradient")
     ops, costs = [], []
@@ -156,25 +168,19 @@ def _read_graph(
                 once=entry.get("once", bool),
             )
         )
-        activation_workspace = "backward_activation_workspace_nbytes"
-        numbers = {
-            field: entry.get(field, int) for field in OpCost.__dataclass_fields__ if field != activation_workspace
-        }
-        costs.append(OpCost(**numbers, **{activation_workspace: entry.optional(activation_workspace, int)}))
-    _numbered([op.name for op in ops], "op")
+        costs.append(entry.record(OpCost))
     for field in OpCost.__dataclass_fields__:
         if sum(getattr(cost, field) or 0 for cost in costs) >= MAX_NBYTES:
             raise PlanFormatError(f"plan.ops: key {field!r} adds up to {MAX_NBYTES} or more", remedy=_REDO)
     if not ops:
         raise PlanFormatError("plan.ops is empty", remedy=_REDO)
-    part = reader.child("stationary")
     graph = TrainingGraph(
         tuple(ops),
         tuple(Storage(name, nbytes) for name, nbytes, _ in storages),
         tuple(gradients),
         _look_up(storage_of, reader.strings("outputs"), "storage", "plan.outputs"),
         _look_up(gradient_of, reader.strings("seeds"), "gradient", "plan.seeds"),
-        Stationary(**{field: part.get(field, int) for field in Stationary.__dataclass_fields__}),
+        reader.child("stationary").record(Stationary),
         tuple(aliases for _, _, aliases in storages),
         fingerprint,
         assumed,
@@ -251,35 +257,19 @@ def loads(content: bytes, name: str) -> Plan:
     model, budget, certificate, times = (reader.child(key) for key in ("model", "budget", "certificate", "time"))
     dims, inputs = model.child("dims"), model.child("inputs")
     source = None if model.optional("annotations", dict) is None else model.child("annotations")
-    record = ModelRecord(
-        model.get("file", str),
-        model.get("sha256", str),
-        model.get("fingerprint", str),
-        model.get("producer", str),
-        model.get("opset", int),
-        tuple((name, dims.get(name, int)) for name in dims.data),
-        model.optional("batch", int),
-        tuple((name, inputs.integers(name)) for name in inputs.data),
-        model.strings("assumed"),
-        model.get("rules_version", int),
-        None if source is None else Source(source.get("framework", str), source.get("device", str)),
+    record = model.record(
+        ModelRecord,
+        dims=tuple((name, dims.get(name, int)) for name in dims.data),
+        inputs=tuple((name, inputs.integers(name)) for name in inputs.data),
+        annotations=None if source is None else source.record(Source),
     )
     graph, costs = _read_graph(reader, record.fingerprint, record.assumed)
     timeline = reader.child("timeline")
     schedule = _read_schedule(reader, graph)
-    time = Times(times.get("recompute_ns", int), times.get("store_all_ns", int), times.get("source", str))
+    time = times.record(Times)
     plan = Plan(
         record,
-        BudgetRecord(
-            budget.get("text", str),
-            budget.get("nbytes", int),
-            budget.choice("scope", ("total", "activations")),
-            budget.get("headroom_nbytes", int),
-            budget.optional("optimizer", str),
-            budget.get("grad_accumulation", bool),
-            budget.strings("frozen"),
-            budget.get("device", str),
-        ),
+        budget.record(BudgetRecord, scope=budget.choice("scope", ("total", "activations"))),
         graph,
         costs,
         schedule,
@@ -290,18 +280,9 @@ def loads(content: bytes, name: str) -> Plan:
             time.recompute_ns + time.store_all_ns,
             time.recompute_ns,
         ),
-        Peaks(**{field: reader.child("peak").get(field, int) for field in Peaks.__dataclass_fields__}),
+        reader.child("peak").record(Peaks),
         time,
-        Certificate(
-            certificate.choice("status", ("optimal", "feasible")),
-            certificate.get("bound_ns", int),
-            certificate.get("bound_class", str),
-            certificate.get("strategy", str),
-            certificate.get("seed", int),
-            certificate.get("stopped_early", bool),
-            certificate.get("solver", str),
-            certificate.strings("notes"),
-        ),
+        certificate.record(Certificate, status=certificate.choice("status", ("optimal", "feasible"))),
         tuple((name, reader.child("modules").get(name, str)) for name in reader.child("modules").data),
     )
     if plan.certificate.bound_ns > time.recompute_ns:

@@ -1,8 +1,4 @@
-"""A plan: a schedule, everything that is promised about it, and the graph that it was made for.
-
-writer.py and reader.py convert it to the plan file, version 1, and back. The file has the training graph (storages,
-gradients, ops), so a plan can be replayed without the model.
-"""
+"""A plan: a schedule, everything that is promised about it, and the graph that it was made for."""
 
 from __future__ import annotations
 

@@ -81,15 +81,19 @@ def to_json(plan: Plan) -> dict[str, Any]:
 
 
 def dumps(plan: Plan) -> str:
-    """The plan as text: one top-level key per line, long lists one entry per line."""
-    data = to_json(plan)
+    """The plan as text, as `one_key_per_line` writes it."""
+    return one_key_per_line(to_json(plan), ensure_ascii=False)
+
+
+def one_key_per_line(data: dict[str, Any], *, ensure_ascii: bool = True) -> str:
+    """JSON with one top-level key per line, lists of objects and lists with one entry per line."""
     lines = []
     for key, value in data.items():
         if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
-            body = ",\n  ".join(json.dumps(entry, ensure_ascii=False) for entry in value)
+            body = ",\n  ".join(json.dumps(entry, ensure_ascii=ensure_ascii) for entry in value)
             text = f"[\n  {body}\n ]"
         else:
-            text = json.dumps(value, ensure_ascii=False)
+            text = json.dumps(value, ensure_ascii=ensure_ascii)
         lines.append(f" {json.dumps(key)}: {text}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -106,10 +110,7 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
 
 
 def write_whole(content: bytes, path: str | os.PathLike[str], what: str = "") -> None:
-    """Write a file atomically; errors put ``what`` before its path.
-
-    Raises StorageError if the folder or the disk refuses; an existing file is then unchanged.
-    """
+    """Write a file atomically; errors put ``what`` before its path. Raises what `write_plan` raises."""
     target = Path(path)
     temporary = None
     if target.exists() and not target.is_file():

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from ogc_plan.adapters.torch_checkpoint.choose_modules import choose
 from ogc_plan.adapters.torch_checkpoint.eager_step import SAVES_NOTHING, EagerStep, batch_norms, eager_step
 from ogc_plan.adapters.torch_checkpoint.emit import Emission, select_ops, wrap_modules
-from ogc_plan.adapters.torch_checkpoint.policy_file import policy_file
+from ogc_plan.adapters.torch_checkpoint.emitted_files import policy_file
 from ogc_plan.adapters.torch_checkpoint.region_recompute import Wrapped, nested
 from ogc_plan.adapters.torch_checkpoint.regions import Region, candidate_regions
 from ogc_plan.adapters.torch_checkpoint.wrapped_schedule import WrappedStep, replayed
@@ -278,12 +278,12 @@ class TestChoice:
     def test_no_other_set_of_modules_within_the_budget_recomputes_less(self, every: Every, percent: int) -> None:
         budget = every.made[0].peak_nbytes * percent // 100
         least = min((made.recompute_ns for made in every.made if made.peak_nbytes <= budget), default=None)
-        best = choose(every.step, every.regions, budget, selective=False).best
+        best, _ = choose(every.step, every.regions, budget, selective=False)
         assert (None if best is None else best.recompute_ns) == least
 
     def test_the_smallest_peak_that_is_named_is_that_of_the_best_set(self, every: Every) -> None:
         smallest = min(made.peak_nbytes for made in every.made)
-        assert choose(every.step, every.regions, 1, selective=False).smallest.peak_nbytes == smallest
+        assert choose(every.step, every.regions, 1, selective=False)[1].peak_nbytes == smallest
 
     def test_saving_ops_never_costs_more_than_wrapping_alone(self, prepared: Prepared) -> None:
         selective, plain = prepared.emission(select_ops, 0.7), prepared.emission(wrap_modules, 0.7)

@@ -157,7 +157,7 @@ class TestTerminal:
             def update(self, *, text: Any) -> None:
                 lines.append(str(text))
 
-        show = terminal.Activity(Spinner()).progress(1000, stop=stop)
+        show = terminal.Activity(Spinner()).limits(1000, stop=stop).progress
         assert show is not None
         show("improving the plan", *figures)
         assert lines == [expected]

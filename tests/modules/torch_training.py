@@ -130,7 +130,8 @@ def backward_calls(module: nn.Module, args: tuple[Any, ...]) -> Counter[str]:
 def measured(module: nn.Module, args: tuple[Any, ...], *, loss: Loss = first) -> tuple[int, int]:
     """Total and activation peak of one step under the storage meter, stationary memory in the total."""
     module.zero_grad(set_to_none=True)
-    constants = runner_of(module).executor.constants
+    graph = runner_of(module).executor._joint.graph
+    constants = [getattr(graph.owning_module, str(node.target)) for node in graph.find_nodes(op="get_attr")]
     inputs = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
     stationary = [*module.parameters(), *module.buffers(), *inputs, *constants]
     with StorageMeter(stationary) as meter:

@@ -6,45 +6,21 @@ import copy
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from ....planner.errors import AdapterError
-from ....planner.plan_file.record import Plan
 from .. import torch_private
 from ..execution.attachment import InputMismatchError
 from ..execution.executor import Executor
 from ..unbind import RUNNER, Bound, original
 from .pickled_plan import OnePlan
+from .plan_per_signature import Signatures
 
-
-class Runner(Protocol):
-    """Runs the training steps of one bound module; pickled, it takes its plans along."""
-
-    @property
-    def plan(self) -> Plan:
-        """The plan that was made first."""
-        ...
-
-    @property
-    def executor(self) -> Executor:
-        """The executor of the first plan. Raises AdapterError if none is bound yet."""
-        ...
-
-    @property
-    def plans(self) -> tuple[Plan, ...]:
-        """All plans that are kept, the one used last at the end."""
-        ...
-
-    def of_copy(self, module: nn.Module, /) -> Runner:
-        """The same for a copy of the module."""
-        ...
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
-        """One forward."""
-        ...
+Runner = OnePlan | Signatures
+"""Runs the training steps of one bound module; pickled, it takes its plans along."""
 
 
 def _refuse_transforms() -> None:
@@ -128,7 +104,7 @@ def _unpickled(make: Callable[..., nn.Module], given: tuple[Any, ...]) -> nn.Mod
 
 def bound(module: nn.Module, executor: Executor) -> nn.Module:
     """`bound_by` one plan, whatever the arguments are."""
-    return bound_by(module, lambda made: OnePlan(executor, made))
+    return bound_by(module, lambda made: OnePlan(executor.plan, executor, made))
 
 
 def bound_by(module: nn.Module, runner_of: Callable[[nn.Module], Runner]) -> nn.Module:

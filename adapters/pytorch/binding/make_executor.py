@@ -37,10 +37,7 @@ def _in_python(remedy: str) -> str:
 
 
 def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:
-    """An executor of ``plan`` for modules like this one.
-
-    Raises PlanMismatchError, and what `pipeline.check` raises.
-    """
+    """An executor of ``plan`` for modules like this one. Raises PlanMismatchError."""
     module = original(module)
     annotated = _annotated_as(module, args, kwargs, {plan.model.fingerprint} if plan.model.annotations else ())
     return _checked(plan, module, annotated)

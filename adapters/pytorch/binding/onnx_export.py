@@ -1,4 +1,4 @@
-"""Writes an exported program as a standard ONNX file that also carries its training graph.
+"""Exports a module, and writes the program as a standard ONNX file that also carries the training graph.
 
 The file computes the forward as torch's exporter writes it. That differs from a training step in two places: batch norm
 has its inference form (running statistics), and a dropout inside an attention that is not one fused op is switched off.
@@ -7,33 +7,35 @@ The annotation describes what training really does.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import fx
+from torch import fx, nn
 
 from ....planner.annotations import MODEL_KEY, NODE_KEY
-from ....planner.errors import AdapterError, StorageError, UsageError
+from ....planner.errors import AdapterError, OgcPlanError, StorageError
+from .. import torch_private
+from ..capture.diagnostics import first_line
+from ..capture.joint_graph import capture
+from ..errors import UnsupportedModuleError
+from ..step.step_graph import TracedStep
 
 if TYPE_CHECKING:
     import onnx_ir
 
 OPSET = 23  # the first with Attention
-OLDEST_OPSET = 18  # what torch's translations are written in; conversion to older ones drops the metadata
 MAX_INSIDE_NBYTES = 256_000_000  # writing takes several times their size in memory; protobuf ends at 2 GiB
 DATA_SUFFIX = ".data"
 
 _FX_NODE = "pkg.torch.onnx.fx_node"
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
 _NOT_STORED = "weights.not.stored"
-_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir")
+_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir")  # they note training mode, optional packages, opset conversion
 _REMEDY = "use within_budget, which needs no ONNX file"
 
 
@@ -43,13 +45,46 @@ class ExportError(AdapterError):
     exit_code = 4
 
 
+def exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
+    """The exported program of a module. Raises UnsupportedModuleError."""
+    try:
+        with warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")
+            return torch.export.export(module, args, kwargs, strict=False)
+    except Exception as error:
+        raise UnsupportedModuleError(
+            f"torch.export cannot capture {type(module).__name__}: {first_line(error)}",
+            remedy=_REMEDY,
+        ) from error
+
+
+def ops_of_nodes(
+    program: torch.export.ExportedProgram, step: TracedStep, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
+) -> dict[str, tuple[str, ...]]:
+    """For each node of the program the ops that come from it; empty if the two graphs have different ops.
+
+    The training graph is traced from the module itself, the ONNX file is written from the program.
+    """
+    module = program.module(check_guards=False)
+    try:
+        again = TracedStep(capture(module, args, kwargs))
+    except OgcPlanError:
+        return {}
+    if [op.name for op in again.ops] != [op.name for op in step.ops]:
+        return {}
+    found: dict[str, list[str]] = {}
+    for op in again.ops:
+        for source in (op.node.meta.get("from_node") or []) if op.node is not None else []:
+            found.setdefault(source.name, []).append(op.name)
+    return {name: tuple(names) for name, names in found.items()}
+
+
 def write_onnx(
     program: torch.export.ExportedProgram,
     path: str | os.PathLike[str],
     *,
     training_graph: str,
     op_of_node: Mapping[str, tuple[str, ...]],
-    opset: int = OPSET,
 ) -> None:
     """Write ``program`` as ONNX, with ``training_graph`` in its metadata and on each node the op it belongs to.
 
@@ -58,8 +93,8 @@ def write_onnx(
     `MAX_INSIDE_NBYTES`, beyond that in ``path`` + ``.data``; weights on the meta device become references to a file
     that is not written. File names of the exporting machine are left out. ``program`` and its module stay as they are.
 
-    Raises UsageError for an opset that torch cannot write, ExportError if an op has no ONNX translation, StorageError
-    if the folder or the disk refuses; existing files are then untouched.
+    Raises ExportError if an op has no ONNX translation, StorageError if the folder or the disk refuses; existing files
+    are then untouched.
     """
     target = Path(path)
     try:
@@ -69,7 +104,7 @@ def write_onnx(
                     f"cannot write model {str(position)!r}: it is not a file", remedy="choose another path"
                 )
         with tempfile.TemporaryDirectory(prefix=f".{target.name[:80]}.", suffix=".tmp", dir=target.parent) as folder:
-            model = _translate(program, opset, op_of_node)
+            model = _translate(program, op_of_node)
             model.metadata_props[MODEL_KEY] = training_graph
             _save(model, Path(folder) / target.name)
             _publish(Path(folder) / target.name, target)
@@ -83,46 +118,21 @@ def _data_of(target: Path) -> Path:
     return target.with_name(target.name + DATA_SUFFIX) if target.name else target
 
 
-def _translate(
-    program: torch.export.ExportedProgram, opset: int, op_of_node: Mapping[str, tuple[str, ...]]
-) -> onnx_ir.Model:
-    if opset < OLDEST_OPSET:
-        raise _no_such_opset(opset)
+def _translate(program: torch.export.ExportedProgram, op_of_node: Mapping[str, tuple[str, ...]]) -> onnx_ir.Model:
     # optimize=False: the optimiser folds a training batch norm into its convolution.
     try:
-        with _quiet():
-            exported = torch.onnx.export(program, dynamo=True, optimize=False, opset_version=opset, verbose=False)
+        with torch_private.silenced(*_LOGGERS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exported = torch.onnx.export(program, dynamo=True, optimize=False, opset_version=OPSET, verbose=False)
     except Exception as error:
         raise _export_error(error) from None
     assert exported is not None
     assert exported.exported_program is not None
     model: onnx_ir.Model = exported.model
-    if model.opset_imports.get("") != opset:  # the exporter only logs that it could not convert
-        raise _no_such_opset(opset)
+    if model.opset_imports.get("") != OPSET:  # the exporter only logs that it could not convert
+        raise ExportError(f"torch {torch.__version__} cannot write this model in opset {OPSET}", remedy=_REMEDY)
     _annotate(model, _origins(program, exported.exported_program), op_of_node)
     return model
-
-
-def _no_such_opset(opset: int) -> UsageError:
-    return UsageError(
-        f"torch {torch.__version__} cannot write this model in ONNX opset {opset}", remedy=f"use opset {OPSET}"
-    )
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporter's notes on training mode, optional packages and opset conversion."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def _origins(program: torch.export.ExportedProgram, decomposed: torch.export.ExportedProgram) -> dict[str, str]:

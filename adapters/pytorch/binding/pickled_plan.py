@@ -11,7 +11,6 @@ from ....planner.plan_file.reader import loads
 from ....planner.plan_file.record import Plan
 from ....planner.plan_file.writer import dumps
 from ..execution.executor import Executor
-from ..unbind import RUNNER
 from .make_executor import by_plan
 
 
@@ -26,12 +25,22 @@ def plan_from(text: bytes) -> Plan:
 
 
 class OnePlan:
-    """Runs the steps of ``module`` by the plan of ``executor``."""
+    """Runs the steps of ``module`` by one plan. Loaded from a pickle, it has no ``executor`` until the first step."""
 
-    def __init__(self, executor: Executor, module: nn.Module) -> None:
-        self.executor = executor
-        self.plan = executor.plan
-        self._attachment = executor.attach(module)
+    def __init__(self, plan: Plan, executor: Executor | None = None, module: nn.Module | None = None) -> None:
+        self.plan = plan
+        self._executor = executor
+        self._attachment = None if executor is None or module is None else executor.attach(module)
+
+    @property
+    def executor(self) -> Executor:
+        """The plan's executor. Raises AdapterError before the first step after loading."""
+        if self._executor is None:
+            raise AdapterError(
+                "the module was loaded from a pickle and has not been called since, so its plan is not bound yet",
+                remedy="call it once in training mode, or bind its plan: bind(module, plan_of(module), args)",
+            )
+        return self._executor
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -40,54 +49,27 @@ class OnePlan:
 
     def of_copy(self, module: nn.Module) -> OnePlan:
         """The same for a copy of the module."""
-        return OnePlan(self.executor, module)
+        return OnePlan(self.plan, self._executor, module)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """One forward. Raises InputMismatchError."""
+        """One forward. Raises InputMismatchError, and in the first step PlanMismatchError if the plan does not fit."""
+        if self._attachment is None:
+            self._executor = self._bound(module, args, kwargs)
+            self._attachment = self._executor.attach(module)
         return self.executor(self._attachment, args, kwargs)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _loaded, (text_of(self.plan),)
-
-
-class Loaded:
-    """A plan that is bound in the first training step after its module was loaded."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    @property
-    def executor(self) -> Executor:
-        """Not made yet. Raises AdapterError."""
-        raise AdapterError(
-            "the module was loaded from a pickle and has not been called since, so its plan is not bound yet",
-            remedy="call it once in training mode, or bind its plan: bind(module, plan_of(module), args)",
-        )
-
-    @property
-    def plans(self) -> tuple[Plan, ...]:
-        """The one plan."""
-        return (self.plan,)
-
-    def of_copy(self, module: nn.Module) -> Loaded:
-        """The same for a copy of the module."""
-        return self
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Bind the plan and run one forward. Raises PlanMismatchError if module or arguments do not fit."""
+    def _bound(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Executor:
         try:
-            runner = OnePlan(by_plan(self.plan, module, args, kwargs), module)
+            return by_plan(self.plan, module, args, kwargs)
         except PlanMismatchError as error:
             raise PlanMismatchError(
                 f"the plan that was pickled with the module does not fit its first call: {error.message}",
                 remedy="call it as it was planned, with the same torch on the same kind of device, or plan it again",
             ) from error
-        module.__dict__[RUNNER] = runner
-        return runner(module, args, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _loaded, (text_of(self.plan),)
 
 
-def _loaded(text: bytes) -> Loaded:
-    return Loaded(plan_from(text))
+def _loaded(text: bytes) -> OnePlan:
+    return OnePlan(plan_from(text))

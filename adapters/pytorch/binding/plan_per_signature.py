@@ -1,7 +1,4 @@
-"""One plan for each signature of a module's arguments, made when the signature first occurs.
-
-If the module branches on values of its arguments, there is one plan for each signature and branch.
-"""
+"""One plan for each signature of a module's arguments, and each branch on their values, made when it first occurs."""
 
 from __future__ import annotations
 
@@ -48,15 +45,15 @@ class Signature(NamedTuple):
 class Signatures:
     """The executors of one module by signature; a missing one is made by ``asked``."""
 
-    def __init__(self, asked: Request, limit: int = LIMIT) -> None:
-        self._asked, self._limit = asked, limit
+    def __init__(self, asked: Request) -> None:
+        self._asked = asked
         self._known: OrderedDict[tuple[Signature, int], tuple[Executor, Attachment]] = OrderedDict()
         self._first: Executor | None = None
         self._made_so_far = 0
 
     def add(self, signature: Signature, executor: Executor, module: nn.Module) -> None:
         """Keep ``executor`` for ``signature``; beyond the limit it replaces the least recently used one."""
-        while len(self._known) >= self._limit:
+        while len(self._known) >= LIMIT:
             self._known.popitem(last=False)
         self._known[signature, self._made_so_far] = (executor, executor.attach(module))
         self._first = self._first or executor
@@ -64,7 +61,7 @@ class Signatures:
 
     def of_copy(self, module: nn.Module) -> Signatures:
         """The same plans for a copy of the module."""
-        made = Signatures(self._asked, self._limit)
+        made = Signatures(self._asked)
         made._first = self._first
         for (signature, _), (executor, _) in self._known.items():
             made.add(signature, executor, module)
@@ -72,7 +69,7 @@ class Signatures:
 
     def __reduce__(self) -> tuple[Any, ...]:
         texts = [text_of(plan) for plan in sorted(self.plans, key=lambda plan: plan is not self.plan)]
-        return _loaded, (replace(self._asked, made=()), texts, self._limit)
+        return _loaded, (replace(self._asked, made=()), texts)
 
     @property
     def plan(self) -> Plan:
@@ -97,7 +94,8 @@ class Signatures:
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward by the plan for these arguments."""
-        signature = Signature.of(args, kwargs, AutocastState.now().seen_by(self._enter_autocast))
+        entered = any(executor.enters_autocast for executor, _ in self._known.values())
+        signature = Signature.of(args, kwargs, AutocastState.now().seen_by(entered))
         for key in [key for key in self._known if key[0] == signature]:
             executor, attachment = self._known[key]
             try:
@@ -111,23 +109,19 @@ class Signatures:
         _, attachment = next(reversed(self._known.values()))
         return executor(attachment, args, kwargs)
 
-    @property
-    def _enter_autocast(self) -> bool:
-        return any(executor.enters_autocast for executor, _ in self._known.values())
-
     def _made(self, module: nn.Module, signature: Signature, args: tuple[Any, ...], kwargs: Any) -> Executor:
         executor = self._asked(module, args, kwargs)
         if any(executor.plan is plan for plan in self._asked.made):
             return executor
-        crowded = len(self._known) >= self._limit
+        crowded = len(self._known) >= LIMIT
         warnings.warn(
             f"planned {type(module).__name__} for another signature, ({signature}): activation peak "
             f"{executor.plan.peak.activation_nbytes:,} B"
-            + (f"; the longest unused of {self._limit} plans made room, pad to fewer shapes" if crowded else ""),
+            + (f"; the longest unused of {LIMIT} plans made room, pad to fewer shapes" if crowded else ""),
             stacklevel=2,
         )
         return executor
 
 
-def _loaded(asked: Request, plans: list[bytes], limit: int) -> Signatures:
-    return Signatures(replace(asked, made=tuple(plan_from(text) for text in plans)), limit)
+def _loaded(asked: Request, plans: list[bytes]) -> Signatures:
+    return Signatures(replace(asked, made=tuple(plan_from(text) for text in plans)))

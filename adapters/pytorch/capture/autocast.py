@@ -1,8 +1,7 @@
 """Traces autocast as eager training runs it.
 
-The casts are calls of the traced graph, and values of the plan like any others. Eager training casts a parameter once
-for each autocast region and caches the result, so that the gradients of its uses are summed in the lower precision.
-Tracing would switch that cache off, and would run the backward under autocast too.
+Eager training casts a parameter once for each autocast region and caches the result, so that the gradients of its uses
+are summed in the lower precision. Tracing would switch that cache off, and would run the backward under autocast too.
 """
 
 from __future__ import annotations

@@ -42,13 +42,8 @@ def signature_error(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[st
     return f"{name} needs {' and '.join(map(repr, missing))}, missing from the arguments"
 
 
-def _is_untraceable(leaf: Any) -> bool:
-    """Whether an argument leaf has a type that cannot be traced."""
-    return type(leaf).__module__.partition(".")[0] not in ("torch", "builtins")
-
-
 def _untraceable_argument(name: str, leaf: Any) -> AdapterError:
-    """The error for an argument leaf that `_is_untraceable`."""
+    """The error for an argument leaf of a type that cannot be traced."""
     kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
     remedy = "pass tensors, numbers, texts and None in tuples, lists and dicts, or keep it in the module"
     if kind == "numpy.ndarray":
@@ -76,7 +71,8 @@ def explain_trace_error(
     if fault is not None:
         raise AdapterError(fault, remedy=_PASS_THEM) from error
     for name, leaf in zip(names, pytree.tree_leaves((args, kwargs)), strict=True):
-        if "KNOWN_TYPES" in str(error) and _is_untraceable(leaf):
+        traceable = type(leaf).__module__.partition(".")[0] in ("torch", "builtins")
+        if "KNOWN_TYPES" in str(error) and not traceable:
             raise _untraceable_argument(name, leaf) from error
     # An output of a class that torch cannot flatten, such as a cache of keys and values.
     found = re.search(r"Found <class '(?:\w+\.)*(\w+)'> in output, which is not a known type", str(error))

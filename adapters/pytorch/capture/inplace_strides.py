@@ -14,7 +14,7 @@ Kernels take other paths through other layouts, which shows in the last bit of a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -30,8 +30,7 @@ _AS_VIEWS = {
 }
 
 
-@contextmanager
-def inplace_strides() -> Iterator[None]:
+def inplace_strides() -> AbstractContextManager[None]:
     """Trace inside: a tensor that is written in place keeps its layout."""
     traced = FunctionalTensorMode.__torch_dispatch__
 
@@ -49,11 +48,7 @@ def inplace_strides() -> Iterator[None]:
                 _restore_layout(mode, written)
         return result
 
-    FunctionalTensorMode.__torch_dispatch__ = dispatch
-    try:
-        yield
-    finally:
-        FunctionalTensorMode.__torch_dispatch__ = traced
+    return torch_private.patched(FunctionalTensorMode, "__torch_dispatch__", dispatch)
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> Iterator[FunctionalTensor]:

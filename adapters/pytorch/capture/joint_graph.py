@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
 from typing import Any
@@ -16,13 +16,12 @@ from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..guards.autocast_state import AutocastState
 from ..guards.module_attributes import refuse_iterators
-from ..joint import Joint, meta
+from ..joint import Joint, Primal, meta
 from ..passes.pipeline import run_passes
 from ..torch_private import TracedGraph, pytree
 from .describe import described
 from .diagnostics import explain_trace_error, first_line, refuse_calls, refuse_step_counts
 from .module_checks import check_module, tensors_of
-from .resident_bytes import stationary_nbytes
 from .tracing import Trace, names_of
 
 _ONE_AT_A_TIME = RLock()
@@ -55,7 +54,7 @@ def capture(
         refuse_calls(module, traced.graph)
         refuse_iterators(module, trace.reads)
         joint = run_passes(described(trace, traced, arguments, in_spec, autocast))
-        return replace(joint, stationary=stationary_nbytes(joint, module, leaves))
+        return replace(joint, stationary=_stationary_nbytes(joint, module, leaves))
 
 
 def _traced(
@@ -132,3 +131,28 @@ def _unaliased(leaves: list[Any], module: nn.Module) -> list[Any]:
             seen.add(key)
         found.append(leaf)
     return found
+
+
+def _stationary_nbytes(joint: Joint, module: nn.Module, leaves: Sequence[Any]) -> dict[str, int]:
+    """Bytes of the distinct storages of a step's primals by kind; a shared storage counts under its first kind.
+
+    A storage counts whole: none of it is free while a slice of it is alive.
+    """
+    seen: set[int] = set()
+    total = dict.fromkeys(("parameter", "buffer", "attribute", "input"), 0)
+    for kind in total:
+        for primal in joint.primals:
+            tensor = _tensor(module, primal, leaves) if primal.kind == kind else None
+            if not isinstance(tensor, torch.Tensor):
+                continue  # of another kind, or a number among the arguments
+            if tensor.layout is torch.strided and torch_private.storage_key(tensor) not in seen:
+                seen.add(torch_private.storage_key(tensor))
+                total[kind] += tensor.untyped_storage().nbytes()
+    return total
+
+
+def _tensor(module: nn.Module, primal: Primal, leaves: Sequence[Any]) -> object:
+    if primal.kind == "input":
+        return leaves[primal.index]
+    path, _, key = primal.name.rpartition(".")
+    return getattr(module.get_submodule(path), key)

@@ -7,8 +7,7 @@ tensor than the step will have. Each such call is run once on example tensors wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -25,8 +24,7 @@ _RIGHT = frozenset({
 """Calls that torch describes correctly, some of which are slow to run."""
 
 
-@contextmanager
-def kernel_strides(unknown: dict[str, str]) -> Iterator[None]:
+def kernel_strides(unknown: dict[str, str]) -> AbstractContextManager[None]:
     """Trace inside: every result has the strides that its kernel gives.
 
     A call whose kernel refuses the example tensors keeps torch's description; it is added to ``unknown`` with the
@@ -45,11 +43,7 @@ def kernel_strides(unknown: dict[str, str]) -> Iterator[None]:
         finally:
             layouts.busy = False
 
-    FakeTensorMode.dispatch = dispatch
-    try:
-        yield
-    finally:
-        FakeTensorMode.dispatch = described
+    return torch_private.patched(FakeTensorMode, "dispatch", dispatch)
 
 
 class _KernelLayouts:

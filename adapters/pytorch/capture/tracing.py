@@ -122,7 +122,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     # Before record_reads: looking up the forward and the buffers is not a read of the forward's.
     lambda trace: trace.wrapped_forward(),
     # Torch logs a call that cannot be traced, and warns; the error says it in one line. Independent of the others.
-    lambda _: torch_private.without_trace_logs(),
+    lambda _: torch_private.silenced(torch_private.FakeTensorMode.__module__),
     lambda _: _without_warnings(),
     # The caller may plan under no_grad; a training step has gradients on.
     lambda _: torch.enable_grad(),

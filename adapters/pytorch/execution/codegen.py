@@ -222,7 +222,8 @@ class _Generator:
         states = sorted(self.states)
 
         backward = _Writer(self.step, self.constants)
-        at_start = {node for node in forward.alive if self._is_saved(node)}
+        of, kept = self.step.allocations.of, self.step.storage_of
+        at_start = {node for node in forward.alive if any(allocation in kept for allocation in of[node])}
         backward.offer(at_start)
         self._report(backward, -1)
         for part in self.parts:
@@ -242,9 +243,6 @@ class _Generator:
     def _report(self, to: _Writer, position: int) -> None:
         if self.on_step is not None:
             to.lines.append(f"{to.function(self.on_step)}({position})")
-
-    def _is_saved(self, node: fx.Node) -> bool:
-        return any(allocation in self.step.storage_of for allocation in self.step.allocations.of[node])
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -427,8 +425,5 @@ def copy_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
 def generate(
     step: TracedStep, schedule: Schedule, on_step: OnStep | None = None, parts: tuple[Part, ...] = ()
 ) -> Program:
-    """Generate and compile the two functions that run ``schedule``; ``on_step`` is called as they run.
-
-    ``parts`` are the parts of its backward, if they are known.
-    """
+    """The two functions that run ``schedule``, with ``parts`` if they are known; ``on_step`` is called as they run."""
     return _Generator(step, schedule, on_step, parts).program()

@@ -55,12 +55,6 @@ class Executor:
         self._described = self._described or made.described
         return made
 
-    @property
-    def constants(self) -> tuple[torch.Tensor, ...]:
-        """Tensors written in the module's code, which live as long as the executor does."""
-        graph = self._joint.graph
-        return tuple(getattr(graph.owning_module, str(node.target)) for node in graph.find_nodes(op="get_attr"))
-
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
         if kwargs.keys() == set(self._keywords):

@@ -37,42 +37,33 @@ class OpTime(NamedTuple):
     backward_ns: int
 
 
-class HostClock:
-    """For kernels that have finished when their call returns.
+class Clock:
+    """When each step ends: CUDA events, or the time of the host for kernels that have finished when their call returns.
 
-    With one thread it takes the thread's processor time, which other processes do not lengthen.
+    With one thread that is the thread's processor time, which other processes do not lengthen.
     """
 
-    def __init__(self) -> None:
-        self._now = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
-        self._steps: list[tuple[int, float]] = []
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._now: Callable[[], Any] = self._event
+        if device.type != "cuda":
+            self._now = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
+        self._steps: list[tuple[int, Any]] = []
 
     def on_step(self, position: int) -> None:
         """Record that a step has run."""
         self._steps.append((position, self._now()))
 
-    def read(self) -> list[tuple[int, float]]:
-        """The steps that ran since the last call, with their times in ns."""
-        positions, self._steps = self._steps, []
-        return positions
-
-
-class EventClock:
-    """For a CUDA stream: events between its kernels."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._steps: list[tuple[int, Any]] = []
-
-    def on_step(self, position: int) -> None:
-        """Record that a step has run."""
+    def _event(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
-        self._steps.append((position, event))
+        return event
 
     def read(self) -> list[tuple[int, float]]:
         """The steps that ran since the last call, with their times in ns."""
         positions, self._steps = self._steps, []
+        if self._device.type != "cuda":
+            return positions
         torch.cuda.synchronize(self._device)
         return [(position, 1e6 * positions[0][1].elapsed_time(event)) for position, event in positions]
 
@@ -91,7 +82,7 @@ def op_times(
     An op that runs several times gets the mean of its runs. The module, its buffers and gradients, and the random
     generators stay as they are. Raises AdapterError if the step fails.
     """
-    clock: EventClock | HostClock = EventClock(device) if device.type == "cuda" else HostClock()
+    clock = Clock(device)
     program = generate(step, schedule, clock.on_step)
     primals = _primals(step, module, args, kwargs)
     found = []

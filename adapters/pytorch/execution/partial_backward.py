@@ -68,7 +68,10 @@ class Backward:
 
     def start(self, primals: Mapping[int, Any], saved: list[Any], tangents: list[Any]) -> Iterator[list[Any]]:
         """Start it. ``saved`` is emptied: this backward alone holds the values that it takes."""
-        taken = [_as_view(saved[position], look) for position, look in self.saved]
+        taken = [
+            saved[position] if look is None else saved[position].as_strided(look.shape, look.strides, look.offset)
+            for position, look in self.saved
+        ]
         saved.clear()
         return self.run([primals[i] for i in self.primals], taken, [tangents[i] for i in self.tangents])
 
@@ -300,10 +303,6 @@ def _view_spec(step: TracedStep, node: fx.Node, storage_of: Mapping[int, int | N
     storages = tuple(storage_of[allocation] for allocation in step.allocations.of[node])
     kind = tensor.dtype, tensor.is_conj(), tensor.is_neg()
     return _ViewSpec(storages, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), kind)
-
-
-def _as_view(value: Any, look: _ViewSpec | None) -> Any:
-    return value if look is None else value.as_strided(look.shape, look.strides, look.offset)
 
 
 def _signature(node: fx.Node) -> str:

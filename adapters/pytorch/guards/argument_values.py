@@ -93,7 +93,9 @@ class Guard:
                     result = buffers[source.name] if source.name else leaves[source.index]
                     result = result.detach().clone() if call.writes & changed else result.detach()
                 else:
-                    args, kwargs = pytree.tree_map(computed, (call.args, call.kwargs), is_leaf=_is_known)
+                    args, kwargs = pytree.tree_map(
+                        computed, (call.args, call.kwargs), is_leaf=lambda leaf: isinstance(leaf, _Known)
+                    )
                     result = call.function(*args, **kwargs)
                 made[number] = pytree.tree_leaves(result)
         return result
@@ -247,7 +249,3 @@ def _is_never(func: Any, number: Any) -> bool:
 def _storages(values: Any) -> frozenset[int]:
     found = (leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor))
     return frozenset(torch_private.storage_key(leaf) for leaf in found)
-
-
-def _is_known(leaf: Any) -> bool:
-    return isinstance(leaf, _Known)

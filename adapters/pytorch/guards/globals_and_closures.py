@@ -1,8 +1,7 @@
 """Guards on data that the code of a forward names outside of its modules: globals, closures, classes, other objects.
 
-A plan repeats what the forward did with that data. While the forward is traced, every function that runs is recorded;
-the names in its code that refer to data (numbers, texts, None, small containers) become sources. Code of torch and of
-the standard library is skipped, and so is data that is reached through a call or a local variable.
+While the forward is traced, every function that runs is recorded; the names in its code that refer to data become
+sources. Code of torch and of the standard library is skipped, and data reached through a call or a local variable.
 """
 
 from __future__ import annotations
@@ -21,13 +20,11 @@ import torch
 from torch import nn
 
 from ..errors import UnsupportedModuleError
-from .identity_check import IdentityCheck
 from .rollback import save
-from .snapshots import equal_snapshots, find_iterator, is_data
+from .snapshots import IdentityCheck, equal_snapshots, is_data, refuse_iterator
 from .sources import (
     MISSING,
     ClosureCell,
-    LengthCheck,
     Source,
     attribute_source,
     data_snapshot,
@@ -47,11 +44,10 @@ class SourceGuards:
 
     def __init__(self) -> None:
         self._codes: dict[int, CodeType] = {}
-        self._closures: dict[int, list[FunctionType]] = {}  # by code: functions with closures older than the trace
-        self._defaults: dict[int, list[FunctionType]] = {}  # by code: functions with containers as defaults
+        self._functions: dict[int, list[FunctionType]] = {}  # by code: functions older than the trace
         self._sources: dict[tuple[int, str], Source] = {}
         self._kept: list[Any] = []  # keeps owners alive, so that no id is used twice
-        self._guards: list[tuple[Any, str, str, Any, Any, IdentityCheck | LengthCheck]] = []
+        self._guards: list[tuple[Any, str, str, Any, Any, IdentityCheck | None]] = []
         self._ran = False
         self._has_backward_code = False
 
@@ -69,12 +65,9 @@ class SourceGuards:
 
         Raises UnsupportedModuleError if the code that ran changed a source.
         """
-        functions = [found for found in gc.get_objects() if type(found) is FunctionType]
-        for function in functions:
-            if function.__closure__:
-                self._closures.setdefault(id(function.__code__), []).append(function)
-        for function in filter(_has_container_defaults, functions):
-            self._defaults.setdefault(id(function.__code__), []).append(function)
+        for found in gc.get_objects():
+            if type(found) is FunctionType:
+                self._functions.setdefault(id(found.__code__), []).append(found)
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # callbacks of the collector are not part of the forward
         try:
@@ -91,7 +84,7 @@ class SourceGuards:
                 for s in self._sources.values()
                 if s.is_same_object()
             ]
-            for known in (self._codes, self._closures, self._defaults, self._sources, self._kept):
+            for known in (self._codes, self._functions, self._sources, self._kept):
                 known.clear()
         for source in changed:
             raise UnsupportedModuleError(
@@ -136,7 +129,7 @@ class SourceGuards:
                         caller is not None and caller.f_code.co_filename == torch.autograd.function.__file__
                     )
                     self._record(frame)
-            elif id(code) in self._closures and not is_skipped(frame.f_globals.get("__name__", "")):
+            elif code.co_freevars and not is_skipped(frame.f_globals.get("__name__", "")):
                 self._record_closure(frame)
             if before is None:
                 return None
@@ -152,7 +145,7 @@ class SourceGuards:
         where, names = frame.f_globals.get("__name__", "?"), frame.f_globals
         steps = [step for step in dis.get_instructions(frame.f_code) if step.opname not in ("COPY", "DUP_TOP")]
         closure = self._record_closure(frame)
-        for function in self._defaults.get(id(frame.f_code), ()):
+        for function in self._functions.get(id(frame.f_code), ()):
             defaults = _container_defaults(function)
             for name in list(defaults):
                 description = f"the default of {name!r} in {function.__qualname__} of {where}"
@@ -180,7 +173,7 @@ class SourceGuards:
         """The variables of a closure made before the trace; those with data become sources."""
         code, own = frame.f_code, frame.f_locals
         found = {name: own[name] for name in code.co_freevars if name in own}
-        for function in self._closures.get(id(code), ()):
+        for function in self._functions.get(id(code), ()):
             cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
             variables = {name: ClosureCell(cells[name]) for name in found}
             if all(variables[name].get(name, MISSING) is value for name, value in found.items()):
@@ -197,13 +190,7 @@ class SourceGuards:
         if number in self._sources or not (value is MISSING or is_data(value)):
             return
         data = data_snapshot(value)
-        iterator = find_iterator(data)
-        if iterator is not None:
-            raise UnsupportedModuleError(
-                f"the forward reads {description}, a {type(iterator).__name__}; a plan would repeat for ever what is "
-                "drawn from it",
-                remedy="draw outside and pass what is drawn as an argument",
-            )
+        refuse_iterator(data, f"the forward reads {description}")
         self._kept.append(owner)
         states = data_snapshot(value, generator_states=True)
         self._sources[number] = Source(namespace, key, description, value, data, states, assign, tuple(save(value)))
@@ -215,16 +202,6 @@ def _container_defaults(function: FunctionType) -> dict[str, Any]:
     positional = zip(reversed(names), reversed(function.__defaults__ or ()), strict=False)
     values = {**dict(positional), **(function.__kwdefaults__ or {})}
     return {name: value for name, value in values.items() if isinstance(value, _CONTAINERS)}
-
-
-def _has_container_defaults(function: FunctionType) -> bool:
-    """Whether some default is a container. Called on every function there is, so it has to be fast."""
-    for value in function.__defaults__ or ():
-        if isinstance(value, _CONTAINERS):
-            return True
-    return function.__kwdefaults__ is not None and any(
-        isinstance(value, _CONTAINERS) for value in function.__kwdefaults__.values()
-    )
 
 
 def _is_cleaning_up(frame: FrameType | None) -> bool:

@@ -1,7 +1,4 @@
-"""Random generators whose draws no trace sees: Python's, NumPy's, and torch generators besides the default one.
-
-A plan would repeat the numbers that were drawn while it was traced.
-"""
+"""Random generators whose draws no trace sees: Python's, NumPy's, and torch generators besides the default one."""
 
 from __future__ import annotations
 

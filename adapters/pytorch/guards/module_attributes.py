@@ -1,7 +1,4 @@
-"""Guards on module attributes that a forward reads: recorded while it is traced, and checked at every step.
-
-A plan repeats what the forward did with them, so their content must stay as it was.
-"""
+"""Guards on module attributes that a forward reads: recorded while it is traced, and checked at every step."""
 
 from __future__ import annotations
 
@@ -12,10 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import UnsupportedModuleError
-from .identity_check import IdentityCheck
 from .side_effects import DERIVED
-from .snapshots import equal_snapshots, find_iterator, snapshot, without_references
+from .snapshots import IdentityCheck, equal_snapshots, refuse_iterator, snapshot, without_references
 from .sources import MISSING
 
 _OWN = frozenset(nn.Module().__dict__)
@@ -47,13 +42,8 @@ def refuse_iterators(module: nn.Module, reads: Iterable[Read]) -> None:
     """Raise UnsupportedModuleError if an attribute read is an iterator or a file open for reading."""
     children = dict(module.named_modules())
     for path, key in reads:
-        found = find_iterator(snapshot(_value(children[path], key)))
-        if found is not None:
-            raise UnsupportedModuleError(
-                f"the forward of {f'submodule {path!r}' if path else type(module).__name__} reads {key!r}, "
-                f"a {type(found).__name__}; a plan would repeat for ever what is drawn from it",
-                remedy="draw outside and pass what is drawn as an argument",
-            )
+        where = f"submodule {path!r}" if path else type(module).__name__
+        refuse_iterator(snapshot(_value(children[path], key)), f"the forward of {where} reads {key!r}")
 
 
 class AttributeGuards:
@@ -61,11 +51,12 @@ class AttributeGuards:
 
     def __init__(self, module: nn.Module, reads: Iterable[Read]) -> None:
         children = dict(module.named_modules())
-        own_forward = ("", "forward")  # that of a bound module runs the plan
         self._reads = [
             (path, key, children[path])
             for path, key in reads
-            if (path, key) != own_forward and path in children and not _is_derived(children[path], key)
+            if (path, key) != ("", "forward")  # that of a bound module runs the plan
+            and path in children
+            and not (isinstance(children[path], nn.RNNBase) and key in DERIVED)
         ]
         self._values = [_value(child, key) for _, key, child in self._reads]
         different = {id(value): value for value in self._values}  # a configuration is often read from every submodule
@@ -143,10 +134,6 @@ class _QuickCheck:
 def _description(path: str, key: str) -> str:
     name = f"{path}.{key}".lstrip(".")
     return f"attribute {name!r}"
-
-
-def _is_derived(child: nn.Module, key: str) -> bool:
-    return isinstance(child, nn.RNNBase) and key in DERIVED
 
 
 def _value(child: nn.Module, key: str) -> Any:

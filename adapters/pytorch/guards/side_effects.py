@@ -1,8 +1,4 @@
-"""Refuses side effects of a forward that a planned step would silently leave out.
-
-A planned step only runs aten calls. It would not set attributes, replace buffers by other tensors, append to lists, or
-seed a generator as the forward does.
-"""
+"""Refuses side effects of a forward that a planned step, which only runs aten calls, would silently leave out."""
 
 from __future__ import annotations
 

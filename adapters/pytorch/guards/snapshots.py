@@ -1,4 +1,4 @@
-"""Snapshots of values, to see a later change: of containers, plain objects, arrays and generators too."""
+"""Snapshots of values, to see a later change, and a quick check that comes before comparing them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from contextvars import ContextVar
 from enum import Enum
 from io import IOBase
 from numbers import Number
+from operator import is_
 from pathlib import PurePath
 from typing import Any
 
 import torch
 from torch import nn
 
+from ..errors import UnsupportedModuleError
 from .host_rng import is_generator, state_of
 
 _MAX_ARRAY_NBYTES = 2**20
@@ -206,6 +208,16 @@ def find_iterator(content: Any) -> Any:
     return content if isinstance(content, Iterator) and not isinstance(content, (*_PLAIN, *_OPAQUE)) else None
 
 
+def refuse_iterator(content: Any, reader: str) -> None:
+    """Raise UnsupportedModuleError for an iterator, or a file open for reading, in the snapshot of what is read."""
+    found = find_iterator(content)
+    if found is not None:
+        raise UnsupportedModuleError(
+            f"{reader}, a {type(found).__name__}; a plan would repeat for ever what is drawn from it",
+            remedy="draw outside and pass what is drawn as an argument",
+        )
+
+
 _SLOTS: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
 
 
@@ -228,3 +240,59 @@ def _elements(value: Any) -> list[Any]:
     if not isinstance(value, array) and value.dtype.hasobject:
         return list(value.flat)
     return [] if is_large_array(value) else [value.tobytes()]
+
+
+_ITEMS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    **dict.fromkeys((list, tuple, deque, set, frozenset), tuple),
+    dict: lambda value: (*value, *value.values()),
+}
+
+
+class IdentityCheck:
+    """True while ``value`` holds the objects that it held; only if it is False, a step compares snapshots.
+
+    Follows containers and objects as deep as `snapshot` does with the same ``into_objects``.
+    """
+
+    __slots__ = ("_inner", "_items", "_list_items", "_value")
+
+    def __init__(self, value: Any, *, into_objects: bool = True, depth: int = 0, objects: int = 0) -> None:
+        self._value = value
+        self._list_items = _item_lister(value, depth, objects if into_objects else MAX_OBJECTS)
+        self._items = () if self._list_items is None else self._list_items(value)
+        plain = is_plain_object(value)
+        depth, objects = depth + (not plain), objects + plain
+        inner = (IdentityCheck(item, into_objects=into_objects, depth=depth, objects=objects) for item in self._items)
+        self._inner = tuple(check for check in inner if check._list_items is not None)
+
+    def __bool__(self) -> bool:
+        if self._list_items is None:
+            return True
+        now = self._list_items(self._value)
+        return len(now) == len(self._items) and all(map(is_, now, self._items)) and all(self._inner)
+
+
+def _item_lister(value: Any, depth: int, objects: int) -> Callable[[Any], tuple[Any, ...]] | None:
+    """How to list what ``value`` holds; None for a value without content that can change."""
+    if is_leaf(value):
+        return None
+    for kind, items in _ITEMS.items():
+        if isinstance(value, kind):
+            return items if depth < MAX_NESTING else None
+    if is_data(value):
+        return _shape if is_large_array(value) else _never_same
+    return _attributes if is_plain_object(value) and objects < MAX_OBJECTS else None
+
+
+def _never_same(_: Any) -> tuple[Any, ...]:
+    """For small arrays and context variables, whose content has no identity."""
+    return (object(),)
+
+
+def _shape(value: Any) -> tuple[Any, ...]:
+    return (sys.intern(repr(getattr(value, "shape", len(value)))),)
+
+
+def _attributes(value: Any) -> tuple[Any, ...]:
+    attributes = attributes_of_object(value)
+    return (*attributes, *attributes.values())

@@ -10,9 +10,8 @@ from functools import partial
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
-from .identity_check import IdentityCheck
 from .rollback import Saved, roll_back
-from .snapshots import data_part, equal_snapshots, is_data, is_plain_object, slots_of, snapshot
+from .snapshots import IdentityCheck, data_part, equal_snapshots, is_data, is_plain_object, slots_of, snapshot
 
 MAX_ITEMS = 1024
 """Containers up to this many items are compared by content, larger ones by their number of items."""
@@ -104,19 +103,9 @@ def data_snapshot(value: Any, *, generator_states: bool = False) -> Any:
     return snapshot(data_part(value), generator_states=generator_states, into_objects=False)
 
 
-class LengthCheck:
-    """True while a container has as many items as it had."""
-
-    def __init__(self, value: Any) -> None:
-        self._value, self._length = value, len(value)
-
-    def __bool__(self) -> bool:
-        return len(self._value) == self._length
-
-
-def quick_check(value: Any) -> IdentityCheck | LengthCheck:
-    """The check of a value that each step makes first."""
-    return LengthCheck(value) if _count_items(value) > MAX_ITEMS else IdentityCheck(value, into_objects=False)
+def quick_check(value: Any) -> IdentityCheck | None:
+    """The check of a value that each step makes first; None for a large container, whose snapshot is quick itself."""
+    return None if _count_items(value) > MAX_ITEMS else IdentityCheck(value, into_objects=False)
 
 
 def _count_items(value: Any) -> int:

@@ -1,9 +1,7 @@
 """Calls that may write their result over one of their arguments, and the call that does so with the same bits.
 
-All kernels are elementwise: each element of the result depends only on that element of the argument, so that writing
-it where it was read is safe. The call in place runs the same kernels in the same order;
-tests/adapters/step/test_buffer_reuse.py compares the bits. Overloads that torch generates around the call out of
-place, which copy the result, are left out.
+All kernels are elementwise, and in place the same ones run in the same order. Overloads that torch generates around
+the call out of place, which copy the result, are left out.
 """
 
 from __future__ import annotations

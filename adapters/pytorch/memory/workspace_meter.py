@@ -1,7 +1,4 @@
-"""Measures the memory inside one call, and its time: each distinct call runs alone, while the allocator is recorded.
-
-A kernel may allocate memory and free it before the call ends. No trace shows that; the allocator does.
-"""
+"""Measures the memory inside one call, and its time: each distinct call runs alone, while the allocator is recorded."""
 
 from __future__ import annotations
 
@@ -143,7 +140,9 @@ class WorkspaceMeter:
 
     def _run(self, node: fx.Node, signature: str) -> _Run:
         inputs = {
-            argument: pytree.tree_map_only(Layout, Layout.example, self._layouts(argument), is_leaf=_is_layout)
+            argument: pytree.tree_map_only(
+                Layout, Layout.example, self._layouts(argument), is_leaf=lambda value: isinstance(value, Layout)
+            )
             for argument in node.all_input_nodes
         }
         args, kwargs = fx.map_arg((node.args, node.kwargs), inputs.__getitem__)
@@ -227,10 +226,6 @@ def _standard_error_closed() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
-
-
-def _is_layout(value: Any) -> bool:
-    return isinstance(value, Layout)
 
 
 def _changes(events: list[_Event], outputs: list[int]) -> list[_Change]:

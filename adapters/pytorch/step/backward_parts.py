@@ -1,10 +1,7 @@
 """The backward of a step in parts: after each part, the gradients that are final go to autograd.
 
-Autograd accumulates what it is given before it goes on. A gradient that is added into an existing ``.grad``, or that a
-hook uses up, then need not live to the end of the step. A gradient goes only when no later step of the schedule reads
-it or the tensor it belongs to: a hook may overwrite both.
-
-Which gradients go together is decided before there is a plan (gradient_release.py), so that the planner knows it.
+Autograd accumulates what it is given before it goes on, so that a gradient need not live to the end of the step. A
+gradient goes only when no later step of the schedule reads it or the tensor it belongs to: a hook may overwrite both.
 """
 
 from __future__ import annotations

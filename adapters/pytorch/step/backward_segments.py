@@ -50,15 +50,13 @@ def assertions(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in graph.nodes if node.target in _ASSERTIONS and not is_backward(node)]
 
 
-def tangents_needed(joint: Joint) -> dict[fx.Node, frozenset[int]]:
-    """For each node that depends on tangents the indices of those tangents, counted without the missing ones."""
-    tangents = [node for node in joint.tangents if node is not None]
-    needed = {node: frozenset([position]) for position, node in enumerate(tangents)}
+def _tangent_dependent(joint: Joint) -> set[fx.Node]:
+    """The nodes that depend on tangents."""
+    found = {node for node in joint.tangents if node is not None}
     for node in joint.graph.nodes:
-        found = [needed[argument] for argument in node.all_input_nodes if argument in needed]
-        if found:
-            needed[node] = frozenset().union(*found)
-    return needed
+        if not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
 
 
 def _merge_late(segments: list[Segment], position: dict[fx.Node, int], earliest: int) -> None:
@@ -72,7 +70,7 @@ def _merge_late(segments: list[Segment], position: dict[fx.Node, int], earliest:
         segments[-1].sums = late.sums
 
 
-def needed_backward(joint: Joint, allocations: Allocations) -> list[fx.Node]:
+def _needed_backward(joint: Joint, allocations: Allocations) -> list[fx.Node]:
     """The allocating backward nodes that some gradient depends on, in order."""
     needed: set[fx.Node] = set()
     stack = [node for _, node in joint.gradients]
@@ -92,10 +90,10 @@ def backward_segments(joint: Joint, allocations: Allocations) -> list[Segment]:
     """
     position = {node: i for i, node in enumerate(joint.graph.nodes)}
     owners = _owners(joint, allocations)
-    tangent_dependent = tangents_needed(joint).keys()
+    tangent_dependent = _tangent_dependent(joint)
     segments: list[Segment] = []
     running: int | None = None  # sequence number of the segment being filled
-    for node in needed_backward(joint, allocations):
+    for node in _needed_backward(joint, allocations):
         number = node.meta.get("seq_nr")
         earliest = max((position[b] for b in _forward_reads(node, allocations)), default=-1)
         if segments and number == running and not segments[-1].sums:

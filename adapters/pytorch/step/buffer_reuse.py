@@ -147,7 +147,7 @@ class _Finder:
             if node.op == "call_function" and not is_backward(node) and self.allocations.allocates(node):
                 for call, allocation in self.candidates(node):
                     maker = self.allocations.entries[allocation].node
-                    if _is_plain(maker) and not is_backward(maker) and self._can_fuse(maker, node, allocation):
+                    if self._can_fuse(maker, node, allocation):
                         self._fuse(call, maker, node, allocation)
                         break
                 else:
@@ -160,7 +160,7 @@ class _Finder:
             return
         call, allocation = found
         maker = self.allocations.entries[allocation].node
-        if _is_plain(maker) and not is_backward(maker) and self._can_fuse(maker, node, allocation):
+        if self._can_fuse(maker, node, allocation):
             scatters = self.readers[allocation][1:]
             self._fuse(call, maker, node, allocation)
             self.readers[allocation] = scatters
@@ -168,6 +168,8 @@ class _Finder:
 
     def _can_fuse(self, maker: fx.Node, node: fx.Node, allocation: int) -> bool:
         """Whether a node can run right after a maker, and the two together need no more memory than each alone."""
+        if is_backward(maker) or not _is_plain(maker):
+            return False
         group = [maker, *self.found.fused.get(maker, ())]
         made = {made for member in group for made in self.allocations.made[member]}
         reads = {read for member in group for read in self.allocations.reads(member)} - made
@@ -178,14 +180,11 @@ class _Finder:
             return False
         if more & self.overwritten:  # the node must run once; the maker need not
             return False
-        if len(self.allocations.made[node]) > 1 and any(self._is_dead(other) for other in made):
+        unread = [other for other in made if not self.readers.get(other) and other not in self.pinned]
+        if unread and len(self.allocations.made[node]) > 1:
             return False  # it is freed before the node runs; as results of one op both would be alive at once
         nbytes = self.allocations.entries[allocation].nbytes
         return not self._nbytes(more) or self._nbytes(reads) <= nbytes
-
-    def _is_dead(self, allocation: int) -> bool:
-        """Whether nobody reads an allocation."""
-        return not self.readers.get(allocation) and allocation not in self.pinned
 
     def _between(self, first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
         node = first.next

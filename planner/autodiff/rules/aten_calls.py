@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from .op_call import RuleCall, Saved, first_input, first_output, nothing, table
+from .op_call import RuleCall, Saved, both_inputs, first_input, first_output, nothing, table
 
 
 def _log_sigmoid(call: RuleCall) -> Saved:
     """The input, and on the CPU a buffer for exp(-|x|)."""
     return Saved((0,), (), (call.first.nbytes,))
-
-
-def _arc_tangent(call: RuleCall) -> Saved:
-    return Saved(inputs=(0, 1))
 
 
 def _scaled_product_sum(call: RuleCall) -> Saved:
@@ -25,7 +21,7 @@ RULES = table(
         first_output: "rsqrt",
         first_input: "glu",
         _log_sigmoid: "log_sigmoid",
-        _arc_tangent: "atan2",
+        both_inputs: "atan2",
         _scaled_product_sum: "addcmul",
     }
 )

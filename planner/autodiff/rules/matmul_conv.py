@@ -6,12 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from .einsum import contractions
-from .op_call import INDEX_NBYTES, RuleCall, Saved, factors, item_nbytes, table
-
-
-def _convolution(call: RuleCall) -> Saved:
-    """Both operands in any case: convolution_backward takes them even for a frozen weight."""
-    return Saved(inputs=(0, 1))
+from .op_call import INDEX_NBYTES, RuleCall, Saved, both_inputs, factors, item_nbytes, table
 
 
 def _causal_convolution(call: RuleCall) -> Saved:
@@ -91,7 +86,7 @@ RULES = table(
     {
         factors: "Gemm",
         _matrix_product: "MatMul",
-        _convolution: "Conv ConvTranspose",
+        both_inputs: "Conv ConvTranspose",  # convolution_backward takes them even for a frozen weight
         _causal_convolution: "CausalConvWithState",
         _deformable_convolution: "DeformConv",
         _rotary_embedding: "RotaryEmbedding",

@@ -92,6 +92,11 @@ def first_input(call: RuleCall) -> Saved:
     return Saved(inputs=(0,))
 
 
+def both_inputs(call: RuleCall) -> Saved:
+    """The first two inputs, whichever of them needs a gradient."""
+    return Saved(inputs=(0, 1))
+
+
 def first_output(call: RuleCall) -> Saved:
     """The first output."""
     return Saved(outputs=(0,))

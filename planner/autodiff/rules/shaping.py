@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from .op_call import FLOAT_NBYTES, INDEX_NBYTES, RuleCall, Saved, nothing, table
+from .op_call import FLOAT_NBYTES, INDEX_NBYTES, RuleCall, Saved, both_inputs, nothing, table
 
 
 def _indices(call: RuleCall) -> Saved:
@@ -74,10 +74,6 @@ def _resize(call: RuleCall) -> Saved:
     return Saved((0,), (), (shape[0] * prod(shape[2:]) * max(len(shape) - 2, 1) * FLOAT_NBYTES,))
 
 
-def _grid_sample(call: RuleCall) -> Saved:
-    return Saved(inputs=(0, 1))
-
-
 RULES = table(
     {
         nothing: "Reshape Flatten Squeeze Unsqueeze Transpose Concat Slice Split Expand Tile DepthToSpace SpaceToDepth"
@@ -90,6 +86,6 @@ RULES = table(
         _reverse_sequence: "ReverseSequence",
         _pad: "Pad",
         _resize: "Resize Upsample",
-        _grid_sample: "GridSample",
+        both_inputs: "GridSample",
     }
 )

@@ -47,14 +47,6 @@ def _broadcast(call: RuleCall, positions: tuple[int, ...]) -> int:
     return len(smaller) * call.output.nbytes
 
 
-def _product(call: RuleCall) -> tuple[int, int]:
-    return 0, _broadcast(call, (0, 1))
-
-
-def _difference(call: RuleCall) -> tuple[int, int]:
-    return 0, _broadcast(call, (1,))
-
-
 def _quotient(call: RuleCall) -> tuple[int, int]:
     """-grad * (a / b) / b, term by term."""
     terms = (2 + (0 not in call.needs)) * call.output.nbytes if call.needed(1) else 0
@@ -256,7 +248,8 @@ def _linear_attention(call: RuleCall) -> tuple[int, int]:
 
 
 _COMPOSED: dict[str, Callable[[RuleCall], tuple[int, int]]] = {
-    "Mul": _product, "Sub": _difference, "Div": _quotient, "Pow": _power, "Mod": _modulo, "Where": _where,
+    "Mul": lambda call: (0, _broadcast(call, (0, 1))), "Sub": lambda call: (0, _broadcast(call, (1,))),
+    "Div": _quotient, "Pow": _power, "Mod": _modulo, "Where": _where,
     "Max": _extremum, "Min": _extremum, "Clip": _clip, "Sum": _several, "Mean": _several, "PRelu": _slopes,
     "Softmax": _softmax, "LogSoftmax": _softmax, "ReduceMean": _widening_mean, "ReduceSum": _widening_mean,
     "Gather": _gather, "SwiGLU": _swiglu, "DFT": _fourier,

@@ -114,8 +114,8 @@ def _parsed_list(text: str) -> list[object]:
     return parsed if isinstance(parsed, list) else []
 
 
-def scope_of(node: NodeProto) -> str:
-    """The module path that torch's exporter recorded for a node, or nothing."""
+def scopes_of(node: NodeProto) -> list[str]:
+    """The paths of the modules around a node, outermost first, as torch's exporter recorded them."""
     recorded = {entry.key: entry.value for entry in node.metadata_props}
     scopes: list[object] = []
     text = recorded.get(_SCOPES, "")
@@ -123,5 +123,9 @@ def scope_of(node: NodeProto) -> str:
         scopes = _parsed_list(text)
     elif "namespace" in recorded:
         scopes = [part.split(":")[0].strip() for part in recorded["namespace"].split("/")]
-    modules = [scope for scope in scopes if isinstance(scope, str)][:-1]
-    return modules[-1] if modules else ""
+    return [scope for scope in scopes if isinstance(scope, str)][:-1]
+
+
+def scope_of(node: NodeProto) -> str:
+    """The path of the innermost module around a node, or nothing."""
+    return next(reversed(scopes_of(node)), "")

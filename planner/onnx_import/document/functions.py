@@ -23,11 +23,7 @@ FunctionKey = tuple[str, str, str]
 
 
 def inline_functions(model: ModelProto) -> ModelProto:
-    """The model with its own functions in place of their calls.
-
-    Raises InvalidModelError for a function that calls itself or is called with more values than it has, and
-    UnsupportedOpError for more than MAX_INLINED_NODES nodes and for a function that cannot be inlined.
-    """
+    """The model with its own functions in place of their calls; see `check_functions`."""
     if not model.functions:
         return model
     check_functions(model)

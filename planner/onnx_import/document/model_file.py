@@ -1,4 +1,4 @@
-"""The bytes of a file and the model in them; a damaged or foreign file is refused."""
+"""The bytes of a file, the model in them and its annotations; a damaged or foreign file is refused."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from json import dumps as quoted
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...annotations import MODEL_KEY, NODE_KEY, REMEDY, Annotation, loads
 from ...errors import InvalidModelError, StorageError, UnsupportedOpError
 from .subgraphs import all_nodes, subgraphs
 from .unsupported_ops import EXPORT_AGAIN
@@ -111,3 +112,28 @@ def _texts(model: ModelProto) -> Iterable[object]:
         yield from (text for pair in node.metadata_props for text in (pair.key, pair.value))
         yield from (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output)
         yield from (text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name))
+
+
+def annotated_part(model: ModelProto) -> Annotation | None:
+    """The annotations of a file, None where it has none. Raises InvalidModelError if they do not fit its nodes."""
+    texts = [entry.value for entry in model.metadata_props if entry.key == MODEL_KEY]
+    if not texts:
+        return None
+    if len(texts) > 1:
+        raise InvalidModelError(f"the file holds {len(texts)} annotations", remedy=REMEDY)
+    annotation = loads(texts[0])
+    known = {op.name for op in annotation.graph.ops}
+    for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+        for entry in node.metadata_props:
+            if entry.key == NODE_KEY and entry.value not in known:
+                raise InvalidModelError(
+                    f"node {quoted(node.name)} belongs to the op {quoted(entry.value)}, which is not among the "
+                    "annotations: the file was changed after its export",
+                    remedy=REMEDY,
+                )
+    return annotation
+
+
+def producer_of(model: ModelProto) -> str:
+    """The name and version of the program that wrote a file."""
+    return f"{model.producer_name} {model.producer_version}".strip()

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ...graph import Op, Role, Storage, Tensor, View
+from ...graph import Graph, Op, Role, Storage, Tensor, View
 from ..values.values import Call, Value
 from .parameter_detection import find_parameters
 
 
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    """The tuples of a Graph; ``dropped`` counts calls that reach no output."""
-
-    storages: tuple[Storage, ...]
-    tensors: tuple[Tensor, ...]
-    ops: tuple[Op, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    dropped: int
-
-
 def assemble(
-    leaves: Sequence[Value],
-    calls: Sequence[Call],
-    inputs: Sequence[Value],
-    outputs: Sequence[Value],
-    producer: str = "",
-) -> Assembly:
+    name: str, leaves: Sequence[Value], calls: Sequence[Call], inputs: Sequence[Value], outputs: Sequence[Value],
+    producer: str,
+) -> tuple[Graph, int]:  # fmt: skip
     """Assign roles, drop calls on constants and bijective views of constants, and number what is left.
 
-    ``producer`` is the name of the program that wrote the file.
+    ``producer`` is the program that wrote the file. The number is that of the dropped calls, which reach no output.
     """
     parameters = find_parameters(leaves, calls, producer)
     for value in leaves:
@@ -42,14 +26,8 @@ def assemble(
     numbered_inputs = tuple(numbering.tensor(value) for value in inputs)
     ops = tuple(numbering.op(call) for call in live)
     numbered_outputs = tuple(numbering.tensor(value) for value in outputs)
-    return Assembly(
-        tuple(numbering.storages),
-        tuple(numbering.tensors),
-        ops,
-        numbered_inputs,
-        numbered_outputs,
-        len(remaining) - len(live),
-    )
+    storages, tensors = tuple(numbering.storages), tuple(numbering.tensors)
+    return Graph(name, storages, tensors, ops, numbered_inputs, numbered_outputs), len(remaining) - len(live)
 
 
 def _remaining(calls: Sequence[Call]) -> list[Call]:

@@ -1,9 +1,7 @@
-"""Groups of nodes that torch's exporter wrote for one call of aten are read as that call.
+"""Groups of nodes that torch's exporter wrote for one call of aten are read as that call, which saves less.
 
-For a fused call, eager torch saves what the call saves, not what its decomposition would: silu saves its input, Sigmoid
-and Mul save three tensors. Only the exporter's record distinguishes the two. A group is fused if the record names the
-call, the nodes are those that the exporter writes for it, and no other node reads an intermediate value. Nodes without
-a record stay as they are.
+A group is fused if the exporter's record names the call, the nodes are those that it writes for it, and no other node
+reads an intermediate value. Nodes without a record stay as they are.
 """
 
 from __future__ import annotations

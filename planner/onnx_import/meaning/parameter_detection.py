@@ -1,8 +1,4 @@
-"""Which constants of a file are trained, if the program that wrote it did not record that.
-
-If only shapes and names can tell, a constant counts as a parameter in case of doubt: a parameter that is missed leaves
-out its gradient and what its op saves for it.
-"""
+"""Which constants of a file are trained, if the program that wrote it did not record that."""
 
 from __future__ import annotations
 

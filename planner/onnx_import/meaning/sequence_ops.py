@@ -1,8 +1,4 @@
-"""Sequences of tensors: while the file is read they are lists of known length, and the graph has none.
-
-torch's exporter writes chunk and split as a SplitToSequence that is read at constant positions, and the stack and the
-concatenation of a list as a ConcatFromSequence.
-"""
+"""Sequences of tensors: while the file is read they are lists of known length, and the graph has none."""
 
 from __future__ import annotations
 

@@ -55,10 +55,7 @@ class DeclaredTypes:
         return tuple(sizes)
 
     def guess(self, name: str, call: Call, where: str) -> str:
-        """The widest floating type among the inputs of an unknown op, for an output that the file does not declare.
-
-        Raises UnsupportedOpError if the op takes none.
-        """
+        """The widest floating type among the inputs of an unknown op, for an output that the file does not declare."""
         floats = [value.dtype for value in call.inputs if value is not None and value.is_float]
         if not floats:
             raise UnsupportedOpError(

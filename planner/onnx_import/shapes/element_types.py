@@ -1,13 +1,12 @@
 """Element types that exporters write although the opset of the file does not allow them.
 
-torch's exporters write a Conv of bfloat16 below opset 22, and the Add of a bool mask to floating-point scores. Shapes
-do not depend on element types: they are inferred with types that are allowed, and bytes are counted with those of the
-file.
+Shapes do not depend on element types: they are inferred with types that are allowed, and bytes are counted with those
+of the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..values.values import Call
@@ -56,16 +55,7 @@ class StandIns:
     attribute: tuple[str, str] | None = None
 
 
-def formals(
-    inputs: Sequence[str], outputs: Sequence[str], constraints: Mapping[str, Sequence[str]], *, repeated: bool
-) -> Formals:
-    """The types in an op's definition, from texts such as ``T`` or ``tensor(int64)``."""
-    plain = {text: [text] for text in (*inputs, *outputs) if text not in constraints}
-    allowed = {text: _dtypes(texts) for text, texts in {**plain, **constraints}.items()}
-    return Formals(tuple(inputs), tuple(outputs), repeated, allowed)
-
-
-def _dtypes(texts: Iterable[str]) -> frozenset[str]:
+def dtypes(texts: Iterable[str]) -> frozenset[str]:
     """The dtypes of ``tensor(...)`` types; other types have none."""
     inner = (text.removeprefix("tensor(").removesuffix(")") for text in texts if text.startswith("tensor("))
     return frozenset(_ONNX_NAMES.get(name, name) for name in inner)

@@ -19,7 +19,7 @@ from ..document.unsupported_ops import CHARGE
 from ..values.consistency import REMEDY, shape_text
 from ..values.constant_folding import Array, first_line
 from ..values.values import Call, Inferred, Partial
-from .element_types import Formals, StandIns, attribute_of_type, formals, not_taken, stand_ins
+from .element_types import Formals, StandIns, attribute_of_type, dtypes, not_taken, stand_ins
 from .extra_shape_inference import missed_shape
 
 _NUMBERS = {name: number for number, name in DTYPES.items()}
@@ -51,12 +51,10 @@ def _lenient_schema(op_type: str, opset: int, domain: str) -> defs.OpSchema:
 
 def _formals(schema: defs.OpSchema) -> Formals:
     last = schema.inputs[-1] if schema.inputs else None
-    return formals(
-        [entry.type_str for entry in schema.inputs],
-        [entry.type_str for entry in schema.outputs],
-        {entry.type_param_str: entry.allowed_type_strs for entry in schema.type_constraints},
-        repeated=last is not None and last.option == _VARIADIC and last.is_homogeneous,
-    )
+    inputs, outputs = (tuple(entry.type_str for entry in entries) for entries in (schema.inputs, schema.outputs))
+    allowed = {text: dtypes([text]) for text in (*inputs, *outputs)}  # where it is no type variable
+    allowed |= {entry.type_param_str: dtypes(entry.allowed_type_strs) for entry in schema.type_constraints}
+    return Formals(inputs, outputs, last is not None and last.option == _VARIADIC and last.is_homogeneous, allowed)
 
 
 class ShapeRules:

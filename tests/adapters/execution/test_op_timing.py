@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import bind, export, plan_of, profile, within_budget
-from ogc_plan.adapters.pytorch.execution.op_timing import EventClock
+from ogc_plan.adapters.pytorch.execution.op_timing import Clock
 from ogc_plan.cli.main import main
 from ogc_plan.planner import StepProfile, load_model, read_plan, read_profile
 from ogc_plan.planner.errors import AdapterError, OgcPlanError, PlanMismatchError, StorageError, UsageError
@@ -120,7 +120,7 @@ class TestWhatItHolds:
         monkeypatch.setattr(torch.cuda, "Event", Event)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "stream")
         monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-        clock = EventClock(torch.device("cuda"))
+        clock = Clock(torch.device("cuda"))
         for place in (-1, 0, 1):
             clock.on_step(place)
         assert (clock.read(), clock.read()) == ([(-1, 0.0), (0, 1e6), (1, 2e6)], [])
