@@ -15,7 +15,6 @@ from torch import Tensor
 
 CONVOLUTION_WORKSPACE_NBYTES = 8 << 20
 ATTENTION_WORKSPACE_NBYTES = 1 << 20
-DROPOUT_STATE_NBYTES = 2 << 20
 PHILOX_STEP = 16
 """By how much an attention call with dropout moves the generator's offset."""
 
@@ -35,10 +34,6 @@ def install() -> None:
         "convolution_backward": _convolution_backward,
         "cudnn_batch_norm": _batch_norm,
         "cudnn_batch_norm_backward": _batch_norm_backward,
-        "_cudnn_init_dropout_state": _dropout_state,
-        "_cudnn_rnn_flatten_weight": _flat_weights,
-        "_cudnn_rnn": _rnn,
-        "_cudnn_rnn_backward": _rnn_backward,
         "_scaled_dot_product_cudnn_attention": _attention,
         "_scaled_dot_product_cudnn_attention_backward": _attention_backward,
     }
@@ -130,55 +125,6 @@ def _batch_norm_backward(
     _note("cudnn_batch_norm_backward")
     gradient = gradient.contiguous(memory_format=torch.channels_last) if _channels_last(x) else gradient.contiguous()
     return torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-
-
-def _dropout_state(dropout: float, training: bool, seed: int, **layout: Any) -> Tensor:
-    return torch.empty(DROPOUT_STATE_NBYTES, **layout)
-
-
-def _flat_weights(weights: Sequence[Tensor], *_: Any) -> Tensor:
-    """One buffer that all weights become views of, each on a multiple of 128 bytes."""
-    places, end = [], 0
-    for weight in weights:
-        places.append(end)
-        end += -(-weight.numel() * weight.element_size() // 128) * 128 // weight.element_size()
-    buffer = torch.empty(end, dtype=weights[0].dtype, device=weights[0].device)
-    for weight, place in zip(weights, places, strict=True):
-        view = buffer[place : place + weight.numel()].view(weight.shape)
-        weight.set_(view)  # type: ignore[call-overload]
-    return buffer
-
-
-def _rnn(
-    x: Tensor, weights: Sequence[Tensor], weight_stride: int, flat: Tensor | None, hidden: Tensor, cell: Tensor | None,
-    mode: int, hidden_size: int, projection: int, layers: int, batch_first: bool, dropout: float, training: bool,
-    bidirectional: bool, batch_sizes: Sequence[int], dropout_state: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The reserve has what a backward of each layer and step reads: gates and states, as cuDNN sizes it roughly."""
-    _note("cudnn_rnn")
-    directions = 2 if bidirectional else 1
-    steps, batch = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
-    width = (projection or hidden_size) * directions
-    out = torch.empty((batch, steps, width) if batch_first else (steps, batch, width), dtype=x.dtype, device=x.device)
-    gates = {0: 1, 1: 1, 2: 4, 3: 3}[mode]
-    reserve = steps * batch * layers * directions * hidden_size * (gates + 1) * x.element_size() if training else 0
-    made = torch.empty(reserve, dtype=torch.uint8, device=x.device)
-    none = torch.empty(0, dtype=x.dtype, device=x.device)
-    flat = none if flat is None else flat
-    return out, torch.empty_like(hidden), none if cell is None else torch.empty_like(cell), made, flat
-
-
-def _rnn_backward(
-    x: Tensor, weights: Sequence[Tensor], weight_stride: int, flat: Tensor, hidden: Tensor, cell: Tensor | None,
-    output: Tensor, gradient: Tensor | None, hidden_gradient: Tensor | None, cell_gradient: Tensor | None, mode: int,
-    hidden_size: int, projection: int, layers: int, batch_first: bool, dropout: float, training: bool,
-    bidirectional: bool, batch_sizes: Sequence[int], dropout_state: Tensor | None, reserve: Tensor,
-    wanted: Sequence[bool],
-) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:  # fmt: skip
-    _note("cudnn_rnn_backward")
-    none = torch.empty(0, dtype=x.dtype, device=x.device)
-    made = [torch.empty_like(weight) for weight in weights] if wanted[3] else []
-    return torch.empty_like(x), torch.empty_like(hidden), none if cell is None else torch.empty_like(cell), made
 
 
 def _attention(

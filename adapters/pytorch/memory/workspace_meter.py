@@ -72,7 +72,7 @@ class WorkspaceMeter:
         return peak
 
     def storage_nbytes(self, node: fx.Node) -> list[int]:
-        """Bytes of the storage of each tensor that the call returned, in order; empty if unknown.
+        """Bytes of the device for the storage of each tensor that the call returned, in order; empty if unknown.
 
         Some kernels return a small view of a large storage: ``mse_loss`` returns its mean in the memory of the squares.
         """
@@ -160,7 +160,10 @@ class WorkspaceMeter:
             storage = given.untyped_storage() if isinstance(given, torch.Tensor) else None
             if isinstance(traced, torch.Tensor):
                 addresses.append(storage.data_ptr() if storage is not None else 0)
-                held.append(storage.nbytes() if storage is not None else 0)
+                if storage is None or storage.device.type != self._device.type:  # attention keeps its seeds on the host
+                    held.append(0)
+                else:
+                    held.append(storage.nbytes())
         self._storage_nbytes[signature] = held
         given = storage = result = None  # so that the device holds the result of one run at a time
         self._time_ns[signature] = min(self._timed(target, args, kwargs) for _ in range(_TIMED_RUNS))
