@@ -1,5 +1,5 @@
 # Shortcuts for people who work on this repository; README.md has the commands that need no make.
-.PHONY: test lint demo bench
+.PHONY: test lint demo bench cuda-standin
 PYTHON ?= .venv/bin/python
 
 test:
@@ -13,3 +13,6 @@ demo:
 
 bench:
 	$(PYTHON) -m models.plan_benchmark -o models/results/plans.json
+
+cuda-standin:
+	$(PYTHON) -m tests.cuda_standin

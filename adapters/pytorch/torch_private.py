@@ -191,6 +191,39 @@ def without_python_kernels(*, eager_dropout: bool) -> Iterator[None]:
             op._dispatch_cache.clear()
 
 
+_CUDNN_NORM = torch.ops.aten.cudnn_batch_norm.default
+
+
+@contextlib.contextmanager
+def cudnn_batch_norms() -> Iterator[None]:
+    """Trace a batch norm that eager training gives to cuDNN as one that cuDNN runs; torch traces the native kernel."""
+    key, known = torch._C.DispatchKey.Autograd, _CUDNN_NORM.py_kernels
+    before = {key: known[key]} if key in known else {}
+
+    def cudnn_norm(
+        x: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
+    ) -> Any:
+        if training and mean is not None:  # the statistics move, which the schema of cudnn_batch_norm does not say
+            return torch.ops.aten._batch_norm_with_update(x, weight, bias, mean, variance, momentum, eps)
+        trace_as(None)
+        try:
+            return _CUDNN_NORM(x, weight, bias, mean, variance, training, momentum, eps)
+        finally:
+            trace_as(cudnn_norm)
+
+    def trace_as(kernel: Callable[..., Any] | None) -> None:
+        known.pop(key, None)
+        known.update({} if kernel is None else {key: kernel})
+        _CUDNN_NORM._dispatch_cache.clear()
+
+    trace_as(cudnn_norm)
+    try:
+        yield
+    finally:
+        trace_as(None)
+        known.update(before)
+
+
 @contextlib.contextmanager
 def one_hot_with_checks() -> Iterator[None]:
     """Trace ``one_hot`` with the assertions on classes that eager training makes; torch 2.11 leaves them out."""
@@ -322,6 +355,23 @@ def differentiates_forward() -> bool:
 def profiler_runs() -> bool:
     """Whether a profiler is recording."""
     return bool(torch.autograd.profiler._is_profiler_enabled)
+
+
+def cuda_history_runs() -> bool:
+    """Whether the history of the CUDA allocator is being recorded."""
+    return bool(torch._C._cuda_isHistoryEnabled())
+
+
+def record_cuda_history(on: bool) -> None:
+    """Start or end the history of the CUDA allocator, without stacks."""
+    torch.cuda.memory._record_memory_history(enabled="all" if on else None, context=None, stacks="python")
+
+
+def cuda_history(device: torch.device) -> list[tuple[str, int, int]]:
+    """The history of a device: (action, address, bytes asked for) of each request and release, in order."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    traces = torch.cuda.memory._snapshot()["device_traces"]
+    return [(entry["action"], entry["addr"], entry["size"]) for entry in traces[index]]
 
 
 def direct(target: Any) -> Any:

@@ -143,6 +143,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda trace: record_reads(trace.bare, trace.reads),
     # Corrections of torch's own rules and kernels: independent of the module and of each other.
     lambda trace: torch_private.without_python_kernels(eager_dropout=trace.eager_dropout),
+    lambda _: torch_private.cudnn_batch_norms(),
     lambda _: torch_private.described_as_run(),
     lambda _: torch_private.one_hot_with_checks(),
     lambda _: torch_private.dense_tangents(),

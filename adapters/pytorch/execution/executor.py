@@ -22,6 +22,7 @@ from ..torch_private import pytree
 from ..unbind import original
 from .attachment import Attachment, Described, InputMismatchError, settings_of
 from .autograd_function import Executable
+from .backend_switches import kernels_chosen, kernels_traced
 from .codegen import Program, generate
 from .partial_backward import PartialBackwards
 
@@ -42,9 +43,9 @@ class Executor:
         self._returned_primals = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
         self._settings = settings_of(module)
         self._described: Described | None = None
-        self._switches = _switches()
+        self._traced_under, self._measured_under = kernels_traced(), kernels_chosen()
         self._metas = [meta(tensor) for tensor in self.attach(module).own_tensors()]
-        self._warned_of_gradients = self._warned_of_threads = False
+        self._warned_of_gradients = self._warned_of_setup = False
         _check_accumulation(plan, self.program)
         self._uncovered_nbytes = _uncovered_nbytes(plan, self.program)
         self._measured_on = plan.model.annotations.device if plan.model.annotations is not None else ""
@@ -62,9 +63,9 @@ class Executor:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         self._check_arguments(attachment.module, leaves, spec)
         attachment.check()
-        switches = _switches()
-        if switches != self._switches:
-            now = next(f"{name} is {value}" for name, value in switches.items() if value != self._switches[name])
+        switches = kernels_traced()
+        if switches != self._traced_under:
+            now = next(f"{name} is {value}" for name, value in switches.items() if value != self._traced_under[name])
             raise InputMismatchError(f"{now}, unlike when the plan was bound", remedy="train as the plan was bound")
         autocast = AutocastState.now().seen_by(self.enters_autocast)
         if autocast != self.autocast:
@@ -76,7 +77,7 @@ class Executor:
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
         attachment.check_reads()
         self._warn_of_gradients(primals)
-        self._warn_of_threads()
+        self._warn_of_setup()
         given = {self._joint.primals[position]: primals[position] for position in self._returned_primals}
         outputs = iter(self._executable(primals, partial(self._retrace, attachment.module, args, kwargs)))
         results = [
@@ -136,16 +137,24 @@ class Executor:
                 stacklevel=2,
             )
 
-    def _warn_of_threads(self) -> None:
-        """Warn once if kernels run with another number of threads than their workspace was measured with."""
-        if self._warned_of_threads or not self._measured_on.startswith("cpu") or self._measured_on == cpu_text():
+    def _warn_of_setup(self) -> None:
+        """Warn once if kernels run in other ways than those their workspace was measured with."""
+        if self._warned_of_setup:
             return
-        self._warned_of_threads = True
-        warnings.warn(
-            f"the plan's workspace was measured on {self._measured_on}, this step runs on {cpu_text()}: "
-            "its peak may lie above or below the prediction; plan again",
-            stacklevel=2,
-        )
+        changed = ""
+        if not self._measured_on.startswith("cpu"):
+            known, now = self._measured_under, kernels_chosen()
+            changed = next((f"with {name}={known[name]}, this step runs with {now[name]}" for name in known
+                            if known[name] != now[name]), "")  # fmt: skip
+        elif self._measured_on != cpu_text():
+            changed = f"on {self._measured_on}, this step runs on {cpu_text()}"
+        if changed:
+            self._warned_of_setup = True
+            warnings.warn(
+                f"the plan's workspace was measured {changed}: its peak may lie above or below the prediction; "
+                "plan again",
+                stacklevel=2,
+            )
 
 
 def _check_accumulation(plan: Plan, program: Program) -> None:
@@ -185,15 +194,3 @@ def _path(leaves: list[Any], spec: pytree.TreeSpec, position: int) -> str:
 
 def _described(given: Any) -> str:
     return str(given) if isinstance(given, Meta) else " ".join(given)
-
-
-def _switches() -> dict[str, bool]:
-    """Global settings that decide which kernels run."""
-    return {
-        "oneDNN": torch.backends.mkldnn.enabled,
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "attention by flash kernels": torch.backends.cuda.flash_sdp_enabled(),
-        "attention by memory-efficient kernels": torch.backends.cuda.mem_efficient_sdp_enabled(),
-        "attention by plain products": torch.backends.cuda.math_sdp_enabled(),
-        "attention by cuDNN": torch.backends.cuda.cudnn_sdp_enabled(),
-    }

@@ -123,15 +123,17 @@ class Allocations:
         return made
 
     def resized(self, storage_nbytes: Mapping[fx.Node, list[int]]) -> Allocations:
-        """These allocations with the bytes of real storages where tracing saw less.
+        """These allocations with the bytes of real storages where tracing saw less, or memory that the device lacks.
 
-        ``storage_nbytes`` has, for a node, the storage size of each tensor that tracing left on it, in order.
+        ``storage_nbytes`` has, for a node, the storage size of each tensor that tracing left on it, in order; 0 for one
+        that a kernel does not return or keeps on the host.
         """
         made = self.copy()
         for node, measured in storage_nbytes.items():
             sizes = dict(zip(_traced(node), measured, strict=False))
             for i, allocation in zip(elements(node), self.of[node], strict=True):
-                if sizes.get(i, 0) > made.entries[allocation].nbytes:
+                known = made.entries[allocation].nbytes
+                if sizes.get(i, known) > known or sizes.get(i) == 0:
                     made.entries[allocation] = replace(made.entries[allocation], nbytes=sizes[i])
         return made
 

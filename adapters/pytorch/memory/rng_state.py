@@ -25,8 +25,8 @@ def generator_of(node: fx.Node) -> torch.device:
 
 
 def state_nbytes(device: torch.device) -> int:
-    """Bytes of the generator state of ``device``."""
-    return int(_current(device).numel())
+    """Bytes of ``device`` that a saved state of its generator takes: states of CUDA generators are in host memory."""
+    return 0 if device.type == "cuda" else int(_current(device).numel())
 
 
 def _current(device: torch.device) -> torch.Tensor:

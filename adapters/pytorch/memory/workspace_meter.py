@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import operator
-import os
 import time
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx
-from torch.profiler import ProfilerActivity, profile, record_function
 
 from ....planner.errors import AdapterError
 from .. import torch_private
 from ..torch_private import pytree
+from .allocator_record import AllocatorRecord, Event, recording
 from .inplace_kernels import InPlace
 from .strides import Layout
 
-_MARK = "ogc-plan call "
 _TIMED_RUNS = 3
 
 
@@ -33,19 +30,11 @@ class _Change:
     positions: frozenset[int]
 
 
-class _Event(NamedTuple):
-    """One entry of the allocator's record."""
-
-    time_ns: int
-    address: int
-    nbytes: int
-
-
 class _Run(NamedTuple):
-    """A call that was made: the name of its span in the record, and the addresses of its outputs."""
+    """A call that was made: the number of its span in the record, and the addresses of its outputs."""
 
     signature: str
-    mark: str
+    number: int
     addresses: list[int]
 
 
@@ -80,7 +69,7 @@ class WorkspaceMeter:
         return peak
 
     def storage_nbytes(self, node: fx.Node) -> list[int]:
-        """Bytes of the storage of each tensor that the call returned, in order; empty if unknown.
+        """Bytes of the device for the storage of each tensor that the call returned, in order; empty if unknown.
 
         Some kernels return a small view of a large storage: ``mse_loss`` returns its mean in the memory of the squares.
         """
@@ -95,31 +84,34 @@ class WorkspaceMeter:
     def measure(self, nodes: Iterable[fx.Node]) -> None:
         """Run the calls of ``nodes`` that are new, in order, under one record.
 
-        Random generators, gradient mode and autocast are left as they are. Raises AdapterError while a profiler runs,
-        which the record would end.
+        Random generators, gradient mode and autocast are left as they are. Raises AdapterError while a profiler or a
+        record of the CUDA allocator's history runs, which this one would end, and where the device runs out of memory.
         """
         waiting = [node for node in nodes if node not in self._signature]
         if not waiting:
             return
-        if torch_private.profiler_runs():
-            raise AdapterError("a profiler is running", remedy="plan before it starts or after it has stopped")
         runs: list[_Run] = []
         generators = [self._device] if self._device.type == "cuda" else []
         with ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(generators, device_type="cuda"))
             stack.enter_context(torch.no_grad())
             stack.enter_context(torch.autocast(self._device.type, enabled=False))
-            record = stack.enter_context(_recording())
+            record = stack.enter_context(recording(self._device))
             for node in waiting:
                 signature = self._signature[node] = self._sign(node)
                 if signature in self._changes:
                     continue
                 self._changes[signature] = []
                 try:
-                    runs.append(self._run(node, signature))
+                    runs.append(self._run(node, signature, record))
+                except torch.OutOfMemoryError as error:
+                    raise self._too_large(node) from error
                 except Exception:  # a kernel may refuse its inputs in any way
                     self.unmeasured.add(str(node.target))
-        self._read(record, runs)
+        if runs and self._device.type == "cuda":
+            torch.cuda.empty_cache()  # what measuring leaves cached is of sizes that the step may not ask for
+        for run in runs:
+            self._changes[run.signature] = _changes(record.events(run.number), run.addresses)
 
     def _sign(self, node: fx.Node) -> str:
         call = self._in_place.get(node)
@@ -138,7 +130,14 @@ class WorkspaceMeter:
             value = getattr(argument.graph.owning_module, str(argument.target))
         return pytree.tree_map_only(torch.Tensor, Layout.of, value)
 
-    def _run(self, node: fx.Node, signature: str) -> _Run:
+    def _too_large(self, node: fx.Node) -> AdapterError:
+        """The error for a call that does not fit beside what the device holds."""
+        return AdapterError(
+            f"{self._device} ran out of memory while {node.target} ran alone, to measure its workspace ({node.name})",
+            remedy="free memory of the device before planning, or plan a smaller batch",
+        )
+
+    def _run(self, node: fx.Node, signature: str, record: AllocatorRecord) -> _Run:
         inputs = {
             argument: pytree.tree_map_only(
                 Layout, Layout.example, self._layouts(argument), is_leaf=lambda value: isinstance(value, Layout)
@@ -151,19 +150,23 @@ class WorkspaceMeter:
             target, (args, kwargs) = call.kernel.call, call.bound(args, kwargs)
         if self._device.type == "cuda":  # the first call may also create handles and choose algorithms
             target(*args, **kwargs)
-        mark = f"{_MARK}{len(self._changes)}"
-        with record_function(mark):
+        number = len(self._changes)
+        with record.span(number):
             result = target(*args, **kwargs)
-        self._time_ns[signature] = min(self._timed(target, args, kwargs) for _ in range(_TIMED_RUNS))
         self._returned[signature] = pytree.tree_map_only(torch.Tensor, Layout.of, result)
         addresses, held = [], []
         for given, traced in zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta["val"]), strict=True):
             storage = given.untyped_storage() if isinstance(given, torch.Tensor) else None
             if isinstance(traced, torch.Tensor):
                 addresses.append(storage.data_ptr() if storage is not None else 0)
-                held.append(storage.nbytes() if storage is not None else 0)
+                if storage is None or storage.device.type != self._device.type:  # attention keeps its seeds on the host
+                    held.append(0)
+                else:
+                    held.append(storage.nbytes())
         self._storage_nbytes[signature] = held
-        return _Run(signature, mark, addresses)
+        given = storage = result = None  # so that the device holds the result of one run at a time
+        self._time_ns[signature] = min(self._timed(target, args, kwargs) for _ in range(_TIMED_RUNS))
+        return _Run(signature, number, addresses)
 
     def _timed(self, target: Callable[..., Any], args: Any, kwargs: Any) -> int:
         """Nanoseconds of one run of a call, until its kernels end."""
@@ -177,58 +180,8 @@ class WorkspaceMeter:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _read(self, record: profile, runs: list[_Run]) -> None:
-        events: list[_Event] = []
-        spans: dict[str, tuple[int, int]] = {}
-        pending = list(record.profiler.kineto_results.experimental_event_tree())
-        while pending:
-            entry = pending.pop()
-            if entry.name == "[memory]":
-                _, fields = entry.typed
-                if fields.device.type == self._device.type:
-                    events.append(_Event(entry.start_time_ns, fields.ptr, fields.alloc_size))
-            elif entry.name.startswith(_MARK):
-                spans[entry.name] = (entry.start_time_ns, entry.end_time_ns)
-            pending += entry.children
-        events.sort(key=lambda event: event.time_ns)
-        times = [event.time_ns for event in events]
-        for run in runs:
-            start, end = spans[run.mark]
-            inside = events[bisect_left(times, start) : bisect_right(times, end)]
-            self._changes[run.signature] = _changes(inside, run.addresses)
 
-
-@contextmanager
-def _recording() -> Iterator[profile]:
-    """The allocator's record, without the lines that it writes to standard error when it starts and stops."""
-    record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-    with _standard_error_closed():
-        record.start()
-    try:
-        yield record
-    finally:
-        with _standard_error_closed():
-            record.stop()
-
-
-@contextmanager
-def _standard_error_closed() -> Iterator[None]:
-    try:
-        kept = os.dup(2)
-    except OSError:  # standard error is closed
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
-
-
-def _changes(events: list[_Event], outputs: list[int]) -> list[_Change]:
+def _changes(events: list[Event], outputs: list[int]) -> list[_Change]:
     """The record of one call; each allocation has the positions of the outputs, given by address, that live in it."""
     alive: dict[int, int] = {}  # address -> position of the event that took it
     kept: list[int] = []

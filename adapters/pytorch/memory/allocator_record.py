@@ -1,0 +1,158 @@
+"""The allocator's own record of what calls take and give back: one for the CPU, one for CUDA.
+
+The profiler records sizes of blocks on CUDA, which are rounded up and may be larger cached ones. There the allocator's
+history has the bytes that were asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple, Protocol
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from ....planner.errors import AdapterError
+from .. import torch_private
+
+_MARK = "ogc-plan call "
+
+
+class Event(NamedTuple):
+    """Memory that was taken or, with negative bytes, given back."""
+
+    address: int
+    nbytes: int
+
+
+class AllocatorRecord(Protocol):
+    """A record that runs; spans are read once it has ended."""
+
+    def span(self, number: int) -> AbstractContextManager[None]:
+        """Call what is recorded under ``number``."""
+
+    def events(self, number: int) -> list[Event]:
+        """What happened in a span, in order."""
+
+
+@contextmanager
+def recording(device: torch.device) -> Iterator[AllocatorRecord]:
+    """Record the allocator of ``device`` until the block ends.
+
+    Raises AdapterError while another record runs that this one would end.
+    """
+    if torch_private.profiler_runs():
+        raise AdapterError("a profiler is running", remedy="plan before it starts or after it has stopped")
+    record = _CudaRecord(device) if device.type == "cuda" else _CpuRecord()
+    with record.running():
+        yield record
+
+
+class _CpuRecord:
+    """The profiler's record."""
+
+    def __init__(self) -> None:
+        self._times: list[int] = []
+        self._events: list[Event] = []
+        self._spans: dict[str, tuple[int, int]] = {}
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+        with _standard_error_closed():  # the profiler writes a line when it starts and when it stops
+            record.start()
+        try:
+            yield
+        finally:
+            with _standard_error_closed():
+                record.stop()
+        self._read(record)
+
+    def span(self, number: int) -> AbstractContextManager[None]:
+        span: AbstractContextManager[None] = record_function(f"{_MARK}{number}")
+        return span
+
+    def events(self, number: int) -> list[Event]:
+        start, end = self._spans[f"{_MARK}{number}"]
+        return self._events[bisect_left(self._times, start) : bisect_right(self._times, end)]
+
+    def _read(self, record: profile) -> None:
+        found: list[tuple[int, Event]] = []
+        pending = list(record.profiler.kineto_results.experimental_event_tree())
+        while pending:
+            entry = pending.pop()
+            if entry.name == "[memory]":
+                _, fields = entry.typed
+                if fields.device.type == "cpu":
+                    found.append((entry.start_time_ns, Event(fields.ptr, fields.alloc_size)))
+            elif entry.name.startswith(_MARK):
+                self._spans[entry.name] = (entry.start_time_ns, entry.end_time_ns)
+            pending += entry.children
+        found.sort(key=lambda timed: timed[0])
+        self._times, self._events = [time for time, _ in found], [event for _, event in found]
+
+
+class _CudaRecord:
+    """The history of the caching allocator. A tensor that is allocated on either side of a span marks it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._marks: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._spans: dict[int, list[Event]] = {}
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        if torch_private.cuda_history_runs():
+            raise AdapterError(
+                "the CUDA allocator's history is being recorded",
+                remedy="plan before it starts or after torch.cuda.memory._record_memory_history(enabled=None)",
+            )
+        torch_private.record_cuda_history(True)
+        try:
+            yield
+            self._read(torch_private.cuda_history(self._device))
+        finally:
+            torch_private.record_cuda_history(False)
+            self._marks.clear()
+
+    @contextmanager
+    def span(self, number: int) -> Iterator[None]:
+        before = self._mark()
+        yield
+        self._marks[number] = before, self._mark()
+
+    def events(self, number: int) -> list[Event]:
+        return self._spans[number]
+
+    def _mark(self) -> torch.Tensor:
+        return torch.empty(1, dtype=torch.uint8, device=self._device)
+
+    def _read(self, trace: list[tuple[str, int, int]]) -> None:
+        taken = {address: position for position, (action, address, _) in enumerate(trace) if action == "alloc"}
+        signs = {"alloc": 1, "free_requested": -1}
+        for number, marks in self._marks.items():
+            first, last = (taken[mark.data_ptr()] for mark in marks)
+            inside = trace[first + 1 : last]
+            self._spans[number] = [
+                Event(address, signs[action] * nbytes) for action, address, nbytes in inside if action in signs
+            ]
+
+
+@contextmanager
+def _standard_error_closed() -> Iterator[None]:
+    try:
+        kept = os.dup(2)
+    except OSError:  # standard error is closed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -1,0 +1,144 @@
+"""Measuring calls on the card: bytes as they were asked for, one call at a time, nothing left behind."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from ogc_plan.adapters.pytorch import plan_of, within_budget
+from ogc_plan.adapters.pytorch.execution.attachment import InputMismatchError
+from ogc_plan.planner.errors import AdapterError
+from torch import Tensor, nn
+
+from tests.cuda_standin import log
+
+MIB = 1 << 20
+
+
+class Scores(nn.Module):
+    """A small trunk and scores over many words: the largest call takes nearly all of the step's memory."""
+
+    def __init__(self, words: int = 50257) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, 64)
+        self.trunk = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+        self.head = nn.Linear(64, words, bias=False)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(self.head(self.trunk(self.embedding(x))), target)
+
+
+def words(count: int = 1024) -> tuple[Tensor, Tensor]:
+    return tuple(torch.zeros(count, dtype=torch.long, device="cuda") for _ in range(2))  # type: ignore[return-value]
+
+
+def kept(module: nn.Module, *args: Tensor) -> nn.Module:
+    """The module bound to a plan that recomputes nothing."""
+    return within_budget(module, args, budget="100%", strategy="keep-all")
+
+
+def test_no_workspace_is_charged_for_the_rounding_of_a_cached_block() -> None:
+    larger = torch.empty(12 * MIB - 100_000, dtype=torch.uint8, device="cuda")
+    del larger
+    images = torch.randn(2816, 1024, device="cuda")  # 11 MiB: the cached block serves, and is not split
+    plan = plan_of(kept(nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()).cuda(), images))
+    assert [c.forward_workspace_nbytes for op, c in zip(plan.graph.ops, plan.costs, strict=True)] == [0, 0]
+
+
+def test_binding_takes_no_more_of_the_card_than_the_step() -> None:
+    module, args = Scores().cuda(), words()
+    module(*args).backward()
+    module.zero_grad()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    bound = kept(module, *args)
+    binding = torch.cuda.max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    bound(*args).backward()
+    assert binding <= torch.cuda.max_memory_allocated()
+
+
+def test_binding_leaves_nothing_reserved() -> None:
+    module, args = Scores().cuda(), words()
+    module(*args).backward()
+    module.zero_grad()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    bound = kept(module, *args)
+    assert (bound is not None, torch.cuda.memory_reserved()) == (True, before)
+
+
+def test_a_call_that_does_not_fit_is_an_error_that_names_it() -> None:
+    module, args = Scores().cuda(), words(8192)
+    torch.cuda.set_per_process_memory_fraction(2e9 / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        with pytest.raises(AdapterError, match=r"cuda:0 ran out of memory while aten\._log_softmax\.default ran alone"):
+            kept(module, *args)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_every_op_has_a_time() -> None:
+    plan = plan_of(kept(Scores().cuda(), *words()))
+    assert all(cost.forward_ns > 0 for cost in plan.costs)
+
+
+def test_a_running_history_is_an_error() -> None:
+    torch.cuda.memory._record_memory_history(max_entries=10)
+    try:
+        with pytest.raises(AdapterError, match="history is being recorded"):
+            kept(nn.Linear(4, 4).cuda(), torch.ones(2, 4, device="cuda"))
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def convolved() -> tuple[nn.Module, Tensor]:
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).cuda()
+    images = torch.randn(4, 3, 16, 16, device="cuda")
+    return kept(module, images), images
+
+
+def test_a_step_without_cudnn_is_refused_after_binding_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound, images = convolved()
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
+    with pytest.raises(InputMismatchError, match="cuDNN is False"):
+        bound(images)
+
+
+def test_another_way_of_choosing_algorithms_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound, images = convolved()
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            bound(images).sum().backward()
+    assert [str(w.message) for w in told if "cudnn.benchmark=False, this step runs with True" in str(w.message)] != []
+
+
+@pytest.mark.usefixtures("launches")
+def test_a_planned_step_never_waits_for_the_card() -> None:
+    module, args = Scores().cuda(), words()
+    bound = kept(module, *args)
+    bound(*args).backward()
+    before = log.wait_count()
+    bound(*args).backward()
+    assert log.wait_count() == before
+
+
+def test_a_planned_step_is_captured_as_a_graph() -> None:
+    module, args = Scores().cuda(), words()
+    bound = kept(module, *args)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            bound(*args).backward()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        bound(*args).backward()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert module.head.weight.grad is not None

@@ -1,0 +1,55 @@
+"""Runs tests on the stand-in for CUDA, in an environment of their own that is made where it is missing.
+
+    python -m tests.cuda_standin [--environment FOLDER] [--offer] [PYTEST ARGUMENTS]
+
+Without arguments of pytest it runs tests/cuda. The environment takes about 6 GB of disk. With ``--offer`` none is made:
+where there is none, a line says how to make one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from tests.cuda_standin.build import build, environment_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def prepare(environment: Path) -> None:
+    """An environment with the product, its tests and a CUDA build of torch, at the versions of constraints.txt."""
+    venv.create(environment, with_pip=True)
+    pinned = (ROOT / "constraints.txt").read_text().splitlines()
+    constraints = environment / "constraints.txt"
+    constraints.write_text("\n".join(line for line in pinned if not line.startswith("torch==")) + "\n")
+    pip = [environment / "bin/pip", "install", "-q", "-c", constraints]
+    subprocess.run([*pip, "-e", f"{ROOT}[test]"], check=True)
+
+
+def main() -> int:
+    """Returns pytest's exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--environment", type=Path, default=ROOT / ".venv-cuda")
+    parser.add_argument("--offer", action="store_true")
+    options, tests = parser.parse_known_args()
+    python = options.environment / "bin/python"
+    if not python.exists():
+        if options.offer:
+            print("CUDA tests: not run; `make cuda-standin` makes an environment (6 GB) and runs them")
+            return 0
+        prepare(options.environment)
+    folder = options.environment / "standin"
+    build(options.environment, folder)
+    paths = os.pathsep.join([str(ROOT / ".src"), str(ROOT)])
+    environment = {**environment_of(folder), "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [python, "-m", "pytest", "-q", *(tests or ["tests/cuda"])], cwd=ROOT, env=environment
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+/* Shared by the files of the stand-in: the memory of the card, the log of what was launched, and error codes. */
+#pragma once
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+  OK = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  INVALID_DEVICE = 101,
+  INVALID_HANDLE = 400,
+  SYMBOL_NOT_FOUND = 500,
+  CAPTURE_UNSUPPORTED = 900,
+  CAPTURE_INVALID = 901,
+};
+
+/* Bytes of the card: STANDIN_MEMORY, or those of an H100 of 80 GB. */
+size_t standin_total(void);
+/* Take bytes of the card: OK or OUT_OF_MEMORY. */
+int standin_take(size_t nbytes);
+void standin_give(size_t nbytes);
+/* Bytes taken now, and at most since the last standin_reset_peak(). */
+size_t standin_used(void);
+size_t standin_peak(void);
+void standin_reset_peak(void);
+
+/* Write one line for each kernel and library call to a file from now on; an empty path ends it. */
+void standin_log(const char *path);
+/* A library call, for the log. */
+void standin_note(const char *name);
+/* Kernels launched since the library was loaded. */
+long standin_launches(void);
+/* Calls that wait for the card: of streams, events, the device, and copies to the host. */
+long standin_waits(void);
