@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from models.ablation.graphs import GRAPHS
+from models.ablation.graphs import GRAPHS, NEW
 from models.ablation.measure import measured
 from models.ablation.pieces import BASES, PIECES, Piece
 from models.ablation.table import page
@@ -90,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     every = {**BASES, **PIECES}
     parser.add_argument("--only", nargs="*", choices=every, metavar="PIECE", help=f"of {' '.join(every)}")
     parser.add_argument("--graphs", nargs="*", choices=GRAPHS, metavar="NAME", help="graphs, e.g. dag60_7 light-vgg19")
+    parser.add_argument("--new", action="store_true", help="the graphs that the plan benchmark has not")
     parser.add_argument("--jobs", type=count, default=1, help="processes at a time")
     parser.add_argument("--files", type=folder, help="folder of the graphs' files (default: one in /tmp)")
     options = parser.parse_args(arguments)
@@ -98,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = [every[name] for name in options.only or every]
     bases = [base for base in BASES.values() if any(piece.base == base.name for piece in chosen)]
     pieces = dict.fromkeys(piece.name for piece in (*bases, *chosen))
-    jobs = [(every[piece], name) for piece in pieces for name in options.graphs or GRAPHS]
+    jobs = [(every[piece], name) for piece in pieces for name in options.graphs or (NEW if options.new else GRAPHS)]
     existing = options.output is not None and options.output.exists()
     record = json.loads(options.output.read_text()) if existing else {}
     run(record, options.output, jobs, options.jobs, files)

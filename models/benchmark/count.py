@@ -66,6 +66,5 @@ def _bound(entry: dict[str, Any], method: str) -> str:
         return ""
     whole, inputs = rows["plain"]["protocol_nbytes"], entry["input_nbytes"]
     return (
-        f"the proven floor, {floor / MIB:,.0f} of {whole / MIB:,.0f} MiB, in both of which that count includes "
-        f"{inputs / MIB:,.0f} MiB of inputs"
+        f"the proven floor: {floor / MIB:,.0f} of {whole / MIB:,.0f} MiB, each with {inputs / MIB:,.0f} MiB of inputs"
     )

@@ -21,7 +21,7 @@ from models.fidelity import step
 from models.fidelity.tables import executor, overview, predicted
 from models.readme.console import output, searched, unsearched
 from models.readme.file_tables import architectures, published, stressed
-from models.readme.plan_tables import benchmark, headline, ogc, open_budgets
+from models.readme.plan_tables import benchmark, headline, in_target, ogc, open_budgets
 from models.readme.retention_picture import draw, plan_of_chain
 from models.readme.training_tables import tutorials
 from models.training import deep_resnet, executor_benchmark
@@ -34,7 +34,7 @@ PAGES = {
     "planner/README.md": (),
     "adapters/pytorch/README.md": (),
     "models/README.md": (
-        "headline", "benchmark", "open", "ablation", "predicted", "networks", "alternatives", "fidelity",
+        "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",
         "architectures", "published", "stress", "ogc", "deep", "tutorials",
     ),
 }  # fmt: skip
@@ -51,6 +51,7 @@ def from_results() -> dict[str, Callable[[], str]]:
         "headline": lambda: headline(record("plans")["networks"]),
         "benchmark": lambda: benchmark(record("plans")),
         "open": lambda: open_budgets(record("plans")["networks"]),
+        "target": lambda: in_target(record("plans")["networks"], next(reversed(record("new_graphs").values()))),
         "ablation": lambda: key_rows(record("ablation")),
         "fidelity": lambda: step.report(record("fidelity")["rows"]),
         "executor": lambda: executor(record("executor_fidelity")),

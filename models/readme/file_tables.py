@@ -78,5 +78,5 @@ def stressed(record: dict[str, Any]) -> str:
         f"Of {len(rows)} small networks with random weights ({kinds}) {len(bound)} train by a plan to the bits of "
         f"eager training, each measured peak within {apart:,} bytes of the prediction; {len(named['refused'])} are "
         f"refused by name{lists['refused']}, {len(named['wrong'])} wrong{lists['wrong']}, {len(named['unbuilt'])} "
-        f"could not be stepped by their own library either ([each one](results/stress_architectures.md))."
+        f"could not be stepped by the library they come from ([each one](results/stress_architectures.md))."
     )

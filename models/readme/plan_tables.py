@@ -10,6 +10,7 @@ from models.benchmark.table import against_published, verdict
 from models.plan_benchmark.cells import cells, retried, row_of
 from models.plan_benchmark.extent import SHARES
 from models.plan_benchmark.tables import beaten, counts, legend, overheads, summary
+from models.plan_benchmark.targets import GAPS, INFEASIBLE, missed
 from models.plan_benchmark.time_tables import sizes, totals
 from models.reporting.result_table import compact
 
@@ -86,6 +87,25 @@ def open_budgets(networks: dict[str, Any]) -> str:
             smallest = cell.row["smallest_nbytes"] / networks[cell.graph]["store_all_nbytes"]
             missing.append(f"{cell.graph} at {cell.label} (smallest found {_percent(smallest)})")
     return "Open, that is above the floor with no plan found: " + (", ".join(missing) or "none of these") + "."
+
+
+def in_target(networks: dict[str, Any], new: dict[str, Any]) -> str:
+    """How many budgets of 80% to 30% have a plan within its target, on the benchmark's graphs and on the ``new`` ones.
+
+    ``new`` is a section of an ablation record.
+    """
+    known = [row_of(entry, "optimal", share / 100) for entry in networks.values() for share in GAPS]
+    planned = [{**row, "share": int(label) / 100} for rows in new["cells"]["default"].values()
+               for label, row in rows.items() if label.isdigit() and int(label) in GAPS]  # fmt: skip
+    counted = []
+    for rows in (known, planned):
+        feasible = [row for row in rows if row["status"] not in (INFEASIBLE, "infeasible")]
+        met = sum(not missed(row) for row in feasible)
+        counted.append(f"{met} of {len(feasible)} budgets ({_percent(met / len(feasible))})")
+    return (
+        f"Within the target at 80% to 30%: {counted[0]}. On {len(new['graphs'])} graphs to which nothing was ever "
+        f"tuned: {counted[1]}."
+    )
 
 
 def benchmark(record: dict[str, Any]) -> str:

@@ -142,7 +142,7 @@ def report(record: dict[str, Any]) -> str:
         parts.append(
             f"From {first['blocks']} to {last['blocks']} blocks a stage planned memory grows as depth to the power "
             f"{growth(first, last):.2f}, over the deeper half as {growth(middle, last):.2f}: towards the square root, "
-            "slower at first because one more forward pass goes further where little can be recomputed."
+            "with a smaller power at first, since one more forward pass of time saves more in a shallow network."
         )
     return "\n\n".join([*parts, within(record)] if record["memory"] else parts)
 

@@ -39,6 +39,18 @@ _REMEDY = (
 _CONTAINERS = (list, dict, set, deque, bytearray)
 
 
+def _all_functions() -> list[FunctionType]:
+    """Every function that exists, those that `gc.freeze` hides included."""
+    frozen = gc.get_freeze_count() > 0
+    if frozen:
+        gc.unfreeze()
+    try:
+        return [found for found in gc.get_objects() if type(found) is FunctionType]
+    finally:
+        if frozen:
+            gc.freeze()
+
+
 class SourceGuards:
     """The sources that one forward read, and whether they still have the values they had before it."""
 
@@ -65,9 +77,8 @@ class SourceGuards:
 
         Raises UnsupportedModuleError if the code that ran changed a source.
         """
-        for found in gc.get_objects():
-            if type(found) is FunctionType:
-                self._functions.setdefault(id(found.__code__), []).append(found)
+        for function in _all_functions():
+            self._functions.setdefault(id(function.__code__), []).append(function)
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # callbacks of the collector are not part of the forward
         try:

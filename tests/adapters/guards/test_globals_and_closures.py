@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 from collections.abc import Callable
@@ -112,6 +113,18 @@ def test_a_change_of_what_the_code_names_is_refused(change: str, monkeypatch: py
     else:
         monkeypatch.setattr(*place)
     with pytest.raises(InputMismatchError, match=f"{message} .* changed since the plan was bound"):
+        trained(*X)
+
+
+def test_a_function_that_the_collector_has_frozen_is_guarded() -> None:
+    call, change = held_around()
+    gc.freeze()
+    try:
+        trained = planned(Through(call), X)
+    finally:
+        gc.unfreeze()
+    change()
+    with pytest.raises(InputMismatchError, match="'factor' around"):
         trained(*X)
 
 

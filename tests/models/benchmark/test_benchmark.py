@@ -192,7 +192,7 @@ class TestResult:
         floor, inputs = found["counted_floor_nbytes"], 4 * 3 * 16 * 16 * 4
         results = counting({**found, "input_nbytes": 2**20 * inputs}, COUNTED_STRATEGY_TIME, floor)
         told = as_published(counting(results["tiny"], STRATEGY, floor - 1))
-        assert f"in both of which that count includes {inputs:,} MiB of inputs)" in told
+        assert f"each with {inputs:,} MiB of inputs)" in told
 
 
 class TestFiles:
