@@ -62,6 +62,10 @@ class OrderEffort:
     iterations: int
     restarts: int
 
+    def resumed(self) -> OrderEffort:
+        """This effort for a plan within its budget, in a solve that starts from earlier plans."""
+        return replace(self, iterations=self.iterations * 2 // 5)
+
 
 @dataclass(frozen=True, slots=True)
 class Effort:

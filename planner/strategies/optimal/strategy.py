@@ -228,9 +228,8 @@ def _reordered(context: SolveContext, run: FixedOrderSearch) -> FixedOrderSearch
     if best is None or not _may_reorder(context, run):
         return None
     start = Reordered(run.orders or default_orders(problem), run.incumbents.evaluator, best.sequence, best.found)
-    found = reorder_in_parallel(
-        problem, [start], budget, context.effort.orders, seed=context.seed, limits=context.limits
-    )
+    orders = context.effort.orders.resumed() if context.earlier else context.effort.orders
+    found = reorder_in_parallel(problem, [start], budget, orders, seed=context.seed, limits=context.limits)
     return None if found.found.recompute_ns >= best.found.recompute_ns else context.followed(found, budget)
 
 
