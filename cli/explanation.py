@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MARKS = {
     "training": ("in inference form",),
-    "shapes": ("is bound to", "are changed from batch"),
+    "shapes": ("is bound to", "in constant targets of"),
     "charged": ("no rule", "are charged as asked", "does not declare are taken as"),
     "estimates": tuple(f"{kind}: {how}" for kind, how in backward_rules.ESTIMATED.items()),
 }
