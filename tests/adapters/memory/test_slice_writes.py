@@ -83,7 +83,11 @@ IN_PLACE = (added, copied, several, nested)
 ALL = (*IN_PLACE, into_zeros, read_before, read_through_a_view, of_itself, rounding_more_than_once)
 
 
-@pytest.fixture(scope="module", params=[(write, budget) for write in ALL for budget in ("100%", "min")], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[(write, budget) for write in ALL for budget in ("100%", "min")],
+    ids=lambda case: f"{case[0].__name__}-{case[1]}",
+)
 def nets(request: pytest.FixtureRequest) -> tuple[nn.Module, nn.Module]:
     """A module that writes, and the same planned."""
     write, budget = request.param
