@@ -25,8 +25,9 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from ogc_plan.cli import terminal
 from ogc_plan.cli.main import main
+from ogc_plan.planner.limits import Limits
 
-def progress(self, store_all_ns, prefix="", stop=None):
+def limits(self, store_all_ns, prefix="", stop=None):
     waits = [stop] if sys.argv[1] == "once" else [stop, lambda: False]
 
     def show(doing, best_ns, bound_ns):
@@ -36,9 +37,9 @@ def progress(self, store_all_ns, prefix="", stop=None):
             while not ends():
                 time.sleep(0.01)
 
-    return show
+    return Limits(progress=show, stop=stop)
 
-terminal.Activity.progress = progress
+terminal.Activity.limits = limits
 sys.exit(main(sys.argv[2:]))
 """
 """The command line whose search waits for a Ctrl-C as soon as it has a plan, or then for a second one."""
