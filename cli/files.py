@@ -26,9 +26,11 @@ _GZIP = b"\x1f\x8b"
 def readable(path: str) -> Iterator[str]:
     """The path of a file that can be read; ``-`` is copied from stdin to a temporary file.
 
-    Raises StorageError for a missing file, a folder or a file without read permission.
+    Raises StorageError for a missing file, a folder, a file without read permission or a closed stdin.
     """
     if path == STDIO:
+        if sys.stdin is None:
+            raise StorageError("cannot read from -: standard input is closed", remedy="give the path of a file")
         content = sys.stdin.buffer.read()
         with tempfile.TemporaryDirectory(prefix="ogc-plan-") as folder:
             copy = Path(folder, "stdin.gz" if content.startswith(_GZIP) else "stdin")

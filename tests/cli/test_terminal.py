@@ -84,6 +84,13 @@ class TestStreams:
         told = "error: cannot read or write: standard output is closed"
         assert (done.returncode, done.stderr.splitlines()[0]) == (8, told)
 
+    @pytest.mark.parametrize("words", ["- --budget 60%", "show -", "verify -"])
+    def test_a_closed_stdin_is_code_8(self, words: str) -> None:
+        line = f"{sys.executable} -m ogc_plan.cli.main {words} <&-"
+        done = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, text=True, check=False)
+        told = "error: cannot read from -: standard input is closed"
+        assert (done.returncode, done.stderr.splitlines()[0]) == (8, told)
+
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
     @pytest.mark.parametrize("unbuffered", ["", "1"])
     def test_a_full_stdout_is_code_8(self, model: Path, unbuffered: str) -> None:
