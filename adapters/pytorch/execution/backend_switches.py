@@ -19,10 +19,14 @@ def kernels_traced() -> dict[str, bool]:
 
 
 def kernels_chosen() -> dict[str, object]:
-    """Settings by which CUDA libraries choose an algorithm in each call: the bits are eager's, workspace may differ."""
+    """Settings by which CUDA libraries choose an algorithm in each call: the bits are eager's, workspace may differ.
+
+    The names ``allow_tf32`` of older releases cannot be read once a program has set the new ones.
+    """
     return {
         "torch.backends.cudnn.benchmark": torch.backends.cudnn.benchmark,
         "torch.backends.cudnn.deterministic": torch.backends.cudnn.deterministic,
-        "torch.backends.cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
-        "torch.backends.cuda.matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+        "torch.backends.cudnn.conv.fp32_precision": torch.backends.cudnn.conv.fp32_precision,
+        "torch.backends.cudnn.rnn.fp32_precision": torch.backends.cudnn.rnn.fp32_precision,
+        "torch.backends.cuda.matmul.fp32_precision": torch.backends.cuda.matmul.fp32_precision,
     }
