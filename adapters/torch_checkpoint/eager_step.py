@@ -40,9 +40,6 @@ class EagerStep:
         paths: the module path of each op.
         saves: for each op whether autograd saves any tensor for its backward.
         state_nbytes: the generator state that every checkpointed call keeps (0 if it is not in device memory).
-        counters: ops that count the batches of a batch norm: recomputing them changes only the count. Other ops that
-        must
-            run once cannot be recomputed.
     """
 
     graph: TrainingGraph
@@ -51,7 +48,6 @@ class EagerStep:
     paths: tuple[str, ...]
     saves: tuple[bool, ...]
     state_nbytes: int
-    counters: frozenset[int]
 
 
 def eager_step(plan: Plan) -> EagerStep:
@@ -70,7 +66,6 @@ def eager_step(plan: Plan) -> EagerStep:
         paths,
         tuple(_saves(op) for op in graph.ops),
         CPU_GENERATOR_STATE_NBYTES if on_cpu else 0,
-        counters,
     )
 
 
@@ -99,6 +94,7 @@ def _with_float_masks(graph: TrainingGraph) -> tuple[Storage, ...]:
 
 
 def _counters(ops: tuple[TrainingOp, ...], paths: tuple[str, ...]) -> Iterable[int]:
+    """The ops that count the batches of a batch norm: recomputing them changes only the count."""
     norms = {path for op, path in zip(ops, paths, strict=True) if "batch_norm" in op.op_type}
     for index, (op, path) in enumerate(zip(ops, paths, strict=True)):
         if op.once and op.op_type == "add" and op.backward is None and path in norms:

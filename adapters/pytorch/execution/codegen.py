@@ -47,8 +47,6 @@ class Program:
 
     forward: Callable[[Values], tuple[Values, Values]]
     backward: Callable[[Values, Values, Values], Iterator[Values]]
-    forward_source: str
-    backward_source: str
     backward_primals: tuple[int, ...]
     saved: tuple[fx.Node | int, ...]
     saved_outputs: tuple[int, ...]
@@ -388,8 +386,6 @@ class _Generator:
         return Program(
             _compile(forward_source, "forward", self.constants),
             _compile(backward_source, "backward", self.constants),
-            forward_source,
-            backward_source,
             tuple(primals[node] for node in needed),
             (*saved, *states),
             shared,

@@ -114,7 +114,7 @@ def backward_segments(joint: Joint, allocations: Allocations) -> list[Segment]:
             last.sums = []
             _merge_late(segments, position, earliest)
         else:
-            segments.append(Segment(_last_forward(joint, allocations), [node]))
+            segments.append(Segment(_last_forward(joint), [node]))
             running = number
     for segment in segments:
         for node in (*segment.main, *segment.sums):
@@ -148,7 +148,7 @@ def _owners(joint: Joint, allocations: Allocations) -> dict[int, fx.Node]:
     return owners
 
 
-def _last_forward(joint: Joint, allocations: Allocations) -> fx.Node:
+def _last_forward(joint: Joint) -> fx.Node:
     forward = [n for n in joint.graph.nodes if n.op == "call_function" and not is_backward(n)]
     if not forward:
         raise UnsupportedModuleError("the module computes nothing")

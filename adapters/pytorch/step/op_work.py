@@ -64,35 +64,16 @@ def work_of(node: fx.Node) -> NodeWork:
         return _NOTHING
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("val"))
     given = [tensor for argument in node.all_input_nodes for tensor in tensors(argument)]
-    return _work(node.target, args, kwargs, given, tensors(node), node.meta.get("val"))
-
-
-def work_of_call(target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> NodeWork:
-    """The work of a call that was made, which may write into its arguments. Its tensors may be fake."""
-    given = {id(leaf): leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
-    outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-    return _work(target, args, kwargs, list(given.values()), outputs, result)
-
-
-def _work(
-    target: OpOverload,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    given: list[torch.Tensor],
-    outputs: list[torch.Tensor],
-    result: Any,
-) -> NodeWork:
-    op = target.overloadpacket
+    op, outputs = node.target.overloadpacket, tensors(node)
     known = {storage_key(tensor) for tensor in given}
-    views = not schema_of(target).is_mutable and all(storage_key(tensor) in known for tensor in outputs)
+    views = not schema_of(node.target).is_mutable and all(storage_key(tensor) in known for tensor in outputs)
     if op in _UNINITIALIZED or views:
         return _NOTHING
     floating = [tensor for tensor in outputs if tensor.is_floating_point()]
     kernels = sum(args[10]) if op is aten.convolution_backward else 1
     traffic = _read_nbytes(op, given, outputs) + sum(_nbytes(tensor) for tensor in outputs)
-    return NodeWork(
-        _flops(op, args, kwargs, result), traffic, kernels, bool(floating) and floating[0].element_size() <= 2
-    )
+    flops = _flops(op, args, kwargs, node.meta.get("val"))
+    return NodeWork(flops, traffic, kernels, bool(floating) and floating[0].element_size() <= 2)
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
