@@ -59,9 +59,8 @@ def _nothing_kept(evaluator: Evaluator, _: int) -> Labels:
 _round, _overruns = Incumbents.round, IntegerBound._overruns
 
 
-def _round_for_backwards(incumbents: Incumbents, relaxation: Any) -> tuple[set[int], bool]:
-    peaks, fits = _round(incumbents, relaxation)
-    return {peak for peak in peaks if peak >= 0}, fits
+def _round_for_backwards(incumbents: Incumbents, relaxation: Any) -> set[int]:
+    return {peak for peak in _round(incumbents, relaxation) if peak >= 0}
 
 
 def _overruns_in_backwards(bound: IntegerBound, sequence: Any) -> dict[int, int]:
@@ -73,8 +72,8 @@ _COUNTED, _GREEDY, _PER_LAYER = (
 )
 _ROTOR = {"optimal.fixed_order.offer_rotor": _gives()}
 _KEEP_NOTHING = SimpleNamespace(labels=lambda evaluator, *_: evaluator.labels(Label.DROP))
-_UNBUDGETED = ("checkpoint_sequential", "keep_expensive", "sqrt_n", "ogc")
 _CYCLES = {"_MOVES": (100_000,), "_GUESSES": (0.4,), "_HEATS": (7.0,), "_PEAK_HEATS": (0.03,)}
+_UNBUDGETED = ("checkpoint_sequential", "keep_expensive", "sqrt_n", "ogc")
 
 BASES = {
     name: Piece(name, about, base=name, lowest=name == DEFAULT)
@@ -102,7 +101,7 @@ _ALL = (
           changes={"optimal.fixed_order.round_points": _gives()}),
     Piece("cut_rounding", "rounding of the minimum cut", changes={"optimal.row_generation.round_cut": _gives()}),
     Piece("mixtures", "mixtures of two kept sets of the cut",
-          changes={"relaxation.min_cut_rounding.mixture": lambda _, small, *__: small.copy()}),
+          changes={"relaxation.min_cut_rounding.mixture": lambda small, *_: small.copy()}),
     # bounds
     Piece("integers", "bounds in integers", {"bound.integer_work": 0.0}),
     Piece("forward_rows", "rows for moments of the forward",

@@ -16,6 +16,7 @@ from ..orders.order_for_plan import PlanOrders
 from ..orders.reordered_problem import Orders, ordered
 from ..retention.annealer import RetentionAnnealer
 from .effort import OrderEffort, share_of
+from .improve import HEAT, cost_heat
 from .incumbents import rank
 from .parallel import threads
 
@@ -25,10 +26,9 @@ _GUESSES = (0.4, 0.2, 0.6, 0.3)
 """Shares of the saved values taken to be retained, in turn, by a search for an order far from the present one."""
 _GUESSED = 3
 """One round in so many looks for such an order; within the budget so does each of the first rounds, as many in all."""
-_HEATS = (7.0, 2.0, 0.7)
-"""Starting temperatures in turn, in units of one forward pass divided by the number of ops."""
+_HEATS = (HEAT, 2.0, 0.7)
+"""Starting temperatures in turn, as `cost_heat` takes them."""
 _PEAK_HEATS = (0.03, 0.1)
-_HOTTEST = 0.2
 _SEED_STRIDE = 1 << 20
 """The distance between the seeds of two restarts."""
 
@@ -130,7 +130,7 @@ def _annealed(
         )
     if found.peak_nbytes <= budget_nbytes:
         for heat in (_HEATS[0], _HEATS[number % len(_HEATS)]):
-            warm = min(_HOTTEST, heat / start.evaluator.problem.op_count)
+            warm = cost_heat(start.evaluator.problem.op_count, heat)
             sequence, found = annealer.run(
                 sequence, budget_nbytes, iterations // 2, heat=warm, stop=lambda _: limits.out_of_time()
             )

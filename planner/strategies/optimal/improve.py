@@ -13,9 +13,15 @@ from .parallel import anneal_in_parallel
 _ITERATIONS_PER_PAIR = 100
 """The most iterations for every pair of storages, so that small graphs take milliseconds."""
 
-_RETENTION_HEAT = 7.0
-"""Starting temperature of retention annealing, in units of one forward pass divided by the number of ops."""
+HEAT = 7.0
+"""Starting temperature of annealing for cost, in units of one forward pass divided by the number of ops."""
 _HOTTEST = 0.2
+"""The highest starting temperature, in units of one forward pass."""
+
+
+def cost_heat(op_count: int, heat: float = HEAT) -> float:
+    """The starting temperature of annealing for cost, in units of one forward pass."""
+    return min(_HOTTEST, heat / max(1, op_count))
 
 
 def iterations_of(movable: int, work: int) -> int:
@@ -41,7 +47,7 @@ def improve_retention(incumbents: Incumbents, annealers: Sequence[RetentionAnnea
             return fork.out_of_time() or fork.settled()
 
         if fork.best is not None and not fork.out_of_time() and not fork.settled():
-            heat = min(_HOTTEST, _RETENTION_HEAT / max(1, fork.problem.op_count))
+            heat = cost_heat(fork.problem.op_count)
             fork.offer_sequence(*annealer.run(fork.best.sequence, fork.budget_nbytes, iterations, heat=heat, stop=stop))
 
     anneal_in_parallel(incumbents, annealers, cool)

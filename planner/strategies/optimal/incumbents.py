@@ -15,7 +15,7 @@ from .effort import EFFORTS, Effort
 
 _THRESHOLDS = (0.999, 0.75, 0.5, 0.25)
 
-_WIDE, _LEAST_WORTH = 0.005, 0.1
+_WORTH_ALL, _LEAST_WORTH = 0.005, 0.1
 """The gap, as a share of the step, from which on all work is done, and the least share of the work."""
 
 
@@ -87,7 +87,7 @@ class Incumbents:
 
     def worth(self) -> float:
         """The share of the effort's work that this gap is worth; all of it if the effort accepts no gap."""
-        return 1.0 if self.effort.bound.accepted_gap == 0 else min(1.0, max(_LEAST_WORTH, self.gap() / _WIDE))
+        return 1.0 if self.effort.bound.accepted_gap == 0 else min(1.0, max(_LEAST_WORTH, self.gap() / _WORTH_ALL))
 
     def settled(self) -> bool:
         """Whether the gap of the best plan is one that the effort accepts."""
@@ -128,26 +128,22 @@ class Incumbents:
         if self.smallest_labels is None or peak < self.smallest_labels.found.peak_nbytes:
             self.smallest_labels = candidate
 
-    def round(self, relaxation: Relaxation) -> tuple[set[int], bool]:
+    def round(self, relaxation: Relaxation) -> set[int]:
         """Offer the roundings of a relaxation.
 
-        Returns the stages at which roundings above the budget peak or first overrun it, and whether any rounding fits.
-        The first overrun matters because a later peak may hide it from the next relaxation.
+        Returns the stages at which roundings above the budget peak or first overrun it. The first overrun matters because a later peak may hide it from the next relaxation.
         """
         peaks: set[int] = set()
-        fits = False
         free = ~self.evaluator.decided
         for threshold in _THRESHOLDS:
             labels = self.evaluator.labels(Label.DROP)
             labels[free & (relaxation.alive >= threshold)] = Label.KEEP
             found = self.offer(labels)
-            if found.peak_nbytes <= self.budget_nbytes:
-                fits = True
-            else:
+            if found.peak_nbytes > self.budget_nbytes:
                 in_forward = found.peak_position < 0 and found.peak_event < self.problem.op_count
                 peak = found.peak_event - self.problem.op_count if in_forward else max(0, found.peak_position)
                 peaks |= {peak, *self._first_overrun(labels)}
-        return peaks, fits
+        return peaks
 
     def _first_overrun(self, labels: Labels) -> list[int]:
         """The worst position of the first run of backward positions that overrun the budget; empty without one."""

@@ -32,7 +32,7 @@ def bound_first_backward(incumbents: Incumbents, minimum: MinCut) -> None:
 
 
 def generate_rows(incumbents: Incumbents, relaxed: StageRelaxation) -> Relaxation | None:
-    """Raise the bound stage by stage, until roundings fit the budget or the bound stops rising.
+    """Raise the bound stage by stage, until roundings need no new stage or the bound stops rising.
 
     The first program has the stage of the first backward and, if more than two stages are allowed, the narrowest
     necks. A stage whose memory has no price in the dual is dropped: it costs iterations, and splitting an interval
@@ -64,7 +64,7 @@ def generate_rows(incumbents: Incumbents, relaxed: StageRelaxation) -> Relaxatio
             reached, incumbents.stages = relaxation.bound_ns, {0, *relaxation.priced}
         if not relaxation.solved or incumbents.settled():
             break
-        peaks, _ = incumbents.round(relaxation)
+        peaks = incumbents.round(relaxation)
         fresh = set(sorted(peaks - incumbents.stages - tried)[:_FRESH_STAGES])
         if not fresh or stalled >= most_stalls or len(incumbents.stages) >= stage_limit(incumbents):
             break

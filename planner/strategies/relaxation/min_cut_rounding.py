@@ -34,9 +34,7 @@ def labels_of(evaluator: Evaluator, kept: KeptSet) -> Labels:
     return labels
 
 
-def mixture(
-    evaluator: Evaluator, small: Labels, large: Labels, rank: Ranks, budget_nbytes: int, offer: Offer
-) -> Labels:
+def mixture(small: Labels, large: Labels, rank: Ranks, budget_nbytes: int, offer: Offer) -> Labels:
     """``small`` with what fits of ``large``, storage by storage in the order of ``rank``, in growing strides.
 
     A stride that fits doubles, one that does not halves; a single storage that does not fit is passed over.
@@ -81,8 +79,8 @@ def round_cut(cut: MinCut, evaluator: Evaluator, budget_nbytes: int, offer: Offe
     if small is None or large is None:
         return small
     made = evaluator.problem.producer
-    mixed = [mixture(evaluator, small, large, order, budget_nbytes, offer) for order in (made, -made)]
+    mixed = [mixture(small, large, order, budget_nbytes, offer) for order in (made, -made)]
     best = min(mixed, key=lambda labels: evaluator.evaluate(labels).recompute_ns)
     worth = evaluator.arrays.forward_ns[made] / np.maximum(evaluator.arrays.nbytes, 1)
-    mixture(evaluator, best, evaluator.labels(Label.KEEP), -worth, budget_nbytes, offer)
+    mixture(best, evaluator.labels(Label.KEEP), -worth, budget_nbytes, offer)
     return best
