@@ -206,7 +206,13 @@ int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
   return OK;
 }
 
-/* The card: one H100 with 80 GB, figures of its datasheet and of cudaGetDeviceProperties */
+/* The card: one H100 with 80 GB, figures of its datasheet and of cudaGetDeviceProperties; STANDIN_CAPABILITY sets another
+ * compute capability, such as 8.0. */
+
+static void capability(int *major, int *minor) {
+  const char *given = getenv("STANDIN_CAPABILITY");
+  if (!given || sscanf(given, "%d.%d", major, minor) != 2) *major = 9, *minor = 0;
+}
 
 size_t standin_total(void) {
   const char *given = getenv("STANDIN_MEMORY");
@@ -233,7 +239,8 @@ int cudaGetDeviceProperties(struct cudaDeviceProp *found, int device) {
   memset(found, 0, sizeof *found);
   strcpy(found->name, "NVIDIA H100 80GB HBM3 (stand-in)");
   found->totalGlobalMem = standin_total(), found->totalConstMem = 65536;
-  found->major = 9, found->minor = 0, found->multiProcessorCount = 132, found->warpSize = 32;
+  capability(&found->major, &found->minor);
+  found->multiProcessorCount = 132, found->warpSize = 32;
   found->maxThreadsPerBlock = 1024, found->maxThreadsPerMultiProcessor = 2048, found->maxBlocksPerMultiProcessor = 32;
   found->maxThreadsDim[0] = found->maxThreadsDim[1] = 1024, found->maxThreadsDim[2] = 64;
   found->maxGridSize[0] = 2147483647, found->maxGridSize[1] = found->maxGridSize[2] = 65535;
@@ -244,6 +251,8 @@ int cudaGetDeviceProperties(struct cudaDeviceProp *found, int device) {
   return OK;
 }
 int cudaDeviceGetAttribute(int *value, int attribute, int device) {
+  int major, minor;
+  capability(&major, &minor);
   switch (attribute) {
     case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
     case cudaDevAttrMaxGridDimX: *value = 2147483647; break;
@@ -251,8 +260,8 @@ int cudaDeviceGetAttribute(int *value, int attribute, int device) {
     case cudaDevAttrWarpSize: *value = 32; break;
     case cudaDevAttrMultiProcessorCount: *value = 132; break;
     case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = major; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = minor; break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 233472; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 232448; break;
     default: *value = 1;
