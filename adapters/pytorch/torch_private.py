@@ -374,6 +374,18 @@ def cuda_history(device: torch.device) -> list[tuple[str, int, int]]:
     return [(entry["action"], entry["addr"], entry["size"]) for entry in traces[index]]
 
 
+def cuda_segments(device: torch.device) -> list[dict[str, Any]]:
+    """The segments of the CUDA allocator on a device, with their blocks."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return [segment for segment in torch._C._cuda_memorySnapshot(None)["segments"] if segment["device"] == index]
+
+
+def cuda_allocator_settings() -> dict[str, Any]:
+    """The settings of the CUDA allocator in force."""
+    found: dict[str, Any] = torch._C._cuda_memorySnapshot(None)["allocator_settings"]
+    return found
+
+
 def direct(target: Any) -> Any:
     """The kernel of an overload as training calls it, without the Python wrapper."""
     return _AS_TRAINED.get(target) or getattr(target, "_op", target)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from ogc_plan.adapters.pytorch.memory.caching_allocator import MIB, AllocatorSettings, CachingAllocator, from_snapshot
+from ogc_plan.adapters.pytorch.memory.caching_allocator import MIB, AllocatorSettings, from_snapshot
 
 EXPANDABLE = pytest.mark.parametrize("expandable", [False, True], ids=["segments", "expandable"])
 

@@ -1,13 +1,13 @@
 """What a planned step asks of the allocator: every request and release in order, kernels' temporaries included.
 
-The generated functions say when names begin and end (`codegen.Event`), and the meter what each call takes and gives back
-(`WorkspaceMeter.changes`). Memory is released with its last name.
+The generated functions say when names begin and end (`codegen.Event`), and the meter what each call takes and gives
+back (`WorkspaceMeter.changes`). Memory is released with its last name.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,17 +28,35 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestTrace:
-    """The requests of one step: ``step``, and then ``after`` for what lives on, gradients of leaves and outputs.
+    """The requests of one step.
 
-    What the step leaves is released when the caller drops it: ``after`` is empty if gradients are added to others.
+    Attributes:
+        step: what the step asks for and releases.
+        after: the release of the gradients that it leaves, when the caller drops them.
+        kept: the keys of what the first step takes and no step releases, cuBLAS's workspace.
     """
 
     step: tuple[Request, ...]
     after: tuple[Request, ...]
+    kept: frozenset[int] = frozenset()
+
+    @property
+    def again(self) -> tuple[Request, ...]:
+        """What a later step asks for."""
+        return tuple(request for request in self.step if request.key not in self.kept)
+
+
+Workspaces = tuple[Mapping[fx.Node, int], Mapping[fx.Node, int]]
+"""The bytes that calls of the forward, and of the backward, take and keep when they first run."""
 
 
 def request_trace(
-    step: TracedStep, program: Program, meter: WorkspaceMeter, *, gradients_present: bool = False
+    step: TracedStep,
+    program: Program,
+    meter: WorkspaceMeter,
+    *,
+    workspaces: Workspaces = ({}, {}),
+    gradients_present: bool = False,
 ) -> RequestTrace:
     """The requests of one forward and backward whose outputs live until the backward ends.
 
@@ -46,19 +64,19 @@ def request_trace(
     ``gradients_present`` each gradient is added to one that exists, and released after its part of the backward.
     """
     tracer = _Tracer(step, meter, gradients_present)
-    tracer.run(program.forward_events)
+    tracer.run(program.forward_events, workspaces[0])
     outputs = tracer.held(node for node in step.joint.outputs if isinstance(node, fx.Node))
     saved = [node for node in program.saved if isinstance(node, fx.Node)]
     tracer.hold(outputs)
     tracer.names_become(saved)
     tangents = [node for node in step.joint.tangents if node is not None]
     scalars = tracer.ask_for_tangents(tangents)
-    tracer.run(program.backward_events)
+    tracer.run(program.backward_events, workspaces[1])
     tracer.names_become([])
     tracer.drop(scalars)
     tracer.drop(outputs)
     lasting = tuple(Request(key, 0) for key in tracer.lasting)
-    return RequestTrace(tuple(tracer.requests), lasting)
+    return RequestTrace(tuple(tracer.requests), lasting, frozenset(tracer.kept))
 
 
 class _Tracer:
@@ -68,6 +86,7 @@ class _Tracer:
         self.step, self.meter, self.gradients_present = step, meter, gradients_present
         self.requests: list[Request] = []
         self.lasting: list[int] = []
+        self.kept: list[int] = []
         self._next = 0
         self._key_of: dict[int, int] = {}  # allocation -> the memory that it is in now
         self._names: dict[fx.Node, list[int]] = {}
@@ -138,13 +157,16 @@ class _Tracer:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def run(self, events: Iterable[Event]) -> None:
+    def run(self, events: Iterable[Event], workspaces: Mapping[fx.Node, int]) -> None:
         """Do what the lines of a function do."""
+        waiting = dict(workspaces)
         for event in events:
             if event.kind is EventKind.CALL:
                 self._accumulate()
                 for node in self._nodes(event):
                     self._call(node)
+                    if node in waiting:
+                        self.kept.append(self.ask(waiting.pop(node)))
             elif event.kind is EventKind.DELETE:
                 for node in self._nodes(event):
                     self.drop(self._names.pop(node, ()))

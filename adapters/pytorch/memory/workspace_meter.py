@@ -209,6 +209,4 @@ def _changes(events: list[Event], outputs: list[int]) -> list[Change]:
     for position, address in enumerate(outputs):
         if address in alive:
             positions.setdefault(alive[address], set()).add(position)
-    return [
-        Change(events[position].nbytes, frozenset(positions.get(position, ())), taken) for position, taken in kept
-    ]
+    return [Change(events[position].nbytes, frozenset(positions.get(position, ())), taken) for position, taken in kept]
