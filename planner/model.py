@@ -60,19 +60,19 @@ class Model:
         both = kept & dropped
         if both:
             name = self.training.storages[min(both)].name
-            raise UsageError(f"tensor {name!r} is asked for by --keep and by --recompute", remedy="drop one of them")
+            raise UsageError(f"tensor {name!r} matches both --keep and --recompute", remedy="drop one of them")
         held = dropped & set(self.training.outputs)
         if held:
             name = self.training.storages[min(held)].name
             raise UsageError(
-                f"--recompute asks for {name!r}, a model output, which the caller holds all step",
+                f"--recompute matches {name!r}, a model output, which the caller holds all step",
                 remedy="leave it out; outputs are never recomputed",
             )
         for op in self.training.ops:
             if op.once and not dropped.isdisjoint(op.writes):
                 name = self.training.storages[min(dropped.intersection(op.writes))].name
                 raise UsageError(
-                    f"--recompute asks for {name!r}, but {op.op_type} {op.name!r} that makes it must run only once",
+                    f"--recompute matches {name!r}, but {op.op_type} {op.name!r} that makes it must run only once",
                     remedy="leave it out; such an op makes a discrete choice, or reads a buffer that the step changes",
                 )
         return build_problem(self.training, self.costs, scope, keep=kept, recompute=dropped)
@@ -82,9 +82,10 @@ class Model:
         for glob in globs:
             hits = {s for s, names in enumerate(self.training.aliases) if any(fnmatchcase(n, glob) for n in names)}
             if not hits:
-                raise UsageError(
-                    f"{option} {glob!r} matches no tensor", remedy="list tensors with: ogc-plan show MODEL -v"
-                )
+                listed = "list tensors with: ogc-plan show MODEL -v"
+                if not self.sha256:  # there is no file
+                    listed = "tensors are named in .kept of a plan with --budget 100%"
+                raise UsageError(f"{option} {glob!r} matches no tensor", remedy=listed)
             found |= hits
         return frozenset(found)
 

@@ -131,10 +131,9 @@ def plan(
 
 def smaller_input(model: Model) -> str:
     """What a user would make smaller to need less memory."""
-    smallest = model.batch == 1
-    if model.annotations is not None:
-        return "input in the export" if smallest else "batch in the export"
-    return "input" if smallest else "--batch"
+    if model.annotations is None:
+        return "input" if model.batch == 1 else "--batch"
+    return "batch in the export" if model.sha256 else "batch"
 
 
 def assembled(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +11,9 @@ from torch import nn
 
 from ....planner import pipeline
 from ....planner.annotations import Annotation, Source
+from ....planner.costs.devices import Device
 from ....planner.costs.profile import StepProfile, read_profile
-from ....planner.errors import AdapterError, InfeasibleBudgetError, NoPlanInTimeError, OgcPlanError, PlanMismatchError
+from ....planner.errors import AdapterError, OgcPlanError, PlanMismatchError
 from ....planner.model import from_annotation
 from ....planner.plan_file.record import Plan
 from ....planner.problem import Scope
@@ -25,15 +25,6 @@ from ..execution.executor import Executor
 from ..step.annotate import Annotated, annotate
 from ..step.step_graph import TracedStep
 from ..unbind import original
-
-_OPTION = re.compile(r"--([a-z]+) ([^\s,;]+)")
-"""An option of the command line with its value, as the planner's remedies name it."""
-
-
-def _in_python(remedy: str) -> str:
-    """A remedy of the planner in terms of `within_budget`'s arguments."""
-    named = re.sub(r"\b(batch|input) in the export", r"\1", remedy.replace("--time-limit", "time_limit_s"))
-    return _OPTION.sub(r'\1="\2"', named)
 
 
 def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:
@@ -57,55 +48,51 @@ class Request:
     recompute: tuple[str, ...]
     optimizer: str | None
     grad_accumulation: bool
-    device: str | None
+    device: str | Device | None
     solver: Solver
     made: tuple[Plan, ...] = ()
 
-    def __call__(
-        self,
-        module: nn.Module,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any] | None,
-        profile: StepProfile | None = None,
-    ) -> Executor:
-        """Plan ``module`` for these arguments. Raises what `within_budget` raises."""
-        module = original(module)
-        if profile is not None and self.device is not None:
-            raise AdapterError("device and profile both give times", remedy="pass one of them")
-        if self.made:
-            known = {plan.model.fingerprint: plan for plan in self.made}
-            annotated = _annotated_as(module, args, kwargs, known)
-            plan = known.get(annotated.annotation.graph.fingerprint)
-            if plan is not None:
-                return _checked(plan, module, annotated)
-        else:
-            annotated = annotated_step(module, args, kwargs, profile)
-        prepared = from_annotation(
-            annotated.annotation,
-            name=type(module).__name__,
-            device=self.device,
-            optimizer=self.optimizer,
-            grad_accumulation=self.grad_accumulation,
-            profile=profile,
-        )
-        solver = self.solver
-        try:
-            made = pipeline.plan(
-                prepared,
-                self.budget,
-                scope=self.scope,
-                strategy=solver.strategy,
-                headroom=self.headroom,
-                keep=self.keep,
-                recompute=self.recompute,
-                time_limit_s=solver.time_limit_s,
-                seed=solver.seed,
-                effort=solver.effort,
-            )
-        except (InfeasibleBudgetError, NoPlanInTimeError) as error:
-            error.remedy = _in_python(error.remedy)
-            raise
-        return Executor(module, made, annotated)
+
+def planned(
+    request: Request,
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    profile: StepProfile | None = None,
+) -> Executor:
+    """An executor of a plan for ``module`` with these arguments. Raises what `within_budget` raises."""
+    module = original(module)
+    if profile is not None and request.device is not None:
+        raise AdapterError("device and profile both give times", remedy="pass one of them")
+    if request.made:
+        known = {plan.model.fingerprint: plan for plan in request.made}
+        annotated = _annotated_as(module, args, kwargs, known)
+        plan = known.get(annotated.annotation.graph.fingerprint)
+        if plan is not None:
+            return _checked(plan, module, annotated)
+    else:
+        annotated = annotated_step(module, args, kwargs, profile)
+    prepared = from_annotation(
+        annotated.annotation,
+        name=type(module).__name__,
+        device=request.device,
+        optimizer=request.optimizer,
+        grad_accumulation=request.grad_accumulation,
+        profile=profile,
+    )
+    made = pipeline.plan(
+        prepared,
+        request.budget,
+        scope=request.scope,
+        strategy=request.solver.strategy,
+        headroom=request.headroom,
+        keep=request.keep,
+        recompute=request.recompute,
+        time_limit_s=request.solver.time_limit_s,
+        seed=request.solver.seed,
+        effort=request.solver.effort,
+    )
+    return Executor(module, made, annotated)
 
 
 def profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:

@@ -48,7 +48,7 @@ class TestNothingToTrain:
             load([node("MatMul", "x w", "h"), node("Equal", "h x", "y", node_name="end")], weights={"w": (8, 8)})
 
     def test_freezing_everything_is_an_option_that_cannot_be_used(self, load: Load) -> None:
-        with pytest.raises(UsageError, match=r'--frozen "w\*" leaves not even the only parameter'):
+        with pytest.raises(UsageError, match=r'frozen "w\*" leaves not even the only parameter'):
             load([node("MatMul", "x w", "y")], weights={"w": (8, 8)}, frozen=["w*"])
 
 
