@@ -18,7 +18,7 @@ from ..planner.errors import PlanFormatError, UsageError
 from .emit import emit
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, write_to
 from .interrupt import stoppable
-from .options import ModelOptions, check_headroom, model_options, output_options, parse_duration, search_options
+from .options import ModelOptions, model_options, output_options, parse_duration, search_options
 from .terminal import activity, console, report_failure, tolerate_any_text
 
 _SUMMARY = "Plan which tensors of a training step to keep and which to recompute, within a byte budget."
@@ -135,10 +135,10 @@ def plan(model: str, **options: Any) -> None:
     if budget is None:
         raise UsageError("no budget is given", remedy="pass --budget 3GB, --budget 60% or --budget min")
     search = _search(options)
-    from ..planner.units import parse_budget
+    from ..planner.units import parse_budget, parse_headroom
 
     parse_budget(budget)
-    check_headroom(options["headroom"])
+    parse_headroom(options["headroom"])
     if target is not None:
         check_target(target, model)
     with activity(options["quiet"]) as spinner, readable(model) as path:

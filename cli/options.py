@@ -52,19 +52,6 @@ def _whole(least: int) -> Callable[[click.Context, click.Parameter, str | None],
     return convert
 
 
-def check_headroom(text: str) -> None:
-    """Raise UsageError for a --headroom that is neither a size nor a percentage."""
-    from ..planner.errors import BudgetSyntaxError
-    from ..planner.units import parse_budget
-
-    try:
-        fits = text.strip() in ("0", "0%") or not parse_budget(text).minimum
-    except BudgetSyntaxError:
-        fits = False
-    if not fits:
-        raise UsageError(f"--headroom {text!r} is not a size", remedy="write --headroom 5% or --headroom 500MB")
-
-
 def _split(option: str, text: str, example: str) -> tuple[str, str]:
     name, sign, value = text.rpartition("=")
     if not sign or not name:
