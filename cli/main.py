@@ -16,7 +16,7 @@ import click
 
 from ..planner.errors import PlanFormatError, UsageError
 from .emit import emit
-from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, write_to
+from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_to
 from .interrupt import stoppable
 from .options import ModelOptions, model_options, output_options, parse_duration, search_options
 from .terminal import activity, console, report_failure, tolerate_any_text
@@ -148,8 +148,8 @@ def plan(model: str, **options: Any) -> None:
 
         Solver(options["strategy"], options["effort"]).check()
         refuse_plan(path, model)
-        spinner.now(f"reading {model}")
-        ready = shape.load(path)
+        spinner.now(f"reading {shown(model)}")
+        ready = shape.load(path, shown(model))
         spinner.now("planning")
         with stoppable() if options["strategy"] == CERTIFIED else nullcontext() as stop:
             made = pipeline.plan(
@@ -186,7 +186,7 @@ def show(file: str, **options: Any) -> None:
     """What is in a model or a plan, and where the memory goes."""
     shape = ModelOptions(options)
     with activity(options["quiet"]) as spinner, readable(file) as path:
-        spinner.now(f"reading {file}")
+        spinner.now(f"reading {shown(file)}")
         planned = is_plan(path)
         if planned and shape.given():
             raise UsageError(f"{', '.join(shape.given())} cannot change a plan", remedy="drop these options")
@@ -197,7 +197,7 @@ def show(file: str, **options: Any) -> None:
             made = read_plan(path)
             found = checked(made.graph, made.costs, made)
         else:
-            ready = shape.load(path)
+            ready = shape.load(path, shown(file))
     from . import model_report, report
 
     verbose, data = options["verbose"], options["format"] == "json"
@@ -229,9 +229,9 @@ def compare(model: str, **options: Any) -> None:
         spinner.now("starting")
         from .compare import DEFAULT_BUDGETS, compare_strategies, print_rows, rows_as_data
 
-        spinner.now(f"reading {model}")
+        spinner.now(f"reading {shown(model)}")
         refuse_plan(path, model)
-        ready = shape.load(path)
+        ready = shape.load(path, shown(model))
         result = compare_strategies(ready, options["budget"] or DEFAULT_BUDGETS, **search, spinner=spinner)
     if options["format"] == "json":
         _print_json(rows_as_data(result))
@@ -262,13 +262,17 @@ def frontier(model: str, **options: Any) -> None:
         from ..planner.plan_file.record import Plan
         from .frontier import DEFAULT_BUDGETS, Frontier, plan_files, split_budgets
 
+        if options["output"] == STDIO:
+            raise UsageError(
+                "-o - is no folder, and frontier writes several plans", remedy="write for example -o plans"
+            )
         budgets = split_budgets(DEFAULT_BUDGETS if options["budgets"] is None else options["budgets"])
         targets = [] if options["output"] is None else plan_files(options["output"], budgets)
         for target in targets:
             check_target(target, model)
         refuse_plan(path, model)
-        spinner.now(f"reading {model}")
-        ready = shape.load(path)
+        spinner.now(f"reading {shown(model)}")
+        ready = shape.load(path, shown(model))
         with stoppable() as stop:
             answers = plans_for(
                 ready,
@@ -300,22 +304,22 @@ def verify(plan_file: str, model: str | None, **options: Any) -> None:
     if plan_file == STDIO and model == STDIO:
         raise UsageError("plan and model cannot both come from standard input", remedy="name one of the files")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path:
-        spinner.now(f"replaying {plan_file}")
+        spinner.now(f"replaying {shown(plan_file)}")
         from ..planner import pipeline
         from ..planner.plan_file.reader import read_plan
         from .verification import Verdict, rebuild
 
         if not is_plan(path):
             raise PlanFormatError(
-                f"{plan_file!r} is not a plan", remedy="name the plan first: ogc-plan verify PLAN MODEL"
+                f"{shown(plan_file)!r} is not a plan", remedy="name the plan first: ogc-plan verify PLAN MODEL"
             )
         made = read_plan(path)
         timeline, ready = pipeline.verify(made), None
         if model is not None:
             with readable(model) as source:
                 refuse_plan(source, model)
-                spinner.now(f"deriving the graph of {model}")
-                ready = rebuild(made, source, model)
+                spinner.now(f"deriving the graph of {shown(model)}")
+                ready = rebuild(made, source, shown(model))
                 pipeline.check_model(made, ready)
     verdict = Verdict(made, timeline, ready)
     if options["format"] == "json":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -113,8 +114,8 @@ class ModelOptions:
         changed = [name for name, value in self._values.items() if value not in ((), None, False)]
         return ["--" + name.replace("_", "-") for name in changed]
 
-    def load(self, path: str) -> Model:
-        """Read the model file with these options."""
+    def load(self, path: str, name: str) -> Model:
+        """Read the model file with these options; reports and plans call it ``name``."""
         options = dict(self._values)
         dims, inputs = parse_dims(options.pop("dim")), parse_inputs(options.pop("input"))
         device_spec = options.pop("device_spec")
@@ -132,7 +133,7 @@ class ModelOptions:
             from ..planner.costs.profile import read_profile
 
             options["profile"] = read_profile(options["profile"])
-        return load_model(path, dims=dims, inputs=inputs, **options)
+        return replace(load_model(path, dims=dims, inputs=inputs, **options), path=name)
 
 
 def _stacked(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
