@@ -101,6 +101,10 @@ class InvalidModelError(ModelError):
     """The file is not a valid ONNX model, or contradicts itself."""
 
 
+class OversizeError(InvalidModelError):
+    """The sizes of the tensors are more than any machine has."""
+
+
 class UnboundDimensionError(ModelError):
     """A dimension of an input is symbolic and no value was given for it."""
 
