@@ -118,7 +118,8 @@ class TrainingGraph:
     """Ops in forward order. The default backward order is the reverse, over the ops that have a backward.
 
     The caller holds the storages in ``outputs`` to the end of the step, and hands in the gradients in ``seeds`` before
-    the backward. ``aliases[s]`` names the tensors that live in storage ``s``.
+    the backward. ``aliases[s]`` names the tensors that live in storage ``s``. ``assumed`` are sentences for people:
+    they do not count when graphs are compared.
     """
 
     ops: tuple[TrainingOp, ...]
@@ -129,7 +130,7 @@ class TrainingGraph:
     stationary: Stationary = field(default_factory=Stationary)
     aliases: tuple[tuple[str, ...], ...] = ()
     fingerprint: str = ""
-    assumed: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def parameter_gradient_nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Sizes, percentages and times as text: parsing and printing."""
+"""Sizes, percentages, times and counts as text: parsing and printing."""
 
 from __future__ import annotations
 
@@ -72,6 +72,16 @@ def _amount(what: str, text: str, remedy: str) -> tuple[int, Fraction]:
     if number and not 1 <= nbytes < 2**62:
         raise BudgetSyntaxError(f"{what} {_shown(text)} is outside 1 B to 4 EiB", remedy=remedy)
     return nbytes, Fraction(0)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is one: ``1 op``, ``1,234 ops``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def is_or_are(count: int) -> str:
+    """The verb of that many things."""
+    return "is" if count == 1 else "are"
 
 
 def format_nbytes(nbytes: int) -> str:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ogc_plan.planner.errors import BudgetSyntaxError
-from ogc_plan.planner.units import BudgetText, format_both, format_nbytes, format_ns, parse_budget, parse_headroom
+from ogc_plan.planner.units import (
+    BudgetText,
+    counted,
+    format_both,
+    format_nbytes,
+    format_ns,
+    parse_budget,
+    parse_headroom,
+)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +146,11 @@ def test_a_refused_headroom_is_called_a_headroom(text: str, says: str) -> None:
 )
 def test_bytes_are_shown_in_decimal_units(nbytes: int, text: str) -> None:
     assert format_nbytes(nbytes) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 modules"), (1, "1 module"), (1234, "1,234 modules")])
+def test_only_one_thing_has_no_plural(count: int, text: str) -> None:
+    assert counted(count, "module") == text
 
 
 def test_both_readings_of_giga_are_shown_side_by_side() -> None:

@@ -81,7 +81,7 @@ class TestParameters:
 class TestExplanation:
     def test_batch_norms_in_inference_form_are_said_to_train(self, load: Load) -> None:
         groups = explain(load(NORM, weights=NORM_WEIGHTS))
-        assert groups["training"] == ["1 BatchNormalization in inference form are charged as in training"]
+        assert groups["training"] == ["1 BatchNormalization in inference form is charged as in training"]
 
     def test_dropout_is_said_to_drop_and_to_save_its_generator(self, load: Load) -> None:
         groups = explain(load([node("MatMul", "x w", "h"), node("Dropout", "h", "y")], weights={"w": (8, 8)}))
