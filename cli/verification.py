@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def rebuild(plan: Plan, path: str, shown: str) -> Model:
     """The model under the options of the plan.
 
-    Times for a device from a --device-spec file are those of the plan, and so are the times and the workspace from a
-    --profile; everything else is derived afresh. Unknown ops are charged, as a file with such ops has a plan only with
+    Three things are taken from the plan: times for a device from a --device-spec file, and times and workspace from a
+    --profile. Everything else is derived afresh. Unknown ops are charged, as a file with such ops has a plan only with
     --charge-unknown. Raises PlanMismatchError if the options do not fit the file: then it is another model.
     """
     record, budget = plan.model, plan.budget

@@ -20,9 +20,9 @@ MAX_NBYTES = 2**60
 class Gradient:
     """The gradient buffer of one tensor; bijective views of the tensor share it.
 
-    It lives until the last backward that takes it or adds it to a sum. A gradient that nothing takes lives to the end,
-    and so does that of a parameter unless a backward ends it. ``parameter`` marks the final gradient of a parameter,
-    which a budget on activations does not count.
+    It lives until the last backward that takes it or adds it to a sum. A gradient that nothing takes lives to the end.
+    The gradient of a parameter lives to the end unless a backward ends it. ``parameter`` marks the final gradient of a
+    parameter, which a budget on activations does not count.
     """
 
     name: str
