@@ -32,6 +32,7 @@ _EXIT_CODES = """\
   4 unsupported op  5 budget infeasible  6 out of time   7 bad plan or mismatch
   8 input, output or memory
   130 interrupted: Ctrl-C; during a search the first one ends it with its plan
+  141 standard output was closed before all was written
 """
 
 
@@ -203,11 +204,11 @@ def show(file: str, **options: Any) -> None:
     verbose, data = options["verbose"], options["format"] == "json"
     if planned and data:
         _print_json(report.summary(made, file))
-    elif planned:
+    elif planned and not options["quiet"]:
         report.print_plan(console(sys.stdout), made, found.store_all, found.floors, verbose=verbose, written="")
     elif data:
         _print_json(model_report.describe(ready, everything=verbose))
-    else:
+    elif not options["quiet"]:
         model_report.print_model(console(sys.stdout), ready, verbose=verbose)
 
 
@@ -235,7 +236,7 @@ def compare(model: str, **options: Any) -> None:
         result = compare_strategies(ready, options["budget"] or DEFAULT_BUDGETS, **search, spinner=spinner)
     if options["format"] == "json":
         _print_json(rows_as_data(result))
-    else:
+    elif not options["quiet"]:
         print_rows(console(sys.stdout), result)
 
 
@@ -339,7 +340,7 @@ def devices(**options: Any) -> None:
 
     if options["format"] == "json":
         _print_json(device_report.describe())
-    else:
+    elif not options["quiet"]:
         device_report.print_devices(console(sys.stdout), verbose=options["verbose"])
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 from ogc_plan.cli.files import check_target, is_plan
 from ogc_plan.cli.main import cli, main
+from ogc_plan.cli.terminal import BROKEN_PIPE, INTERRUPTED
+from ogc_plan.planner import errors, pipeline
 from ogc_plan.planner import model as model_module
-from ogc_plan.planner import pipeline
 from ogc_plan.planner.errors import NoPlanInTimeError, StorageError
 
 from models.light import light_path
@@ -45,6 +46,14 @@ class TestStart:
     @pytest.mark.parametrize("command", [*cli.commands])
     def test_every_command_has_its_help(self, run: Call, command: str) -> None:
         assert f"ogc-plan {command}" in run(command, "--help").out
+
+    def test_help_tells_the_exit_code_of_every_error(self, run: Call) -> None:
+        codes = {error.exit_code for error in vars(errors).values() if isinstance(error, type)} | {
+            INTERRUPTED,
+            BROKEN_PIPE,
+        }
+        told = run("--help").out.partition("Exit codes:")[2]
+        assert [code for code in sorted(codes) if not re.search(rf"(^|  ){code} ", told, re.MULTILINE)] == []
 
     def test_help_fits_80_columns(self) -> None:
         lines = process("--help", env={**os.environ, "COLUMNS": "80"}).stdout.splitlines()

@@ -45,6 +45,23 @@ class TestReport:
         assert max(map(len, run(model, *GREEDY).out.splitlines())) <= min(columns, 100)
 
     @pytest.mark.parametrize(
+        "words",
+        [
+            (*GREEDY, "MODEL"),
+            ("show", "MODEL", "--dim", "batch=64"),
+            ("show", "PLAN"),
+            ("compare", "MODEL", "--dim", "batch=64", "--budget", "90%"),
+            ("frontier", "MODEL", "--dim", "batch=64", "--budgets", "90%"),
+            ("verify", "PLAN", "MODEL"),
+            ("devices",),
+        ],
+    )
+    def test_quiet_prints_no_report(self, run: Call, model: Path, plan_file: Path, words: tuple[str, ...]) -> None:
+        paths = {"MODEL": model, "PLAN": plan_file}
+        done = run(*(paths.get(word, word) for word in words), "-q")
+        assert (done.code, done.out, done.err) == (0, "", "")
+
+    @pytest.mark.parametrize(
         ("words", "says"),
         [
             (("{}", "--budget", "100%"), r"model\.onnx, 1 op$"),
