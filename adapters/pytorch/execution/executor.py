@@ -11,6 +11,7 @@ from torch import nn
 
 from ....planner.errors import PlanMismatchError
 from ....planner.plan_file.record import Plan
+from ....planner.units import counted
 from .. import torch_private
 from ..capture.diagnostics import signature_error
 from ..capture.joint_graph import capture
@@ -120,7 +121,7 @@ class Executor:
                     remedy="bind again with arguments of these names",
                 )
             raise InputMismatchError(
-                f"the plan was bound for other arguments: {len(leaves)} leaves in another structure",
+                f"the plan was bound for other arguments: another structure, {counted(len(leaves), 'value')} in all",
                 remedy="bind it again with arguments of this structure",
             )
         for position, (leaf, wanted) in enumerate(zip(leaves, self._joint.arguments, strict=True)):

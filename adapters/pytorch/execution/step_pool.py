@@ -42,6 +42,13 @@ class StepPool:
             cls._of_device[index] = cls(torch.device("cuda", index))
         return cls._of_device[index]
 
+    @classmethod
+    def release_idle(cls) -> None:
+        """Give the memory of all pools back that no tensor lives in, and what the allocator has cached."""
+        for pool in cls._of_device.values():
+            pool.release()
+        torch.cuda.empty_cache()
+
     @property
     def id(self) -> tuple[int, int]:
         """How the allocator's snapshots name the pool."""
