@@ -84,7 +84,7 @@ def test_a_step_that_accumulates_is_predicted_too(name: str) -> None:
 
 @SEGMENTS
 @pytest.mark.parametrize("name", LARGE)
-@pytest.mark.parametrize("share", [0.8, 0.6])
+@pytest.mark.parametrize("share", [0.8, 0.7])
 def test_a_budget_in_bytes_bounds_what_is_reserved(name: str, share: float, expandable: bool) -> None:
     torch._C._accelerator_setAllocatorSettings(f"expandable_segments:{expandable}")
     module, arguments = made(LARGE[name])
@@ -104,6 +104,6 @@ def test_a_budget_that_only_tensors_keep_is_refused_with_one_that_works() -> Non
     with pytest.raises(InfeasibleBudgetError) as refused:
         within_budget(module, arguments, budget=least + MB)
     gc.collect()
-    enough = int(refused.value.remedy.split('budget="')[1].split("B")[0])
+    enough = int(str(refused.value).split('budget="')[1].split("B")[0])
     bound = within_budget(module, arguments, budget=enough)
     assert steps(bound, arguments)[2] <= enough

@@ -14,11 +14,11 @@ from torch import fx
 
 from .. import torch_private
 from ..memory.caching_allocator import DEFAULT_POOL, AllocatorSettings, Block, CachingAllocator, from_snapshot
-from ..memory.cuda_workspaces import blas_workspaces, takers
+from ..memory.cuda_workspaces import blas_workspaces, take_workspaces, takers
 from ..memory.workspace_meter import WorkspaceMeter
 from ..step.step_graph import TracedStep
 from .codegen import Event, EventKind, Program
-from .request_trace import Workspaces, request_trace
+from .request_trace import RequestTrace, Workspaces, request_trace
 from .step_pool import StepPool, best_segment, two_steps
 
 _LARGEST_CONTEXT = 1 << 30
@@ -93,12 +93,15 @@ class CudaStep:
         self, step: TracedStep, program: Program, meter: WorkspaceMeter, device: torch.device, *, accumulates: bool
     ) -> None:
         meter.measure(step.calls)
-        self._traced = lambda workspaces, adds: request_trace(
-            step, program, meter, workspaces=workspaces, gradients_present=adds
+        if any(_workspaces(program, device, [])[0]):
+            take_workspaces(device)
+        self._step, self._program, self._meter, self.device = step, program, meter, device
+        self.segment_nbytes = best_segment(self._trace(accumulates=accumulates), settings())
+
+    def _trace(self, workspaces: Workspaces = ({}, {}), *, accumulates: bool) -> RequestTrace:
+        return request_trace(
+            self._step, self._program, self._meter, workspaces=workspaces, gradients_present=accumulates
         )
-        self._program, self.device = program, device
-        workspaces, _ = _workspaces(program, device, [])
-        self.segment_nbytes = best_segment(self._traced(workspaces, accumulates), settings())
 
     def memory(self, present: Present) -> CardMemory:
         """What two steps in a row need at most, from the present state of the allocator."""
@@ -118,7 +121,7 @@ class CudaStep:
         reserved = sum(segment["total_size"] for segment in segments)
         _prepare(allocators, present, gradients)
         default.count_with(inside)
-        two_steps(self._traced(workspaces, present.accumulates), inside, default)
+        two_steps(self._trace(workspaces, accumulates=present.accumulates), inside, default)
         peak = default.peak
         return CardMemory(
             min(_LARGEST_CONTEXT, max(0, total - free - reserved)),
