@@ -131,5 +131,11 @@ class StorageError(OgcPlanError):
     exit_code = 8
 
 
+class MissingPackageError(OgcPlanError, ImportError):
+    """A package that ogc-plan needs is not installed, or cannot be imported."""
+
+    exit_code = 8
+
+
 class AdapterError(OgcPlanError):
     """A framework adapter cannot run a plan."""

@@ -13,6 +13,7 @@ from .errors import BudgetSyntaxError, PlanMismatchError, ScheduleMismatchError,
 from .infeasible import Asked, refusal, unfinished
 from .limits import NO_LIMITS, Limits
 from .model import Model, store_all_decisions, store_all_timeline
+from .packages import needed
 from .peak_bounds.step_floor import Floor
 from .plan_file.record import EFFORT_NOTE, STOPPED_NOTE, BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
 from .problem import Problem, Scope, build_problem
@@ -142,6 +143,8 @@ def assembled(
 ) -> Plan:
     """The plan of a solution that has decisions, replayed, and within what was asked for."""
     schedule, timeline = replay(problem, solution, replays_of(model) if known is None else known)
+    with needed("ortools"):
+        solvers = f"ortools {version('ortools')}"
     limit_nbytes = solution.peak_nbytes if asked.limit_nbytes is None else asked.limit_nbytes
     if solution.peak_nbytes > limit_nbytes:
         raise ScheduleMismatchError(
@@ -173,7 +176,7 @@ def assembled(
             solution.strategy,
             solver.seed,
             solution.stopped_early,
-            f"ortools {version('ortools')}",
+            solvers,
             (*solution.notes, *_search_notes(solution, solver)),
         ),
         tuple(

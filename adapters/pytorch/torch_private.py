@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from ...planner.errors import AdapterError
+from ...planner.packages import missing
 
 OLDEST = (2, 11)
 """The first release that is supported."""
@@ -97,7 +98,9 @@ def _exists(name: str) -> bool:
         if not hasattr(found, parts[position]):
             try:
                 import_module(".".join(parts[: position + 1]))
-            except ImportError:
+            except ImportError as error:
+                if (absent := missing(error)) is not None and not (error.name or "").startswith("torch."):
+                    raise absent from error  # a package that torch itself needs
                 return False
         if not hasattr(found, parts[position]):
             return False

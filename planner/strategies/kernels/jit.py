@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ...packages import needed
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -40,7 +42,8 @@ def _cache_folder() -> str:
 
 os.environ.setdefault("NUMBA_CACHE_DIR", _cache_folder())
 
-import numba  # noqa: E402  (it reads its cache folder when it is imported)
+with needed("numba"):
+    import numba  # it reads its cache folder when it is imported
 
 
 def compiled(function: Function) -> Function:
