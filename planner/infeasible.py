@@ -14,11 +14,15 @@ from .units import format_both
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A budget as written, and its bytes after ``reserve_nbytes`` of headroom; None for ``min``."""
+    """A budget as written, and its bytes after ``reserve_nbytes``; None for ``min``.
+
+    ``overhead_nbytes`` of the reserve are what the device needs beyond the peak of the step; the rest is headroom.
+    """
 
     text: str
     limit_nbytes: int | None
     reserve_nbytes: int = 0
+    overhead_nbytes: int = 0
 
 
 def unfinished(asked: Asked, solver: Solver) -> OgcPlanError:
@@ -56,7 +60,10 @@ def refusal(
             lower_bound_nbytes=floor.nbytes,
             proven=False,
         )
-    after = f" after {format_both(reserve)} of headroom" if reserve else ""
+    headroom = reserve - asked.overhead_nbytes
+    parts = [f"{format_both(headroom)} of headroom"] if headroom else []
+    parts += [f"{format_both(asked.overhead_nbytes)} for the device"] if asked.overhead_nbytes else []
+    after = f" after {' and '.join(parts)}" if parts else ""
     verdict = "is proven infeasible" if proven else "has no plan we could find (not proven infeasible)"
     if proven and limit >= floor.nbytes:
         verdict += f" for {solution.bound_class}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .annotations import Source, fingerprint
 from .autodiff.rule_table import RULES_VERSION
+from .device_overhead import Overhead, with_overhead
 from .errors import BudgetSyntaxError, PlanMismatchError, ScheduleMismatchError, UsageError
 from .infeasible import Asked, refusal, unfinished
 from .limits import NO_LIMITS, Limits
@@ -95,6 +96,7 @@ def plan(
     seed: int = 0,
     effort: str = DEFAULT_EFFORT,
     limits: Limits = NO_LIMITS,
+    overhead: Overhead | None = None,
 ) -> Plan:
     """Plan one training step of ``model`` within a budget. The plan has been replayed and fits the budget.
 
@@ -106,6 +108,7 @@ def plan(
         headroom: How much of the budget to leave free, a size or a percentage of it.
         keep, recompute: Globs on the names of tensors to keep or to recompute.
         time_limit_s, seed, effort, limits: As in `Solver`.
+        overhead: What a plan's step takes of the device beyond its peak. A budget on the total in bytes holds both.
 
     Raises:
         UsageError, BudgetSyntaxError: An argument cannot be used.
@@ -116,18 +119,24 @@ def plan(
     solver.check()
     nbytes, scope = resolve_budget(parse_budget(budget), scope, model.store_all())
     reserve = _headroom(headroom, nbytes)
-    asked = Asked(budget, None if nbytes is None else nbytes - reserve, reserve)
     problem = model.problem(scope, keep, recompute)
     prepared = solver.prepared(problem)
-    solution = solver.solve(prepared, asked.limit_nbytes)
-    if solution.decisions is None:
-        if solution.stopped_early and solution.status is not Status.INFEASIBLE:
-            raise unfinished(asked, solver)
-        smallest = solution.smallest_nbytes  # `optimal` has looked for it unless the budget lies below the floor
-        if strategy != CERTIFIED or smallest is None:
-            smallest = solver.smallest_peak(prepared)
-        raise refusal(problem, asked, solution, solver, smallest, smaller=smaller_input(model))
-    return assembled(model, problem, asked, solution, solver)
+
+    def within(asked: Asked) -> Plan:
+        solution = solver.solve(prepared, asked.limit_nbytes)
+        if solution.decisions is None:
+            if solution.stopped_early and solution.status is not Status.INFEASIBLE:
+                raise unfinished(asked, solver)
+            smallest = solution.smallest_nbytes  # `optimal` has looked for it unless the budget lies below the floor
+            if strategy != CERTIFIED or smallest is None:
+                smallest = solver.smallest_peak(prepared)
+            raise refusal(problem, asked, solution, solver, smallest, smaller=smaller_input(model))
+        return assembled(model, problem, asked, solution, solver)
+
+    asked = Asked(budget, None if nbytes is None else nbytes - reserve, reserve)
+    if overhead is None or nbytes is None or scope is not Scope.TOTAL:
+        return within(asked)
+    return with_overhead(within, asked, overhead)
 
 
 def smaller_input(model: Model) -> str:

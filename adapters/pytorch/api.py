@@ -24,6 +24,7 @@ from .binding.make_executor import Request, annotated_step, by_plan, profile_of,
 from .binding.onnx_export import exported, ops_of_nodes, write_onnx
 from .binding.plan_per_signature import Signature, Signatures
 from .errors import UnsupportedModuleError
+from .execution.card_memory import CardMemory
 from .execution.op_timing import op_times
 from .guards.autocast_state import AutocastState
 from .step.annotate import annotate, device_of
@@ -33,10 +34,15 @@ from .unbind import original
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Peaks of one training step in bytes: of everything, and without stationary memory and parameter gradients."""
+    """Peaks of one training step in bytes: of everything, and without stationary memory and parameter gradients.
+
+    ``card`` is what the process needs of a CUDA device for it, from the present state of PyTorch's allocator; None on a
+    CPU.
+    """
 
     total_nbytes: int
     activation_nbytes: int
+    card: CardMemory | None = None
 
 
 def export(
@@ -205,7 +211,8 @@ def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_prese
     total = timeline.peak_total_nbytes
     if gradients_present:
         total = accumulating_nbytes(made.graph, costs, made.schedule, executor.program.parts)
-    return Prediction(total, timeline.peak_activation_nbytes)
+    card = executor.card_memory(module, accumulates=gradients_present) if kernel_workspace else None
+    return Prediction(total, timeline.peak_activation_nbytes, card)
 
 
 def _refuse_autocast(model: nn.Module) -> None:

@@ -384,6 +384,18 @@ def keep_busy(nanoseconds: int, device: torch.device) -> None:
         torch.cuda._sleep(2 * nanoseconds)
 
 
+def cuda_segments(device: torch.device) -> list[dict[str, Any]]:
+    """The segments of the CUDA allocator on a device, with their blocks."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return [segment for segment in torch._C._cuda_memorySnapshot(None)["segments"] if segment["device"] == index]
+
+
+def cuda_allocator_settings() -> dict[str, Any]:
+    """The settings of the CUDA allocator in force."""
+    found: dict[str, Any] = torch._C._cuda_memorySnapshot(None)["allocator_settings"]
+    return found
+
+
 def direct(target: Any) -> Any:
     """The kernel of an overload as training calls it, without the Python wrapper."""
     return _AS_TRAINED.get(target) or getattr(target, "_op", target)

@@ -306,6 +306,8 @@ typedef struct {
 static Segment segments[1 << 16];
 static int segment_count = 0;
 static size_t used = 0, peak = 0;
+/* Later segments lie above earlier ones, as a driver mostly places them. */
+static char *next_address = (char *)0x300000000000;
 
 int standin_take(size_t nbytes) {
   pthread_mutex_lock(&lock);
@@ -327,7 +329,11 @@ void standin_reset_peak(void) { peak = used; }
 int cudaMalloc(void **given, size_t nbytes) {
   if (standin_take(nbytes)) return failed(OUT_OF_MEMORY);
   size_t mapped = nbytes + ALIGNMENT;
-  char *raw = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  pthread_mutex_lock(&lock);
+  char *wanted = next_address;
+  next_address += mapped;
+  pthread_mutex_unlock(&lock);
+  char *raw = mmap(wanted, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED || segment_count == sizeof segments / sizeof *segments) {
     standin_give(nbytes);
     return failed(OUT_OF_MEMORY);

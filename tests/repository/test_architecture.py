@@ -41,6 +41,7 @@ planner/strategies/optimal
 planner/solver
 planner/infeasible
 planner/plan_file
+planner/device_overhead
 planner/costs
 planner/model
 planner/pipeline

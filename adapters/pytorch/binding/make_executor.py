@@ -8,22 +8,29 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from ....planner import pipeline
 from ....planner.annotations import Annotation, Source
 from ....planner.costs.profile import StepProfile, read_profile
+from ....planner.device_overhead import Overhead
 from ....planner.errors import AdapterError, InfeasibleBudgetError, NoPlanInTimeError, OgcPlanError, PlanMismatchError
 from ....planner.model import from_annotation
 from ....planner.plan_file.record import Plan
 from ....planner.problem import Scope
 from ....planner.solver import Solver
+from ....planner.training_graph import TrainingGraph
 from ..capture.diagnostics import first_line
 from ..capture.joint_graph import capture
+from ..capture.tensor_attributes import attributes_of
 from ..errors import UnsupportedModuleError
+from ..execution.card_memory import Present, card_memory
+from ..execution.codegen import generate
 from ..execution.executor import Executor
-from ..step.annotate import Annotated, annotate
+from ..step.annotate import Annotated, annotate, device_of
 from ..step.step_graph import TracedStep
+from ..torch_private import pytree
 from ..unbind import original
 
 _OPTION = re.compile(r"--([a-z]+) ([^\s,;]+)")
@@ -101,11 +108,40 @@ class Request:
                 time_limit_s=solver.time_limit_s,
                 seed=solver.seed,
                 effort=solver.effort,
+                overhead=self._overhead(module, args, kwargs, annotated, prepared.training),
             )
         except (InfeasibleBudgetError, NoPlanInTimeError) as error:
             error.remedy = _in_python(error.remedy)
             raise
         return Executor(module, made, annotated)
+
+    def _overhead(
+        self,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any] | None,
+        annotated: Annotated,
+        graph: TrainingGraph,
+    ) -> Overhead | None:
+        """What a plan's step takes of a CUDA device beyond its peak; None on a CPU."""
+        device = device_of(annotated.step)
+        if device.type != "cuda":
+            return None
+        torch.cuda.empty_cache()
+        leaves = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+        present = Present.of(
+            module.parameters(),
+            (*module.buffers(), *attributes_of(module).values(), *leaves),
+            states_nbytes=graph.stationary.optimizer_nbytes,
+            accumulates=self.grad_accumulation,
+        )
+
+        def beyond(plan: Plan) -> int:
+            program = generate(annotated.step, plan.schedule)
+            found = card_memory(annotated.step, program, annotated.meter, device, present)
+            return found.step_nbytes - plan.peak.total_nbytes
+
+        return beyond
 
 
 def profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:

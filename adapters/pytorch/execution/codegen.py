@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 import torch
@@ -31,6 +32,25 @@ OnStep = Callable[[int], None]
 NO_STEP = -1
 
 
+class EventKind(Enum):
+    """What a line does to memory."""
+
+    CALL = auto()  # runs a node, and names its result
+    DELETE = auto()  # deletes names
+    SET_ASIDE = auto()  # hides names while their values are computed again
+    RESTORE = auto()  # deletes what was computed again, and shows the hidden names
+    COPY = auto()  # copies the gradient of a primal
+    HAND_OVER = auto()  # gives the gradients of primals to autograd
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a generated function, and the nodes (or indices of primals) that it is about."""
+
+    kind: EventKind
+    about: tuple[fx.Node | int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """The two functions of one training step, and their source.
@@ -44,6 +64,7 @@ class Program:
         saved: the nodes whose values the forward saves, then the ops whose generator states it saves.
         saved_outputs: the indices in ``saved`` of values that share memory with a model output.
         parts: the parts of the backward.
+        forward_events, backward_events: what the two functions do to memory, in order (`Event`).
     """
 
     forward: Callable[[Values], tuple[Values, Values]]
@@ -52,6 +73,8 @@ class Program:
     saved: tuple[fx.Node | int, ...]
     saved_outputs: tuple[int, ...]
     parts: tuple[Part, ...]
+    forward_events: tuple[Event, ...]
+    backward_events: tuple[Event, ...]
 
 
 class _Writer:
@@ -61,6 +84,7 @@ class _Writer:
         self.step = step
         self.constants = constants
         self.lines: list[str] = []
+        self.events: list[Event] = []
         self.alive: set[fx.Node] = set()
         self.names_in: dict[int, list[fx.Node]] = {}  # allocation -> names that keep it alive
         self.requested: dict[fx.Node, None] = {}  # names that must exist before the first line
@@ -150,7 +174,12 @@ class _Writer:
             self.lines.append(f"{node.name} = {self.argument(source)}[{position!r}]")
         else:
             self.lines.append(f"{node.name} = {self.expression(node)}")
+        self.event(EventKind.CALL, [node])
         self.define(node)
+
+    def event(self, kind: EventKind, about: Iterable[fx.Node | int]) -> None:
+        """Note what the last line does to memory."""
+        self.events.append(Event(kind, tuple(about)))
 
     def elements(self, node: fx.Node) -> None:
         """Name the elements of a tuple and delete the tuple, which would keep all of them alive."""
@@ -162,10 +191,11 @@ class _Writer:
 
     def delete(self, nodes: list[fx.Node]) -> None:
         """Delete the names of those nodes that are alive."""
-        names = [node.name for node in nodes if node in self.alive]
+        gone = [node for node in nodes if node in self.alive]
         self.alive.difference_update(nodes)
-        if names:
-            self.lines.append(f"del {', '.join(names)}")
+        if gone:
+            self.lines.append(f"del {', '.join(node.name for node in gone)}")
+            self.event(EventKind.DELETE, gone)
 
     def release(self, allocations: set[int]) -> None:
         """Delete every name in one of the allocations; names not yet requested are no longer available."""
@@ -295,12 +325,14 @@ class _Generator:
         kept = to.names_of(live)
         names = [f"__kept{number}" for number in range(len(kept))]
         to.lines.append(f"{', '.join(names)}, = {', '.join(node.name for node in kept)},")
+        to.event(EventKind.SET_ASIDE, kept)
         to.delete(kept)
         for node in op.runs:
             to.call(node)
             to.elements(node)
         to.delete(to.names_of(live))
         to.lines.append(f"{', '.join(node.name for node in kept)}, = {', '.join(names)},")
+        to.event(EventKind.RESTORE, kept)
         to.lines.append(f"del {', '.join(names)}")
         for node in kept:
             to.define(node)
@@ -324,6 +356,7 @@ class _Generator:
                 to.lines.append(
                     f"__copy{node.primal} = {to.function(copy_like)}({to.name(node.source)}, {to.name(primal)})"
                 )
+                to.event(EventKind.COPY, [node.primal])
             else:
                 to.call(node)
             self._take(to, total.operands)
@@ -344,6 +377,7 @@ class _Generator:
         copies = {primal: f"__copy{primal}" for primal, _ in gradients if primal in self.step.copied}
         results = [copies[primal] if primal in copies else to.name(node) for primal, node in gradients]
         to.lines.append(f"__given = [{', '.join(results)}]")
+        to.event(EventKind.HAND_OVER, [primal for primal, _ in gradients])
         to.lines += [f"del {copy}" for copy in copies.values()]
         own = {
             allocation
@@ -391,6 +425,8 @@ class _Generator:
             (*saved, *states),
             shared,
             self.parts,
+            tuple(forward.events),
+            tuple(backward.events),
         )
 
     def _bind(self, writer: _Writer, primals: dict[fx.Node, int], source: str) -> list[str]:

@@ -16,13 +16,14 @@ from ..capture.diagnostics import signature_error
 from ..capture.joint_graph import capture
 from ..guards.autocast_state import AutocastState
 from ..joint import Joint, Meta, Primal, meta
-from ..step.annotate import Annotated, cpu_text, visible_costs
+from ..step.annotate import Annotated, cpu_text, device_of, visible_costs
 from ..step.backward_parts import accumulating_nbytes
 from ..torch_private import pytree
 from ..unbind import original
 from .attachment import Attachment, Described, InputMismatchError, settings_of
 from .autograd_function import Executable
 from .backend_switches import kernels_chosen, kernels_traced
+from .card_memory import CardMemory, Present, card_memory
 from .codegen import Program, generate
 from .partial_backward import PartialBackwards
 
@@ -37,6 +38,7 @@ class Executor:
         self.program: Program = generate(step, plan.schedule)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
         self._executable = Executable(step, self.program, partial_backwards)
+        self._annotated = annotated
         self._joint = step.joint
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
@@ -55,6 +57,15 @@ class Executor:
         made = Attachment(module, self._joint, self._settings, self._described)
         self._described = self._described or made.described
         return made
+
+    def card_memory(self, module: nn.Module, *, accumulates: bool) -> CardMemory | None:
+        """What the process needs of the CUDA device that the step of ``module`` runs on; None on a CPU."""
+        found = self._annotated
+        device = device_of(found.step)
+        if device.type != "cuda":
+            return None
+        present = Present.of(module.parameters(), module.buffers(), accumulates=accumulates)
+        return card_memory(found.step, self.program, found.meter, device, present)
 
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""

@@ -21,11 +21,15 @@ from .strides import Layout
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
-    """Memory allocated, or (negative) freed, inside a call, and the outputs that live in it."""
+class Change:
+    """Memory allocated, or (negative) freed, inside a call, and the outputs that live in it.
+
+    ``number`` tells the allocations of one call apart: that of what is freed is that of its allocation.
+    """
 
     nbytes: int
     positions: frozenset[int]
+    number: int
 
 
 class _Run(NamedTuple):
@@ -49,7 +53,7 @@ class WorkspaceMeter:
         self._in_place = in_place or {}
         self._signature: dict[fx.Node, str] = {}
         self._returned: dict[str, Any] = {}  # layouts of the outputs, in their tuple
-        self._changes: dict[str, list[_Change]] = {}
+        self._changes: dict[str, list[Change]] = {}
         self._storage_nbytes: dict[str, list[int]] = {}
         self._time_ns: dict[str, int] = {}
 
@@ -65,6 +69,16 @@ class WorkspaceMeter:
                 held += change.nbytes
                 peak = max(peak, held)
         return peak
+
+    def changes(self, node: fx.Node) -> list[Change]:
+        """What the call takes and gives back, in order; empty if unknown. Positions as in `peak_without`."""
+        self.measure([node])
+        return self._changes[self._signature[node]]
+
+    def is_measured(self, node: fx.Node) -> bool:
+        """Whether the call could run alone."""
+        self.measure([node])
+        return self._signature[node] in self._storage_nbytes
 
     def storage_nbytes(self, node: fx.Node) -> list[int]:
         """Bytes of the device for the storage of each tensor that the call returned, in order; empty if unknown.
@@ -167,18 +181,18 @@ class WorkspaceMeter:
         return _Run(signature, number, addresses)
 
 
-def _changes(events: list[Event], outputs: list[int]) -> list[_Change]:
+def _changes(events: list[Event], outputs: list[int]) -> list[Change]:
     """The record of one call; each allocation has the positions of the outputs, given by address, that live in it."""
     alive: dict[int, int] = {}  # address -> position of the event that took it
-    kept: list[int] = []
+    kept: list[tuple[int, int]] = []  # position of an event, and of the event that took the memory
     for position, event in enumerate(events):
         if event.nbytes > 0:
             alive[event.address] = position
-        elif alive.pop(event.address, None) is None:
-            continue  # frees memory older than the call
-        kept.append(position)
+            kept.append((position, position))
+        elif event.address in alive:  # otherwise it frees memory older than the call
+            kept.append((position, alive.pop(event.address)))
     positions: dict[int, set[int]] = {}
     for position, address in enumerate(outputs):
         if address in alive:
             positions.setdefault(alive[address], set()).add(position)
-    return [_Change(events[position].nbytes, frozenset(positions.get(position, ()))) for position in kept]
+    return [Change(events[position].nbytes, frozenset(positions.get(position, ())), taken) for position, taken in kept]

@@ -25,11 +25,13 @@ class Annotated:
     Attributes:
         step: the step, with measured sizes.
         visible: the workspaces that a meter of tensors sees, without memory that a kernel frees before it returns.
+        meter: what measured the calls, or measures them when it is asked.
     """
 
     step: TracedStep
     annotation: Annotation
     visible: tuple[Workspace, ...]
+    meter: WorkspaceMeter
 
 
 def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
@@ -37,7 +39,8 @@ def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
 
     Warns about calls that could not be measured; they are charged with their results only.
     """
-    meter = WorkspaceMeter(device_of(step), step.reuse.calls) if measure else None
+    known = WorkspaceMeter(device_of(step), step.reuse.calls)
+    meter = known if measure else None
     if meter is not None:
         meter.measure(step.calls)
         step = step.resized({node: meter.storage_nbytes(node) for node in step.calls})
@@ -51,7 +54,7 @@ def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
     if meter is not None and meter.unmeasured:
         names = ", ".join(sorted(meter.unmeasured))
         warnings.warn(f"the workspace of {names} is unknown and not charged to the budget", stacklevel=3)
-    return Annotated(step, annotation, visible)
+    return Annotated(step, annotation, visible, known)
 
 
 def device_text(step: TracedStep) -> str:

@@ -131,7 +131,8 @@ class Incumbents:
     def round(self, relaxation: Relaxation) -> set[int]:
         """Offer the roundings of a relaxation.
 
-        Returns the stages at which roundings above the budget peak or first overrun it. The first overrun matters because a later peak may hide it from the next relaxation.
+        Returns the stages at which roundings above the budget peak or first overrun it. The first overrun matters
+        because a later peak may hide it from the next relaxation.
         """
         peaks: set[int] = set()
         free = ~self.evaluator.decided

@@ -1,0 +1,171 @@
+"""What a planned step needs of a CUDA device: the context, workspaces of libraries, and what the allocator reserves.
+
+The step's requests are replayed on a model of the allocator, from the state that the real one is in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from .. import torch_private
+from ..memory.caching_allocator import AllocatorSettings, Block, CachingAllocator, from_snapshot
+from ..memory.cuda_workspaces import blas_workspaces, takers
+from ..memory.workspace_meter import WorkspaceMeter
+from ..step.step_graph import TracedStep
+from .codegen import Event, EventKind, Program
+from .request_trace import Request, Workspaces, request_trace
+
+_LARGEST_CONTEXT = 1 << 30
+"""What the device has in use beyond this, beside this allocator, is taken to be that of other processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardMemory:
+    """What a process needs of a CUDA device while a step runs, in bytes.
+
+    Attributes:
+        context_nbytes: the CUDA context, an estimate: all that is in use beside the allocator, at most 1 GiB.
+        workspace_nbytes: what cuBLAS keeps; part of the three peaks.
+        requested_nbytes, allocated_nbytes, reserved_nbytes: the peaks of what tensors ask for, of their blocks, and of
+            the segments, as ``torch.cuda.memory_stats()`` will have them; everything in the process counts.
+        others_nbytes: the blocks that are in use now and have nothing to do with the step; part of the peaks.
+    """
+
+    context_nbytes: int
+    workspace_nbytes: int
+    requested_nbytes: int
+    allocated_nbytes: int
+    reserved_nbytes: int
+    others_nbytes: int
+
+    @property
+    def step_nbytes(self) -> int:
+        """What the device must have for the step alone."""
+        return self.context_nbytes + self.reserved_nbytes - self.others_nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What a step finds on the device.
+
+    Attributes:
+        tensors: its parameters, buffers and arguments.
+        gradients: the gradients that its parameters have.
+        trained: the parameters that take one.
+        states_nbytes: what an optimizer that has not begun yet will hold for them.
+        accumulates: whether the step adds to gradients that exist. Otherwise they are dropped before it.
+    """
+
+    tensors: tuple[torch.Tensor, ...]
+    gradients: tuple[torch.Tensor, ...]
+    trained: tuple[torch.Tensor, ...]
+    states_nbytes: int = 0
+    accumulates: bool = False
+
+    @staticmethod
+    def of(
+        parameters: Iterable[torch.Tensor],
+        others: Iterable[torch.Tensor],
+        *,
+        states_nbytes: int = 0,
+        accumulates: bool = False,
+    ) -> Present:
+        """What a step finds of a module with these parameters, and buffers and arguments."""
+        own = tuple(parameters)
+        gradients = tuple(tensor.grad for tensor in own if tensor.grad is not None)
+        trained = tuple(tensor for tensor in own if tensor.requires_grad)
+        return Present((*own, *others), gradients, trained, states_nbytes, accumulates)
+
+
+def card_memory(
+    step: TracedStep, program: Program, meter: WorkspaceMeter, device: torch.device, present: Present
+) -> CardMemory:
+    """What two steps in a row need at most, from the present state of the allocator.
+
+    Calls that were not measured before are measured now.
+    """
+    meter.measure(step.calls)
+    free, total = torch.cuda.mem_get_info(device)
+    settings = AllocatorSettings(bool(torch_private.cuda_allocator_settings().get("expandable_segments", False)))
+    allocator = from_snapshot(torch_private.cuda_segments(device), settings)
+    context = min(_LARGEST_CONTEXT, max(0, total - free - allocator.now.reserved_nbytes))
+    workspaces, kept_nbytes = _workspaces(program, device, allocator)
+    gradients = _blocks(allocator, present.gradients)
+    own = {block.address: block for block in (*_blocks(allocator, present.tensors), *gradients)}
+    others = allocator.now.allocated_nbytes - sum(block.nbytes for block in own.values()) - kept_nbytes
+    _prepare(allocator, present, gradients)
+    allocator.reset_peak()
+    trace = request_trace(step, program, meter, workspaces=workspaces, gradients_present=present.accumulates)
+    blocks: dict[int, Block | None] = {}
+    for requests in (trace.step, trace.after, trace.again, trace.after):
+        replay(allocator, requests, blocks)
+    peak = allocator.peak
+    return CardMemory(
+        context,
+        kept_nbytes + sum(nbytes for calls in workspaces for nbytes in calls.values()),
+        peak.requested_nbytes,
+        peak.allocated_nbytes,
+        peak.reserved_nbytes,
+        others,
+    )
+
+
+def replay(allocator: CachingAllocator, requests: Iterable[Request], blocks: dict[int, Block | None]) -> None:
+    """Let the allocator serve requests; ``blocks`` are those in use, by the key of their request."""
+    for key, nbytes in requests:
+        if nbytes:
+            blocks[key] = allocator.allocate(nbytes)
+        else:
+            allocator.release(blocks.pop(key))
+
+
+def _blocks(allocator: CachingAllocator, tensors: Iterable[torch.Tensor]) -> list[Block]:
+    addresses = dict.fromkeys(tensor.untyped_storage().data_ptr() for tensor in tensors)
+    return [block for address in addresses if (block := allocator.held_at(address)) is not None]
+
+
+def _prepare(allocator: CachingAllocator, present: Present, gradients: list[Block]) -> None:
+    """Bring the allocator into the state that the step finds."""
+    sizes = [tensor.numel() * tensor.element_size() for tensor in present.trained]
+    if present.accumulates and not gradients:
+        for nbytes in sizes:
+            allocator.allocate(nbytes)
+    if not present.accumulates:
+        for block in gradients:
+            allocator.release(block)
+    whole = sum(sizes)
+    for copies in range(-(-present.states_nbytes // max(1, whole))):  # one of each kind of state for each parameter
+        share = min(1.0, present.states_nbytes / whole - copies)
+        for nbytes in sizes:
+            allocator.allocate(int(nbytes * share))
+
+
+def _workspaces(program: Program, device: torch.device, allocator: CachingAllocator) -> tuple[Workspaces, int]:
+    """The calls that will take workspace of cuBLAS, and the bytes of the workspace that is there already.
+
+    A block of the very size of a workspace is taken for one.
+    """
+    each = blas_workspaces(device)
+    present = {block.requested_nbytes: block.nbytes for block in allocator.held()}
+    count = Counter(block.requested_nbytes for block in allocator.held())
+    waiting: list[dict[fx.Node, int]] = []
+    kept = 0
+    for events in (program.forward_events, program.backward_events):
+        waiting.append({})
+        for node, nbytes in takers(_called(events), each).items():
+            if count[nbytes]:
+                count[nbytes] -= 1
+                kept += present[nbytes]
+            else:
+                waiting[-1][node] = nbytes
+    return (waiting[0], waiting[1]), kept
+
+
+def _called(events: Iterable[Event]) -> list[fx.Node]:
+    calls = (event for event in events if event.kind is EventKind.CALL)
+    return [node for event in calls for node in event.about if isinstance(node, fx.Node)]

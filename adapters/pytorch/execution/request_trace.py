@@ -1,0 +1,249 @@
+"""What a planned step asks of the allocator: every request and release in order, kernels' temporaries included.
+
+The generated functions say when names begin and end (`codegen.Event`), and the meter what each call takes and gives
+back (`WorkspaceMeter.changes`). Memory is released with its last name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import fx
+
+from ..memory.allocations import elements, ranks
+from ..memory.workspace_meter import WorkspaceMeter
+from ..step.step_graph import TracedStep
+from .codegen import Event, EventKind, Program
+
+
+class Request(NamedTuple):
+    """Memory ``key`` is asked for, or with ``nbytes`` of 0 released. Keys are not used again within one step."""
+
+    key: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTrace:
+    """The requests of one step.
+
+    Attributes:
+        step: what the step asks for and releases.
+        after: the release of the gradients that it leaves, when the caller drops them.
+        kept: the keys of what the first step takes and no step releases, cuBLAS's workspace.
+    """
+
+    step: tuple[Request, ...]
+    after: tuple[Request, ...]
+    kept: frozenset[int] = frozenset()
+
+    @property
+    def again(self) -> tuple[Request, ...]:
+        """What a later step asks for."""
+        return tuple(request for request in self.step if request.key not in self.kept)
+
+
+Workspaces = tuple[Mapping[fx.Node, int], Mapping[fx.Node, int]]
+"""The bytes that calls of the forward, and of the backward, take and keep when they first run."""
+
+
+def request_trace(
+    step: TracedStep,
+    program: Program,
+    meter: WorkspaceMeter,
+    *,
+    workspaces: Workspaces = ({}, {}),
+    gradients_present: bool = False,
+) -> RequestTrace:
+    """The requests of one forward and backward whose outputs live until the backward ends.
+
+    The gradient of a scalar output is made by ``loss.backward()``, which holds it to the end. With
+    ``gradients_present`` each gradient is added to one that exists, and released after its part of the backward.
+    """
+    tracer = _Tracer(step, meter, gradients_present)
+    tracer.run(program.forward_events, workspaces[0])
+    outputs = tracer.held(node for node in step.joint.outputs if isinstance(node, fx.Node))
+    saved = [node for node in program.saved if isinstance(node, fx.Node)]
+    tracer.hold(outputs)
+    tracer.names_become(saved)
+    tangents = [node for node in step.joint.tangents if node is not None]
+    scalars = tracer.ask_for_tangents(tangents)
+    tracer.run(program.backward_events, workspaces[1])
+    tracer.names_become([])
+    tracer.drop(scalars)
+    tracer.drop(outputs)
+    lasting = tuple(Request(key, 0) for key in tracer.lasting)
+    return RequestTrace(tuple(tracer.requests), lasting, frozenset(tracer.kept))
+
+
+class _Tracer:
+    """Names, the memory that they refer to, and the requests so far. Memory that the step does not own has no key."""
+
+    def __init__(self, step: TracedStep, meter: WorkspaceMeter, gradients_present: bool) -> None:
+        self.step, self.meter, self.gradients_present = step, meter, gradients_present
+        self.requests: list[Request] = []
+        self.lasting: list[int] = []
+        self.kept: list[int] = []
+        self._next = 0
+        self._key_of: dict[int, int] = {}  # allocation -> the memory that it is in now
+        self._names: dict[fx.Node, list[int]] = {}
+        self._aside: dict[fx.Node, tuple[tuple[int, ...], list[int]]] = {}
+        self._gradient_at = dict(step.joint.gradients)
+        self._copies: dict[int, int] = {}
+        self._added: list[int] = []  # gradients that autograd adds to others before the next call
+        self._references: Counter[int] = Counter()
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def ask(self, nbytes: int) -> int:
+        """Request memory; its key."""
+        self._next += 1
+        self.requests.append(Request(self._next, nbytes))
+        return self._next
+
+    def hold(self, keys: Iterable[int]) -> None:
+        """Something else refers to the memory, too."""
+        self._references.update(keys)
+
+    def drop(self, keys: Iterable[int]) -> None:
+        """Something no longer refers to it; the last one releases it."""
+        for key in keys:
+            self._references[key] -= 1
+            if not self._references[key]:
+                self.requests.append(Request(key, 0))
+
+    def held(self, nodes: Iterable[fx.Node]) -> list[int]:
+        """The memory of some nodes, as of now."""
+        return [key for node in nodes for key in self._keys(node)]
+
+    def _keys(self, node: fx.Node) -> list[int]:
+        return [self._key_of[a] for a in self.step.allocations.of[node] if a in self._key_of]
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def _name(self, node: fx.Node) -> None:
+        keys = self._keys(node)
+        self.hold(keys)
+        self._names[node] = keys
+
+    def names_become(self, nodes: Iterable[fx.Node]) -> None:
+        """A function ends: its names go, apart from those of ``nodes``."""
+        self._accumulate()
+        kept = list(nodes)
+        old = self._names
+        self._names = {}
+        for node in kept:
+            self._name(node)
+        for keys in old.values():
+            self.drop(keys)
+
+    def ask_for_tangents(self, nodes: Iterable[fx.Node]) -> list[int]:
+        """The gradients of the outputs exist; the memory of those that the caller holds to the end."""
+        scalars = []
+        for node in nodes:
+            (allocation,) = self.step.allocations.of[node]
+            if allocation in self._key_of:
+                continue
+            key = self.ask(self.step.allocations.entries[allocation].nbytes)
+            self._key_of[allocation] = key
+            self._name(node)
+            if node.meta["val"].dim() == 0:
+                self.hold([key])
+                scalars.append(key)
+        return scalars
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def run(self, events: Iterable[Event], workspaces: Mapping[fx.Node, int]) -> None:
+        """Do what the lines of a function do."""
+        waiting = dict(workspaces)
+        for event in events:
+            if event.kind is EventKind.CALL:
+                self._accumulate()
+                for node in self._nodes(event):
+                    self._call(node)
+                    if node in waiting:
+                        self.kept.append(self.ask(waiting.pop(node)))
+            elif event.kind is EventKind.DELETE:
+                for node in self._nodes(event):
+                    self.drop(self._names.pop(node, ()))
+            elif event.kind is EventKind.SET_ASIDE:
+                for node in self._nodes(event):
+                    keys = list(self._names[node])
+                    self.hold(keys)
+                    self._aside[node] = (self.step.allocations.of[node], keys)
+            elif event.kind is EventKind.RESTORE:
+                for node in self._nodes(event):
+                    allocations, keys = self._aside.pop(node)
+                    self._key_of.update(zip(allocations, keys, strict=True))
+                    self._names[node] = keys
+            elif event.kind is EventKind.COPY:
+                for primal in event.about:
+                    assert isinstance(primal, int)
+                    self._copies[primal] = self.ask(self.step.copied[primal].nbytes)
+                    self.hold([self._copies[primal]])
+            else:
+                self._hand_over(event)
+
+    @staticmethod
+    def _nodes(event: Event) -> Iterable[fx.Node]:
+        return (node for node in event.about if isinstance(node, fx.Node))
+
+    def _call(self, node: fx.Node) -> None:
+        allocations = self.step.allocations
+        made = allocations.made[node]
+        overwrites = self.step.reuse.overwrites
+        for allocation in made:
+            self._key_of.pop(allocation, None)
+            if node in self.step.reuse.calls and allocation in overwrites and overwrites[allocation] in self._key_of:
+                self._key_of[allocation] = self._key_of[overwrites[allocation]]
+        rest: list[int] = []
+        if node.op == "call_function" and (made or node in self.step.reuse.calls):
+            rest = self._run(node, made)
+        self._name(node)
+        self.hold(rest)
+        self._names[node] = [*self._names[node], *rest]
+
+    def _run(self, node: fx.Node, made: tuple[int, ...]) -> list[int]:
+        """Make the requests of one call; what it returned besides the memory of its results."""
+        if not self.meter.is_measured(node):
+            for allocation in made:
+                if allocation not in self._key_of:
+                    self._key_of[allocation] = self.ask(self.step.allocations.entries[allocation].nbytes)
+            return []
+        placed = list(zip(elements(node), self.step.allocations.of[node], strict=True))
+        inside: dict[int, int] = {}
+        results: set[int] = set()
+        for change in self.meter.changes(node):
+            if change.nbytes < 0:
+                self.requests.append(Request(inside.pop(change.number), 0))
+                continue
+            key = self.ask(change.nbytes)
+            inside[change.number] = key
+            for element, allocation in placed:
+                if ranks(node, {element}) & change.positions:
+                    self._key_of[allocation] = key
+                    results.add(key)
+        return [key for key in inside.values() if key not in results]
+
+    def _hand_over(self, event: Event) -> None:
+        for primal in event.about:
+            assert isinstance(primal, int)
+            if primal in self._copies:
+                keys = [self._copies.pop(primal)]
+            else:
+                keys = self._keys(self._gradient_at[primal])
+                self.hold(keys)
+            added = self.gradients_present and self.step.joint.primals[primal].kind != "input"
+            if added:
+                self._added += keys
+            else:
+                self.lasting += keys
+
+    def _accumulate(self) -> None:
+        """Autograd has added the gradients that it was given to those that exist."""
+        added, self._added = self._added, []
+        self.drop(added)

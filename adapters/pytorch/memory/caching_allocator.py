@@ -1,0 +1,349 @@
+"""A model of PyTorch's CUDA caching allocator: requests and releases in, reserved bytes out.
+
+The rules are those of torch 2.14 (c10/cuda/CUDACachingAllocator.cpp; constants: c10/core/AllocatorConfig.h): sizes are
+rounded up to 512 B. Up to 1 MiB they come from a pool of small segments (2 MiB), else from a pool of large ones: 20 MiB
+for requests below 10 MiB, rounded up to 2 MiB for the others. The smallest free block that is large enough is taken,
+of equal ones that of the lowest address. It is split if what is left is worth a block, and free neighbours merge. An
+expandable segment is one range of addresses for each pool, mapped page by page as it is needed. A new segment lies
+above all others. One stream and no record of events: a block is free as soon as it is released.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MIB = 1 << 20
+_ROUNDING = 512
+_SMALL_REQUEST, _SMALL_SEGMENT = MIB, 2 * MIB
+_LARGE_REQUEST, _LARGE_ROUNDING = 10 * MIB, 2 * MIB
+_ADDRESS_SPACE = 1 << 44
+"""Bytes of address space of an expandable segment: more than any card has."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorSettings:
+    """What ``PYTORCH_ALLOC_CONF`` sets, as far as the model knows it.
+
+    Attributes:
+        expandable: ``expandable_segments``.
+        large_segment_nbytes: ``large_segment_size_mb``, in bytes.
+        limit_nbytes: what may be reserved at most; None for no limit.
+    """
+
+    expandable: bool = False
+    large_segment_nbytes: int = 20 * MIB
+    limit_nbytes: int | None = None
+
+
+@dataclass(slots=True)
+class Usage:
+    """Bytes that were asked for, that blocks in use have, and that segments take of the card."""
+
+    requested_nbytes: int = 0
+    allocated_nbytes: int = 0
+    reserved_nbytes: int = 0
+
+    def raise_to(self, now: Usage) -> None:
+        """Raise each figure to that of ``now`` where it is less."""
+        self.requested_nbytes = max(self.requested_nbytes, now.requested_nbytes)
+        self.allocated_nbytes = max(self.allocated_nbytes, now.allocated_nbytes)
+        self.reserved_nbytes = max(self.reserved_nbytes, now.reserved_nbytes)
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """A range of a segment: in use, free, or (``mapped`` false) without memory behind it.
+
+    ``base`` is the address from which the pages of an expandable segment count; None for other segments.
+    """
+
+    pool: _Pool
+    address: int
+    nbytes: int
+    base: int | None = None
+    mapped: bool = True
+    requested_nbytes: int = 0
+    in_use: bool = False
+    before: Block | None = None
+    after: Block | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Pool:
+    """The blocks for small or for large requests that may be taken."""
+
+    small: bool
+    page_nbytes: int
+    free: list[tuple[int, int, Block]] = field(default_factory=list)  # by size, then by address
+    unmapped: list[tuple[int, Block]] = field(default_factory=list)  # by address
+
+    def add(self, block: Block) -> None:
+        if block.mapped:
+            insort(self.free, (block.nbytes, block.address, block))
+        else:
+            insort(self.unmapped, (block.address, block))
+
+    def remove(self, block: Block) -> None:
+        if block.mapped:
+            del self.free[bisect_left(self.free, (block.nbytes, block.address))]
+        else:
+            del self.unmapped[bisect_left(self.unmapped, (block.address,))]
+
+    def best_fit(self, nbytes: int) -> Block | None:
+        """The block to take for a request, still in the pool, or None.
+
+        An expandable block counts with what it can grow to, so that its tail is taken last.
+        """
+        position = bisect_left(self.free, (nbytes,))
+        if position == len(self.free):
+            return None
+        block = self.free[position][2]
+        while block.base is not None and position + 1 < len(self.free):
+            following = self.free[position + 1][2]
+            if _reach(following) >= _reach(block):
+                break
+            block, position = following, position + 1
+        return block
+
+
+def _reach(block: Block) -> int:
+    """The bytes that a block has or can grow to."""
+    after = block.after
+    return block.nbytes + (after.nbytes if after is not None and not after.mapped else 0)
+
+
+class CachingAllocator:
+    """The state of the allocator for one device.
+
+    Attributes:
+        now: what is in use.
+        peak: the most of each since the last `reset_peak`.
+    """
+
+    def __init__(self, settings: AllocatorSettings = AllocatorSettings()) -> None:
+        self.settings = settings
+        self.now, self.peak = Usage(), Usage()
+        self._small = _Pool(True, _SMALL_SEGMENT)
+        self._large = _Pool(False, settings.large_segment_nbytes)
+        self._end = _ADDRESS_SPACE
+        self._held: dict[int, Block] = {}  # blocks in use by address
+
+    # -- what a program does ---------------------------------------------------------------------
+
+    def allocate(self, nbytes: int) -> Block | None:
+        """Take a block for a request; None for one of no bytes. Raises MemoryError beyond the limit."""
+        if nbytes <= 0:
+            return None
+        size = -(-nbytes // _ROUNDING) * _ROUNDING
+        pool = self._small if size <= _SMALL_REQUEST else self._large
+        block = pool.best_fit(size)
+        if block is None:
+            block = self._grown(pool, size)
+        pool.remove(block)
+        left = block.nbytes - size
+        if left >= _ROUNDING if pool.small or self.settings.expandable else left > _SMALL_REQUEST:
+            rest = Block(pool, block.address + size, left, block.base, before=block, after=block.after)
+            if rest.after is not None:
+                rest.after.before = rest
+            block.after, block.nbytes = rest, size
+            pool.add(rest)
+        self._use(block, nbytes)
+        return block
+
+    def release(self, block: Block | None) -> None:
+        """Give a block back to its pool; it merges with free neighbours."""
+        if block is None:
+            return
+        assert block.in_use
+        del self._held[block.address]
+        self.now.allocated_nbytes -= block.nbytes
+        self.now.requested_nbytes -= block.requested_nbytes
+        block.in_use, block.requested_nbytes = False, 0
+        self._merge(block)
+        block.pool.add(block)
+
+    def empty_cache(self) -> None:
+        """Give free segments, and free pages of expandable ones, back to the card."""
+        for pool in (self._small, self._large):
+            for _, _, block in list(pool.free):
+                if block.base is not None:
+                    self._unmap(block, block.base)
+                elif block.before is None and block.after is None:
+                    pool.remove(block)
+                    self.now.reserved_nbytes -= block.nbytes
+
+    def reset_peak(self) -> None:
+        """Let the peaks be what is in use now."""
+        self.peak = Usage()
+        self.peak.raise_to(self.now)
+
+    def held_at(self, address: int) -> Block | None:
+        """The block in use at an address, for a state that was read from a snapshot."""
+        return self._held.get(address)
+
+    def held(self) -> list[Block]:
+        """The blocks in use."""
+        return list(self._held.values())
+
+    # -- segments --------------------------------------------------------------------------------
+
+    def _use(self, block: Block, nbytes: int) -> None:
+        block.in_use, block.requested_nbytes = True, nbytes
+        self._held[block.address] = block
+        self.now.allocated_nbytes += block.nbytes
+        self.now.requested_nbytes += nbytes
+        self.peak.raise_to(self.now)
+
+    def _grown(self, pool: _Pool, size: int) -> Block:
+        """A free block of at least ``size`` bytes in new memory, in the pool."""
+        if self.settings.expandable:
+            return self._expanded(pool, size)
+        if pool.small:
+            nbytes = _SMALL_SEGMENT
+        elif size < _LARGE_REQUEST:
+            nbytes = self.settings.large_segment_nbytes
+        else:
+            nbytes = -(-size // _LARGE_ROUNDING) * _LARGE_ROUNDING
+        self._reserve(nbytes)
+        return self._segment(pool, self._end, nbytes)
+
+    def _segment(self, pool: _Pool, address: int, nbytes: int, *, expandable: bool = False) -> Block:
+        block = Block(pool, address, nbytes, address if expandable else None, mapped=not expandable)
+        self._end = max(self._end, address + nbytes)
+        pool.add(block)
+        return block
+
+    def _reserve(self, nbytes: int) -> None:
+        limit = self.settings.limit_nbytes
+        if limit is not None and self.now.reserved_nbytes + nbytes > limit:
+            self.empty_cache()
+            if self.now.reserved_nbytes + nbytes > limit:
+                raise MemoryError(f"{self.now.reserved_nbytes + nbytes} B of {limit} B")
+        self.now.reserved_nbytes += nbytes
+        self.peak.raise_to(self.now)
+
+    def _expanded(self, pool: _Pool, size: int) -> Block:
+        block = self._growable(pool, size)
+        if not block.mapped:
+            block = self._map(block, min(block.nbytes, size))
+        while block.nbytes < size:
+            following = block.after
+            assert following is not None
+            block = self._map(following, min(size - block.nbytes, following.nbytes))
+        return block
+
+    def _growable(self, pool: _Pool, size: int) -> Block:
+        """The first free or unmapped block from which on ``size`` bytes can be had in a row."""
+        for _, block in pool.unmapped:
+            start = block.before if block.before is not None and not block.before.in_use else block
+            room = 0
+            end: Block | None = start
+            while room < size and end is not None and not end.in_use:
+                room, end = room + end.nbytes, end.after
+            if room >= size:
+                return start
+        return self._segment(pool, self._end, _ADDRESS_SPACE, expandable=True)
+
+    def _map(self, block: Block, nbytes: int) -> Block:
+        """Put pages behind the first bytes of an unmapped block; the free block that it then belongs to."""
+        pool = block.pool
+        nbytes = -(-nbytes // pool.page_nbytes) * pool.page_nbytes
+        self._reserve(nbytes)
+        pool.remove(block)
+        block.mapped = True
+        if nbytes < block.nbytes:
+            rest = Block(
+                pool, block.address + nbytes, block.nbytes - nbytes, block.base, mapped=False, before=block,
+                after=block.after,
+            )  # fmt: skip
+            if rest.after is not None:
+                rest.after.before = rest
+            block.after, block.nbytes = rest, nbytes
+            pool.add(rest)
+        self._merge(block)
+        pool.add(block)
+        return block
+
+    def _unmap(self, block: Block, base: int) -> None:
+        """Take the whole pages of a free block away."""
+        pool, page = block.pool, block.pool.page_nbytes
+        start = base - (base - block.address) // page * page
+        end = base + (block.address + block.nbytes - base) // page * page
+        if end <= start:
+            return
+        pool.remove(block)
+        self.now.reserved_nbytes -= end - start
+        head, tail = start - block.address, block.address + block.nbytes - end
+        if head:
+            front = Block(pool, block.address, head, base, before=block.before, after=block)
+            if front.before is not None:
+                front.before.after = front
+            block.before = front
+            pool.add(front)
+        if tail:
+            back = Block(pool, end, tail, base, before=block, after=block.after)
+            if back.after is not None:
+                back.after.before = back
+            block.after = back
+            pool.add(back)
+        block.address, block.nbytes, block.mapped = start, end - start, False
+        self._merge(block)
+        pool.add(block)
+
+    def _merge(self, block: Block) -> None:
+        """Let a free block, not in the pool, take in its neighbours of the same kind."""
+        for neighbour in (block.before, block.after):
+            if neighbour is None or neighbour.in_use or neighbour.mapped != block.mapped:
+                continue
+            block.pool.remove(neighbour)
+            block.nbytes += neighbour.nbytes
+            if neighbour is block.before:
+                block.address, block.before = neighbour.address, neighbour.before
+                if block.before is not None:
+                    block.before.after = block
+            else:
+                block.after = neighbour.after
+                if block.after is not None:
+                    block.after.before = block
+
+
+def from_snapshot(segments: Iterable[Mapping[str, Any]], settings: AllocatorSettings) -> CachingAllocator:
+    """The state of a snapshot's segments (``torch.cuda.memory_snapshot()``) on one device, of the default pool.
+
+    Blocks that wait for another stream count as in use.
+    """
+    made = CachingAllocator(settings)
+    ranges = sorted((s for s in segments if s.get("segment_pool_id", (0, 0)) == (0, 0)), key=lambda s: s["address"])
+    tails: dict[bool, Block] = {}
+    for segment in ranges:
+        pool = made._small if segment["segment_type"] == "small" else made._large
+        last = tails.get(pool.small) if segment["is_expandable"] else None
+        address = segment["address"]
+        base = None if not segment["is_expandable"] else address if last is None else last.base
+        if last is not None and last.address + last.nbytes < address:
+            gap = Block(pool, last.address + last.nbytes, address - last.address - last.nbytes, last.base, mapped=False)
+            gap.before, last.after = last, gap
+            pool.add(gap)
+            last = gap
+        for found in segment["blocks"]:
+            block = Block(pool, address, found["size"], base, before=last)
+            if last is not None:
+                last.after = block
+            made.now.reserved_nbytes += block.nbytes
+            if found["state"] == "inactive":
+                pool.add(block)
+            else:
+                made._use(block, found["requested_size"])
+            last, address = block, address + found["size"]
+        made._end = max(made._end, address)
+        if segment["is_expandable"] and last is not None:
+            tails[pool.small] = last
+    for last in tails.values():
+        rest = Block(last.pool, last.address + last.nbytes, _ADDRESS_SPACE, last.base, mapped=False, before=last)
+        last.after = rest
+        last.pool.add(rest)
+    made.reset_peak()
+    return made

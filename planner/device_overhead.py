@@ -1,0 +1,70 @@
+"""Plans whose peak fits a budget together with what the device takes beyond it: context, workspaces, fragmentation.
+
+What a plan's step takes beyond its peak depends on the plan, and is known once the plan is made. So the planner is
+asked again for a smaller peak until both fit, and then for larger ones in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from .errors import InfeasibleBudgetError
+from .infeasible import Asked
+from .plan_file.record import Plan
+from .units import format_both
+
+Overhead = Callable[[Plan], int]
+"""The bytes that a plan's step takes of the device beyond its total peak."""
+_TRIES = 8
+_CLOSE = 0.01
+"""The search ends once the peak that is asked for is known to this share of the budget."""
+
+
+def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overhead) -> Plan:
+    """The cheapest plan found whose peak and overhead fit ``asked``; ``within`` plans for a peak.
+
+    Raises what ``within`` raises, and InfeasibleBudgetError if plans fit alone and not with their overhead.
+    """
+    limit = asked.limit_nbytes
+    assert limit is not None
+    best: Plan | None = None
+    too_little, enough = -1, limit  # bytes kept free: so few did not do, so many did
+    taken = 0
+    for _ in range(_TRIES):
+        kept = replace(
+            asked, limit_nbytes=limit - taken, reserve_nbytes=asked.reserve_nbytes + taken, overhead_nbytes=taken
+        )
+        try:
+            found = within(kept)
+        except InfeasibleBudgetError:
+            if not taken:
+                raise
+            break
+        over = found.peak.total_nbytes + overhead(found) - limit
+        if over <= 0:
+            best = found if best is None or found.time.recompute_ns < best.time.recompute_ns else best
+            enough = taken
+        else:
+            too_little = max(too_little, taken)
+        if best is not None and enough - too_little <= max(1, _CLOSE * limit):
+            break
+        taken = min(limit - 1, taken + over) if best is None else (too_little + enough) // 2
+    return _smallest(within, asked, overhead) if best is None else best
+
+
+def _smallest(within: Callable[[Asked], Plan], asked: Asked, overhead: Overhead) -> Plan:
+    """The plan of the smallest peak if it fits with its overhead; else InfeasibleBudgetError."""
+    smallest = within(replace(asked, limit_nbytes=None))
+    need = smallest.peak.total_nbytes + overhead(smallest)
+    limit = asked.limit_nbytes or 0
+    if need <= limit:
+        return smallest
+    raise InfeasibleBudgetError(
+        f"budget {asked.text} = {format_both(limit)} has no plan we could find: the plan of the "
+        f"smallest peak found, {format_both(smallest.peak.total_nbytes)}, takes {format_both(need)} of the device",
+        remedy=f"pass --budget {need + asked.reserve_nbytes}B or more",
+        smallest_known_nbytes=smallest.peak.total_nbytes,
+        lower_bound_nbytes=smallest.peak.floor_total_nbytes,
+        proven=False,
+    )

@@ -1,0 +1,111 @@
+"""What a planned step takes of the card is predicted: in requests, blocks and segments."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+import torch
+from ogc_plan.adapters.pytorch import predict, within_budget
+from ogc_plan.adapters.pytorch.execution.card_memory import CardMemory
+from ogc_plan.planner.errors import InfeasibleBudgetError
+from torch import nn
+
+from models.meters.step_meters import clear_gradients
+from models.networks.gpt2 import GPT2Config
+from models.training.cases import Case, gpt_case, resnet_case, unet_case
+
+MB = 10**6
+CASES = {
+    "resnet": resnet_case(4, 96, (2, 2, 2, 2)),
+    "gpt": gpt_case(4, GPT2Config(vocabulary=2048, context=128, layers=4, heads=4, width=256, dropout=0.1)),
+    "unet": unet_case(2, 64, (16, 32, 64, 128)),
+}
+LARGE = {
+    "resnet": resnet_case(16, 128),
+    "gpt": gpt_case(8, GPT2Config(vocabulary=8192, context=256, layers=6, heads=8, width=512, dropout=0.1)),
+    "unet": unet_case(2, 256, (32, 64, 128, 256)),
+}
+SEGMENTS = pytest.mark.parametrize("expandable", [False, True], ids=["segments", "expandable"])
+
+
+@pytest.fixture(autouse=True)
+def default_segments() -> Iterator[None]:
+    """Each test begins without workspaces of cuBLAS, and ends with the default kind of segments."""
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    yield
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
+
+
+def made(case: Case) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return case.build().cuda(), case.arguments(0, "cuda")
+
+
+def steps(module: nn.Module, arguments: tuple[torch.Tensor, ...], *, clear: bool = True) -> tuple[int, int, int]:
+    """Two steps; the peaks by PyTorch's own statistics."""
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(2):
+        module(*arguments).backward()
+        if clear:
+            clear_gradients(module, arguments)
+    torch.cuda.synchronize()
+    found = torch.cuda.memory_stats()
+    return tuple(int(found[f"{what}_bytes.all.peak"]) for what in ("requested", "allocated", "reserved"))
+
+
+def peaks(found: CardMemory | None) -> tuple[int, int, int]:
+    assert found is not None
+    return found.requested_nbytes, found.allocated_nbytes, found.reserved_nbytes
+
+
+@SEGMENTS
+@pytest.mark.parametrize("budget", ["80%", "60%", "min"])
+@pytest.mark.parametrize("name", CASES)
+def test_all_three_peaks_are_predicted_to_the_byte(name: str, budget: str, expandable: bool) -> None:
+    torch._C._accelerator_setAllocatorSettings(f"expandable_segments:{expandable}")
+    module, arguments = made(CASES[name])
+    bound = within_budget(module, arguments, budget=budget)
+    gc.collect()
+    expected = peaks(predict(bound).card)
+    assert steps(bound, arguments) == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_that_accumulates_is_predicted_too(name: str) -> None:
+    module, arguments = made(CASES[name])
+    bound = within_budget(module, arguments, budget="60%", grad_accumulation=True)
+    bound(*arguments).backward()
+    gc.collect()
+    expected = peaks(predict(bound, gradients_present=True).card)
+    assert steps(bound, arguments, clear=False) == expected
+
+
+@SEGMENTS
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("share", [0.8, 0.6])
+def test_a_budget_in_bytes_bounds_what_is_reserved(name: str, share: float, expandable: bool) -> None:
+    torch._C._accelerator_setAllocatorSettings(f"expandable_segments:{expandable}")
+    module, arguments = made(LARGE[name])
+    steps(module, arguments)
+    eager = torch.cuda.max_memory_reserved()
+    gc.collect()
+    torch.cuda.empty_cache()
+    budget = int(share * eager)
+    bound = within_budget(module, arguments, budget=budget)
+    gc.collect()
+    assert steps(bound, arguments)[2] <= budget
+
+
+def test_a_budget_that_only_tensors_keep_is_refused_with_one_that_works() -> None:
+    module, arguments = made(CASES["resnet"])
+    least = predict(within_budget(module, arguments, budget="min")).total_nbytes
+    with pytest.raises(InfeasibleBudgetError) as refused:
+        within_budget(module, arguments, budget=least + MB)
+    gc.collect()
+    enough = int(refused.value.remedy.split('budget="')[1].split("B")[0])
+    bound = within_budget(module, arguments, budget=enough)
+    assert steps(bound, arguments)[2] <= enough
