@@ -107,6 +107,10 @@ class BoundMismatchError(SolverError):
     """A plan costs less than a bound that is claimed to be proven. A defect of this program."""
 
 
+class PlacementMismatchError(SolverError):
+    """Two live items overlap in an arena, or one is outside of it. A defect of this program, or a changed placement."""
+
+
 class PlanError(OgcPlanError):
     """A plan file cannot be used."""
 

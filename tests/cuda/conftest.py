@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ogc_plan.adapters.pytorch.execution.step_pool import StepPool
 
 HERE = Path(__file__).parent
 STANDIN = "CUDA_STANDIN" in os.environ
@@ -32,6 +33,8 @@ def clean_card() -> None:
     """Nothing of the test before is cached."""
     if torch.cuda.is_available():
         gc.collect()
+        torch._C._cuda_clearCublasWorkspaces()
+        StepPool.of(torch.device("cuda", 0)).release()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         torch.manual_seed(0)

@@ -32,9 +32,7 @@ SEGMENTS = pytest.mark.parametrize("expandable", [False, True], ids=["segments",
 
 @pytest.fixture(autouse=True)
 def default_segments() -> Iterator[None]:
-    """Each test begins without workspaces of cuBLAS, and ends with the default kind of segments."""
-    torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.empty_cache()
+    """Each test ends with the default kind of segments."""
     yield
     gc.collect()
     torch.cuda.empty_cache()

@@ -41,6 +41,7 @@ planner/strategies/optimal
 planner/solver
 planner/infeasible
 planner/plan_file
+planner/arena
 planner/device_overhead
 planner/costs
 planner/model
@@ -68,6 +69,7 @@ LARGEST_FOLDER = 18
 # Third-party packages and the only files that may import them; a folder ends with a slash.
 DOORS = {
     "ortools": (
+        "planner/arena/exact.py",
         "planner/strategies/relaxation/linear_program.py",
         "planner/strategies/relaxation/max_flow.py",
         "planner/strategies/integers/cp_sat.py",

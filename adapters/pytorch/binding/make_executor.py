@@ -25,9 +25,9 @@ from ..capture.diagnostics import first_line
 from ..capture.joint_graph import capture
 from ..capture.tensor_attributes import attributes_of
 from ..errors import UnsupportedModuleError
-from ..execution.card_memory import Present, card_memory
+from ..execution.card_memory import Present
 from ..execution.codegen import generate
-from ..execution.executor import Executor
+from ..execution.executor import Executor, cuda_step
 from ..step.annotate import Annotated, annotate, device_of
 from ..step.step_graph import TracedStep
 from ..torch_private import pytree
@@ -137,9 +137,9 @@ class Request:
         )
 
         def beyond(plan: Plan) -> int:
-            program = generate(annotated.step, plan.schedule)
-            found = card_memory(annotated.step, program, annotated.meter, device, present)
-            return found.step_nbytes - plan.peak.total_nbytes
+            found = cuda_step(annotated, generate(annotated.step, plan.schedule), plan)
+            assert found is not None
+            return found.memory(present).step_nbytes - plan.peak.total_nbytes
 
         return beyond
 

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
+from ....planner.plan_file.record import Plan
 from .. import torch_private
-from ..memory.caching_allocator import AllocatorSettings, Block, CachingAllocator, from_snapshot
+from ..memory.caching_allocator import DEFAULT_POOL, AllocatorSettings, Block, CachingAllocator, from_snapshot
 from ..memory.cuda_workspaces import blas_workspaces, takers
-from ..memory.workspace_meter import WorkspaceMeter
-from ..step.step_graph import TracedStep
-from .codegen import Event, EventKind, Program
-from .request_trace import Request, Workspaces, request_trace
+from ..step.annotate import Annotated, device_of
+from .codegen import Event, EventKind, Fillers, Program, generate
+from .filled_segment import filled_segment
+from .request_trace import RequestTrace, Workspaces, request_trace
+from .step_pool import Place, StepPool, best_segment, pool_reserves, two_steps
 
 _LARGEST_CONTEXT = 1 << 30
 """What the device has in use beyond this, beside this allocator, is taken to be that of other processes."""
@@ -82,62 +84,89 @@ class Present:
         return Present((*own, *others), gradients, trained, states_nbytes, accumulates)
 
 
-def card_memory(
-    step: TracedStep, program: Program, meter: WorkspaceMeter, device: torch.device, present: Present
-) -> CardMemory:
-    """What two steps in a row need at most, from the present state of the allocator.
+class CudaStep:
+    """A planned step on a CUDA device: its requests, and where they are placed.
 
-    Calls that were not measured before are measured now.
+    Calls that were not measured before are measured now. ``accumulates``: the step is planned to add to gradients that
+    exist, which live in the segment from the step before, so that no filler has its place.
     """
-    meter.measure(step.calls)
-    free, total = torch.cuda.mem_get_info(device)
-    settings = AllocatorSettings(bool(torch_private.cuda_allocator_settings().get("expandable_segments", False)))
-    allocator = from_snapshot(torch_private.cuda_segments(device), settings)
-    context = min(_LARGEST_CONTEXT, max(0, total - free - allocator.now.reserved_nbytes))
-    workspaces, kept_nbytes = _workspaces(program, device, allocator)
-    gradients = _blocks(allocator, present.gradients)
-    own = {block.address: block for block in (*_blocks(allocator, present.tensors), *gradients)}
-    others = allocator.now.allocated_nbytes - sum(block.nbytes for block in own.values()) - kept_nbytes
-    _prepare(allocator, present, gradients)
-    allocator.reset_peak()
-    trace = request_trace(step, program, meter, workspaces=workspaces, gradients_present=present.accumulates)
-    blocks: dict[int, Block | None] = {}
-    for requests in (trace.step, trace.after, trace.again, trace.after):
-        replay(allocator, requests, blocks)
-    peak = allocator.peak
-    return CardMemory(
-        context,
-        kept_nbytes + sum(nbytes for calls in workspaces for nbytes in calls.values()),
-        peak.requested_nbytes,
-        peak.allocated_nbytes,
-        peak.reserved_nbytes,
-        others,
-    )
+
+    def __init__(self, annotated: Annotated, plan: Plan, program: Program) -> None:
+        step = annotated.step
+        annotated.meter.measure(step.calls)
+        self.device = device_of(step)
+        self._annotated, self._program = annotated, program
+        trace = self._trace(accumulates=plan.budget.grad_accumulation)
+        self.segment_nbytes = best_segment(trace, settings())
+        self._fillers: Fillers = {}
+        placed = None
+        filled = None if plan.budget.grad_accumulation else filled_segment(trace, settings())
+        if filled is not None:
+            plain = pool_reserves(trace, self.segment_nbytes, settings())
+            if pool_reserves(trace, filled.nbytes, settings(), filled.fillers) < plain:
+                self.segment_nbytes, self._fillers = filled.nbytes, filled.fillers
+                placed = generate(step, plan.schedule, parts=program.parts, fillers=filled.of_functions(trace))
+        self.place = Place(StepPool.of(self.device), self.segment_nbytes, placed)
+
+    def _trace(self, *, accumulates: bool, workspaces: Workspaces = ({}, {})) -> RequestTrace:
+        found = self._annotated
+        return request_trace(
+            found.step, self._program, found.meter, workspaces=workspaces, gradients_present=accumulates
+        )
+
+    def memory(self, present: Present) -> CardMemory:
+        """What two steps in a row need at most, from the present state of the allocator."""
+        free, total = torch.cuda.mem_get_info(self.device)
+        segments, pool = torch_private.cuda_segments(self.device), self.place.pool
+        default = from_snapshot(segments, settings())
+        inside = pool.model(self.segment_nbytes, settings())
+        allocators = (default, inside)
+        workspaces, kept_nbytes = _workspaces(
+            self._program, self.device, [block for each in allocators for block in each.held()]
+        )
+        gradients = _blocks(allocators, present.gradients)
+        own = {block.address: block for block in (*_blocks(allocators, present.tensors), *gradients)}
+        others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
+        others -= sum(block.nbytes for block in own.values())
+        elsewhere = [each for each in segments if each["segment_pool_id"] not in (DEFAULT_POOL, pool.id)]
+        reserved = sum(segment["total_size"] for segment in segments)
+        _prepare(allocators, present, gradients)
+        free_segment = not inside.held() and not present.accumulates
+        default.count_with(inside)
+        trace = self._trace(accumulates=present.accumulates, workspaces=workspaces)
+        two_steps(trace, inside, default, self._fillers if free_segment else {})
+        peak = default.peak
+        return CardMemory(
+            min(_LARGEST_CONTEXT, max(0, total - free - reserved)),
+            kept_nbytes + sum(nbytes for calls in workspaces for nbytes in calls.values()),
+            peak.requested_nbytes + sum(segment["requested_size"] for segment in elsewhere),
+            peak.allocated_nbytes + sum(segment["allocated_size"] for segment in elsewhere),
+            peak.reserved_nbytes + sum(segment["total_size"] for segment in elsewhere),
+            others,
+        )
 
 
-def replay(allocator: CachingAllocator, requests: Iterable[Request], blocks: dict[int, Block | None]) -> None:
-    """Let the allocator serve requests; ``blocks`` are those in use, by the key of their request."""
-    for key, nbytes in requests:
-        if nbytes:
-            blocks[key] = allocator.allocate(nbytes)
-        else:
-            allocator.release(blocks.pop(key))
+def settings() -> AllocatorSettings:
+    """The settings of the allocator in force."""
+    return AllocatorSettings(bool(torch_private.cuda_allocator_settings().get("expandable_segments", False)))
 
 
-def _blocks(allocator: CachingAllocator, tensors: Iterable[torch.Tensor]) -> list[Block]:
+def _blocks(allocators: Iterable[CachingAllocator], tensors: Iterable[torch.Tensor]) -> list[Block]:
     addresses = dict.fromkeys(tensor.untyped_storage().data_ptr() for tensor in tensors)
-    return [block for address in addresses if (block := allocator.held_at(address)) is not None]
+    found = (allocator.held_at(address) for allocator in allocators for address in addresses)
+    return [block for block in found if block is not None]
 
 
-def _prepare(allocator: CachingAllocator, present: Present, gradients: list[Block]) -> None:
-    """Bring the allocator into the state that the step finds."""
+def _prepare(allocators: tuple[CachingAllocator, ...], present: Present, gradients: list[Block]) -> None:
+    """Bring the allocators, that of the default pool first, into the state that the step finds."""
+    allocator = allocators[0]
     sizes = [tensor.numel() * tensor.element_size() for tensor in present.trained]
     if present.accumulates and not gradients:
         for nbytes in sizes:
             allocator.allocate(nbytes)
     if not present.accumulates:
         for block in gradients:
-            allocator.release(block)
+            next(each for each in allocators if each.held_at(block.address) is block).release(block)
     whole = sum(sizes)
     for copies in range(-(-present.states_nbytes // max(1, whole))):  # one of each kind of state for each parameter
         share = min(1.0, present.states_nbytes / whole - copies)
@@ -145,14 +174,14 @@ def _prepare(allocator: CachingAllocator, present: Present, gradients: list[Bloc
             allocator.allocate(int(nbytes * share))
 
 
-def _workspaces(program: Program, device: torch.device, allocator: CachingAllocator) -> tuple[Workspaces, int]:
+def _workspaces(program: Program, device: torch.device, held: list[Block]) -> tuple[Workspaces, int]:
     """The calls that will take workspace of cuBLAS, and the bytes of the workspace that is there already.
 
-    A block of the very size of a workspace is taken for one.
+    A block that is ``held`` and of the very size of a workspace is taken for one.
     """
     each = blas_workspaces(device)
-    present = {block.requested_nbytes: block.nbytes for block in allocator.held()}
-    count = Counter(block.requested_nbytes for block in allocator.held())
+    present = {block.requested_nbytes: block.nbytes for block in held}
+    count = Counter(block.requested_nbytes for block in held)
     waiting: list[dict[fx.Node, int]] = []
     kept = 0
     for events in (program.forward_events, program.backward_events):

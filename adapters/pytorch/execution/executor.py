@@ -23,7 +23,7 @@ from ..unbind import original
 from .attachment import Attachment, Described, InputMismatchError, settings_of
 from .autograd_function import Executable
 from .backend_switches import kernels_chosen, kernels_traced
-from .card_memory import CardMemory, Present, card_memory
+from .card_memory import CardMemory, CudaStep, Present
 from .codegen import Program, generate
 from .partial_backward import PartialBackwards
 
@@ -31,14 +31,16 @@ from .partial_backward import PartialBackwards
 class Executor:
     """Runs the planned step of one architecture on any module attached to it."""
 
-    def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated) -> None:
+    def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated, on_cuda: CudaStep | None = None) -> None:
         self.plan = plan
         step, visible = annotated.step, annotated.visible
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program: Program = generate(step, plan.schedule)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
-        self._executable = Executable(step, self.program, partial_backwards)
-        self._annotated = annotated
+        self._on_cuda = cuda_step(annotated, self.program, plan) if on_cuda is None else on_cuda
+        self._place = None if self._on_cuda is None else self._on_cuda.place
+        self._executable = Executable(step, self.program, partial_backwards, self._place)
+        self._have_segment()
         self._joint = step.joint
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
@@ -60,12 +62,14 @@ class Executor:
 
     def card_memory(self, module: nn.Module, *, accumulates: bool) -> CardMemory | None:
         """What the process needs of the CUDA device that the step of ``module`` runs on; None on a CPU."""
-        found = self._annotated
-        device = device_of(found.step)
-        if device.type != "cuda":
+        if self._on_cuda is None:
             return None
-        present = Present.of(module.parameters(), module.buffers(), accumulates=accumulates)
-        return card_memory(found.step, self.program, found.meter, device, present)
+        return self._on_cuda.memory(Present.of(module.parameters(), module.buffers(), accumulates=accumulates))
+
+    def _have_segment(self) -> None:
+        """Have the memory of the step in one piece, where it runs on CUDA."""
+        if self._place is not None:
+            self._place.pool.require(self._place.segment_nbytes)
 
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
@@ -90,6 +94,7 @@ class Executor:
         self._warn_of_gradients(primals)
         self._warn_of_setup()
         given = {self._joint.primals[position]: primals[position] for position in self._returned_primals}
+        self._have_segment()
         outputs = iter(self._executable(primals, partial(self._retrace, attachment.module, args, kwargs)))
         results = [
             next(outputs) if isinstance(value, torch.fx.Node) else given[value] if isinstance(value, Primal) else value
@@ -166,6 +171,11 @@ class Executor:
                 "plan again",
                 stacklevel=2,
             )
+
+
+def cuda_step(annotated: Annotated, program: Program, plan: Plan) -> CudaStep | None:
+    """The step of a plan on its CUDA device; None on a CPU."""
+    return CudaStep(annotated, plan, program) if device_of(annotated.step).type == "cuda" else None
 
 
 def _check_accumulation(plan: Plan, program: Program) -> None:

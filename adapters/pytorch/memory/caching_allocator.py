@@ -153,6 +153,10 @@ class CachingAllocator:
         self._use(block, nbytes)
         return block
 
+    def best_fit(self, nbytes: int) -> Block | None:
+        """The free block that a large request would take; None if it would need new memory."""
+        return self._large.best_fit(-(-nbytes // _ROUNDING) * _ROUNDING)
+
     def release(self, block: Block | None) -> None:
         """Give a block back to its pool; it merges with free neighbours."""
         if block is None:
@@ -177,8 +181,21 @@ class CachingAllocator:
 
     def reset_peak(self) -> None:
         """Let the peaks be what is in use now."""
-        self.peak = Usage()
-        self.peak.raise_to(self.now)
+        now = self.now
+        self.peak.requested_nbytes = now.requested_nbytes
+        self.peak.allocated_nbytes = now.allocated_nbytes
+        self.peak.reserved_nbytes = now.reserved_nbytes
+
+    def count_with(self, other: CachingAllocator) -> None:
+        """Count what is in use here and in another pool of the device together, in both."""
+        both = Usage(
+            self.now.requested_nbytes + other.now.requested_nbytes,
+            self.now.allocated_nbytes + other.now.allocated_nbytes,
+            self.now.reserved_nbytes + other.now.reserved_nbytes,
+        )
+        self.now = other.now = both
+        self.reset_peak()
+        other.peak = self.peak
 
     def held_at(self, address: int) -> Block | None:
         """The block in use at an address, for a state that was read from a snapshot."""
@@ -310,13 +327,20 @@ class CachingAllocator:
                     block.after.before = block
 
 
-def from_snapshot(segments: Iterable[Mapping[str, Any]], settings: AllocatorSettings) -> CachingAllocator:
-    """The state of a snapshot's segments (``torch.cuda.memory_snapshot()``) on one device, of the default pool.
+DEFAULT_POOL = (0, 0)
+"""The identity of the pool that serves all but graphs and memory pools of their own."""
+
+
+def from_snapshot(
+    segments: Iterable[Mapping[str, Any]], settings: AllocatorSettings, pool_id: tuple[int, int] = DEFAULT_POOL
+) -> CachingAllocator:
+    """The state of a snapshot's segments (``torch.cuda.memory_snapshot()``) on one device, of one pool.
 
     Blocks that wait for another stream count as in use.
     """
     made = CachingAllocator(settings)
-    ranges = sorted((s for s in segments if s.get("segment_pool_id", (0, 0)) == (0, 0)), key=lambda s: s["address"])
+    own = (segment for segment in segments if segment.get("segment_pool_id", DEFAULT_POOL) == pool_id)
+    ranges = sorted(own, key=lambda segment: int(segment["address"]))
     tails: dict[bool, Block] = {}
     for segment in ranges:
         pool = made._small if segment["segment_type"] == "small" else made._large

@@ -1,0 +1,190 @@
+"""A pool of the CUDA allocator for planned steps: one large segment, in which only steps place their tensors.
+
+The allocator serves the default pool from segments of many sizes; what a plan frees in one of them is of no use for a
+larger request. In one segment free neighbours merge. Nothing else is placed there, so that each step finds the pool as
+the one before it did, and takes what was predicted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+
+import torch
+
+from .. import torch_private
+from ..memory.caching_allocator import AllocatorSettings, Block, CachingAllocator, from_snapshot
+from .codegen import Fillers, Program
+from .request_trace import RequestTrace
+
+_SHARES = (1.0, 1.005, 1.01, 1.015, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1, 1.12, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)
+"""Sizes of the segment that are tried, as shares of the peak of large requests."""
+_PAGE = 2 << 20
+"""Segments are multiples of this many bytes."""
+
+
+class StepPool:
+    """The pool of one device, which all planned steps share.
+
+    Outside of a step its free memory serves others only when they would run out of memory. ``begun`` counts the steps
+    that have begun, ``segment_nbytes`` is the size of the segment.
+    """
+
+    _of_device: ClassVar[dict[int, StepPool]] = {}
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._pool = torch_private.memory_pool()
+        self.segment_nbytes = 0
+        self.begun = 0
+
+    @classmethod
+    def of(cls, device: torch.device) -> StepPool:
+        """The pool of a device."""
+        index = torch.cuda.current_device() if device.index is None else device.index
+        if index not in cls._of_device:
+            cls._of_device[index] = cls(torch.device("cuda", index))
+        return cls._of_device[index]
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """How the allocator's snapshots name the pool."""
+        found: tuple[int, int] = self._pool.id
+        return found
+
+    @property
+    def reserved_nbytes(self) -> int:
+        """What the pool takes of the device now."""
+        return sum(segment["total_size"] for segment in torch_private.pool_segments(self._pool))
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no tensor lives in the pool."""
+        return not any(segment["active_size"] for segment in torch_private.pool_segments(self._pool))
+
+    def begin(self) -> bool:
+        """Begin a step; whether it finds the segment free, and nothing else in use."""
+        self.begun += 1
+        return self.is_free and not torch.cuda.is_current_stream_capturing()
+
+    def model(self, segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
+        """A model of the pool as a step finds it that requires a segment."""
+        segments = torch_private.pool_segments(self._pool)
+        if segment_nbytes > self.segment_nbytes and not any(segment["active_size"] for segment in segments):
+            return fresh(segment_nbytes, settings)
+        return from_snapshot(segments, settings, self._pool.id)
+
+    def require(self, nbytes: int) -> None:
+        """Have a segment of so many bytes, unless one exists or tensors of other steps live in the pool."""
+        if nbytes <= self.segment_nbytes:
+            return
+        self.release()
+        if self.segment_nbytes == 0:
+            with self:
+                torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+            self.segment_nbytes = nbytes
+
+    def release(self) -> None:
+        """Give the memory of the pool back to the device, unless tensors live in it."""
+        if not self.is_free:
+            return
+        self._pool = torch_private.memory_pool()
+        torch.cuda.empty_cache()
+        self.segment_nbytes = 0
+
+    def __enter__(self) -> StepPool:
+        """Place what this thread allocates in the pool."""
+        torch_private.enter_pool(self._pool, self.device)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Place it in the default pool again."""
+        torch_private.leave_pool(self._pool, self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tensors of a step go: the pool, and the program with the fillers for a segment of ``segment_nbytes``.
+
+    Without a program the step runs without fillers, as it does where it does not find the segment free.
+    """
+
+    pool: StepPool
+    segment_nbytes: int
+    program: Program | None
+
+    def padding(self) -> torch.Tensor | None:
+        """What the pool's segment has beyond that of the plan, to be held while the step runs."""
+        beyond = self.pool.segment_nbytes - self.segment_nbytes
+        return torch.empty(beyond, dtype=torch.uint8, device=self.pool.device) if beyond > 0 else None
+
+
+def best_segment(trace: RequestTrace, settings: AllocatorSettings) -> int:
+    """The bytes of the segment with which two steps reserve least."""
+    held: dict[int, int] = {}
+    now = peak = 0
+    for key, nbytes in trace.step:
+        size = -(-nbytes // 512) * 512
+        if nbytes and key not in trace.outside and size > 1 << 20:
+            held[key] = size
+            now += size
+            peak = max(peak, now)
+        elif not nbytes:
+            now -= held.pop(key, 0)
+    sizes = sorted({-(-int(peak * share) // _PAGE) * _PAGE for share in _SHARES}) if peak else [0]
+    return min(sizes, key=lambda nbytes: (pool_reserves(trace, nbytes, settings), nbytes))
+
+
+def fresh(segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
+    """A pool with one free segment."""
+    allocator = CachingAllocator(settings)
+    allocator.release(allocator.allocate(segment_nbytes))
+    allocator.reset_peak()
+    return allocator
+
+
+def pool_reserves(
+    trace: RequestTrace, segment_nbytes: int, settings: AllocatorSettings, fillers: Fillers = MappingProxyType({})
+) -> int:
+    """The bytes that the pool reserves in two steps that begin with one free segment."""
+    allocator = fresh(segment_nbytes, settings)
+    two_steps(trace, allocator, CachingAllocator(settings), fillers)
+    return allocator.peak.reserved_nbytes
+
+
+def two_steps(
+    trace: RequestTrace,
+    pool: CachingAllocator,
+    outside: CachingAllocator,
+    fillers: Fillers = MappingProxyType({}),
+) -> None:
+    """Let the pool serve two steps, and ``outside`` what their caller asks for meanwhile.
+
+    Fillers go by the index of the request that they are allocated or released before.
+    """
+    blocks: dict[int, Block | None] = {}
+    live: dict[int, Block | None] = {}
+
+    def drop() -> None:
+        for block in live.values():
+            pool.release(block)
+        live.clear()
+
+    for number in range(2):
+        for index, (key, nbytes) in enumerate(trace.step):
+            if index == trace.ends:
+                drop()
+            for filler, size in fillers.get(index, ()):
+                if size:
+                    live[filler] = pool.allocate(size)
+                else:
+                    pool.release(live.pop(filler))
+            allocator = outside if key in trace.outside else pool
+            if not nbytes:
+                allocator.release(blocks.pop(key))
+            elif not number or key not in trace.kept:
+                blocks[key] = allocator.allocate(nbytes)
+        drop()
+        for key, _ in trace.after:
+            pool.release(blocks.pop(key))
