@@ -28,6 +28,8 @@ from ..step.step_graph import TracedStep
 from ..step.step_ops import GradientCopy, StepOp
 
 Values = list[Any]
+
+
 class Filler(NamedTuple):
     """Memory of ``nbytes`` that only takes its place: allocated, or with 0 bytes released."""
 
