@@ -14,8 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-from ..planner.errors import OgcPlanError
-from ..planner.packages import missing
+from ..planner.errors import OgcPlanError, missing
 
 if TYPE_CHECKING:
     from rich.console import Console

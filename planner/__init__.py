@@ -7,7 +7,7 @@ The public names are loaded on first use, so importing the package costs nothing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .packages import packages_needed
+from .errors import packages_needed
 
 if TYPE_CHECKING:
     from .annotations import Annotation as Annotation

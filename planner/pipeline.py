@@ -10,11 +10,10 @@ from pathlib import Path
 from .annotations import Source, fingerprint
 from .autodiff.rule_table import RULES_VERSION
 from .device_overhead import Overhead, with_overhead
-from .errors import BudgetSyntaxError, PlanMismatchError, ScheduleMismatchError, UsageError
+from .errors import BudgetSyntaxError, PlanMismatchError, ScheduleMismatchError, UsageError, needed
 from .infeasible import Asked, refusal, unfinished
 from .limits import NO_LIMITS, Limits
 from .model import Model, store_all_decisions, store_all_timeline
-from .packages import needed
 from .peak_bounds.step_floor import Floor
 from .plan_file.record import EFFORT_NOTE, STOPPED_NOTE, BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
 from .problem import Problem, Scope, build_problem

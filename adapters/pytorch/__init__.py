@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ...planner.packages import packages_needed
+from ...planner.errors import packages_needed
 
 if TYPE_CHECKING:
     from .api import Prediction, bind, export, plan_of, plans_of, predict, profile, within_budget

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ...planner.errors import AdapterError
-from ...planner.packages import missing
+from ...planner.errors import AdapterError, missing
 
 OLDEST = (2, 11)
 """The first release that is supported."""

@@ -19,7 +19,7 @@ FOLDERS = ("planner", "adapters", "cli")
 # a line know nothing of each other. A folder that holds folders stands above them.
 WINGS = """
 planner/errors
-planner/units planner/graph planner/json_input planner/limits planner/packages
+planner/units planner/graph planner/json_input planner/limits
 planner/training_graph
 planner/annotations planner/dependencies
 planner/onnx_import/document planner/autodiff/rules

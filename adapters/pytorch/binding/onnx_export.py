@@ -19,7 +19,7 @@ from torch import fx, nn
 
 from ....planner.annotations import MODEL_KEY, NODE_KEY
 from ....planner.errors import AdapterError, OgcPlanError, StorageError
-from ....planner.packages import missing as missing_package
+from ....planner.errors import missing as missing_package
 from .. import torch_private
 from ..capture.diagnostics import first_line
 from ..capture.joint_graph import capture

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import needed
 from ...limits import NO_LIMITS, Limits
-from ...packages import needed
 from ..relaxation.linear_program import Floats, LinearProgram
 
 _LAZY_VARIABLES = 2_000

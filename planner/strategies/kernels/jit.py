@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...packages import needed
+from ...errors import needed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import needed
 from ...limits import NO_LIMITS, Limits
-from ...packages import needed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

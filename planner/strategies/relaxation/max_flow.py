@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...packages import needed
+from ...errors import needed
 
 Array = NDArray[np.int64]
 Flags = NDArray[np.bool_]
