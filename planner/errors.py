@@ -1,12 +1,7 @@
 """The errors that a user can cause. A message names what is wrong, where, and the value; `remedy` says what to do.
 
-This module imports nothing of this program, so that every stage can use it.
+This module imports nothing, so that every stage can use it.
 """
-
-from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class OgcPlanError(Exception):
@@ -150,28 +145,32 @@ class AdapterError(OgcPlanError):
     """A framework adapter cannot run a plan."""
 
 
-_INSTALLED_WITH = {"torch": "ogc-plan[pytorch]", "onnxscript": "ogc-plan[pytorch]"}
+_INSTALLED_WITH = {"torch": "'ogc-plan[pytorch]'", "onnxscript": "'ogc-plan[pytorch]'"}
 
 
-@contextmanager
-def needed(package: str) -> Iterator[None]:
-    """Import ``package`` inside. Raises MissingPackageError where that fails."""
-    try:
-        yield
-    except ImportError as error:
-        raise _failed(package, error) from error
+class needed:
+    """Import a package inside. Raises MissingPackageError where that fails."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, ImportError):
+            raise _failed(self.package, error) from error
 
 
-@contextmanager
-def packages_needed() -> Iterator[None]:
+class packages_needed:
     """Import modules of this program inside. Raises MissingPackageError where a package that they import is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        found = missing(error)
-        if found is None:
-            raise
-        raise found from error
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, ModuleNotFoundError) and (found := missing(error)) is not None:
+            raise found from error
 
 
 def missing(error: ImportError) -> MissingPackageError | None:
@@ -185,8 +184,7 @@ def missing(error: ImportError) -> MissingPackageError | None:
 
 
 def _failed(package: str, error: ImportError) -> MissingPackageError:
-    wanted = _INSTALLED_WITH.get(package, package)
-    wanted = f"'{wanted}'" if "[" in wanted else wanted
+    told = str(error).strip().partition(chr(10))[0]
     return MissingPackageError(
-        f"{package} cannot be imported: {str(error).strip().partition(chr(10))[0]}", remedy=f"pip install {wanted}"
+        f"{package} cannot be imported: {told}", remedy=f"pip install {_INSTALLED_WITH.get(package, package)}"
     )
