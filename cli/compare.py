@@ -101,14 +101,15 @@ def compare_strategies(
         )
 
     @cache
-    def ours(at: int) -> int | None:
+    def optimal_ns(at: int) -> int | None:
         """The recomputation time of `optimal` within a peak; all peaks share one preparation."""
         return run(inner, CERTIFIED, f"at {format_nbytes(at)}", at, again=True).recompute_ns
 
-    def beside_ours(row: Row) -> Row:
+    def with_optimal(row: Row) -> Row:
+        """The row with the recomputation time of `optimal` within its peak."""
         if row.strategy == CERTIFIED or row.activation_nbytes is None:
             return row
-        return replace(row, optimal_ns=0 if row.recompute_ns == 0 else ours(row.activation_nbytes))
+        return replace(row, optimal_ns=0 if row.recompute_ns == 0 else optimal_ns(row.activation_nbytes))
 
     inner = Scope.ACTIVATIONS
     run(inner, "keep-all", "", None)  # loads compiled code, which no row is to be charged for
@@ -121,7 +122,7 @@ def compare_strategies(
         store_all.peak_activation_nbytes,
         store_all.time_ns,
         model.time_source,
-        tuple(map(beside_ours, rows)),
+        tuple(map(with_optimal, rows)),
         model.annotations,
     )
 

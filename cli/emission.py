@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..adapters.torch_checkpoint.emit import Emission, called_modules, select_ops, wrap_modules
 from ..adapters.torch_checkpoint.emitted_files import module_list, policy_file, prediction
 from ..planner.plan_file.record import Plan
-from ..planner.units import format_both
+from ..planner.units import counted, format_both
 from .files import STDIO
 from .report import SCOPES, field, name_of, percent, some
 
@@ -33,18 +33,18 @@ def print_report(out: Console, emission: Emission, target: str, written: str) ->
     saved = sum(len(entry.saved) for entry in made.wrapped)
     field(out, "plan", f"made for {name_of(plan.model.file)}, {percent(plan.time.overhead)} more time")
     paths = emission.paths
-    wrapped = f"{len(paths)} of {emission.candidates} modules: {some(paths, 6)}" if paths else "no module"
+    wrapped = f"{len(paths)} of {counted(emission.candidates, 'module')}: {some(paths, 6)}" if paths else "no module"
     field(out, "wrapped", wrapped)
     if target == "torch-sac":
-        field(out, "saved", f"the outputs of {saved} ops in them")
+        field(out, "saved", f"the outputs of {counted(saved, 'op')} in them")
     peaks = f"{format_both(made.peak_nbytes)} predicted, {format_both(whole.peak_nbytes)} unwrapped"
     field(out, "peak", f"{peaks} ({SCOPES[plan.budget.scope]})")
     share = percent(made.peak_nbytes / max(1, plan.budget.nbytes))
     field(out, "budget", f"{format_both(plan.budget.nbytes)}, {share} used")
     field(out, "more time", f"{percent(emission.overhead)} of a step, {plan.time.source}")
     if emission.batch_norms:
-        norms = f"{len(emission.batch_norms)} batch norms are recomputed and update their statistics each time"
-        field(out, "note", norms)
+        norms = counted(len(emission.batch_norms), "batch norm")
+        field(out, "note", f"recomputed, so that statistics are updated each time: {norms}")
     field(out, "written", written)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..planner.errors import PlanFormatError, UsageError
-from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, write_bytes_to
+from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_bytes_to
 from .options import output_options
 from .terminal import activity, console
 
@@ -47,7 +47,7 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
     if data and output == STDIO and target == "torch-sac":
         raise UsageError("--format json leaves no standard output for the policy", remedy=f"write -o {usual}")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path, readable(model) as source:
-        spinner.now(f"replaying {plan_file}")
+        spinner.now(f"replaying {shown(plan_file)}")
         from ..planner import pipeline
         from ..planner.plan_file.reader import read_plan
         from .emission import emitted, print_report, report_data
@@ -55,11 +55,12 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
 
         if not is_plan(path):
             raise PlanFormatError(
-                f"{plan_file!r} is not a plan", remedy="name the plan first: ogc-plan emit PLAN MODEL --to TARGET"
+                f"{shown(plan_file)!r} is not a plan",
+                remedy="name the plan first: ogc-plan emit PLAN MODEL --to TARGET",
             )
         refuse_plan(source, model)
         made = read_plan(path)
-        pipeline.verify(made, rebuild(made, source, model))
+        pipeline.verify(made, rebuild(made, source, shown(model)))
         spinner.now("choosing modules")
         emission, text = emitted(made, source, target, output)
         write_bytes_to(text.encode("ascii"), output)

@@ -12,8 +12,8 @@ from ..planner.costs.workspace import ESTIMATED
 from ..planner.graph import Graph
 from ..planner.model import Model
 from ..planner.training_graph import TrainingGraph
-from ..planner.units import format_nbytes
-from .report import counted, field, listed, not_covered, some
+from ..planner.units import counted, format_nbytes
+from .report import field, listed, not_covered, some
 from .terminal import one_line
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _told_apart(told: Parameters) -> list[str]:
     ways = [f"{told.recorded:,} recorded as such in the file"] * bool(told.recorded)
     ways += [f"{counted(slots, 'floating constant')} where their ops take weights"] * bool(slots)
     trained = f" ({told.trained_elements:,} trained)" if told.trained_elements < told.elements else ""
-    return [f"{counted(told.count, 'tensor')}, {told.elements:,} elements{trained}: " + ", ".join(ways)]
+    return [f"{counted(told.count, 'tensor')}, {counted(told.elements, 'element')}{trained}: " + ", ".join(ways)]
 
 
 def _not_trained(leaves: tuple[Leaf, ...]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shlex
 import stat
 import sys
 import tempfile
@@ -13,18 +14,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..planner.errors import StorageError, UsageError
+from ..planner.errors import InvalidModelError, OgcPlanError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from ..planner.plan_file.record import Plan
 
 STDIO = "-"
+STDIN_NAME = "standard input"
+"""What reports, errors and plans call a file that came from standard input."""
 _GZIP = b"\x1f\x8b"
 
 
 @contextmanager
 def readable(path: str) -> Iterator[str]:
-    """The path of a file that can be read; ``-`` is copied from stdin to a temporary file.
+    """The path of a file that can be read; ``-`` is copied from stdin to a temporary file, which errors do not name.
 
     Raises StorageError for a missing file, a folder, a file without read permission or a closed stdin.
     """
@@ -33,9 +36,14 @@ def readable(path: str) -> Iterator[str]:
             raise StorageError("cannot read from -: standard input is closed", remedy="give the path of a file")
         content = sys.stdin.buffer.read()
         with tempfile.TemporaryDirectory(prefix="ogc-plan-") as folder:
-            copy = Path(folder, "stdin.gz" if content.startswith(_GZIP) else "stdin")
+            copy = Path(folder, STDIN_NAME)
             copy.write_bytes(content)
-            yield str(copy)
+            try:
+                yield str(copy)
+            except OgcPlanError as error:
+                error.message = error.message.replace(str(copy), STDIN_NAME)
+                error.remedy = error.remedy.replace(str(copy), STDIN_NAME)
+                raise
         return
     try:
         if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
@@ -50,25 +58,45 @@ def readable(path: str) -> Iterator[str]:
     yield path
 
 
-def is_plan(path: str) -> bool:
-    """Whether the file is JSON, maybe in gzip: its content decides, and an ONNX model never is."""
+def shown(path: str) -> str:
+    """What errors and reports call a file on the command line."""
+    return STDIN_NAME if path == STDIO else path
+
+
+def _head(path: str) -> bytes | None:
+    """The first bytes of a file, uncompressed if it is in gzip; None for a damaged gzip file."""
     try:
         with open(path, "rb") as file:
             head = file.read(4096)
-        if head.startswith(_GZIP):
-            with gzip.open(path) as packed:
-                head = packed.read(4096)
+        if not head.startswith(_GZIP):
+            return head
+        with gzip.open(path) as packed:
+            return packed.read(4096)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        return True  # read_plan says what is wrong with it
+        return None
     except OSError as error:
         raise StorageError(f"cannot read {path!r}: {error.strerror}", remedy="check the path") from error
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
 
-def refuse_plan(path: str, shown: str) -> None:
-    """Raise UsageError for a plan that is given as a model."""
+def is_plan(path: str) -> bool:
+    """Whether the file is JSON, maybe in gzip: its content decides, and an ONNX model never is.
+
+    A damaged gzip file counts as a plan: `read_plan` says what is wrong with it.
+    """
+    head = _head(path)
+    return head is None or head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+
+
+def refuse_plan(path: str, model: str) -> None:
+    """Raise UsageError for a plan that is given as a ``model``, and InvalidModelError for a damaged gzip file."""
+    if _head(path) is None:
+        raise InvalidModelError(
+            f"{shown(model)!r} is a damaged gzip file, not an ONNX model", remedy="copy the model again, uncompressed"
+        )
     if is_plan(path):
-        raise UsageError(f"{shown!r} is not an ONNX model but JSON", remedy="look at a plan with: ogc-plan show PLAN")
+        raise UsageError(
+            f"{shown(model)!r} is not an ONNX model but JSON", remedy="look at a plan with: ogc-plan show PLAN"
+        )
 
 
 def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json") -> None:
@@ -86,19 +114,27 @@ def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json") -> 
     except (OSError, ValueError) as error:
         raise StorageError(f"cannot write {path!r}: {error}", remedy="choose another -o path") from error
     if mode is not None and stat.S_ISDIR(mode):
-        raise StorageError(f"cannot write {path!r}: it is a folder", remedy=f"write -o {path.rstrip('/')}/{usual}")
+        raise StorageError(
+            f"cannot write {path!r}: it is a folder", remedy=f"write -o {shlex.quote(os.path.join(path, usual))}"
+        )
     if mode is not None and not stat.S_ISREG(mode):
         return  # a pipe or a device: opening it early would already act on it
-    if not target.parent.is_dir():
-        raise StorageError(
-            f"cannot write {path!r}: the folder {str(target.parent)!r} does not exist",
-            remedy=f"make it with: mkdir -p {target.parent}",
-        )
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise StorageError(
-            f"cannot write {path!r}: the folder {str(target.parent)!r} is not writable",
-            remedy="choose another -o path",
-        )
+    _check_folder(path, target.parent)
+
+
+def _check_folder(path: str, folder: Path) -> None:
+    """Refuse the folder of a target that does not exist or is not writable."""
+    nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    if not nearest.is_dir():
+        why, remedy = f"{str(nearest)!r} is not a folder", "choose another -o path"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        why, remedy = f"the folder {str(nearest)!r} is not writable", "choose another -o path"
+    elif nearest != folder:
+        why = f"the folder {str(folder)!r} does not exist"
+        remedy = f"make it with: mkdir -p {shlex.quote(str(folder))}"
+    else:
+        return
+    raise StorageError(f"cannot write {path!r}: {why}", remedy=remedy)
 
 
 def write_to(plan: Plan, path: str) -> None:

@@ -27,12 +27,17 @@ _BAR = 16
 
 def split_budgets(text: str) -> tuple[str, ...]:
     """``80%,60%,min`` -> its budgets, each once. Raises BudgetSyntaxError or UsageError."""
-    budgets = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not budgets:
+    parts = [part.strip() for part in text.split(",")]
+    if parts == [""]:
         raise UsageError(f"--budgets {text!r} names no budget", remedy=f"write for example --budgets {DEFAULT_BUDGETS}")
-    for budget in budgets:
+    if "" in parts:
+        raise UsageError(
+            f"entry {parts.index('') + 1} of {len(parts)} of --budgets {text!r} is empty",
+            remedy=f"write --budgets {','.join(filter(None, parts)) or DEFAULT_BUDGETS}",
+        )
+    for budget in parts:
         parse_budget(budget)
-    return budgets
+    return tuple(dict.fromkeys(parts))
 
 
 def plan_files(folder: str, budgets: Sequence[str]) -> list[str]:

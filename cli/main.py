@@ -16,9 +16,9 @@ import click
 
 from ..planner.errors import PlanFormatError, UsageError
 from .emit import emit
-from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, write_to
+from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_to
 from .interrupt import stoppable
-from .options import ModelOptions, check_headroom, model_options, output_options, parse_duration, search_options
+from .options import ModelOptions, model_options, output_options, parse_duration, search_options
 from .terminal import activity, console, report_failure, tolerate_any_text
 
 _SUMMARY = "Plan which tensors of a training step to keep and which to recompute, within a byte budget."
@@ -32,6 +32,7 @@ _EXIT_CODES = """\
   4 unsupported op  5 budget infeasible  6 out of time   7 bad plan or mismatch
   8 input, output, memory or a missing package
   130 interrupted: Ctrl-C; during a search the first one ends it with its plan
+  141 standard output was closed before all was written
 """
 
 
@@ -135,10 +136,10 @@ def plan(model: str, **options: Any) -> None:
     if budget is None:
         raise UsageError("no budget is given", remedy="pass --budget 3GB, --budget 60% or --budget min")
     search = _search(options)
-    from ..planner.units import parse_budget
+    from ..planner.units import parse_budget, parse_headroom
 
     parse_budget(budget)
-    check_headroom(options["headroom"])
+    parse_headroom(options["headroom"])
     if target is not None:
         check_target(target, model)
     with activity(options["quiet"]) as spinner, readable(model) as path:
@@ -148,8 +149,8 @@ def plan(model: str, **options: Any) -> None:
 
         Solver(options["strategy"], options["effort"]).check()
         refuse_plan(path, model)
-        spinner.now(f"reading {model}")
-        ready = shape.load(path)
+        spinner.now(f"reading {shown(model)}")
+        ready = shape.load(path, shown(model))
         spinner.now("planning")
         with stoppable() if options["strategy"] == CERTIFIED else nullcontext() as stop:
             made = pipeline.plan(
@@ -186,7 +187,7 @@ def show(file: str, **options: Any) -> None:
     """What is in a model or a plan, and where the memory goes."""
     shape = ModelOptions(options)
     with activity(options["quiet"]) as spinner, readable(file) as path:
-        spinner.now(f"reading {file}")
+        spinner.now(f"reading {shown(file)}")
         planned = is_plan(path)
         if planned and shape.given():
             raise UsageError(f"{', '.join(shape.given())} cannot change a plan", remedy="drop these options")
@@ -197,17 +198,17 @@ def show(file: str, **options: Any) -> None:
             made = read_plan(path)
             found = checked(made.graph, made.costs, made)
         else:
-            ready = shape.load(path)
+            ready = shape.load(path, shown(file))
     from . import model_report, report
 
     verbose, data = options["verbose"], options["format"] == "json"
     if planned and data:
         _print_json(report.summary(made, file))
-    elif planned:
+    elif planned and not options["quiet"]:
         report.print_plan(console(sys.stdout), made, found.store_all, found.floors, verbose=verbose, written="")
     elif data:
         _print_json(model_report.describe(ready, everything=verbose))
-    else:
+    elif not options["quiet"]:
         model_report.print_model(console(sys.stdout), ready, verbose=verbose)
 
 
@@ -229,13 +230,13 @@ def compare(model: str, **options: Any) -> None:
         spinner.now("starting")
         from .compare import DEFAULT_BUDGETS, compare_strategies, print_rows, rows_as_data
 
-        spinner.now(f"reading {model}")
+        spinner.now(f"reading {shown(model)}")
         refuse_plan(path, model)
-        ready = shape.load(path)
+        ready = shape.load(path, shown(model))
         result = compare_strategies(ready, options["budget"] or DEFAULT_BUDGETS, **search, spinner=spinner)
     if options["format"] == "json":
         _print_json(rows_as_data(result))
-    else:
+    elif not options["quiet"]:
         print_rows(console(sys.stdout), result)
 
 
@@ -262,13 +263,17 @@ def frontier(model: str, **options: Any) -> None:
         from ..planner.plan_file.record import Plan
         from .frontier import DEFAULT_BUDGETS, Frontier, plan_files, split_budgets
 
+        if options["output"] == STDIO:
+            raise UsageError(
+                "-o - is no folder, and frontier writes several plans", remedy="write for example -o plans"
+            )
         budgets = split_budgets(DEFAULT_BUDGETS if options["budgets"] is None else options["budgets"])
         targets = [] if options["output"] is None else plan_files(options["output"], budgets)
         for target in targets:
             check_target(target, model)
         refuse_plan(path, model)
-        spinner.now(f"reading {model}")
-        ready = shape.load(path)
+        spinner.now(f"reading {shown(model)}")
+        ready = shape.load(path, shown(model))
         with stoppable() as stop:
             answers = plans_for(
                 ready,
@@ -300,22 +305,22 @@ def verify(plan_file: str, model: str | None, **options: Any) -> None:
     if plan_file == STDIO and model == STDIO:
         raise UsageError("plan and model cannot both come from standard input", remedy="name one of the files")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path:
-        spinner.now(f"replaying {plan_file}")
+        spinner.now(f"replaying {shown(plan_file)}")
         from ..planner import pipeline
         from ..planner.plan_file.reader import read_plan
         from .verification import Verdict, rebuild
 
         if not is_plan(path):
             raise PlanFormatError(
-                f"{plan_file!r} is not a plan", remedy="name the plan first: ogc-plan verify PLAN MODEL"
+                f"{shown(plan_file)!r} is not a plan", remedy="name the plan first: ogc-plan verify PLAN MODEL"
             )
         made = read_plan(path)
         timeline, ready = pipeline.verify(made), None
         if model is not None:
             with readable(model) as source:
                 refuse_plan(source, model)
-                spinner.now(f"deriving the graph of {model}")
-                ready = rebuild(made, source, model)
+                spinner.now(f"deriving the graph of {shown(model)}")
+                ready = rebuild(made, source, shown(model))
                 pipeline.check_model(made, ready)
     verdict = Verdict(made, timeline, ready)
     if options["format"] == "json":
@@ -335,7 +340,7 @@ def devices(**options: Any) -> None:
 
     if options["format"] == "json":
         _print_json(device_report.describe())
-    else:
+    elif not options["quiet"]:
         device_report.print_devices(console(sys.stdout), verbose=options["verbose"])
 
 

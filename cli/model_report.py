@@ -12,9 +12,9 @@ from rich.text import Text
 from ..planner.graph import Graph, Role, Tensor
 from ..planner.model import Model
 from ..planner.problem import Scope
-from ..planner.units import format_both, format_nbytes, format_ns
+from ..planner.units import counted, format_both, format_nbytes, format_ns
 from .explanation import explain, parameters_data, print_explanation
-from .report import counted, field, listed, name_of, path_of, percent, plain_table, some, source_line, timed_by
+from .report import field, listed, name_of, path_of, percent, plain_table, some, source_line, timed_by
 from .terminal import one_line
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
         field(out, label, listed([f"{name} {kind}" for name, kind in data[label].items()], verbose) or "none")
     types = [f"{name} {count:,}" for name, count in data["op_types"].items()]
     shown = types if verbose else types[:12]
-    rest = f", and {len(types) - len(shown)} more types (-v)" if len(types) > len(shown) else ""
+    rest = f", and {counted(len(types) - len(shown), 'more type')} (-v)" if len(types) > len(shown) else ""
     planned = len(model.training.ops)
     inside = "" if planned == counts["ops"] else f" ({planned:,} planned, the others only view memory or are constant)"
     field(out, "ops", f"{counts['ops']:,}{inside}: " + ", ".join(one_line(text, 60) for text in shown) + rest)

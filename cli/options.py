@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -50,19 +51,6 @@ def _whole(least: int) -> Callable[[click.Context, click.Parameter, str | None],
         return int(text)
 
     return convert
-
-
-def check_headroom(text: str) -> None:
-    """Raise UsageError for a --headroom that is neither a size nor a percentage."""
-    from ..planner.errors import BudgetSyntaxError
-    from ..planner.units import parse_budget
-
-    try:
-        fits = text.strip() in ("0", "0%") or not parse_budget(text).minimum
-    except BudgetSyntaxError:
-        fits = False
-    if not fits:
-        raise UsageError(f"--headroom {text!r} is not a size", remedy="write --headroom 5% or --headroom 500MB")
 
 
 def _split(option: str, text: str, example: str) -> tuple[str, str]:
@@ -126,8 +114,8 @@ class ModelOptions:
         changed = [name for name, value in self._values.items() if value not in ((), None, False)]
         return ["--" + name.replace("_", "-") for name in changed]
 
-    def load(self, path: str) -> Model:
-        """Read the model file with these options."""
+    def load(self, path: str, name: str) -> Model:
+        """Read the model file with these options; reports and plans call it ``name``."""
         options = dict(self._values)
         dims, inputs = parse_dims(options.pop("dim")), parse_inputs(options.pop("input"))
         device_spec = options.pop("device_spec")
@@ -145,7 +133,7 @@ class ModelOptions:
             from ..planner.costs.profile import read_profile
 
             options["profile"] = read_profile(options["profile"])
-        return load_model(path, dims=dims, inputs=inputs, **options)
+        return replace(load_model(path, dims=dims, inputs=inputs, **options), path=name)
 
 
 def _stacked(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

@@ -20,7 +20,7 @@ from ..planner.schedule import Schedule
 from ..planner.simulate import Timeline
 from ..planner.solver import CERTIFIED, DEFAULT_EFFORT
 from ..planner.training_graph import TrainingGraph
-from ..planner.units import format_both, format_nbytes, format_ns
+from ..planner.units import counted, format_both, format_nbytes, format_ns
 from .terminal import one_line
 from .timeline import axis, backward_start, phase_widths, row
 
@@ -49,11 +49,6 @@ def name_of(text: str, limit: int = 60) -> Text:
     if len(text) > limit:
         text = f"{text[: limit // 3]}...{text[len(text) - (limit - limit // 3 - 3) :]}"
     return Text(one_line(text, limit), no_wrap=True, overflow="ellipsis")
-
-
-def counted(count: int, what: str) -> str:
-    """A number with its noun, in the plural unless it is one."""
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def path_of(text: str, out: Console) -> str:
@@ -173,8 +168,8 @@ def search_line(certificate: Certificate) -> str:
 def _counts_line(plan: Plan) -> str:
     runs = plan.recomputed
     ops, times = len(runs), sum(runs.values())
-    again = f"{ops:,} of {len(plan.graph.ops):,} ops" + (f" in {times:,} runs" if times != ops else "")
-    return f"{len(plan.kept):,} of {len(plan.graph.storages):,} activation storages kept, {again} recomputed"
+    again = f"{ops:,} of {counted(len(plan.graph.ops), 'op')}" + (f" in {times:,} runs" if times != ops else "")
+    return f"{len(plan.kept):,} of {counted(len(plan.graph.storages), 'activation storage')} kept, {again} recomputed"
 
 
 def _timeline_lines(plan: Plan, store_all: Timeline, schedule: Schedule, width: int) -> list[Text]:
@@ -246,7 +241,9 @@ def print_plan(
     shaped = [f"{name}={value}" for name, value in model.dims]
     shaped += [f"{name}={'x'.join(map(str, shape))}" for name, shape in model.inputs]
     shaped += [f"batch={model.batch}"] if model.batch is not None else []
-    field(out, "model", ", ".join([path_of(model.file, out), f"{len(plan.graph.ops):,} ops", *map(one_line, shaped)]))
+    field(
+        out, "model", ", ".join([path_of(model.file, out), counted(len(plan.graph.ops), "op"), *map(one_line, shaped)])
+    )
     if model.annotations is not None:
         field(out, "annotations", source_line(model.annotations))
     field(out, "budget", budget_line(plan))

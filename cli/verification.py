@@ -14,7 +14,7 @@ from ..planner.errors import ModelError, PlanMismatchError, UnsupportedOpError, 
 from ..planner.model import Model, load_model
 from ..planner.plan_file.record import Plan
 from ..planner.simulate import Timeline
-from ..planner.units import format_both, format_ns
+from ..planner.units import counted, format_both, format_ns
 from .report import SCOPES, field, name_of, percent, plain_table, source_line
 from .terminal import one_line
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def rebuild(plan: Plan, path: str, shown: str) -> Model:
     """The model under the options of the plan.
 
-    Times for a device from a --device-spec file are those of the plan, and so are the times and the workspace from a
-    --profile; everything else is derived afresh. Unknown ops are charged, as a file with such ops has a plan only with
+    Three things are taken from the plan: times for a device from a --device-spec file, and times and workspace from a
+    --profile. Everything else is derived afresh. Unknown ops are charged, as a file with such ops has a plan only with
     --charge-unknown. Raises PlanMismatchError if the options do not fit the file: then it is another model.
     """
     record, budget = plan.model, plan.budget
@@ -127,7 +127,7 @@ class Verdict:
             table.add_row(Text(what), *texts, Text("equal" if promised == replayed else "differs", style="green"))
         budget, peak = self.plan.budget, self.plan.peak
         bounded = peak.total_nbytes if budget.scope == "total" else peak.activation_nbytes
-        field(out, "plan", f"made for {name_of(self.plan.model.file)}, {len(self.plan.schedule):,} steps")
+        field(out, "plan", f"made for {name_of(self.plan.model.file)}, {counted(len(self.plan.schedule), 'step')}")
         field(out, "replayed on", self._graph())
         if self.model is not None and self._taken():
             field(out, "times", _taken_from(self.plan.budget.device))

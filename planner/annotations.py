@@ -46,8 +46,8 @@ class OpWork:
     """Arithmetic and traffic of one op, forward and backward: enough for a roofline of any device.
 
     ``traffic`` is the bytes read and written, ``kernels`` the number of launches. ``half`` says that the 16-bit rate
-    applies. Workspace is that of `OpCost`, measured on the annotated device, and so are ``forward_ns`` and
-    ``backward_ns``; they are 0 in an annotation without times.
+    applies. Workspace is that of `OpCost`. Workspace, ``forward_ns`` and ``backward_ns`` are measured on the annotated
+    device; the times are 0 in an annotation without times.
     """
 
     forward_flops: int
@@ -133,7 +133,7 @@ def dumps(annotation: Annotation) -> str:
 def fingerprint(graph: TrainingGraph) -> str:
     """SHA-256 over names, sizes and structure of a training graph.
 
-    Costs, tensor aliases and assumptions do not count, nor does what the options of a plan decide: optimizer and
+    Costs, tensor aliases and assumptions do not count. What the options of a plan decide does not count: optimizer and
     accumulated gradient bytes, and the gradients that backwards end.
     """
     fields = [

@@ -1,14 +1,78 @@
 """The errors that a user can cause. A message names what is wrong, where, and the value; `remedy` says what to do.
 
-This module imports nothing, so that every stage can use it.
+This module imports nothing of the program, so that every stage can use it.
 """
+
+from __future__ import annotations
+
+import re
+
+_COMMAND = r"ogc-plan [A-Za-z].*"
+_WORD = r"""(?:[^\s'"]|'[^']*'|"[^"]*")+"""
+_SIZES = re.compile(rf"{_COMMAND}|(?:--(?:dim|shape) {_WORD} ?)+")
+_OPTION = re.compile(
+    rf"(?P<command>{_COMMAND})"
+    r"|--(?P<text>budget|headroom|scope|strategy) "
+    r"(?P<value>\.?\d[\w.%]*|min\b|total\b|activations\b|(?<=--strategy )[\w:-]+)"
+    r"|--batch (?P<batch>\d+)"
+    r"|(?P<described>--device-spec FILE)"
+    r"|--(?P<name>[a-z][a-z-]*)"
+)
+_ARGUMENTS = {
+    "dim": "dims",
+    "shape": "inputs",
+    "input": "inputs",
+    "time-limit": "time_limit_s",
+    "device-spec": "device file",
+    "ignore-annotations": "ignore_annotations=True",
+    "charge-unknown": "charge_unknown=True",
+}
+"""The arguments of the Python functions whose name is not that of the option."""
+
+
+def in_python(text: str) -> str:
+    """A message or remedy with the options of the command line as arguments of the Python functions.
+
+    ``pass --budget 3GB`` becomes ``pass budget="3GB"``. Whole commands, from ``ogc-plan`` on, stay.
+    """
+    return _OPTION.sub(_argument, _SIZES.sub(_mapping, text))
+
+
+def _argument(option: re.Match[str]) -> str:
+    if option["command"]:
+        return option[0]
+    if option["text"]:
+        return f'{option["text"]}="{option["value"]}"'
+    if option["batch"]:
+        return f"batch={option['batch']}"
+    if option["described"]:
+        return "device=read_device(FILE)"
+    return _ARGUMENTS.get(option["name"], option["name"].replace("-", "_"))
+
+
+def _mapping(options: re.Match[str]) -> str:
+    """A run of ``--dim NAME=N`` and ``--shape NAME=AxB`` as dicts; unchanged where it gives no sizes."""
+    import shlex
+
+    if not options[0].startswith("--"):
+        return options[0]
+    words = shlex.split(options[0])
+    sizes: dict[str, dict[str, int | tuple[int, ...]]] = {}
+    for option, word in zip(words[::2], words[1::2], strict=True):
+        name, _, size = word.rpartition("=")
+        if not re.fullmatch(r"\d+(x\d+)*", size):
+            return options[0]
+        whole = tuple(map(int, size.split("x")))
+        sizes.setdefault(_ARGUMENTS[option[2:]], {})[name] = whole[0] if option == "--dim" else whole
+    return ", ".join(f"{argument}={given}" for argument, given in sizes.items()) + " " * options[0].endswith(" ")
 
 
 class OgcPlanError(Exception):
     """Base of all errors of ogc-plan.
 
-    ``message`` says what is wrong, ``remedy`` what to do next; the text of the error is both. ``exit_code`` is the exit
-    code of the command line for this kind of error.
+    ``message`` says what is wrong, ``remedy`` what to do next, both in the words of the command line. The text of the
+    error is both in the words of Python: ``--keep`` is ``keep``. ``exit_code`` is the exit code of the command line for
+    this kind of error.
     """
 
     exit_code = 1
@@ -18,7 +82,7 @@ class OgcPlanError(Exception):
         self.message, self.remedy = message, remedy
 
     def __str__(self) -> str:
-        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+        return "; ".join(in_python(text) for text in (self.message, self.remedy) if text)
 
 
 class UsageError(OgcPlanError):
@@ -35,6 +99,10 @@ class ModelError(OgcPlanError):
 
 class InvalidModelError(ModelError):
     """The file is not a valid ONNX model, or contradicts itself."""
+
+
+class OversizeError(InvalidModelError):
+    """The sizes of the tensors are more than any machine has."""
 
 
 class UnboundDimensionError(ModelError):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from json import dumps as quoted
 from pathlib import Path
+from shlex import quote
 
 from .annotations import Annotation, Source, fingerprint
 from .autodiff.assumptions import nothing_to_train
@@ -17,7 +19,7 @@ from .autodiff.derive import derive_backward, with_options
 from .costs.devices import DEVICES, MEASURED, PROFILED, Device, device_named
 from .costs.profile import StepProfile, applied
 from .costs.roofline import roofline, work_costs
-from .errors import InvalidModelError, UsageError
+from .errors import InvalidModelError, OversizeError, UsageError
 from .graph import Graph
 from .peak_bounds.step_floor import Floor
 from .problem import Problem, Scope, build_problem
@@ -60,19 +62,19 @@ class Model:
         both = kept & dropped
         if both:
             name = self.training.storages[min(both)].name
-            raise UsageError(f"tensor {name!r} is asked for by --keep and by --recompute", remedy="drop one of them")
+            raise UsageError(f"tensor {name!r} matches both --keep and --recompute", remedy="drop one of them")
         held = dropped & set(self.training.outputs)
         if held:
             name = self.training.storages[min(held)].name
             raise UsageError(
-                f"--recompute asks for {name!r}, a model output, which the caller holds all step",
+                f"--recompute matches {name!r}, a model output, which the caller holds all step",
                 remedy="leave it out; outputs are never recomputed",
             )
         for op in self.training.ops:
             if op.once and not dropped.isdisjoint(op.writes):
                 name = self.training.storages[min(dropped.intersection(op.writes))].name
                 raise UsageError(
-                    f"--recompute asks for {name!r}, but {op.op_type} {op.name!r} that makes it must run only once",
+                    f"--recompute matches {name!r}, but {op.op_type} {op.name!r} that makes it must run only once",
                     remedy="leave it out; such an op makes a discrete choice, or reads a buffer that the step changes",
                 )
         return build_problem(self.training, self.costs, scope, keep=kept, recompute=dropped)
@@ -82,9 +84,10 @@ class Model:
         for glob in globs:
             hits = {s for s, names in enumerate(self.training.aliases) if any(fnmatchcase(n, glob) for n in names)}
             if not hits:
-                raise UsageError(
-                    f"{option} {glob!r} matches no tensor", remedy="list tensors with: ogc-plan show MODEL -v"
-                )
+                listed = "list tensors with: ogc-plan show MODEL -v"
+                if not self.sha256:  # there is no file
+                    listed = "tensors are named in .kept of a plan with --budget 100%"
+                raise UsageError(f"{option} {glob!r} matches no tensor", remedy=listed)
             found |= hits
         return frozenset(found)
 
@@ -192,14 +195,22 @@ def load_model(
     from .onnx_import.values.consistency import REMEDY
 
     chosen = device if isinstance(device, Device) else device_named(device or DEFAULT_DEVICE)
-    graph = forward_graph(proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch, charge_unknown=charge_unknown)
-    training = derive_backward(
-        graph,
-        frozen=frozen,
-        optimizer=optimizer,
-        grad_accumulation=grad_accumulation,
-        on_cpu=chosen.is_cpu,
-    )
+    with _sizes_of_options(dims or {}, inputs or {}, batch):
+        graph = forward_graph(
+            proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch, charge_unknown=charge_unknown
+        )
+        training = derive_backward(
+            graph,
+            frozen=frozen,
+            optimizer=optimizer,
+            grad_accumulation=grad_accumulation,
+            on_cpu=chosen.is_cpu,
+        )
+        if training.sizes_nbytes >= MAX_NBYTES:
+            raise OversizeError(
+                f"the sizes of {str(path)!r} add up to {training.sizes_nbytes} bytes, more than can be planned",
+                remedy=REMEDY,
+            )
     if not training.ops:
         raise InvalidModelError(
             f"{str(path)!r} computes nothing: its outputs do not depend on what it is given",
@@ -207,11 +218,6 @@ def load_model(
         )
     if not any(op.backward is not None for op in training.ops):
         raise nothing_to_train(graph, str(path), frozen)
-    if training.sizes_nbytes >= MAX_NBYTES:
-        raise InvalidModelError(
-            f"the sizes of {str(path)!r} add up to {training.sizes_nbytes} bytes, more than can be planned",
-            remedy=REMEDY,
-        )
     return Model(
         str(path),
         sha256,
@@ -229,6 +235,24 @@ def load_model(
         batch,
         graph,
     )
+
+
+@contextmanager
+def _sizes_of_options(
+    dims: Mapping[str, int], inputs: Mapping[str, tuple[int, ...]], batch: int | None
+) -> Iterator[None]:
+    """Raise UsageError in place of OversizeError where sizes were given, which are then the reason."""
+    given = [f"--dim {quote(f'{name}={size}')}" for name, size in dims.items()]
+    given += [f"--shape {quote(name)}={'x'.join(map(str, shape))}" for name, shape in inputs.items()]
+    given += [f"--batch {batch}"] if batch is not None else []
+    try:
+        yield
+    except OversizeError as error:
+        if not given:
+            raise
+        raise UsageError(
+            f"the model is too large with {' '.join(given)}: {error.message}", remedy="give smaller sizes"
+        ) from error
 
 
 def from_annotation(

@@ -22,7 +22,7 @@ from .simulate import Timeline, simulate
 from .solution import Decisions, Solution, Status
 from .solver import CERTIFIED, DEFAULT_EFFORT, Solver
 from .training_graph import OpCost, TrainingGraph
-from .units import BudgetText, parse_budget
+from .units import BudgetText, format_both, parse_budget, parse_headroom
 
 _REDO = "make the plan again for this model"
 
@@ -140,10 +140,9 @@ def plan(
 
 def smaller_input(model: Model) -> str:
     """What a user would make smaller to need less memory."""
-    smallest = model.batch == 1
-    if model.annotations is not None:
-        return "input in the export" if smallest else "batch in the export"
-    return "input" if smallest else "--batch"
+    if model.annotations is None:
+        return "input" if model.batch == 1 else "--batch"
+    return "batch in the export" if model.sha256 else "batch"
 
 
 def assembled(
@@ -219,17 +218,20 @@ def _rules_version(annotations: Source | None) -> int:
 
 def _headroom(text: str, budget_nbytes: int | None) -> int:
     """The bytes of a headroom: a size, or a percentage of the budget."""
-    if text.strip() in ("0", "0%", ""):
+    nbytes, fraction = parse_headroom(text)
+    if not nbytes and not fraction:
         return 0
-    parsed = parse_budget(text)
-    if parsed.minimum or budget_nbytes is None:
+    if budget_nbytes is None:
         raise BudgetSyntaxError(
-            f"headroom {text!r} cannot be set aside from a budget of {budget_nbytes or 'min'}",
-            remedy="write --headroom 5% or --headroom 500MB together with a size or percentage budget",
+            f"--headroom {text!r} cannot be kept free of a budget of min, which has no size",
+            remedy="write a size or a percentage as the budget, or leave --headroom out",
         )
-    reserve = parsed.nbytes if parsed.nbytes is not None else int(budget_nbytes * (parsed.fraction or 0))
+    reserve = nbytes or int(budget_nbytes * fraction)
     if reserve >= budget_nbytes:
-        raise BudgetSyntaxError(f"headroom {text!r} leaves nothing of the budget", remedy="write a smaller --headroom")
+        raise BudgetSyntaxError(
+            f"--headroom {text!r} leaves nothing of the budget of {format_both(budget_nbytes)}",
+            remedy="write a smaller --headroom",
+        )
     return reserve
 
 

@@ -20,9 +20,9 @@ MAX_NBYTES = 2**60
 class Gradient:
     """The gradient buffer of one tensor; bijective views of the tensor share it.
 
-    It lives until the last backward that takes it or adds it to a sum. A gradient that nothing takes lives to the end,
-    and so does that of a parameter unless a backward ends it. ``parameter`` marks the final gradient of a parameter,
-    which a budget on activations does not count.
+    It lives until the last backward that takes it or adds it to a sum. A gradient that nothing takes lives to the end.
+    The gradient of a parameter lives to the end unless a backward ends it. ``parameter`` marks the final gradient of a
+    parameter, which a budget on activations does not count.
     """
 
     name: str
@@ -118,7 +118,8 @@ class TrainingGraph:
     """Ops in forward order. The default backward order is the reverse, over the ops that have a backward.
 
     The caller holds the storages in ``outputs`` to the end of the step, and hands in the gradients in ``seeds`` before
-    the backward. ``aliases[s]`` names the tensors that live in storage ``s``.
+    the backward. ``aliases[s]`` names the tensors that live in storage ``s``. ``assumed`` are sentences for people:
+    they do not count when graphs are compared.
     """
 
     ops: tuple[TrainingOp, ...]
@@ -129,7 +130,7 @@ class TrainingGraph:
     stationary: Stationary = field(default_factory=Stationary)
     aliases: tuple[tuple[str, ...], ...] = ()
     fingerprint: str = ""
-    assumed: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def parameter_gradient_nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Sizes, percentages and times as text: parsing and printing."""
+"""Sizes, percentages, times and counts as text: parsing and printing."""
 
 from __future__ import annotations
 
@@ -28,28 +28,60 @@ class BudgetText:
 def parse_budget(text: str) -> BudgetText:
     """Parse ``3GB``, ``3 GiB``, ``60%`` or ``min``.
 
-    Raises BudgetSyntaxError for anything else, for zero and for percentages above 100.
+    Raises BudgetSyntaxError for anything else, for zero, for percentages above 100, and for a bare number up to 100,
+    which is meant as a percentage.
     """
-    shown = text if len(text) <= 40 else text[:37] + "..."
-    stripped = text.strip()
-    if stripped.lower() == "min":
+    if text.strip().lower() == "min":
         return BudgetText(minimum=True)
-    match = _NUMBER.fullmatch(stripped)
+    nbytes, fraction = _amount("budget", text, _REMEDY)
+    if not nbytes and not fraction:
+        raise BudgetSyntaxError(f"budget {_shown(text)} is zero", remedy=_REMEDY)
+    return BudgetText(fraction=fraction) if fraction else BudgetText(nbytes=nbytes)
+
+
+def parse_headroom(text: str) -> tuple[int, Fraction]:
+    """Parse a size, a percentage or zero: bytes and a share of the budget, of which one is 0.
+
+    Raises BudgetSyntaxError where `parse_budget` does, but for zero, and for ``min``.
+    """
+    return _amount("--headroom", text, "write --headroom 5% or --headroom 500MB")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def _amount(what: str, text: str, remedy: str) -> tuple[int, Fraction]:
+    """Bytes, or a share of 1; the other one is 0. Errors call the text a ``what``."""
+    match = _NUMBER.fullmatch(text.strip())
     if match is None:
-        raise BudgetSyntaxError(f"budget {shown!r} is not a size", remedy=_REMEDY)
+        raise BudgetSyntaxError(f"{what} {_shown(text)} is not a size", remedy=remedy)
     number, unit = Fraction(match[1].rstrip(".")), match[2].upper()
-    if number == 0:
-        raise BudgetSyntaxError(f"budget {shown!r} is zero", remedy=_REMEDY)
     if unit == "%":
         if number > 100:
-            raise BudgetSyntaxError(f"budget {shown!r} is above 100%", remedy=_REMEDY)
-        return BudgetText(fraction=number / 100)
+            raise BudgetSyntaxError(f"{what} {_shown(text)} is above 100%", remedy=remedy)
+        return 0, number / 100
     if unit not in _UNITS:
-        raise BudgetSyntaxError(f"budget {shown!r} has the unknown unit {match[2]!r}", remedy=_REMEDY)
+        raise BudgetSyntaxError(f"{what} {_shown(text)} has the unknown unit {match[2]!r}", remedy=remedy)
+    if not unit and 0 < number <= 100:
+        share = match[1] if number >= 1 else f"{float(100 * number):g}"
+        raise BudgetSyntaxError(
+            f"{what} {_shown(text)} has no unit", remedy=f"write {share}% for a share, or a size such as 3GB"
+        )
     nbytes = int(number * _UNITS[unit])
-    if not 1 <= nbytes < 2**62:
-        raise BudgetSyntaxError(f"budget {shown!r} is outside 1 B to 4 EiB", remedy=_REMEDY)
-    return BudgetText(nbytes=nbytes)
+    if number and not 1 <= nbytes < 2**62:
+        raise BudgetSyntaxError(f"{what} {_shown(text)} is outside 1 B to 4 EiB", remedy=remedy)
+    return nbytes, Fraction(0)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is one: ``1 op``, ``1,234 ops``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def is_or_are(count: int) -> str:
+    """The verb of that many things."""
+    return "is" if count == 1 else "are"
 
 
 def format_nbytes(nbytes: int) -> str:

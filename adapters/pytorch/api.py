@@ -11,6 +11,7 @@ from torch import nn
 
 from ...planner import pipeline
 from ...planner.annotations import dumps
+from ...planner.costs.devices import Device
 from ...planner.costs.profile import OpTimes, StepProfile, applied
 from ...planner.errors import AdapterError, BudgetSyntaxError, UsageError
 from ...planner.model import from_annotation, store_all_timeline
@@ -20,7 +21,7 @@ from ...planner.problem import Scope
 from ...planner.simulate import simulate
 from ...planner.solver import Solver
 from .binding.bound_module import bound, bound_by, runner_of
-from .binding.make_executor import Request, annotated_step, by_plan, profile_of, traced
+from .binding.make_executor import Request, annotated_step, by_plan, planned, profile_of, traced
 from .binding.onnx_export import exported, ops_of_nodes, write_onnx
 from .binding.plan_per_signature import Signature, Signatures
 from .errors import UnsupportedModuleError
@@ -99,7 +100,7 @@ def within_budget(
     recompute: Iterable[str] = (),
     optimizer: str | None = None,
     grad_accumulation: bool = False,
-    device: str | None = None,
+    device: str | Device | None = None,
     time_limit_s: float | None = None,
     seed: int = 0,
     effort: str = "default",
@@ -117,7 +118,8 @@ def within_budget(
         headroom: a size like ``budget`` that is kept free.
         grad_accumulation: plan a step that finds gradients: a full set lives through the step, and each new gradient
             until its part of the backward ends; the peak is that of ``predict(..., gradients_present=True)``.
-        device: the roofline to take times from. Without it each distinct call is timed alone.
+        device: the roofline to take times from, by name or as `read_device` returns it. Without it each distinct call
+            is timed alone.
         profile: what `profile` returned, or its file, measured with these arguments; replaces timing.
         signatures: with "raise", arguments that differ from ``args`` in shape, dtype, strides or gradient, or another
             autocast state, raise InputMismatchError in training. With "plan", each new signature is planned when it
@@ -134,7 +136,7 @@ def within_budget(
     solver.check()
     request = Request(asked, scope, reserve, held, rerun, optimizer, grad_accumulation, device, solver)
     model = original(model)
-    executor = request(model, args, kwargs, profile_of(profile))
+    executor = planned(request, model, args, kwargs, profile_of(profile))
     if signatures == "raise":
         return bound(model, executor)
     known = Signatures(request)

@@ -11,7 +11,7 @@ from ...planner.onnx_import.document.exporter_records import scopes_of
 from ...planner.onnx_import.document.model_file import open_model
 from ...planner.plan_file.record import Plan
 from ...planner.problem import Scope
-from ...planner.units import format_both
+from ...planner.units import counted, format_both
 from .choose_modules import choose
 from .eager_step import EagerStep, batch_norms, eager_step
 from .region_recompute import Wrapped
@@ -113,9 +113,10 @@ def _refusal(plan: Plan, smallest: WrappedStep, candidates: int) -> InfeasibleBu
     what = "peak" if scope is Scope.TOTAL else "activation peak"
     suffix = " --scope activations" if scope is Scope.ACTIVATIONS else ""
     return InfeasibleBudgetError(
-        f"no set of the {candidates} modules keeps the {what} within the budget of {format_both(plan.budget.nbytes)}: "
+        f"no set of modules ({candidates} to choose from) keeps the {what} within the budget of "
+        f"{format_both(plan.budget.nbytes)}: "
         f"the smallest that torch's checkpoint reached is {format_both(smallest.peak_nbytes)}, with "
-        f"{sum(1 for entry in smallest.wrapped for _ in entry.all())} modules wrapped",
+        f"{counted(sum(1 for entry in smallest.wrapped for _ in entry.all()), 'module')} wrapped",
         remedy=f"plan again with --budget {smallest.peak_nbytes}B{suffix} or more; "
         "bind from ogc_plan.adapters.pytorch runs the plan as it is",
         smallest_known_nbytes=smallest.peak_nbytes,

@@ -90,7 +90,7 @@ def device_named(name: str) -> Device:
     if name not in DEVICES:
         raise UsageError(
             f"device {name!r} is unknown",
-            remedy=f"choose one of {', '.join(DEVICES)}, or describe yours in a file for --device-spec",
+            remedy=f"choose one of {', '.join(DEVICES)}, or describe yours in a file: --device-spec FILE",
         )
     return DEVICES[name]
 

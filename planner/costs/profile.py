@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..json_input import read_json, refuse_constant
 from ..plan_file.writer import one_key_per_line, write_whole
 from ..training_graph import MAX_NBYTES
+from ..units import counted
 
 FORMAT = "ogc-plan profile"
 VERSION = 1
@@ -102,8 +103,8 @@ def applied(annotation: Annotation, profile: StepProfile) -> Annotation:
     names = [op.name for op in annotation.graph.ops]
     if profile.graph != mine or [op.name for op in profile.ops] != names:
         raise UsageError(
-            f"the profile was measured of graph {quoted(profile.graph[:12])} with {len(profile.ops)} ops, this is "
-            f"{quoted(mine[:12])} with {len(names)}",
+            f"the profile was measured of graph {quoted(profile.graph[:12])} with "
+            f"{counted(len(profile.ops), 'op')}, this is {quoted(mine[:12])} with {len(names)}",
             remedy="measure a profile of this module with these arguments",
         )
     works = tuple(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..errors import InvalidModelError
 from ..graph import Graph
+from ..units import is_or_are
 from .document.functions import inline_functions
 from .document.model_file import open_model, producer_of
 from .document.opsets import opset_versions
@@ -139,12 +140,12 @@ def _counted(
 
 
 def _in_inference_form(count: int, op_type: str, _: str) -> str:
-    return f"{count} {op_type} in inference form are charged as in training"
+    return f"{count} {op_type} in inference form {is_or_are(count)} charged as in training"
 
 
 def _charged(count: int, op_type: str, domain: str) -> str:
     origin = f" of {domain}" if domain else ""
     return (
-        f"{count} {op_type}{origin} are charged as asked: all inputs and outputs held, shapes as the file declares "
-        "them, workspace and hidden buffers unknown"
+        f"{count} {op_type}{origin} {is_or_are(count)} charged as asked: all inputs and outputs held, shapes "
+        "as the file declares them, workspace and hidden buffers unknown"
     )

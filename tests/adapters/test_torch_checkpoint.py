@@ -293,7 +293,9 @@ class TestChoice:
         assert prepared.emission(wrap_modules, 2).paths == ()
 
     def test_a_budget_below_every_set_names_the_smallest_peak(self, prepared: Prepared) -> None:
-        with pytest.raises(InfeasibleBudgetError, match=r"no set of the \d+ modules .* the smallest .* reached is"):
+        with pytest.raises(
+            InfeasibleBudgetError, match=r"no set of modules \(\d+ to choose from\) .* the smallest .* reached is"
+        ):
             prepared.emission(wrap_modules, 0.01)
 
     def test_the_chosen_peak_is_within_the_budget(self, prepared: Prepared) -> None:

@@ -64,15 +64,27 @@ class TestCommand:
     def test_a_missing_folder_is_refused_before_the_search(self, words: list[str], tmp_path: Path) -> None:
         assert main([*words, "90%", "-o", str(tmp_path / "none")]) == 8
 
+    def test_standard_output_is_no_folder(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        assert (main([*words, "90%", "-o", "-"]), "-o - is no folder" in capsys.readouterr().err) == (2, True)
+
     def test_where_no_budget_has_a_plan_the_exit_code_says_so(self, words: list[str]) -> None:
         assert main([*words, "1%,2%"]) == 5
 
     def test_budgets_are_taken_once_each_and_spaces_do_not_matter(self) -> None:
-        assert split_budgets(" 80%, 60% ,80%,,min") == ("80%", "60%", "min")
+        assert split_budgets(" 80%, 60% ,80%,min") == ("80%", "60%", "min")
 
-    @pytest.mark.parametrize(("text", "error"), [("", UsageError), (",", UsageError), ("60%,3XB", BudgetSyntaxError)])
-    def test_what_is_no_list_of_budgets(self, text: str, error: type[Exception]) -> None:
-        with pytest.raises(error):
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("", "names no budget"),
+            ("60%,,40%", "entry 2 of 3 of budgets '60%,,40%' is empty"),
+            ("60%, ", "entry 2 of 2 of budgets '60%, ' is empty"),
+            ("60%,3XB", "budget '3XB' has the unknown unit"),
+            ("60%,40", "budget '40' has no unit; write 40% for a share"),
+        ],
+    )
+    def test_what_is_no_list_of_budgets(self, text: str, says: str) -> None:
+        with pytest.raises((BudgetSyntaxError, UsageError), match=says):
             split_budgets(text)
 
 

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import json
 import os
 import re
+import shlex
 import shutil
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ogc_plan.cli.files import check_target, is_plan
 from ogc_plan.cli.main import cli, main
+from ogc_plan.cli.terminal import BROKEN_PIPE, INTERRUPTED
+from ogc_plan.planner import errors, pipeline
 from ogc_plan.planner import model as model_module
-from ogc_plan.planner import pipeline
 from ogc_plan.planner.errors import NoPlanInTimeError, StorageError
 
 from models.light import light_path
 from tests.cli.calls import GREEDY, Call, process, raising
 from tests.files.onnx_files import RESNET50
+from tests.files.onnx_models import model as onnx_model
+from tests.files.onnx_models import node, save
 
 
 class TestStart:
@@ -38,6 +46,14 @@ class TestStart:
     @pytest.mark.parametrize("command", [*cli.commands])
     def test_every_command_has_its_help(self, run: Call, command: str) -> None:
         assert f"ogc-plan {command}" in run(command, "--help").out
+
+    def test_help_tells_the_exit_code_of_every_error(self, run: Call) -> None:
+        codes = {error.exit_code for error in vars(errors).values() if isinstance(error, type)} | {
+            INTERRUPTED,
+            BROKEN_PIPE,
+        }
+        told = run("--help").out.partition("Exit codes:")[2]
+        assert [code for code in sorted(codes) if not re.search(rf"(^|  ){code} ", told, re.MULTILINE)] == []
 
     def test_help_fits_80_columns(self) -> None:
         lines = process("--help", env={**os.environ, "COLUMNS": "80"}).stdout.splitlines()
@@ -88,6 +104,20 @@ class TestExitCodes:
         done = run(tmp_path / "model.onnx", *GREEDY)
         assert (done.code, says in done.error) == (3, True)
 
+    def test_3_for_a_model_in_gzip_which_the_remedy_unpacks(self, run: Call, model: Path, tmp_path: Path) -> None:
+        (tmp_path / "model.onnx.gz").write_bytes(gzip.compress(model.read_bytes()))
+        done = run(tmp_path / "model.onnx.gz", *GREEDY)
+        assert (done.code, done.err) == (
+            3,
+            'error: "model.onnx.gz" is compressed with gzip; a model is read uncompressed\n'
+            "help: run: gunzip < FILE > model.onnx\n",
+        )
+
+    def test_3_for_a_damaged_gzip_file_in_place_of_the_model(self, run: Call, tmp_path: Path) -> None:
+        (tmp_path / "model.gz").write_bytes(b"\x1f\x8bdamaged")
+        done = run(tmp_path / "model.gz", *GREEDY)
+        assert (done.code, done.error.endswith("is a damaged gzip file, not an ONNX model")) == (3, True)
+
     def test_5_for_a_budget_below_the_floor(self, run: Call, model: Path) -> None:
         done = run(model, "--dim", "batch=4096", "--budget", "1MB")
         assert (done.code, "proven floor" in done.error, "--budget" in done.err.splitlines()[1]) == (5, True, True)
@@ -116,9 +146,22 @@ class TestExitCodes:
         done = run(word, "plan.json")
         assert (done.code, done.err) == (2, f"error: '{word}' is no file and no command\nhelp: {remedy}\n")
 
-    def test_3_for_sizes_that_add_up_to_more_than_any_machine_has(self, run: Call) -> None:
-        done = run("show", light_path("squeezenet"), "--batch", "20000000000")
-        assert (done.code, re.search(r"squeezenet\.onnx' add up to \d+ bytes", done.error) is not None) == (3, True)
+    @pytest.mark.parametrize(
+        ("option", "size", "says"),
+        [
+            ("--batch", "1000000000000", r'node "n0" \(Conv\) makes "r0" of \d+ bytes'),
+            ("--batch", "20000000000", r"the sizes of '.*' add up to \d+ bytes"),
+            ("--shape", "data_0=20000000000x3x224x224", r"the sizes of '.*' add up to \d+ bytes"),
+        ],
+    )
+    def test_2_for_a_size_that_no_machine_has(self, run: Call, option: str, size: str, says: str) -> None:
+        done = run("show", light_path("squeezenet"), option, size)
+        told = re.fullmatch(f"error: the model is too large with {option} {size}: {says}.*", done.error)
+        assert (done.code, told is not None) == (2, True)
+
+    def test_3_for_a_file_whose_own_sizes_no_machine_has(self, run: Call, tmp_path: Path) -> None:
+        proto = onnx_model([node("MatMul", "x w", "y")], {"x": (2**53, 64)}, weights={"w": (64, 64)})
+        assert run("show", save(proto, tmp_path)).code == 3
 
     @pytest.mark.parametrize("path", ["absent.onnx", "."])
     def test_8_for_a_path_that_is_no_file(self, run: Call, path: str) -> None:
@@ -181,6 +224,22 @@ class TestTarget:
         done = run("absent.onnx", *GREEDY, "-o", tmp_path / "no" / "plan.json")
         assert (done.code, "folder" in done.error) == (8, True)
 
+    def test_the_command_that_makes_a_missing_folder_can_be_run_as_printed(self, run: Call, tmp_path: Path) -> None:
+        folder = tmp_path / "a new" / "folder"
+        done = run("absent.onnx", *GREEDY, "-o", folder / "plan.json")
+        assert shlex.split(done.err.partition("make it with: ")[2]) == ["mkdir", "-p", str(folder)]
+
+    @pytest.mark.parametrize("words", [("-o", "{}/plan.json"), ("-o", "{}/inner/plan.json")])
+    def test_a_file_in_place_of_a_folder_is_no_folder_to_make(
+        self, run: Call, tmp_path: Path, words: tuple[str, ...]
+    ) -> None:
+        (tmp_path / "file").touch()
+        done = run("absent.onnx", *GREEDY, *(word.format(tmp_path / "file") for word in words))
+        assert (done.code, done.error.endswith("file' is not a folder"), "mkdir" in done.err) == (8, True, False)
+
+    def test_an_empty_path_is_refused_with_a_path_that_works(self, run: Call) -> None:
+        assert run("absent.onnx", *GREEDY, "-o", "").err.endswith("help: write -o plan.json\n")
+
     def test_a_folder_as_target_is_refused(self, run: Call, model: Path, tmp_path: Path) -> None:
         done = run(model, *GREEDY, "-o", tmp_path)
         assert (done.code, f"{tmp_path}/plan.json" in done.err) == (8, True)
@@ -219,6 +278,34 @@ class TestTarget:
 
 def test_a_plan_never_overwrites_the_model(run: Call, model: Path) -> None:
     assert run(model, *GREEDY, "-o", model).err.startswith(f"error: -o {str(model)!r} would overwrite the model")
+
+
+class TestStandardInput:
+    @pytest.fixture
+    def given(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+        """Put these bytes on standard input."""
+        return lambda content: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    @pytest.mark.parametrize("words", [["show", "-"], ["-", "--budget", "90%"], ["frontier", "-", "--budgets", "90%"]])
+    def test_reports_call_the_model_standard_input(
+        self, run: Call, model: Path, given: Callable[[bytes], None], words: list[str]
+    ) -> None:
+        given(model.read_bytes())
+        assert run(*words, "--dim", "batch=4096").out.startswith("model        standard input")
+
+    @pytest.mark.parametrize("content", [b"garbage", b"{", b"\x1f\x8bgarbage", gzip.compress(b"a model"), b""])
+    def test_errors_call_it_so_too(self, run: Call, given: Callable[[bytes], None], content: bytes) -> None:
+        given(content)
+        error = run("show", "-").error
+        assert ("standard input" in error, tempfile.gettempdir() in error) == (True, False)
+
+    def test_a_plan_made_from_it_is_that_of_the_file(
+        self, run: Call, model: Path, plan_file: Path, given: Callable[[bytes], None], tmp_path: Path
+    ) -> None:
+        given(model.read_bytes())
+        run("-", *GREEDY, "-q", "-o", tmp_path / "p.json")
+        text = (tmp_path / "p.json").read_text().replace("standard input", model.name)
+        assert text == plan_file.read_text()
 
 
 class TestResNet50:

@@ -32,16 +32,18 @@ class TestOptionTexts:
 
     @pytest.mark.parametrize("text", ["", "s", "-1s", "1d", "1e3", "0", "0ms", "nan", "inf", "1s1s", "٣s"])
     def test_what_is_no_time(self, text: str) -> None:
-        with pytest.raises(UsageError, match="--time-limit"):
+        with pytest.raises(UsageError) as refused:
             parse_duration(text)
+        assert refused.value.message.startswith("--time-limit ")
 
     def test_dims_may_contain_equal_signs(self) -> None:
         assert parse_dims(("a=b=3", "seq=512")) == {"a=b": 3, "seq": 512}
 
     @pytest.mark.parametrize("text", ["", "=", "=3", "a=", "a=-1", "a=1.5", "a=٣", "a=1e3", "a=" + "9" * 30])
     def test_what_is_no_dim(self, text: str) -> None:
-        with pytest.raises(UsageError, match="--dim"):
+        with pytest.raises(UsageError) as refused:
             parse_dims((text,))
+        assert refused.value.message.startswith("--dim ")
 
     def test_shapes(self) -> None:
         assert parse_inputs(("a/b:0=64x3x224x224", "c=8,16", "d=7")) == {
@@ -52,8 +54,9 @@ class TestOptionTexts:
 
     @pytest.mark.parametrize("text", ["x", "x=", "x=3x", "x=x3", "x=3xx4", "x=-3", "x=0", "x=3x0", "x=(3,4)"])
     def test_what_is_no_shape(self, text: str) -> None:
-        with pytest.raises(UsageError, match="--shape"):
+        with pytest.raises(UsageError) as refused:
             parse_inputs((text,))
+        assert refused.value.message.startswith("--shape ")
 
     @pytest.mark.parametrize("read", [lambda t: parse_dims((t,)), lambda t: parse_inputs((t,)), parse_duration])
     @given(text=st.text(max_size=30))

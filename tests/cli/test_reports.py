@@ -15,6 +15,8 @@ from ogc_plan.cli.timeline import BLOCKS, axis, bars, binned, phase_widths
 from ogc_plan.planner.strategies import STRATEGIES
 
 from tests.cli.calls import GREEDY, Call
+from tests.files.onnx_models import model as onnx_model
+from tests.files.onnx_models import node, save
 
 
 class TestReport:
@@ -41,6 +43,35 @@ class TestReport:
     ) -> None:
         monkeypatch.setenv("COLUMNS", str(columns))
         assert max(map(len, run(model, *GREEDY).out.splitlines())) <= min(columns, 100)
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            (*GREEDY, "MODEL"),
+            ("show", "MODEL", "--dim", "batch=64"),
+            ("show", "PLAN"),
+            ("compare", "MODEL", "--dim", "batch=64", "--budget", "90%"),
+            ("frontier", "MODEL", "--dim", "batch=64", "--budgets", "90%"),
+            ("verify", "PLAN", "MODEL"),
+            ("devices",),
+        ],
+    )
+    def test_quiet_prints_no_report(self, run: Call, model: Path, plan_file: Path, words: tuple[str, ...]) -> None:
+        paths = {"MODEL": model, "PLAN": plan_file}
+        done = run(*(paths.get(word, word) for word in words), "-q")
+        assert (done.code, done.out, done.err) == (0, "", "")
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            (("{}", "--budget", "100%"), r"model\.onnx, 1 op$"),
+            (("{}", "--budget", "100%"), r"of 1 activation storage kept, 0 of 1 op recomputed$"),
+            (("show", "{}"), r"^parameters +1 tensor, 1 element: 1 floating constant"),
+        ],
+    )
+    def test_one_thing_has_no_plural(self, run: Call, tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+        path = save(onnx_model([node("MatMul", "x w", "y")], {"x": (1, 1)}, weights={"w": (1, 1)}), tmp_path)
+        assert re.search(says, run(*(word.format(path) for word in words)).out, re.MULTILINE)
 
     def test_the_parts_at_the_total_peak_add_up(self, run: Call, model: Path) -> None:
         data = json.loads(run(model, *GREEDY, "--optimizer", "adamw", "--format", "json").out)

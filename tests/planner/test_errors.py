@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ogc_plan.planner.errors import UsageError
-from ogc_plan.planner.infeasible import Asked, refusal
+from ogc_plan.planner.infeasible import Asked, refusal, unfinished
 from ogc_plan.planner.problem import Scope, build_problem
 from ogc_plan.planner.solution import Solution, Status
 from ogc_plan.planner.solver import Solver
@@ -14,6 +14,32 @@ from tests.graphs.builders import chain
 
 def test_the_text_of_an_error_is_its_message_and_its_remedy() -> None:
     assert str(UsageError("seed -1 is no number", remedy="pass 0")) == "seed -1 is no number; pass 0"
+
+
+@pytest.mark.parametrize(
+    ("text", "in_python"),
+    [
+        ("pass --budget 9B or more with --scope total", 'pass budget="9B" or more with scope="total"'),
+        ("write --headroom 5% or --headroom 500MB", 'write headroom="5%" or headroom="500MB"'),
+        ("use --strategy segments:4, or min", 'use strategy="segments:4", or min'),
+        ("pass --dim n=8 --dim 'a b'=512", "pass dims={'n': 8, 'a b': 512}"),
+        (
+            "pass --shape x=8x64 --shape h=2 in place of --batch",
+            "pass inputs={'x': (8, 64), 'h': (2,)} in place of batch",
+        ),
+        ("--dim, --frozen cannot change 'x'", "dims, frozen cannot change 'x'"),
+        ("pass --charge-unknown to charge it", "pass charge_unknown=True to charge it"),
+        ("or describe yours: --device-spec FILE", "or describe yours: device=read_device(FILE)"),
+        ("plan again with: ogc-plan MODEL --budget SIZE", "plan again with: ogc-plan MODEL --budget SIZE"),
+    ],
+)
+def test_the_text_of_an_error_has_the_words_of_python(text: str, in_python: str) -> None:
+    assert str(UsageError(text)) == in_python
+
+
+def test_a_time_limit_without_a_plan_is_raised_by_the_argument_of_python() -> None:
+    ended = unfinished(Asked("60%", 1), Solver(time_limit_s=1))
+    assert str(ended).endswith('raise time_limit_s, or ask for the smallest peak with budget="min"')
 
 
 @pytest.mark.parametrize(

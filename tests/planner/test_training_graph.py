@@ -64,5 +64,9 @@ def test_a_contradiction_is_refused_and_named(graph: TrainingGraph, says: str) -
         graph.validate()
 
 
+def test_what_was_assumed_makes_no_graph_another_one() -> None:
+    assert replace(network(), assumed=("a sentence of an earlier edition",)) == network()
+
+
 def test_the_memory_of_a_taken_gradient_may_be_shared() -> None:
     with_backward(2, gives=(GradientEdge(3, 1),)).validate()

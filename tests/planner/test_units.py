@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ogc_plan.planner.errors import BudgetSyntaxError
-from ogc_plan.planner.units import BudgetText, format_both, format_nbytes, format_ns, parse_budget
+from ogc_plan.planner.units import (
+    BudgetText,
+    counted,
+    format_both,
+    format_nbytes,
+    format_ns,
+    parse_budget,
+    parse_headroom,
+)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +102,35 @@ def test_any_text_is_read_or_refused_with_a_budget_error(text: str) -> None:
 
 @given(st.integers(1, 2**62 - 1))
 def test_a_number_of_bytes_reads_back(nbytes: int) -> None:
-    assert parse_budget(str(nbytes)) == parse_budget(f"{nbytes}B") == BudgetText(nbytes=nbytes)
+    assert parse_budget(f"{nbytes}B") == BudgetText(nbytes=nbytes)
+
+
+@given(st.integers(101, 2**62 - 1))
+def test_a_number_above_100_needs_no_unit(nbytes: int) -> None:
+    assert parse_budget(str(nbytes)) == BudgetText(nbytes=nbytes)
+
+
+@pytest.mark.parametrize(("text", "share"), [("60", "60%"), ("100", "100%"), ("12.5", "12.5%"), ("0.6", "60%")])
+def test_a_bare_number_that_would_be_a_percentage_is_refused_with_it(text: str, share: str) -> None:
+    with pytest.raises(BudgetSyntaxError, match=f"budget '{text}' has no unit; write {share} for a share"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("5%", (0, Fraction(1, 20))), ("500MB", (500_000_000, 0)), ("0", (0, 0)), ("0%", (0, 0)), ("0MB", (0, 0))],
+)
+def test_a_headroom_is_a_size_or_a_share_or_nothing(text: str, amount: tuple[int, Fraction]) -> None:
+    assert parse_headroom(text) == amount
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("min", "is not a size"), ("", "is not a size"), ("5", "has no unit"), ("3XB", "unknown unit"), ("101%", "above")],
+)
+def test_a_refused_headroom_is_called_a_headroom(text: str, says: str) -> None:
+    with pytest.raises(BudgetSyntaxError, match=f"^headroom '{text}' .*{says}"):
+        parse_headroom(text)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +146,11 @@ def test_a_number_of_bytes_reads_back(nbytes: int) -> None:
 )
 def test_bytes_are_shown_in_decimal_units(nbytes: int, text: str) -> None:
     assert format_nbytes(nbytes) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 modules"), (1, "1 module"), (1234, "1,234 modules")])
+def test_only_one_thing_has_no_plural(count: int, text: str) -> None:
+    assert counted(count, "module") == text
 
 
 def test_both_readings_of_giga_are_shown_side_by_side() -> None:

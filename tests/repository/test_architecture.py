@@ -233,8 +233,8 @@ def test_product_code_imports_itself_relatively() -> None:
     assert absolute == []
 
 
-def test_errors_imports_nothing() -> None:
-    assert [str(i) for i in ALL_IMPORTS if i.path == "planner/errors.py"] == []
+def test_errors_imports_nothing_of_the_program_and_nothing_heavy() -> None:
+    assert {i.target for i in ALL_IMPORTS if i.path == "planner/errors.py"} <= {"__future__", "re", "shlex"}
 
 
 def test_the_schedule_knows_no_strategy() -> None:

@@ -20,6 +20,7 @@ from ogc_plan.planner.schedule import StepKind
 from ogc_plan.planner.strategies import STRATEGIES
 from ogc_plan.planner.strategies.optimal.effort import EFFORTS
 
+from models.ablation.graphs import GRAPHS, NEW
 from models.light import light_path
 from models.readme.__main__ import PAGES, RESULTS, ROOT, example, examples, filled, from_results
 from models.readme.console import unsearched
@@ -90,6 +91,17 @@ def test_the_graphs_of_the_plan_benchmark_are_counted_and_none_has_a_better_plan
     count = len(json.loads((RESULTS / "plans.json").read_text())["networks"])
     assert f"On {count} graphs no other strategy has a better plan" in README
     assert "it has a better one in: none." in MADE["benchmark"]()
+
+
+def test_the_page_says_which_graphs_the_table_of_the_ablation_covers() -> None:
+    section = json.loads((RESULTS / "ablation.json").read_text())["commit cfd1e09"]
+    covered, new = set(section["graphs"]), sum(graph["new"] for graph in section["graphs"].values())
+    table = MODELS.partition("<!-- ablation -->")[2].partition("<!-- /ablation -->")[0]
+    rows = [len(section["cells"][name]) for name, piece in section["pieces"].items() if f"| {piece['about']} " in table]
+    known = f"{len(GRAPHS)} graphs: the {len(GRAPHS) - len(NEW)} of the benchmark and {len(NEW)} new ones"
+    shown = f"{len(covered)} of them: {len(covered) - new} of the benchmark and {new} new ones"
+    row = f"{min(rows)} to {max(rows)} of the {len(covered)}"
+    assert f"It knows {known}. The table covers {shown}. Each row covers {row}." in " ".join(MODELS.split())
 
 
 def run(program: str) -> str:

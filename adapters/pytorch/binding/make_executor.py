@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,10 @@ from torch import nn
 
 from ....planner import pipeline
 from ....planner.annotations import Annotation, Source
+from ....planner.costs.devices import Device
 from ....planner.costs.profile import StepProfile, read_profile
 from ....planner.device_overhead import Overhead
-from ....planner.errors import AdapterError, InfeasibleBudgetError, NoPlanInTimeError, OgcPlanError, PlanMismatchError
+from ....planner.errors import AdapterError, OgcPlanError, PlanMismatchError
 from ....planner.model import from_annotation
 from ....planner.plan_file.record import Plan
 from ....planner.problem import Scope
@@ -28,19 +28,11 @@ from ..errors import UnsupportedModuleError
 from ..execution.card_memory import Present
 from ..execution.codegen import generate
 from ..execution.executor import Executor, cuda_step
+from ..execution.step_pool import StepPool
 from ..step.annotate import Annotated, annotate, device_of
 from ..step.step_graph import TracedStep
 from ..torch_private import pytree
 from ..unbind import original
-
-_OPTION = re.compile(r"--([a-z]+) ([^\s,;]+)")
-"""An option of the command line with its value, as the planner's remedies name it."""
-
-
-def _in_python(remedy: str) -> str:
-    """A remedy of the planner in terms of `within_budget`'s arguments."""
-    named = re.sub(r"\b(batch|input) in the export", r"\1", remedy.replace("--time-limit", "time_limit_s"))
-    return _OPTION.sub(r'\1="\2"', named)
 
 
 def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:
@@ -64,84 +56,87 @@ class Request:
     recompute: tuple[str, ...]
     optimizer: str | None
     grad_accumulation: bool
-    device: str | None
+    device: str | Device | None
     solver: Solver
     made: tuple[Plan, ...] = ()
 
-    def __call__(
-        self,
-        module: nn.Module,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any] | None,
-        profile: StepProfile | None = None,
-    ) -> Executor:
-        """Plan ``module`` for these arguments. Raises what `within_budget` raises."""
-        module = original(module)
-        if profile is not None and self.device is not None:
-            raise AdapterError("device and profile both give times", remedy="pass one of them")
-        if self.made:
-            known = {plan.model.fingerprint: plan for plan in self.made}
-            annotated = _annotated_as(module, args, kwargs, known)
-            plan = known.get(annotated.annotation.graph.fingerprint)
-            if plan is not None:
-                return _checked(plan, module, annotated)
-        else:
-            annotated = annotated_step(module, args, kwargs, profile)
-        prepared = from_annotation(
-            annotated.annotation,
-            name=type(module).__name__,
-            device=self.device,
-            optimizer=self.optimizer,
-            grad_accumulation=self.grad_accumulation,
-            profile=profile,
-        )
-        solver = self.solver
-        try:
-            made = pipeline.plan(
-                prepared,
-                self.budget,
-                scope=self.scope,
-                strategy=solver.strategy,
-                headroom=self.headroom,
-                keep=self.keep,
-                recompute=self.recompute,
-                time_limit_s=solver.time_limit_s,
-                seed=solver.seed,
-                effort=solver.effort,
-                overhead=self._overhead(module, args, kwargs, annotated, prepared.training),
-            )
-        except (InfeasibleBudgetError, NoPlanInTimeError) as error:
-            error.remedy = _in_python(error.remedy)
-            raise
-        return Executor(module, made, annotated)
 
-    def _overhead(
-        self,
-        module: nn.Module,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any] | None,
-        annotated: Annotated,
-        graph: TrainingGraph,
-    ) -> Overhead | None:
-        """What a plan's step takes of a CUDA device beyond its peak; None on a CPU."""
-        device = device_of(annotated.step)
-        if device.type != "cuda":
-            return None
-        torch.cuda.empty_cache()
-        leaves = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
-        present = Present.of(
-            module.parameters(),
-            (*module.buffers(), *attributes_of(module).values(), *leaves),
-            states_nbytes=graph.stationary.optimizer_nbytes,
-            accumulates=self.grad_accumulation,
-        )
+def planned(
+    request: Request,
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    profile: StepProfile | None = None,
+) -> Executor:
+    """An executor of a plan for ``module`` with these arguments. Raises what `within_budget` raises."""
+    module = original(module)
+    _free_idle_memory()
+    if profile is not None and request.device is not None:
+        raise AdapterError("device and profile both give times", remedy="pass one of them")
+    if request.made:
+        known = {plan.model.fingerprint: plan for plan in request.made}
+        annotated = _annotated_as(module, args, kwargs, known)
+        plan = known.get(annotated.annotation.graph.fingerprint)
+        if plan is not None:
+            return _checked(plan, module, annotated)
+    else:
+        annotated = annotated_step(module, args, kwargs, profile)
+    prepared = from_annotation(
+        annotated.annotation,
+        name=type(module).__name__,
+        device=request.device,
+        optimizer=request.optimizer,
+        grad_accumulation=request.grad_accumulation,
+        profile=profile,
+    )
+    made = pipeline.plan(
+        prepared,
+        request.budget,
+        scope=request.scope,
+        strategy=request.solver.strategy,
+        headroom=request.headroom,
+        keep=request.keep,
+        recompute=request.recompute,
+        time_limit_s=request.solver.time_limit_s,
+        seed=request.solver.seed,
+        effort=request.solver.effort,
+        overhead=_overhead(request, module, args, kwargs, annotated, prepared.training),
+    )
+    return Executor(module, made, annotated)
 
-        def beyond(plan: Plan) -> int:
-            found = cuda_step(annotated, generate(annotated.step, plan.schedule), plan)
-            assert found is not None
-            return found.memory(present).step_nbytes - plan.peak.total_nbytes
 
-        return beyond
+def _overhead(
+    request: Request,
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    annotated: Annotated,
+    graph: TrainingGraph,
+) -> Overhead | None:
+    """What a plan's step takes of a CUDA device beyond its peak; None on a CPU."""
+    device = device_of(annotated.step)
+    if device.type != "cuda":
+        return None
+    leaves = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+    present = Present.of(
+        module.parameters(),
+        (*module.buffers(), *attributes_of(module).values(), *leaves),
+        states_nbytes=graph.stationary.optimizer_nbytes,
+        accumulates=request.grad_accumulation,
+    )
+
+    def beyond(plan: Plan) -> int:
+        found = cuda_step(annotated, generate(annotated.step, plan.schedule), plan)
+        assert found is not None
+        return found.memory(present).step_nbytes - plan.peak.total_nbytes
+
+    return beyond
+
+
+def _free_idle_memory() -> None:
+    """Give back to CUDA devices what the pools of steps do not use: calls are measured there, and one plan replaced."""
+    if torch.cuda.is_initialized():
+        StepPool.release_idle()
 
 
 def profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:

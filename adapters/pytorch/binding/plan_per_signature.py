@@ -17,7 +17,7 @@ from ..execution.executor import Executor
 from ..guards.autocast_state import AutocastState
 from ..joint import meta
 from ..torch_private import pytree
-from .make_executor import Request
+from .make_executor import Request, planned
 from .pickled_plan import plan_from, text_of
 
 LIMIT = 8
@@ -43,7 +43,7 @@ class Signature(NamedTuple):
 
 
 class Signatures:
-    """The executors of one module by signature; a missing one is made by ``asked``."""
+    """The executors of one module by signature; a missing one is planned as ``asked``."""
 
     def __init__(self, asked: Request) -> None:
         self._asked = asked
@@ -110,7 +110,7 @@ class Signatures:
         return executor(attachment, args, kwargs)
 
     def _made(self, module: nn.Module, signature: Signature, args: tuple[Any, ...], kwargs: Any) -> Executor:
-        executor = self._asked(module, args, kwargs)
+        executor = planned(self._asked, module, args, kwargs)
         if any(executor.plan is plan for plan in self._asked.made):
             return executor
         crowded = len(self._known) >= LIMIT

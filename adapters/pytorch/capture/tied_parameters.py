@@ -17,8 +17,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 def one_name_each(module: nn.Module) -> Iterator[None]:
     """Remove every name but the first of a tied parameter, except while the forward of ``module`` runs.
 
-    The caller restores the names. Names of one submodule under several paths stay, and so do those of a graph module,
-    whose calls run without its forward (merge_tied_parameters).
+    The caller restores the names. The names of one submodule under several paths stay. The names of a graph module
+    stay, because its calls run without its forward (merge_tied_parameters).
     """
     first: dict[int, tuple[nn.Module, str]] = {}
     others: list[tuple[nn.Module, str, nn.Module, str]] = []

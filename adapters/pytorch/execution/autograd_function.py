@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,26 +22,23 @@ from ..step.step_graph import TracedStep
 from .codegen import Program
 from .hook_guards import guard_hooks
 from .partial_backward import PartialBackwards, Retrace, full_backward
-from .step_pool import Place
+from .step_pool import StepPool
 
 
 class Executable:
-    """A program with what it takes to run it inside autograd. ``place`` is where its tensors go on CUDA.
+    """A program with what it takes to run it inside autograd; its tensors are placed in ``pool``.
 
     ``differentiable[i]`` says whether the i-th tensor output takes a gradient; ``partial`` makes the backward when some
     of those outputs get none.
     """
 
     def __init__(
-        self, step: TracedStep, program: Program, partial: PartialBackwards, place: Place | None = None
+        self, step: TracedStep, program: Program, partial: PartialBackwards, pool: StepPool | None = None
     ) -> None:
         joint = step.joint
-        self.place = place
-        self.pool = nullcontext() if place is None else place.pool
+        self.pool = nullcontext() if pool is None else pool
         self.program, self.partial = program, partial
         self.backward = full_backward(program, joint)
-        self.placed = None if place is None or place.program is None else place.program
-        self.placed_backward = None if self.placed is None else replace(self.backward, run=self.placed.backward)
         self.differentiable = tuple(
             joint.tangents[i] is not None for i, node in enumerate(joint.outputs) if isinstance(node, fx.Node)
         )
@@ -93,22 +89,12 @@ class Run:
         self.tangents: list[torch.Tensor | None] | None = None
         self.backward = executable.backward
         self.running: Iterator[list[Any]] | None = None
-        self.padding: torch.Tensor | None = None  # what the segment has beyond the one that was planned with
-        self.number = -1  # of this step in its pool, if its forward ran with fillers
-
-    def _is_placed(self) -> bool:
-        """Whether the pool is as the forward, which ran with fillers, has left it."""
-        place = self.executable.place
-        return place is not None and self.number == place.pool.begun
 
     def forward(self) -> list[torch.Tensor]:
         """Run the generated forward and keep what the backward needs."""
         program, primals = self.executable.program, self.given
         self.given = []
-        place, placed = self.executable.place, self.executable.placed
         with self.executable.pool, torch_private.WithoutAutocast():  # the casts are calls of the program
-            if place is not None and place.pool.begin() and placed is not None:
-                self.padding, self.number, program = place.padding(), place.pool.begun, placed
             outputs, self.saved = program.forward(list(primals))
         self.primals = {i: primals[i] for i in self.executable.kept_primals}
         self.versions = {i: torch_private.version_of(p) for i, p in self.primals.items() if isinstance(p, torch.Tensor)}
@@ -138,9 +124,6 @@ class Run:
             saved = list(saved)
         else:
             self.saved = None
-            if self.backward is self.executable.backward and self._is_placed():
-                assert self.executable.placed_backward is not None
-                self.backward = self.executable.placed_backward
         self.running = self.backward.start(self.primals, saved, tangents)
 
     def part(self, number: int, next_node: Any) -> dict[int, torch.Tensor | None]:
@@ -150,7 +133,7 @@ class Run:
         with self.executable.pool, torch_private.WithoutAutocast():
             given = next(self.running)
         if next_node is None or not torch_private.is_wanted(next_node):
-            self.running = self.padding = None
+            self.running = None
         # None where no output with a gradient depends on the primal.
         found = dict.fromkeys(self.executable.program.parts[number].primals)
         found.update(zip(self.backward.gradients[number], given, strict=True))

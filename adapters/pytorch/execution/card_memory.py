@@ -12,15 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from ....planner.plan_file.record import Plan
 from .. import torch_private
 from ..memory.caching_allocator import DEFAULT_POOL, AllocatorSettings, Block, CachingAllocator, from_snapshot
 from ..memory.cuda_workspaces import blas_workspaces, takers
-from ..step.annotate import Annotated, device_of
-from .codegen import Event, EventKind, Fillers, Program, generate
-from .filled_segment import filled_segment
-from .request_trace import RequestTrace, Workspaces, request_trace
-from .step_pool import Place, StepPool, best_segment, pool_reserves, two_steps
+from ..memory.workspace_meter import WorkspaceMeter
+from ..step.step_graph import TracedStep
+from .codegen import Event, EventKind, Program
+from .request_trace import Workspaces, request_trace
+from .step_pool import StepPool, best_segment, two_steps
 
 _LARGEST_CONTEXT = 1 << 30
 """What the device has in use beyond this, beside this allocator, is taken to be that of other processes."""
@@ -85,39 +84,26 @@ class Present:
 
 
 class CudaStep:
-    """A planned step on a CUDA device: its requests, and where they are placed.
+    """A planned step on a CUDA device: its requests, and the segment of the step pool that suits them.
 
-    Calls that were not measured before are measured now. ``accumulates``: the step is planned to add to gradients that
-    exist, which live in the segment from the step before, so that no filler has its place.
+    Calls that were not measured before are measured now. ``accumulates``: the step adds to gradients that exist.
     """
 
-    def __init__(self, annotated: Annotated, plan: Plan, program: Program) -> None:
-        step = annotated.step
-        annotated.meter.measure(step.calls)
-        self.device = device_of(step)
-        self._annotated, self._program = annotated, program
-        trace = self._trace(accumulates=plan.budget.grad_accumulation)
-        self.segment_nbytes = best_segment(trace, settings())
-        self._fillers: Fillers = {}
-        placed = None
-        filled = None if plan.budget.grad_accumulation else filled_segment(trace, settings())
-        if filled is not None:
-            plain = pool_reserves(trace, self.segment_nbytes, settings())
-            if pool_reserves(trace, filled.nbytes, settings(), filled.fillers) < plain:
-                self.segment_nbytes, self._fillers = filled.nbytes, filled.fillers
-                placed = generate(step, plan.schedule, parts=program.parts, fillers=filled.of_functions(trace))
-        self.place = Place(StepPool.of(self.device), self.segment_nbytes, placed)
-
-    def _trace(self, *, accumulates: bool, workspaces: Workspaces = ({}, {})) -> RequestTrace:
-        found = self._annotated
-        return request_trace(
-            found.step, self._program, found.meter, workspaces=workspaces, gradients_present=accumulates
+    def __init__(
+        self, step: TracedStep, program: Program, meter: WorkspaceMeter, device: torch.device, *, accumulates: bool
+    ) -> None:
+        meter.measure(step.calls)
+        self._traced = lambda workspaces, adds: request_trace(
+            step, program, meter, workspaces=workspaces, gradients_present=adds
         )
+        self._program, self.device = program, device
+        workspaces, _ = _workspaces(program, device, [])
+        self.segment_nbytes = best_segment(self._traced(workspaces, accumulates), settings())
 
     def memory(self, present: Present) -> CardMemory:
         """What two steps in a row need at most, from the present state of the allocator."""
         free, total = torch.cuda.mem_get_info(self.device)
-        segments, pool = torch_private.cuda_segments(self.device), self.place.pool
+        segments, pool = torch_private.cuda_segments(self.device), StepPool.of(self.device)
         default = from_snapshot(segments, settings())
         inside = pool.model(self.segment_nbytes, settings())
         allocators = (default, inside)
@@ -131,10 +117,8 @@ class CudaStep:
         elsewhere = [each for each in segments if each["segment_pool_id"] not in (DEFAULT_POOL, pool.id)]
         reserved = sum(segment["total_size"] for segment in segments)
         _prepare(allocators, present, gradients)
-        free_segment = not inside.held() and not present.accumulates
         default.count_with(inside)
-        trace = self._trace(accumulates=present.accumulates, workspaces=workspaces)
-        two_steps(trace, inside, default, self._fillers if free_segment else {})
+        two_steps(self._traced(workspaces, present.accumulates), inside, default)
         peak = default.peak
         return CardMemory(
             min(_LARGEST_CONTEXT, max(0, total - free - reserved)),

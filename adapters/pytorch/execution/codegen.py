@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import fx
@@ -22,23 +22,11 @@ from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..joint import is_backward
 from ..memory.rng_state import generator_of, restore_state, save_state, swap_state
-from ..step.annotate import device_of
 from ..step.backward_parts import Part, parts_of
 from ..step.step_graph import TracedStep
 from ..step.step_ops import GradientCopy, StepOp
 
 Values = list[Any]
-
-
-class Filler(NamedTuple):
-    """Memory of ``nbytes`` that only takes its place: allocated, or with 0 bytes released."""
-
-    number: int
-    nbytes: int
-
-
-Fillers = Mapping[int, tuple[Filler, ...]]
-"""Fillers by the number of the event before which they are allocated or released."""
 OnStep = Callable[[int], None]
 """Called with NO_STEP when a function begins, and with k after the k-th step of the schedule."""
 NO_STEP = -1
@@ -92,10 +80,9 @@ class Program:
 class _Writer:
     """Source lines of one function, and the names that are alive after the last line."""
 
-    def __init__(self, step: TracedStep, constants: dict[str, Any], fillers: Fillers) -> None:
+    def __init__(self, step: TracedStep, constants: dict[str, Any]) -> None:
         self.step = step
         self.constants = constants
-        self.fillers = fillers
         self.lines: list[str] = []
         self.events: list[Event] = []
         self.alive: set[fx.Node] = set()
@@ -186,17 +173,9 @@ class _Writer:
             source, position = node.args
             self.lines.append(f"{node.name} = {self.argument(source)}[{position!r}]")
         else:
-            line = f"{node.name} = {self.expression(node)}"
-            self.fill()
-            self.lines.append(line)
+            self.lines.append(f"{node.name} = {self.expression(node)}")
         self.event(EventKind.CALL, [node])
         self.define(node)
-
-    def fill(self) -> None:
-        """Allocate and release the fillers that belong before the next event."""
-        for number, nbytes in self.fillers.get(len(self.events), ()):
-            made = f"__fill{number} = {self.function(fill)}({nbytes}, dtype=__byte, device=__device)"
-            self.lines.append(made if nbytes else f"del __fill{number}")
 
     def event(self, kind: EventKind, about: Iterable[fx.Node | int]) -> None:
         """Note what the last line does to memory."""
@@ -230,17 +209,10 @@ class _Writer:
 
 
 class _Generator:
-    def __init__(
-        self,
-        step: TracedStep,
-        schedule: Schedule,
-        on_step: OnStep | None,
-        parts: tuple[Part, ...],
-        fillers: tuple[Fillers, Fillers],
-    ) -> None:
-        self.step, self.schedule, self.on_step, self.fillers = step, schedule, on_step, fillers
+    def __init__(self, step: TracedStep, schedule: Schedule, on_step: OnStep | None, parts: tuple[Part, ...]) -> None:
+        self.step, self.schedule, self.on_step = step, schedule, on_step
         self.allocation_of = {storage: allocation for allocation, storage in step.storage_of.items()}
-        self.constants: dict[str, Any] = {"__byte": torch.uint8, "__device": device_of(step)}
+        self.constants: dict[str, Any] = {}
         self.recomputed = {s.index for s in schedule if s.kind is StepKind.RECOMPUTE}
         self.takers = self._count_takers()
         self.allocations_of: dict[int, set[int]] = {}
@@ -269,7 +241,7 @@ class _Generator:
         split = max(i for i, step in enumerate(steps) if step.kind is StepKind.FORWARD) + 1
         while split < len(steps) and steps[split].kind is StepKind.FREE:
             split += 1
-        forward = _Writer(self.step, self.constants, self.fillers[0])
+        forward = _Writer(self.step, self.constants)
         self.states: set[int] = set()
         self._report(forward, NO_STEP)
         for position, step in enumerate(steps[:split]):
@@ -278,7 +250,7 @@ class _Generator:
         outputs = [forward.name(node) for node in self.step.joint.outputs if isinstance(node, fx.Node)]
         states = sorted(self.states)
 
-        backward = _Writer(self.step, self.constants, self.fillers[1])
+        backward = _Writer(self.step, self.constants)
         of, kept = self.step.allocations.of, self.step.storage_of
         at_start = {node for node in forward.alive if any(allocation in kept for allocation in of[node])}
         backward.offer(at_start)
@@ -381,9 +353,9 @@ class _Generator:
         for node, total in zip(op.sums, backward.sums, strict=True):
             if isinstance(node, GradientCopy):
                 primal = self.step.joint.primals[node.primal].node
-                line = f"__copy{node.primal} = {to.function(copy_like)}({to.name(node.source)}, {to.name(primal)})"
-                to.fill()
-                to.lines.append(line)
+                to.lines.append(
+                    f"__copy{node.primal} = {to.function(copy_like)}({to.name(node.source)}, {to.name(primal)})"
+                )
                 to.event(EventKind.COPY, [node.primal])
             else:
                 to.call(node)
@@ -483,19 +455,8 @@ def copy_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
 
 
-fill = torch.empty
-"""Allocates a filler."""
-
-
 def generate(
-    step: TracedStep,
-    schedule: Schedule,
-    on_step: OnStep | None = None,
-    parts: tuple[Part, ...] = (),
-    fillers: tuple[Fillers, Fillers] = ({}, {}),
+    step: TracedStep, schedule: Schedule, on_step: OnStep | None = None, parts: tuple[Part, ...] = ()
 ) -> Program:
-    """The two functions that run ``schedule``, with ``parts`` if they are known; ``on_step`` is called as they run.
-
-    ``fillers`` are allocated and released before the events of the two functions that they are listed for.
-    """
-    return _Generator(step, schedule, on_step, parts, fillers).program()
+    """The two functions that run ``schedule``, with ``parts`` if they are known; ``on_step`` is called as they run."""
+    return _Generator(step, schedule, on_step, parts).program()

@@ -11,6 +11,7 @@ from torch import nn
 
 from ....planner.errors import PlanMismatchError
 from ....planner.plan_file.record import Plan
+from ....planner.units import counted
 from .. import torch_private
 from ..capture.diagnostics import signature_error
 from ..capture.joint_graph import capture
@@ -26,6 +27,7 @@ from .backend_switches import kernels_chosen, kernels_traced
 from .card_memory import CardMemory, CudaStep, Present
 from .codegen import Program, generate
 from .partial_backward import PartialBackwards
+from .step_pool import StepPool
 
 
 class Executor:
@@ -38,8 +40,8 @@ class Executor:
         self.program: Program = generate(step, plan.schedule)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
         self._on_cuda = cuda_step(annotated, self.program, plan) if on_cuda is None else on_cuda
-        self._place = None if self._on_cuda is None else self._on_cuda.place
-        self._executable = Executable(step, self.program, partial_backwards, self._place)
+        self._pool = None if self._on_cuda is None else StepPool.of(self._on_cuda.device)
+        self._executable = Executable(step, self.program, partial_backwards, self._pool)
         self._have_segment()
         self._joint = step.joint
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
@@ -68,8 +70,8 @@ class Executor:
 
     def _have_segment(self) -> None:
         """Have the memory of the step in one piece, where it runs on CUDA."""
-        if self._place is not None:
-            self._place.pool.require(self._place.segment_nbytes)
+        if self._on_cuda is not None and self._pool is not None:
+            self._pool.require(self._on_cuda.segment_nbytes)
 
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
@@ -119,7 +121,7 @@ class Executor:
                     remedy="bind again with arguments of these names",
                 )
             raise InputMismatchError(
-                f"the plan was bound for other arguments: {len(leaves)} leaves in another structure",
+                f"the plan was bound for other arguments: another structure, {counted(len(leaves), 'value')} in all",
                 remedy="bind it again with arguments of this structure",
             )
         for position, (leaf, wanted) in enumerate(zip(leaves, self._joint.arguments, strict=True)):
@@ -175,7 +177,10 @@ class Executor:
 
 def cuda_step(annotated: Annotated, program: Program, plan: Plan) -> CudaStep | None:
     """The step of a plan on its CUDA device; None on a CPU."""
-    return CudaStep(annotated, plan, program) if device_of(annotated.step).type == "cuda" else None
+    device = device_of(annotated.step)
+    if device.type != "cuda":
+        return None
+    return CudaStep(annotated.step, program, annotated.meter, device, accumulates=plan.budget.grad_accumulation)
 
 
 def _check_accumulation(plan: Plan, program: Program) -> None:

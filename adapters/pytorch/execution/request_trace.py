@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import fx
@@ -35,16 +35,17 @@ class RequestTrace:
         after: the release of the gradients that it leaves, when the caller drops them.
         kept: the keys of what the first step takes and no step releases, cuBLAS's workspace.
         outside: the keys of what the caller asks for during the step, the gradients of outputs.
-        calls: the first request of each call -> the function that makes it, 0 or 1, and the number of its event.
-        ends: the request before which the forward function ends.
     """
 
     step: tuple[Request, ...]
     after: tuple[Request, ...]
     kept: frozenset[int] = frozenset()
     outside: frozenset[int] = frozenset()
-    calls: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    ends: int = 0
+
+    @property
+    def again(self) -> tuple[Request, ...]:
+        """What a later step asks for."""
+        return tuple(request for request in self.step if request.key not in self.kept)
 
 
 Workspaces = tuple[Mapping[fx.Node, int], Mapping[fx.Node, int]]
@@ -65,20 +66,19 @@ def request_trace(
     ``gradients_present`` each gradient is added to one that exists, and released after its part of the backward.
     """
     tracer = _Tracer(step, meter, gradients_present)
-    tracer.run(0, program.forward_events, workspaces[0])
+    tracer.run(program.forward_events, workspaces[0])
     outputs = tracer.held(node for node in step.joint.outputs if isinstance(node, fx.Node))
     saved = [node for node in program.saved if isinstance(node, fx.Node)]
     tracer.hold(outputs)
-    ends = len(tracer.requests)
     tracer.names_become(saved)
     tangents = [node for node in step.joint.tangents if node is not None]
     scalars, outside = tracer.ask_for_tangents(tangents)
-    tracer.run(1, program.backward_events, workspaces[1])
+    tracer.run(program.backward_events, workspaces[1])
     tracer.names_become([])
     tracer.drop(scalars)
     tracer.drop(outputs)
     lasting = tuple(Request(key, 0) for key in tracer.lasting)
-    return RequestTrace(tuple(tracer.requests), lasting, frozenset(tracer.kept), frozenset(outside), tracer.calls, ends)
+    return RequestTrace(tuple(tracer.requests), lasting, frozenset(tracer.kept), frozenset(outside))
 
 
 class _Tracer:
@@ -89,8 +89,6 @@ class _Tracer:
         self.requests: list[Request] = []
         self.lasting: list[int] = []
         self.kept: list[int] = []
-        self.calls: dict[int, tuple[int, int]] = {}
-        self._event: tuple[int, int] | None = None
         self._next = 0
         self._key_of: dict[int, int] = {}  # allocation -> the memory that it is in now
         self._names: dict[fx.Node, list[int]] = {}
@@ -105,9 +103,6 @@ class _Tracer:
     def ask(self, nbytes: int) -> int:
         """Request memory; its key."""
         self._next += 1
-        if self._event is not None:
-            self.calls[len(self.requests)] = self._event
-            self._event = None
         self.requests.append(Request(self._next, nbytes))
         return self._next
 
@@ -165,11 +160,10 @@ class _Tracer:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def run(self, function: int, events: Iterable[Event], workspaces: Mapping[fx.Node, int]) -> None:
+    def run(self, events: Iterable[Event], workspaces: Mapping[fx.Node, int]) -> None:
         """Do what the lines of a function do."""
         waiting = dict(workspaces)
-        for number, event in enumerate(events):
-            self._event = (function, number)
+        for event in events:
             if event.kind is EventKind.CALL:
                 self._accumulate()
                 for node in self._nodes(event):
@@ -196,7 +190,6 @@ class _Tracer:
                     self.hold([self._copies[primal]])
             else:
                 self._hand_over(event)
-        self._event = None
 
     @staticmethod
     def _nodes(event: Event) -> Iterable[fx.Node]:

@@ -7,15 +7,12 @@ the one before it did, and takes what was predicted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar
 
 import torch
 
 from .. import torch_private
 from ..memory.caching_allocator import AllocatorSettings, Block, CachingAllocator, from_snapshot
-from .codegen import Fillers, Program
 from .request_trace import RequestTrace
 
 _SHARES = (1.0, 1.005, 1.01, 1.015, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1, 1.12, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)
@@ -27,8 +24,7 @@ _PAGE = 2 << 20
 class StepPool:
     """The pool of one device, which all planned steps share.
 
-    Outside of a step its free memory serves others only when they would run out of memory. ``begun`` counts the steps
-    that have begun, ``segment_nbytes`` is the size of the segment.
+    Outside of a step its free memory serves others only when they would run out of memory.
     """
 
     _of_device: ClassVar[dict[int, StepPool]] = {}
@@ -36,8 +32,7 @@ class StepPool:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._pool = torch_private.memory_pool()
-        self.segment_nbytes = 0
-        self.begun = 0
+        self._segment_nbytes = 0
 
     @classmethod
     def of(cls, device: torch.device) -> StepPool:
@@ -46,6 +41,13 @@ class StepPool:
         if index not in cls._of_device:
             cls._of_device[index] = cls(torch.device("cuda", index))
         return cls._of_device[index]
+
+    @classmethod
+    def release_idle(cls) -> None:
+        """Give the memory of all pools back that no tensor lives in, and what the allocator has cached."""
+        for pool in cls._of_device.values():
+            pool.release()
+        torch.cuda.empty_cache()
 
     @property
     def id(self) -> tuple[int, int]:
@@ -58,40 +60,30 @@ class StepPool:
         """What the pool takes of the device now."""
         return sum(segment["total_size"] for segment in torch_private.pool_segments(self._pool))
 
-    @property
-    def is_free(self) -> bool:
-        """Whether no tensor lives in the pool."""
-        return not any(segment["active_size"] for segment in torch_private.pool_segments(self._pool))
-
-    def begin(self) -> bool:
-        """Begin a step; whether it finds the segment free, and nothing else in use."""
-        self.begun += 1
-        return self.is_free and not torch.cuda.is_current_stream_capturing()
-
     def model(self, segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
         """A model of the pool as a step finds it that requires a segment."""
         segments = torch_private.pool_segments(self._pool)
-        if segment_nbytes > self.segment_nbytes and not any(segment["active_size"] for segment in segments):
+        if segment_nbytes > self._segment_nbytes and not any(segment["active_size"] for segment in segments):
             return fresh(segment_nbytes, settings)
         return from_snapshot(segments, settings, self._pool.id)
 
     def require(self, nbytes: int) -> None:
         """Have a segment of so many bytes, unless one exists or tensors of other steps live in the pool."""
-        if nbytes <= self.segment_nbytes:
+        if nbytes <= self._segment_nbytes:
             return
         self.release()
-        if self.segment_nbytes == 0:
+        if self._segment_nbytes == 0:
             with self:
                 torch.empty(nbytes, dtype=torch.uint8, device=self.device)
-            self.segment_nbytes = nbytes
+            self._segment_nbytes = nbytes
 
     def release(self) -> None:
         """Give the memory of the pool back to the device, unless tensors live in it."""
-        if not self.is_free:
+        if any(segment["active_size"] for segment in torch_private.pool_segments(self._pool)):
             return
         self._pool = torch_private.memory_pool()
         torch.cuda.empty_cache()
-        self.segment_nbytes = 0
+        self._segment_nbytes = 0
 
     def __enter__(self) -> StepPool:
         """Place what this thread allocates in the pool."""
@@ -101,23 +93,6 @@ class StepPool:
     def __exit__(self, *_: object) -> None:
         """Place it in the default pool again."""
         torch_private.leave_pool(self._pool, self.device)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the tensors of a step go: the pool, and the program with the fillers for a segment of ``segment_nbytes``.
-
-    Without a program the step runs without fillers, as it does where it does not find the segment free.
-    """
-
-    pool: StepPool
-    segment_nbytes: int
-    program: Program | None
-
-    def padding(self) -> torch.Tensor | None:
-        """What the pool's segment has beyond that of the plan, to be held while the step runs."""
-        beyond = self.pool.segment_nbytes - self.segment_nbytes
-        return torch.empty(beyond, dtype=torch.uint8, device=self.pool.device) if beyond > 0 else None
 
 
 def best_segment(trace: RequestTrace, settings: AllocatorSettings) -> int:
@@ -144,47 +119,20 @@ def fresh(segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
     return allocator
 
 
-def pool_reserves(
-    trace: RequestTrace, segment_nbytes: int, settings: AllocatorSettings, fillers: Fillers = MappingProxyType({})
-) -> int:
+def pool_reserves(trace: RequestTrace, segment_nbytes: int, settings: AllocatorSettings) -> int:
     """The bytes that the pool reserves in two steps that begin with one free segment."""
     allocator = fresh(segment_nbytes, settings)
-    two_steps(trace, allocator, CachingAllocator(settings), fillers)
+    two_steps(trace, allocator, CachingAllocator(settings))
     return allocator.peak.reserved_nbytes
 
 
-def two_steps(
-    trace: RequestTrace,
-    pool: CachingAllocator,
-    outside: CachingAllocator,
-    fillers: Fillers = MappingProxyType({}),
-) -> None:
-    """Let the pool serve two steps, and ``outside`` what their caller asks for meanwhile.
-
-    Fillers go by the index of the request that they are allocated or released before.
-    """
+def two_steps(trace: RequestTrace, pool: CachingAllocator, outside: CachingAllocator) -> None:
+    """Let the pool serve two steps, and ``outside`` what their caller asks for meanwhile."""
     blocks: dict[int, Block | None] = {}
-    live: dict[int, Block | None] = {}
-
-    def drop() -> None:
-        for block in live.values():
-            pool.release(block)
-        live.clear()
-
-    for number in range(2):
-        for index, (key, nbytes) in enumerate(trace.step):
-            if index == trace.ends:
-                drop()
-            for filler, size in fillers.get(index, ()):
-                if size:
-                    live[filler] = pool.allocate(size)
-                else:
-                    pool.release(live.pop(filler))
+    for requests in (trace.step, trace.after, trace.again, trace.after):
+        for key, nbytes in requests:
             allocator = outside if key in trace.outside else pool
-            if not nbytes:
-                allocator.release(blocks.pop(key))
-            elif not number or key not in trace.kept:
+            if nbytes:
                 blocks[key] = allocator.allocate(nbytes)
-        drop()
-        for key, _ in trace.after:
-            pool.release(blocks.pop(key))
+            else:
+                allocator.release(blocks.pop(key))

@@ -153,10 +153,6 @@ class CachingAllocator:
         self._use(block, nbytes)
         return block
 
-    def best_fit(self, nbytes: int) -> Block | None:
-        """The free block that a large request would take; None if it would need new memory."""
-        return self._large.best_fit(-(-nbytes // _ROUNDING) * _ROUNDING)
-
     def release(self, block: Block | None) -> None:
         """Give a block back to its pool; it merges with free neighbours."""
         if block is None:

@@ -10,7 +10,7 @@ Measured with torch 2.13 on the CPU, T steps of N rows with I inputs and H units
 
 On CUDA, cuDNN saves input, output and a reserve of unknown size. There the rule is an estimate: the CPU's buffers and
 the output. Peepholes, sequence_lens and linear_before_reset = 0 are composed step by step in torch and save no more
-than that. An activation that is not a default one may save its input and its result, and so does a clip.
+than that. A clip, or an activation other than the default, may save its input and its result.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from json import dumps as quoted
 import networkx
 
 from ...errors import InvalidModelError, UnsupportedOpError
+from ...units import counted
 from .opsets import since_version
 from .protobuf import FunctionProto, ModelProto, NodeProto, inliner
 from .subgraphs import all_nodes
@@ -55,8 +56,8 @@ def check_functions(model: ModelProto) -> None:
         if function is not None and (len(node.input) > len(function.input) or len(node.output) > len(function.output)):
             raise InvalidModelError(
                 f"node {quoted(node.name or node.op_type)} calls function {quoted(function.name)} with "
-                f"{len(node.input)} inputs and {len(node.output)} outputs; it has {len(function.input)} and "
-                f"{len(function.output)}",
+                f"{counted(len(node.input), 'input')} and {counted(len(node.output), 'output')}; it "
+                f"has {len(function.input)} and {len(function.output)}",
                 remedy=EXPORT_AGAIN,
             )
     total = sum(sizes.get(_called(node), 1) for node in all_nodes(model.graph.node))

@@ -55,6 +55,10 @@ def parse_model(data: bytes, path: str = "the file") -> ModelProto:
         raise InvalidModelError(f"{path} is empty", remedy=EXPORT_AGAIN)
     if data.startswith(b"version https://git-lfs"):
         raise InvalidModelError(f"{path} is a git-lfs pointer, not the model", remedy="run: git lfs pull")
+    if data.startswith(b"\x1f\x8b"):
+        raise InvalidModelError(
+            f"{path} is compressed with gzip; a model is read uncompressed", remedy="run: gunzip < FILE > model.onnx"
+        )
     model = ModelProto()
     try:
         model.ParseFromString(data)

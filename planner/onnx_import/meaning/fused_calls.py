@@ -85,8 +85,8 @@ class FusedCalls:
             yield f"calls that the exporter recorded and wrote as several nodes are read as one op each: {listed}"
         if self._widened:
             yield (
-                f"{self._widened} softmaxes of a half type with a cast behind are charged as torch computes them "
-                "where it writes that: cast first, with the wide result kept"
+                "softmax of a half type with a cast behind is charged as torch computes it where it writes that: cast "
+                f"first, with the wide result kept ({self._widened} in all)"
             )
         if self._lost_dropouts:
             yield (

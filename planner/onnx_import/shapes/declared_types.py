@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedOpError
 from ...graph import ITEM_BITS
+from ...units import counted, is_or_are
 from ..values.values import Call, Partial
 
 if TYPE_CHECKING:
@@ -70,4 +71,5 @@ class DeclaredTypes:
     def assumed(self) -> Iterable[str]:
         """A sentence for the outputs whose element type was taken from an input."""
         for (op_type, dtype), count in sorted(self._guessed.items()):
-            yield f"{count} outputs of {op_type} that the file does not declare are taken as {dtype}, as its inputs are"
+            told = f"{counted(count, 'output')} of {op_type} that the file does not declare {is_or_are(count)}"
+            yield f"{told} taken as {dtype}, as its inputs are"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ...units import is_or_are
 from ..values.values import Call
 
 _FLOATS = ("float32", "float64", "float16")  # replace a floating type that is not allowed, best first
@@ -121,9 +122,11 @@ def bool_operand(call: Call) -> tuple[int, str] | None:
 
 def taken_as_they_are(count: int, op_type: str, dtype: str, opset: int) -> str:
     """The sentence on ops whose element type their definition does not allow."""
-    return f"{count} {op_type} of {dtype}, which opset {opset} does not allow there, are read as they are"
+    are, they_are = ("is", "it is") if count == 1 else ("are", "they are")
+    return f"{count} {op_type} of {dtype}, which opset {opset} does not allow there, {are} read as {they_are}"
 
 
 def cast_operands(count: int, op_type: str, dtype: str) -> str:
     """The sentence on ops of a floating-point and a bool operand."""
-    return f"{count} {op_type} of {dtype} and bool, which ONNX does not allow, are read with the bool cast to {dtype}"
+    told = f"{count} {op_type} of {dtype} and bool, which ONNX does not allow, {is_or_are(count)}"
+    return f"{told} read with the bool cast to {dtype}"

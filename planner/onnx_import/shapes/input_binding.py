@@ -8,6 +8,7 @@ from json import dumps as quoted
 from shlex import quote
 
 from ...errors import InvalidModelError, UnboundDimensionError, UnsupportedOpError, UsageError
+from ...units import counted
 from ..document.protobuf import GraphProto, ValueInfoProto, dtype_name
 from ..document.subgraphs import all_nodes, constant_names
 from ..document.unsupported_ops import EXPORT_AGAIN
@@ -98,7 +99,7 @@ def _replace(
     if len(declared) != len(shape):
         shown = "x".join("?" if dim is None else str(dim) for dim in declared) or "a scalar"
         raise UsageError(
-            f"input {quoted(name)} has {len(declared)} dimensions ({shown}), not {len(shape)}",
+            f"input {quoted(name)} has {counted(len(declared), 'dimension')} ({shown}), not {len(shape)}",
             remedy="give one size per dimension",
         )
     for dim, size in zip(declared, shape, strict=True):

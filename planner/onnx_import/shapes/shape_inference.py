@@ -14,6 +14,7 @@ import onnx
 from onnx import AttributeProto, TypeProto, defs, numpy_helper, shape_inference
 
 from ...errors import InvalidModelError, UnsupportedOpError
+from ...units import counted
 from ..document.protobuf import DTYPES, NodeProto, TensorProto, dtype_name
 from ..document.unsupported_ops import CHARGE
 from ..values.consistency import REMEDY, shape_text
@@ -111,12 +112,12 @@ class ShapeRules:
         """Refuse a node that does not fit its op's definition; the library does not check it."""
         schema = self.schema(node, where)
         for what, count, low, high in (
-            ("inputs", len(node.input), schema.min_input, schema.max_input),
-            ("outputs", len(node.output), schema.min_output, schema.max_output),
+            ("input", len(node.input), schema.min_input, schema.max_input),
+            ("output", len(node.output), schema.min_output, schema.max_output),
         ):
             if not low <= count <= high:
-                allowed = f"at least {low}" if high > 2**20 else f"{low} to {high}"
-                raise InvalidModelError(f"{where} has {count} {what}; {allowed} are allowed", remedy=REMEDY)
+                allowed = f"at least {low}" if high > 2**20 else f"{low} to {high}" if low < high else f"{low}"
+                raise InvalidModelError(f"{where} has {counted(count, what)}; {allowed} are allowed", remedy=REMEDY)
         if node.input and not node.input[0] and schema.inputs[0].option == _SINGLE:
             raise InvalidModelError(f"{where} leaves out its input {quoted(schema.inputs[0].name)}", remedy=REMEDY)
         key = node.domain, node.op_type
@@ -129,7 +130,7 @@ class ShapeRules:
                 raise InvalidModelError(f"{where} has an attribute {name} that is not {wanted}", remedy=REMEDY)
             if node.op_type == "Split" and attribute.name == "num_outputs" and attribute.i != len(node.output):
                 raise InvalidModelError(
-                    f"{where} has {len(node.output)} outputs and num_outputs {attribute.i}", remedy=REMEDY
+                    f"{where} has {counted(len(node.output), 'output')} and num_outputs {attribute.i}", remedy=REMEDY
                 )
 
     def infer(self, node: NodeProto, call: Call, known: Mapping[int, Array], where: str) -> dict[str, Inferred]:

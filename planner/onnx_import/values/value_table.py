@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from json import dumps as quoted
 
-from ...errors import InvalidModelError, OgcPlanError, UnsupportedOpError
+from ...errors import InvalidModelError, OgcPlanError, OversizeError, UnsupportedOpError
 from ..document.protobuf import MAX_NBYTES
 from .consistency import REMEDY, check_call, shape_text
 from .layout_copies import copied_inputs
@@ -78,7 +78,7 @@ class ValueTable:
             raise InvalidModelError(f"{where} makes {quoted(name)} of shape {shape_text(shape)}", remedy=REMEDY)
         value = Value(name, dtype, shape)
         if value.nbytes >= MAX_NBYTES:
-            raise InvalidModelError(f"{where} makes {quoted(name)} of {value.nbytes} bytes", remedy=REMEDY)
+            raise OversizeError(f"{where} makes {quoted(name)} of {value.nbytes} bytes", remedy=REMEDY)
         self.values[name] = value
         return value
 

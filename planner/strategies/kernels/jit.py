@@ -1,46 +1,18 @@
-"""The only door to numba: `compiled`, `inlined` and `allocating` make machine code and remember it between runs.
-
-The cache lives in the user's cache folder, not beside the installed sources: those may be read-only,
-and files that pip did not write there would outlive an uninstall and shadow the next version. It is keyed
-by the sources of all kernels: numba itself does not notice a change in a function that another one inlined.
-"""
+"""The only door to numba: `compiled`, `inlined` and `allocating` make machine code and remember it between runs."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import needed
+from .cache_folder import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-def _cache_folder() -> str:
-    """A writable folder for compiled kernels: the user's cache, else a temporary one for this process."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or tempfile.gettempdir()
-    elif sys.platform == "darwin":
-        base = os.path.expanduser("~/Library/Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    sources = hashlib.sha256()
-    for source in sorted(Path(__file__).parents[1].rglob("*.py")):
-        sources.update(source.read_bytes())
-    folder = Path(base) / "ogc-plan" / f"kernels-{sources.hexdigest()[:16]}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return str(folder)
-    except OSError:
-        return tempfile.mkdtemp(prefix="ogc-plan-kernels-")
-
-
-os.environ.setdefault("NUMBA_CACHE_DIR", _cache_folder())
+if "NUMBA_CACHE_DIR" not in os.environ:
+    os.environ["NUMBA_CACHE_DIR"] = cache_folder()
 
 with needed("numba"):
     import numba  # it reads its cache folder when it is imported

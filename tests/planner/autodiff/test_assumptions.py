@@ -48,7 +48,7 @@ class TestNothingToTrain:
             load([node("MatMul", "x w", "h"), node("Equal", "h x", "y", node_name="end")], weights={"w": (8, 8)})
 
     def test_freezing_everything_is_an_option_that_cannot_be_used(self, load: Load) -> None:
-        with pytest.raises(UsageError, match=r'--frozen "w\*" leaves not even the only parameter'):
+        with pytest.raises(UsageError, match=r'frozen "w\*" leaves not even the only parameter'):
             load([node("MatMul", "x w", "y")], weights={"w": (8, 8)}, frozen=["w*"])
 
 
@@ -81,7 +81,7 @@ class TestParameters:
 class TestExplanation:
     def test_batch_norms_in_inference_form_are_said_to_train(self, load: Load) -> None:
         groups = explain(load(NORM, weights=NORM_WEIGHTS))
-        assert groups["training"] == ["1 BatchNormalization in inference form are charged as in training"]
+        assert groups["training"] == ["1 BatchNormalization in inference form is charged as in training"]
 
     def test_dropout_is_said_to_drop_and_to_save_its_generator(self, load: Load) -> None:
         groups = explain(load([node("MatMul", "x w", "h"), node("Dropout", "h", "y")], weights={"w": (8, 8)}))

@@ -106,7 +106,7 @@ def test_any_file_is_a_device_or_one_error(tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("name", ["absent.json", ".", "a\0b"])
 def test_a_file_that_cannot_be_read_is_a_storage_error(tmp_path: Path, name: str) -> None:
-    with pytest.raises(StorageError, match="--device-spec"):
+    with pytest.raises(StorageError, match="device file"):
         read_device(f"{tmp_path}/{name}")
 
 

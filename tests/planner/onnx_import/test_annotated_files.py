@@ -46,11 +46,11 @@ class TestReading:
     @pytest.mark.parametrize(
         ("options", "names"),
         [
-            ({"dims": {"n": 4}}, "--dim "),
-            ({"inputs": {"x": (4, 64)}}, "--input "),
-            ({"batch": 4}, "--batch "),
-            ({"frozen": ["w*"]}, "--frozen "),
-            ({"batch": 4, "frozen": ["w*"]}, "--batch, --frozen "),
+            ({"dims": {"n": 4}}, "dims "),
+            ({"inputs": {"x": (4, 64)}}, "inputs "),
+            ({"batch": 4}, "batch "),
+            ({"frozen": ["w*"]}, "frozen "),
+            ({"batch": 4, "frozen": ["w*"]}, "batch, frozen "),
         ],
     )
     def test_an_option_that_would_change_the_graph_is_refused(

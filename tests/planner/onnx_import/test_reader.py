@@ -68,7 +68,7 @@ INVALID = {
         'cycle through node "',
     ),
     "two initializers of one name": (model(RELU, X), "two initializers"),
-    "too few inputs": (model([node("Add", "x", "y")], X), "has 1 inputs; 2 to 2"),
+    "too few inputs": (model([node("Add", "x", "y")], X), "has 1 input; 2 are allowed"),
     "shapes that do not broadcast": (model([node("Add", "x w", "y")], X, weights={"w": (3,)}), "ncompatible dim"),
     "a reshape that loses elements": (
         model([node("Reshape", "x s", "y", node_name="view")], X, constants={"s": [3, 2]}),
@@ -193,8 +193,8 @@ def test_inference_forms_are_assumed_to_train(tmp_path: Path) -> None:
     nodes = [node("BatchNormalization", "x a b c d", "h"), node("Dropout", "h", "y")]
     graph = read(model(nodes, X, weights=dict.fromkeys("abcd", (4,))), tmp_path)
     assert graph.assumed == (
-        "1 BatchNormalization in inference form are charged as in training",
-        "1 Dropout in inference form are charged as in training",
+        "1 BatchNormalization in inference form is charged as in training",
+        "1 Dropout in inference form is charged as in training",
     )
 
 

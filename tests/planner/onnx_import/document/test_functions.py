@@ -128,8 +128,8 @@ def test_a_body_with_an_op_of_another_domain_is_refused_by_its_name(tmp_path: Pa
 
 
 REFUSED = {
-    "with more inputs than it has": ([call("f", "x x")], 'calls function "f" with 2 inputs and 1 outputs; it has 1'),
-    "with more outputs than it has": ([call("f", "x", "y z")], "with 1 inputs and 2 outputs"),
+    "with more inputs than it has": ([call("f", "x x")], 'calls function "f" with 2 inputs and 1 output; it has 1'),
+    "with more outputs than it has": ([call("f", "x", "y z")], "with 1 input and 2 outputs"),
 }
 
 

@@ -36,7 +36,7 @@ GARBAGE = {
     "empty": (b"", "empty"),
     "text": (b"hello, this is not a model\n" * 20, "not an ONNX model"),
     "git-lfs pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git-lfs pointer"),
-    "gzip": (b"\x1f\x8b\x08\x00" + bytes(range(256)), "not an ONNX model"),
+    "gzip": (b"\x1f\x8b\x08\x00" + bytes(range(256)), "compressed with gzip.*gunzip < FILE"),
     "random": (bytes(np.random.default_rng(0).integers(0, 256, 5000, np.uint8)), "not an ONNX model"),
     "a model without a graph": (onnx.ModelProto(ir_version=10).SerializeToString(), "holds no graph"),
     "a model with an empty graph": (

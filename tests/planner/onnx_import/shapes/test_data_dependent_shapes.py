@@ -147,7 +147,7 @@ def test_a_charged_op_may_be_random_and_its_weights_are_trained(tmp_path: Path) 
     graph = charged(contrib(["n", 3]), tmp_path)
     assert (op(graph, "FusedMatMul").deterministic, tensor(graph, "w").role) == (False, Role.PARAMETER)
     (note,) = [note for note in graph.assumed if "charged" in note]
-    assert note.startswith("1 FusedMatMul of com.microsoft are charged as asked: all inputs and outputs held")
+    assert note.startswith("1 FusedMatMul of com.microsoft is charged as asked: all inputs and outputs held")
 
 
 def test_an_integer_output_of_a_charged_op_needs_no_gradient(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_an_undeclared_element_type_is_assumed_to_be_that_of_the_widest_floating
     graph = charged(contrib(declared=False), tmp_path, inputs={"h": (2, 3)})
     assert tensor(graph, "h").dtype == "float32"
     assert [sentence for sentence in graph.assumed if "does not declare" in sentence] == [
-        "1 outputs of FusedMatMul that the file does not declare are taken as float32, as its inputs are"
+        "1 output of FusedMatMul that the file does not declare is taken as float32, as its inputs are"
     ]
 
 

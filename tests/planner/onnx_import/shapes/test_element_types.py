@@ -50,7 +50,7 @@ class TestATypeThatTheOpsetDoesNotAllow:
 
     def test_it_is_assumed_and_counted(self, tmp_path: Path) -> None:
         assert bfloat16_conv(tmp_path).assumed == (
-            "1 Conv of bfloat16, which opset 18 does not allow there, are read as they are",
+            "1 Conv of bfloat16, which opset 18 does not allow there, is read as it is",
         )
 
     def test_nothing_is_assumed_where_the_opset_allows_it(self, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ class TestABoolMaskInArithmetic:
 
     def test_it_is_assumed_and_counted(self, tmp_path: Path) -> None:
         assert masked(tmp_path).assumed == (
-            "1 Add of float32 and bool, which ONNX does not allow, are read with the bool cast to float32",
+            "1 Add of float32 and bool, which ONNX does not allow, is read with the bool cast to float32",
         )
 
     def test_a_bool_elsewhere_is_refused(self, tmp_path: Path) -> None:
