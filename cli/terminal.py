@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-from ..planner.errors import OgcPlanError
+from ..planner.errors import OgcPlanError, missing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,6 +119,8 @@ def report_failure(error: BaseException, *, debug: bool) -> int:
         return BROKEN_PIPE
     if debug and not isinstance(error, click.ClickException):
         traceback.print_exception(type(error), error, error.__traceback__)
+    if isinstance(error, ImportError):
+        error = missing(error) or error
     if isinstance(error, OgcPlanError):
         tell_error(error.message, error.remedy)
         return error.exit_code

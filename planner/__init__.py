@@ -7,6 +7,8 @@ The public names are loaded on first use, so importing the package costs nothing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .errors import packages_needed
+
 if TYPE_CHECKING:
     from .annotations import Annotation as Annotation
     from .annotations import OpWork as OpWork
@@ -52,4 +54,5 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    with packages_needed():
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)

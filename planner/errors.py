@@ -203,5 +203,56 @@ class StorageError(OgcPlanError):
     exit_code = 8
 
 
+class MissingPackageError(OgcPlanError, ImportError):
+    """A package that ogc-plan needs is not installed, or cannot be imported."""
+
+    exit_code = 8
+
+
 class AdapterError(OgcPlanError):
     """A framework adapter cannot run a plan."""
+
+
+_INSTALLED_WITH = {"torch": "'ogc-plan[pytorch]'", "onnxscript": "'ogc-plan[pytorch]'"}
+
+
+class needed:
+    """Import a package inside. Raises MissingPackageError where that fails."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, ImportError):
+            raise _failed(self.package, error) from error
+
+
+class packages_needed:
+    """Import modules of this program inside. Raises MissingPackageError where a package that they import is missing."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, ModuleNotFoundError) and (found := missing(error)) is not None:
+            raise found from error
+
+
+def missing(error: ImportError) -> MissingPackageError | None:
+    """The error for a module that was not found; None for one of this program, which is a defect."""
+    if isinstance(error, MissingPackageError):
+        return error
+    package = (error.name or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or package in ("", "ogc_plan"):
+        return None
+    return _failed(package, error)
+
+
+def _failed(package: str, error: ImportError) -> MissingPackageError:
+    told = str(error).strip().partition(chr(10))[0]
+    return MissingPackageError(
+        f"{package} cannot be imported: {told}", remedy=f"pip install {_INSTALLED_WITH.get(package, package)}"
+    )

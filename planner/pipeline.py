@@ -10,7 +10,7 @@ from pathlib import Path
 from .annotations import Source, fingerprint
 from .autodiff.rule_table import RULES_VERSION
 from .device_overhead import Overhead, with_overhead
-from .errors import BudgetSyntaxError, PlanMismatchError, ScheduleMismatchError, UsageError
+from .errors import BudgetSyntaxError, PlanMismatchError, ScheduleMismatchError, UsageError, needed
 from .infeasible import Asked, refusal, unfinished
 from .limits import NO_LIMITS, Limits
 from .model import Model, store_all_decisions, store_all_timeline
@@ -150,6 +150,8 @@ def assembled(
 ) -> Plan:
     """The plan of a solution that has decisions, replayed, and within what was asked for."""
     schedule, timeline = replay(problem, solution, replays_of(model) if known is None else known)
+    with needed("ortools"):
+        solvers = f"ortools {version('ortools')}"
     limit_nbytes = solution.peak_nbytes if asked.limit_nbytes is None else asked.limit_nbytes
     if solution.peak_nbytes > limit_nbytes:
         raise ScheduleMismatchError(
@@ -181,7 +183,7 @@ def assembled(
             solution.strategy,
             solver.seed,
             solution.stopped_early,
-            f"ortools {version('ortools')}",
+            solvers,
             (*solution.notes, *_search_notes(solution, solver)),
         ),
         tuple(

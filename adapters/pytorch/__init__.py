@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ...planner.errors import packages_needed
+
 if TYPE_CHECKING:
     from .api import Prediction, bind, export, plan_of, plans_of, predict, profile, within_budget
     from .errors import UnsupportedModuleError
@@ -26,4 +28,5 @@ _HOMES = {"InputMismatchError": "execution.attachment", "UnsupportedModuleError"
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES.get(name, 'api')}", __name__), name)
+    with packages_needed():
+        return getattr(import_module(f".{_HOMES.get(name, 'api')}", __name__), name)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ...planner.errors import AdapterError
+from ...planner.errors import AdapterError, missing
 
 OLDEST = (2, 11)
 """The first release that is supported."""
@@ -49,6 +49,7 @@ NEEDED = (
     "torch._from_functional_tensor",
     "torch.autograd.forward_ad._current_level",
     "torch.autograd.profiler._is_profiler_enabled",
+    "torch.cuda._sleep",
     "torch.utils._pytree.SequenceKey",
     "torch.utils._python_dispatch.TorchDispatchMode",
     "torch.utils._python_dispatch._disable_current_modes",
@@ -96,7 +97,9 @@ def _exists(name: str) -> bool:
         if not hasattr(found, parts[position]):
             try:
                 import_module(".".join(parts[: position + 1]))
-            except ImportError:
+            except ImportError as error:
+                if (absent := missing(error)) is not None and not (error.name or "").startswith("torch."):
+                    raise absent from error  # a package that torch itself needs
                 return False
         if not hasattr(found, parts[position]):
             return False
@@ -372,6 +375,12 @@ def cuda_history(device: torch.device) -> list[tuple[str, int, int]]:
     index = torch.cuda.current_device() if device.index is None else device.index
     traces = torch.cuda.memory._snapshot()["device_traces"]
     return [(entry["action"], entry["addr"], entry["size"]) for entry in traces[index]]
+
+
+def keep_busy(nanoseconds: int, device: torch.device) -> None:
+    """Let the current stream of a CUDA device wait for at least so long, at clocks of up to 2 GHz."""
+    with torch.cuda.device(device):
+        torch.cuda._sleep(2 * nanoseconds)
 
 
 def cuda_segments(device: torch.device) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Whether a plan trains under a hard cap: the CUDA allocator gets the budget and not a byte more.
 
-    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
+    PYTORCH_ALLOC_CONF=expandable_segments:True \
         python -m models.fidelity cap --arch resnet50 --budget 4GB
 
 A network of the zoo at its full batch is planned for the budget, which bounds everything (parameters, gradients,
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import sys
 
 import torch
@@ -30,7 +29,6 @@ from models.reporting.result_table import table
 from models.zoo import ZOO
 
 OUT_OF_MEMORY = "out of memory"
-_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 
 
 def steps_run(module: nn.Module, arguments: tuple[Tensor, ...], steps: int) -> str:
@@ -53,6 +51,12 @@ def steps_run(module: nn.Module, arguments: tuple[Tensor, ...], steps: int) -> s
     return f"allocated {format_nbytes(peaks[0])}, reserved {format_nbytes(peaks[1])}"
 
 
+def allocator_settings() -> str:
+    """What ``PYTORCH_ALLOC_CONF``, ``PYTORCH_CUDA_ALLOC_CONF`` or the program has set, as the allocator tells it."""
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]
+    return settings["PYTORCH_CUDA_ALLOC_CONF"] or "default settings"
+
+
 def capped(arch: str, budget: str, headroom: str, steps: int) -> list[tuple[str, str]]:
     """Rows of the report: the cap, then what eager and the plan did under it. Needs a CUDA device."""
     if not torch.cuda.is_available():
@@ -70,7 +74,8 @@ def capped(arch: str, budget: str, headroom: str, steps: int) -> list[tuple[str,
     limit = plan.budget.nbytes + plan.budget.headroom_nbytes
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit / torch.cuda.get_device_properties(0).total_memory))
     return [
-        ("cap", f"{format_nbytes(limit)}, {_ALLOCATOR}={os.environ.get(_ALLOCATOR, '')}"),
+        ("cap", format_nbytes(limit)),
+        ("allocator", allocator_settings()),
         ("predicted", format_nbytes(plan.peak.total_nbytes)),
         ("eager", steps_run(module, arguments, steps)),
         ("planned", steps_run(trained, arguments, steps)),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import time
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
-from ogc_plan.adapters.pytorch import plan_of, within_budget
+from ogc_plan.adapters.pytorch import plan_of, profile, within_budget
 from ogc_plan.adapters.pytorch.execution.attachment import InputMismatchError
 from ogc_plan.adapters.pytorch.execution.step_pool import StepPool
+from ogc_plan.adapters.pytorch.memory.call_time import call_time_ns
 from ogc_plan.planner.errors import AdapterError
 from torch import Tensor, nn
 
@@ -148,3 +150,62 @@ def test_a_planned_step_is_captured_as_a_graph() -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert module.head.weight.grad is not None
+
+
+def launched(found: log.Launches, name: str) -> int:
+    """How many kernels with ``name`` in their name were launched."""
+    return sum(count for kernel, count in found.names().items() if name in kernel)
+
+
+class Counted:
+    """A call with one kernel and one result."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.x = torch.zeros(nbytes, dtype=torch.uint8, device="cuda")
+        self.waits: list[int] = []
+
+    def __call__(self) -> Tensor:
+        self.waits.append(log.wait_count())
+        return self.x.neg()
+
+
+@pytest.mark.usefixtures("launches")
+def test_a_short_call_is_timed_over_many_runs_without_a_wait_between() -> None:
+    call = Counted(1024)
+    call()
+    call.waits.clear()
+    with log.launches() as found:
+        call_time_ns(call, torch.device("cuda:0"))
+    alone, *together = call.waits
+    assert (len(together) >= 2, len(set(together)), together[0] - alone) == (True, 1, 1)
+    assert (launched(found, "neg"), launched(found, "spin_kernel")) == (len(call.waits), 1)
+
+
+@pytest.mark.usefixtures("launches")
+def test_timing_holds_one_result_at_a_time() -> None:
+    call = Counted(8 * MIB)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call_time_ns(call, torch.device("cuda:0"))
+    assert torch.cuda.max_memory_allocated() == before + 8 * MIB
+
+
+@pytest.mark.usefixtures("launches")
+def test_a_long_call_is_timed_over_few_runs() -> None:
+    def call() -> None:
+        time.sleep(0.005)
+        runs.append(1)
+
+    runs: list[int] = []
+    call_time_ns(call, torch.device("cuda:0"))
+    assert len(runs) == 3
+
+
+@pytest.mark.usefixtures("launches")
+def test_a_profiled_step_is_launched_while_the_card_is_busy() -> None:
+    module = nn.Sequential(*(nn.Linear(8, 8) for _ in range(100))).cuda()
+    x = torch.ones(4, 8, device="cuda", requires_grad=True)
+    with log.launches() as found:
+        measured = profile(module, (x,), rounds=2)
+    assert min(min(op.forward_ns, op.backward_ns) for op in measured.ops if "addmm" in op.name) > 0
+    assert launched(found, "spin_kernel") >= 6  # in each of three rounds, before every 64 steps

@@ -2,82 +2,29 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import predict, within_budget
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from models.meters.step_meters import by_cuda, clear_gradients
-from models.networks.gpt2 import GPT2Config
-from models.training.cases import Case, gpt_case, resnet_case, unet_case
+from tests.cuda.steps import attentions, convolutions, indexing, losses, models, norms, recurrent
 from tests.cuda_standin.log import launches as launched
 
-SMALL = GPT2Config(vocabulary=512, context=128, layers=3, heads=4, width=256, dropout=0.1)
-
-
-class Masked(nn.Module):
-    """A transformer encoder with padding."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.1, activation="gelu", batch_first=True)
-        self.embedding = nn.Embedding(1000, 128)
-        self.encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
-
-    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
-        return self.encoder(self.embedding(x), src_key_padding_mask=padding).square().mean()
-
-
-@dataclass(frozen=True)
-class Step:
-    """A module, its arguments, and the contexts that a training step runs in."""
-
-    build: Callable[[], nn.Module]
-    arguments: Callable[[], tuple[Tensor, ...]]
-    contexts: tuple[Callable[[], AbstractContextManager[object]], ...] = ()
-    channels_last: bool = False
-
-
-def of(case: Case, *contexts: Callable[[], AbstractContextManager[object]], channels_last: bool = False) -> Step:
-    return Step(case.build, lambda: case.arguments(0, "cuda"), contexts, channels_last)
-
-
-def half(dtype: torch.dtype) -> Callable[[], AbstractContextManager[object]]:
-    return lambda: torch.autocast("cuda", dtype=dtype)
-
-
-def attention(kind: SDPBackend) -> Callable[[], AbstractContextManager[object]]:
-    return lambda: sdpa_kernel(kind)
-
-
-BF16, F16 = half(torch.bfloat16), half(torch.float16)
-RESNET, GPT, UNET = resnet_case(4, 64, (1, 1, 1, 1)), gpt_case(2, SMALL), unet_case(1, 64, (8, 16, 32))
-SIXTEENTHS = gpt_case(2, replace(SMALL, dropout=2 / 16))  # cuDNN's attention drops in sixteenths
-STEPS = {
-    "resnet": of(RESNET),
-    "resnet-autocast-channels_last": of(RESNET, BF16, channels_last=True),
-    "resnet-float16": of(RESNET, F16),
-    "gpt": of(GPT),
-    "gpt-autocast": of(GPT, BF16),
-    "gpt-flash": of(GPT, BF16, attention(SDPBackend.FLASH_ATTENTION)),
-    "gpt-efficient": of(GPT, BF16, attention(SDPBackend.EFFICIENT_ATTENTION)),
-    "gpt-cudnn": of(SIXTEENTHS, BF16, attention(SDPBackend.CUDNN_ATTENTION)),
-    "gpt-math": of(GPT, BF16, attention(SDPBackend.MATH)),
-    "gpt-bfloat16": Step(lambda: GPT.build().bfloat16(), lambda: GPT.arguments(0, "cuda")),
-    "unet": of(UNET),
-    "unet-float16": of(UNET, F16),
-    "encoder": Step(Masked, lambda: (torch.zeros(2, 64, dtype=torch.long, device="cuda"),
-                                     torch.zeros(2, 64, dtype=torch.bool, device="cuda"))),
-    "encoder-autocast": Step(Masked, lambda: (torch.zeros(2, 64, dtype=torch.long, device="cuda"),
-                                              torch.zeros(2, 64, dtype=torch.bool, device="cuda")), (BF16,)),
-}  # fmt: skip
+KINDS = {
+    "model": models.STEPS,
+    "norm": norms.STEPS,
+    "convolution": convolutions.STEPS,
+    "attention": attentions.STEPS,
+    "index": indexing.STEPS,
+    "loss": losses.STEPS,
+    "recurrent": recurrent.STEPS,
+}
+STEPS = {f"{kind}-{name}": step for kind, steps in KINDS.items() for name, step in steps.items()}
 
 
 @dataclass
@@ -91,6 +38,12 @@ class Planned:
     predicted: int
 
 
+def in_channels_last(given: Tensor) -> Tensor:
+    if given.dim() != 4:
+        return given
+    return given.detach().to(memory_format=torch.channels_last).requires_grad_(given.requires_grad)
+
+
 _DONE: dict[str, Planned] = {}
 
 
@@ -100,7 +53,9 @@ def run(name: str) -> Planned:
         return _DONE[name]
     step = STEPS[name]
     module, arguments = step.build().cuda(), step.arguments()
-    module = module.to(memory_format=torch.channels_last) if step.channels_last else module
+    if step.channels_last:
+        module = module.to(memory_format=torch.channels_last)
+        arguments = tuple(in_channels_last(argument) for argument in arguments)
     generator = torch.cuda.default_generators[0]
 
     def entered(number: int = 0) -> AbstractContextManager[object]:
@@ -125,7 +80,6 @@ def run(name: str) -> Planned:
     with entered(0), entered(1):
         bound = within_budget(module, arguments, budget="min")
     planned, offset = seen(bound)
-    gc.collect()
     peak = by_cuda(lambda: train(bound), module, arguments)
     clear_gradients(module, arguments)
     _DONE[name] = Planned(eager, planned, (eager_offset, offset), peak.requested_nbytes, predict(bound).total_nbytes)

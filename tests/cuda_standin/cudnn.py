@@ -34,6 +34,7 @@ def install() -> None:
         "convolution_backward": _convolution_backward,
         "cudnn_batch_norm": _batch_norm,
         "cudnn_batch_norm_backward": _batch_norm_backward,
+        "_cudnn_rnn_flatten_weight": _flatten_weight,
         "_scaled_dot_product_cudnn_attention": _attention,
         "_scaled_dot_product_cudnn_attention_backward": _attention_backward,
     }
@@ -152,3 +153,19 @@ def _attention_backward(
     _note("cudnn_attention_backward")
     _work(query, ATTENTION_WORKSPACE_NBYTES)
     return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+
+def _flatten_weight(
+    weights: Sequence[Tensor], per_layer: int, input_size: int, mode: int, hidden: int, projected: int, layers: int,
+    batch_first: bool, bidirectional: bool,
+) -> Tensor:  # fmt: skip
+    """One buffer for all weights, matrices before biases, as cuDNN wants it; the weights become views of it."""
+    _note("cudnn_rnn_flatten_weight")
+    buffer = weights[0].new_empty(sum(weight.numel() for weight in weights))
+    end = 0
+    for weight in sorted(weights, key=lambda weight: weight.dim() == 1):
+        view = buffer[end : end + weight.numel()].view_as(weight)
+        end += weight.numel()
+        view.copy_(weight)
+        weight.set_(view)
+    return buffer

@@ -19,6 +19,7 @@ from torch import fx, nn
 
 from ....planner.annotations import MODEL_KEY, NODE_KEY
 from ....planner.errors import AdapterError, OgcPlanError, StorageError
+from ....planner.errors import missing as missing_package
 from .. import torch_private
 from ..capture.diagnostics import first_line
 from ..capture.joint_graph import capture
@@ -215,12 +216,14 @@ def _publish(written: Path, target: Path) -> None:
         raise
 
 
-def _export_error(error: BaseException) -> ExportError:
+def _export_error(error: BaseException) -> OgcPlanError:
     """The exporter's chain of errors as one line: the op it stopped at, the module path, the first cause."""
     node = _last_node(error)
     while error.__cause__ is not None:
         error = error.__cause__
         node = _last_node(error) or node
+    if isinstance(error, ImportError) and (absent := missing_package(error)) is not None:
+        return absent
     reason = next(iter(str(error).strip().splitlines()), "")[:200] or type(error).__name__
     what = "the model" if node is None else str(node.target)
     scopes = [] if node is None else [scope for scope, _ in node.meta.get("nn_module_stack", {}).values()]

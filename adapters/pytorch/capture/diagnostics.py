@@ -74,6 +74,12 @@ def explain_trace_error(
         traceable = type(leaf).__module__.partition(".")[0] in ("torch", "builtins")
         if "KNOWN_TYPES" in str(error) and not traceable:
             raise _untraceable_argument(name, leaf) from error
+    recurrent = _in_cudnn(module) if "Cannot access data pointer" in str(error) else None
+    if recurrent is not None:
+        raise UnsupportedModuleError(
+            f"{recurrent} of {type(module).__name__} runs in cuDNN, whose recurrent layers cannot be traced",
+            remedy="plan and train in `with torch.backends.cudnn.flags(enabled=False)`, or plan the modules around it",
+        ) from error
     # An output of a class that torch cannot flatten, such as a cache of keys and values.
     found = re.search(r"Found <class '(?:\w+\.)*(\w+)'> in output, which is not a known type", str(error))
     if found:
@@ -94,6 +100,16 @@ def explain_trace_error(
             "that is no argument, parameter, buffer or attribute without gradient",
             remedy="use a dense one" if sparse else "register it as a buffer of the module, or pass it as an argument",
         ) from error
+
+
+def _in_cudnn(module: nn.Module) -> str | None:
+    """A recurrent layer that cuDNN runs: its class and path."""
+    if not torch.backends.cudnn.enabled:
+        return None
+    for path, child in module.named_modules():
+        if isinstance(child, nn.RNNBase) and any(parameter.is_cuda for parameter in child.parameters()):
+            return f"{type(child).__name__} {path!r}" if path else type(child).__name__
+    return None
 
 
 def refuse_step_counts(module: nn.Module, guards: Iterable[Guard]) -> None:

@@ -28,7 +28,8 @@ from ..step.step_ops import GradientCopy, StepOp
 
 Values = list[Any]
 OnStep = Callable[[int], None]
-"""Called with -1 when a function begins, and with k after the k-th step of the schedule."""
+"""Called with NO_STEP when a function begins, and with k after the k-th step of the schedule."""
+NO_STEP = -1
 
 
 class EventKind(Enum):
@@ -242,7 +243,7 @@ class _Generator:
             split += 1
         forward = _Writer(self.step, self.constants)
         self.states: set[int] = set()
-        self._report(forward, -1)
+        self._report(forward, NO_STEP)
         for position, step in enumerate(steps[:split]):
             self._forward_or_free(forward, step)
             self._report(forward, position)
@@ -253,7 +254,7 @@ class _Generator:
         of, kept = self.step.allocations.of, self.step.storage_of
         at_start = {node for node in forward.alive if any(allocation in kept for allocation in of[node])}
         backward.offer(at_start)
-        self._report(backward, -1)
+        self._report(backward, NO_STEP)
         for part in self.parts:
             if part.end < split:  # it ends before the backward begins
                 self._hand_over(backward, part)

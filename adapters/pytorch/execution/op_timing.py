@@ -25,9 +25,12 @@ from ..memory.allocations import tensors
 from ..step.step_graph import TracedStep
 from ..torch_private import pytree
 from .attachment import Attachment, settings_of
-from .codegen import Program, generate
+from .codegen import NO_STEP, Program, generate
 
 _WARM_UPS = 2
+_TOGETHER = 64
+"""Steps that are launched while the card is kept busy, so that the time of a kernel does not include its launch."""
+_LONGEST_LAUNCHING_NS = 50_000_000
 
 
 class OpTime(NamedTuple):
@@ -40,7 +43,8 @@ class OpTime(NamedTuple):
 class Clock:
     """When each step ends: CUDA events, or the time of the host for kernels that have finished when their call returns.
 
-    With one thread that is the thread's processor time, which other processes do not lengthen.
+    With one thread that is the thread's processor time, which other processes do not lengthen. On CUDA the card is kept
+    busy before every few steps, for as long as the host took to launch so many when the last steps were read.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -49,10 +53,17 @@ class Clock:
         if device.type != "cuda":
             self._now = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
         self._steps: list[tuple[int, Any]] = []
+        self._launched: list[int] = []  # the host's time at the first of every few steps
+        self._launching_ns = 0
 
     def on_step(self, position: int) -> None:
         """Record that a step has run."""
         self._steps.append((position, self._now()))
+        if self._device.type == "cuda" and len(self._steps) % _TOGETHER == 1:
+            self._launched.append(time.perf_counter_ns())
+            if self._launching_ns:
+                torch_private.keep_busy(self._launching_ns, self._device)
+                self._steps.append((NO_STEP, self._now()))
 
     def _event(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)
@@ -64,6 +75,8 @@ class Clock:
         positions, self._steps = self._steps, []
         if self._device.type != "cuda":
             return positions
+        begun, self._launched = [*self._launched, time.perf_counter_ns()], []
+        self._launching_ns = min(_LONGEST_LAUNCHING_NS, max((b - a for a, b in pairwise(begun)), default=0))
         torch.cuda.synchronize(self._device)
         return [(position, 1e6 * positions[0][1].elapsed_time(event)) for position, event in positions]
 
@@ -147,8 +160,8 @@ def _by_op(step: TracedStep, schedule: Schedule, positions: list[tuple[int, floa
     steps = list(schedule)
     forward, backward, runs = ([0.0] * len(step.ops) for _ in range(3))
     for (_, before), (position, now) in pairwise(positions):
-        if position < 0:
-            continue  # between the forward and the backward
+        if position == NO_STEP:
+            continue  # between the forward and the backward, or while the card was kept busy
         at = steps[position]
         if at.kind is StepKind.BACKWARD:
             backward[at.index] += now - before

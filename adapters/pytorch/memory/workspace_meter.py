@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,10 +15,9 @@ from ....planner.errors import AdapterError
 from .. import torch_private
 from ..torch_private import pytree
 from .allocator_record import AllocatorRecord, Event, recording
+from .call_time import call_time_ns
 from .inplace_kernels import InPlace
 from .strides import Layout
-
-_TIMED_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ class WorkspaceMeter:
         return self._storage_nbytes.get(self._signature[node], [])
 
     def time_ns(self, node: fx.Node) -> int:
-        """Nanoseconds of the call, the best of several runs; 0 if unknown."""
+        """Nanoseconds of the call (call_time.py); 0 if unknown."""
         self.measure([node])
         return self._time_ns.get(self._signature[node], 0)
 
@@ -179,20 +177,8 @@ class WorkspaceMeter:
                     held.append(storage.nbytes())
         self._storage_nbytes[signature] = held
         given = storage = result = None  # so that the device holds the result of one run at a time
-        self._time_ns[signature] = min(self._timed(target, args, kwargs) for _ in range(_TIMED_RUNS))
+        self._time_ns[signature] = call_time_ns(lambda: target(*args, **kwargs), self._device)
         return _Run(signature, number, addresses)
-
-    def _timed(self, target: Callable[..., Any], args: Any, kwargs: Any) -> int:
-        """Nanoseconds of one run of a call, until its kernels end."""
-        self._synchronise()
-        start = time.perf_counter_ns()
-        target(*args, **kwargs)
-        self._synchronise()
-        return time.perf_counter_ns() - start
-
-    def _synchronise(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
 
 
 def _changes(events: list[Event], outputs: list[int]) -> list[Change]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import needed
 from ...limits import NO_LIMITS, Limits
 from ..relaxation.linear_program import Floats, LinearProgram
 
@@ -45,7 +46,8 @@ def minimum(program: LinearProgram, spare_ns: int, most_work: float, limits: Lim
     are no help as rows: where the cheapest point lies below one, the least cost above it is a subset sum, and the cost
     of a good plan as an upper one leaves few points to find.
     """
-    from ortools.sat.python import cp_model
+    with needed("ortools"):
+        from ortools.sat.python import cp_model
 
     if sum(program.cost) > _EXACT or most_work <= 0:
         return Minimum(0, None, False, 0.0)
@@ -86,7 +88,8 @@ def minimum(program: LinearProgram, spare_ns: int, most_work: float, limits: Lim
 
 def _add_row(model: Any, variables: list[Any], row: list[tuple[int, int]], lower: int) -> None:
     """Add ``sum(coefficient * x) >= lower`` to a CpModel; as a clause where it is one, which is read much faster."""
-    from ortools.sat.python import cp_model
+    with needed("ortools"):
+        from ortools.sat.python import cp_model
 
     negative = sum(coefficient < 0 for coefficient, _ in row)
     if lower == 1 - negative and all(abs(coefficient) == 1 for coefficient, _ in row):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ...errors import needed
 from .cache_folder import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -13,7 +14,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 if "NUMBA_CACHE_DIR" not in os.environ:
     os.environ["NUMBA_CACHE_DIR"] = cache_folder()
 
-import numba  # noqa: E402  (it reads its cache folder when it is imported)
+with needed("numba"):
+    import numba  # it reads its cache folder when it is imported
 
 
 def compiled(function: Function) -> Function:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import needed
 from ...limits import NO_LIMITS, Limits
 
 Floats = NDArray[np.float64]
@@ -70,7 +71,8 @@ def solve(program: LinearProgram, limits: Limits = NO_LIMITS, most_work: int = U
 
     Work is simplex iterations, each times what one costs by measurement: the entries of the program and a base.
     """
-    from ortools.linear_solver.python import model_builder, model_builder_helper
+    with needed("ortools"):
+        from ortools.linear_solver.python import model_builder, model_builder_helper
     from scipy.sparse import csr_matrix
 
     variables, constraints = len(program.cost), len(program.lower)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import needed
+
 Array = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -40,7 +42,8 @@ class Flow:
 
 def maximum_flow(network: Network, capacity: Array) -> Flow:
     """A maximum flow by push-relabel (Goldberg and Tarjan 1988), or none at all when the solver gives up."""
-    from ortools.graph.python import max_flow
+    with needed("ortools"):
+        from ortools.graph.python import max_flow
 
     solver = max_flow.SimpleMaxFlow()
     ends = network.tails.astype(np.int32), network.heads.astype(np.int32)

@@ -1,0 +1,52 @@
+"""The time of one call: on CUDA that of its kernels, without launching them and without waiting for the card."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import torch_private
+
+_CPU_RUNS = 3
+_MEASURED_NS = 1_000_000
+"""Short calls are repeated for so long."""
+_MOST_RUNS = 100
+"""Several hundred kernels may wait in a stream before a launch waits, too."""
+
+
+def call_time_ns(call: Callable[[], Any], device: torch.device) -> int:
+    """Nanoseconds of a call that has run before. Each result is dropped before the next run."""
+    return _cuda_time(call, device) if device.type == "cuda" else min(_cpu_time(call) for _ in range(_CPU_RUNS))
+
+
+def _cpu_time(call: Callable[[], Any]) -> int:
+    start = time.perf_counter_ns()
+    call()
+    return time.perf_counter_ns() - start
+
+
+def _cuda_time(call: Callable[[], Any], device: torch.device) -> int:
+    """The better of one run by itself and the mean of several that are launched while the card is kept busy."""
+    begun = time.perf_counter_ns()
+    alone = _run(call, 1, device)
+    launching = time.perf_counter_ns() - begun
+    runs = max(2, min(_MOST_RUNS, _MEASURED_NS // max(alone, 1)))
+    return max(1, min(alone, _run(call, runs, device, held_ns=runs * min(launching, _MEASURED_NS)) // runs))
+
+
+def _run(call: Callable[[], Any], runs: int, device: torch.device, held_ns: int = 0) -> int:
+    """Nanoseconds between the events before and after ``runs`` calls; the card starts ``held_ns`` later."""
+    with torch.cuda.device(device):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        if held_ns:
+            torch_private.keep_busy(held_ns, device)
+        start.record()
+        for _ in range(runs):
+            call()
+        end.record()
+        end.synchronize()
+        elapsed: float = start.elapsed_time(end)
+        return round(1e6 * elapsed)
