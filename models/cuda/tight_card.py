@@ -1,0 +1,181 @@
+"""Whether a network is planned, bound and trained on a card that holds its budget and 5% more, but not an eager step.
+
+    python -m models.cuda.tight_card -o models/results/cuda_tight_card.json
+
+Each network runs in a process of its own: it is bound and trained for two steps of SGD by the plan, then one eager step
+is tried. On NVIDIA's cards the process may reserve as many bytes; the stand-in's card has no more. The exit code is 1
+where a network was not bound, or its planned steps did not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from ogc_plan.adapters.pytorch import binding_peak, plan_of, within_budget
+from ogc_plan.planner.errors import OgcPlanError
+from torch import nn
+
+from models.cuda import card
+from models.cuda.networks import NETWORKS, Tight
+from models.meters.step_meters import clear_gradients
+from models.reporting.command_line import add_names, add_output, command_parser
+from models.reporting.process import answer_of
+from models.reporting.result_record import publish
+from models.reporting.result_table import megabytes, table
+
+CARD = 1.05
+"""The bytes of the card as a multiple of the budget."""
+TIME_LIMIT_S = 600
+STEPS = 2
+OUT_OF_MEMORY = "out of memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """The most bytes that were asked for and that were reserved since `reset`."""
+
+    requested_nbytes: int
+    reserved_nbytes: int
+
+    @staticmethod
+    def reset() -> None:
+        """Start from what is in use now."""
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+    @classmethod
+    def read(cls) -> Peaks:
+        """The peaks by the allocator's statistics."""
+        torch.cuda.synchronize()
+        stats = torch.cuda.memory_stats()
+        return cls(int(stats["requested_bytes.all.peak"]), int(stats["reserved_bytes.all.peak"]))
+
+
+def trained(module: nn.Module, arguments: Any, steps: int = STEPS) -> Peaks | None:
+    """The peaks of some steps of SGD, None where they run out of memory."""
+    clear_gradients(module, arguments)
+    Peaks.reset()
+    try:
+        for _ in range(steps):
+            module(*arguments).backward()
+            with torch.no_grad():
+                for parameter in module.parameters():
+                    if parameter.grad is not None:
+                        parameter.sub_(parameter.grad, alpha=1e-3)
+            clear_gradients(module, arguments)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        clear_gradients(module, arguments)
+    return Peaks.read()
+
+
+def tried(tight: Tight) -> dict[str, Any]:
+    """Bind and train one network on the card as it is: a row of the results."""
+    torch.manual_seed(0)
+    module, arguments = tight.case.build().to("cuda"), tight.case.arguments(0, "cuda")
+    row: dict[str, Any] = {"sizes": tight.case.sizes, "budget_nbytes": tight.budget_nbytes}
+    Peaks.reset()
+    try:
+        bound = within_budget(module, arguments, budget=tight.budget_nbytes)
+    except OgcPlanError as error:
+        return row | {"result": "not bound", "why": str(error)}
+    told, found = binding_peak(bound), Peaks.read()
+    assert told is not None
+    plan = plan_of(bound)
+    row |= {
+        "binding": {"told_nbytes": told.requested_nbytes, "requested_nbytes": found.requested_nbytes},
+        "predicted_nbytes": plan.peak.total_nbytes,
+        "store_all_nbytes": plan.peak.store_all_total_nbytes,
+        "overhead": plan.time.overhead,
+    }
+    row["binding"]["reserved_nbytes"] = found.reserved_nbytes
+    steps, eager = trained(bound, arguments), None
+    if steps is not None:
+        row["step"] = {"requested_nbytes": steps.requested_nbytes, "reserved_nbytes": steps.reserved_nbytes}
+    del bound
+    eager = trained(module, arguments, 1)
+    row["eager"] = OUT_OF_MEMORY if eager is None else eager.reserved_nbytes
+    return row | {"result": OUT_OF_MEMORY if steps is None else "trained"}
+
+
+def report(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    header = [
+        "network", "eager step, MB", "budget = predicted at most", "card", "eager there", "binding: asked for",
+        "reserved", "planned step: asked for", "reserved", "time added", "result",
+    ]  # fmt: skip
+    lines, reasons = [], []
+    for row in rows:
+        binding, step = row.get("binding", {}), row.get("step", {})
+        sizes = [binding.get("requested_nbytes"), binding.get("reserved_nbytes")]
+        sizes += [step.get("requested_nbytes"), step.get("reserved_nbytes")]
+        eager = row.get("eager", "")
+        lines.append([
+            row["name"],
+            megabytes(row["store_all_nbytes"]) if binding else "",
+            megabytes(row["budget_nbytes"]),
+            megabytes(row["card_nbytes"]),
+            eager if isinstance(eager, str) else f"{megabytes(eager)} MB",
+            *("" if size is None else megabytes(size) for size in sizes),
+            f"{row['overhead']:+.1%}" if binding else "",
+            row["result"],
+        ])  # fmt: skip
+        if "why" in row:
+            reasons.append(f"- {row['name']}: {row['why']}")
+    good = sum(row["result"] == "trained" for row in rows)
+    told = f"{good} of {len(rows)} networks are bound and trained. {'The card is a stand-in.' if card.STANDIN else ''}"
+    sizes = [f"- {row['name']}: {row['sizes']}" for row in rows if "sizes" in row]
+    return "\n\n".join(filter(None, (told.strip(), table(header, lines), "\n".join(reasons), "\n".join(sizes))))
+
+
+def outcome(name: str) -> dict[str, Any]:
+    """The row of a network, found in a process of its own."""
+    nbytes = int(CARD * NETWORKS[name].budget_nbytes)
+    found = answer_of(
+        "models.cuda.tight_card", "--here", name, limit_s=TIME_LIMIT_S, environment=card.environment_with(nbytes)
+    )
+    if "error" in found:
+        found = {"budget_nbytes": NETWORKS[name].budget_nbytes, "result": "failed", "why": found["error"]}
+    return {"name": name, "card_nbytes": nbytes} | found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try the networks asked for, all by default, and print the report."""
+    parser = command_parser("models.cuda.tight_card", __doc__)
+    add_names(parser, NETWORKS)
+    add_output(parser)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.here:
+        (name,) = options.names
+        card.prepare()
+        card.limit(int(CARD * NETWORKS[name].budget_nbytes))
+        print(json.dumps(tried(NETWORKS[name])))
+        return 0
+    rows = []
+    for name in options.names or NETWORKS:
+        rows.append(outcome(name))
+        print(f"{name}: {rows[-1]['result']} {rows[-1].get('why', '')}", file=sys.stderr, flush=True)
+    publish(
+        report(rows),
+        options.output,
+        script="models.cuda.tight_card",
+        arguments=arguments,
+        device="cuda",
+        quantity="bytes of a card that binding and training took",
+        on=card.described(),
+        rows=rows,
+    )
+    return int(any(row["result"] != "trained" for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
