@@ -10,6 +10,9 @@ import torch
 STANDIN = "CUDA_STANDIN" in os.environ
 STANDIN_MEMORY = "STANDIN_MEMORY"
 """The variable that sets the bytes of the stand-in's card."""
+ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
+EXPANDABLE = "expandable_segments:True"
+"""The setting of `ALLOCATOR` with which freed memory is reserved again at other sizes."""
 
 
 def prepare() -> None:
@@ -26,8 +29,8 @@ def limit(nbytes: int) -> None:
 
 
 def environment_with(nbytes: int) -> dict[str, str]:
-    """The variables of a process whose card, if it is the stand-in, has ``nbytes``."""
-    return {**os.environ, STANDIN_MEMORY: str(nbytes)}
+    """The variables of a process with expandable segments whose card, if it is the stand-in, has ``nbytes``."""
+    return {**os.environ, ALLOCATOR: os.environ.get(ALLOCATOR, EXPANDABLE), STANDIN_MEMORY: str(nbytes)}
 
 
 def described() -> dict[str, Any]:
@@ -40,5 +43,5 @@ def described() -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
-        "allocator": os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or "default",
+        "allocator": os.environ.get(ALLOCATOR, "default"),
     }
