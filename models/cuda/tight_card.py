@@ -23,10 +23,10 @@ from ogc_plan.planner.errors import OgcPlanError
 from models.cuda import card
 from models.cuda.networks import NETWORKS, SMALL, Tight
 from models.cuda.peaks import Peaks, trained
+from models.cuda.tight_table import report
 from models.reporting.command_line import add_names, add_output, command_parser
 from models.reporting.process import answer_of
 from models.reporting.result_record import publish
-from models.reporting.result_table import megabytes, table
 
 CARD = 1.05
 """The bytes of the card as a multiple of the budget."""
@@ -65,36 +65,6 @@ def tried(tight: Tight) -> dict[str, Any]:
     return row | {"result": OUT_OF_MEMORY if steps is None else "trained"}
 
 
-def report(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as Markdown."""
-    header = [
-        "network", "eager step, MB", "budget", "card", "eager there", "binding: asked for",
-        "reserved", "planned step: asked for", "reserved", "time added", "result",
-    ]  # fmt: skip
-    lines, reasons = [], []
-    for row in rows:
-        binding, step = row.get("binding", {}), row.get("step", {})
-        sizes = [binding.get("requested_nbytes"), binding.get("reserved_nbytes")]
-        sizes += [step.get("requested_nbytes"), step.get("reserved_nbytes")]
-        eager = row.get("eager", "")
-        lines.append([
-            row["name"],
-            megabytes(row["store_all_nbytes"]) if binding else "",
-            megabytes(row["budget_nbytes"]),
-            megabytes(row["card_nbytes"]),
-            eager if isinstance(eager, str) else f"{megabytes(eager)} MB",
-            *("" if size is None else megabytes(size) for size in sizes),
-            f"{row['overhead']:+.1%}" if binding else "",
-            row["result"],
-        ])  # fmt: skip
-        if "why" in row:
-            reasons.append(f"- {row['name']}: {row['why']}")
-    good = sum(row["result"] == "trained" for row in rows)
-    told = f"{good} of {len(rows)} networks are bound and trained. {'The card is a stand-in.' if card.STANDIN else ''}"
-    sizes = [f"- {row['name']}: {row['sizes']}" for row in rows if "sizes" in row]
-    return "\n\n".join(filter(None, (told.strip(), table(header, lines), "\n".join(reasons), "\n".join(sizes))))
-
-
 def outcome(name: str) -> dict[str, Any]:
     """The row of a network, found in a process of its own."""
     nbytes = int(CARD * KNOWN[name].budget_nbytes)
@@ -123,14 +93,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.names or NETWORKS:
         rows.append(outcome(name))
         print(f"{name}: {rows[-1]['result']} {rows[-1].get('why', '')}", file=sys.stderr, flush=True)
+    on = card.described()
     publish(
-        report(rows),
+        report(rows, on["card"]),
         options.output,
         script="models.cuda.tight_card",
         arguments=arguments,
         device="cuda",
         quantity="bytes of a card that binding and training took",
-        on=card.described(),
+        on=on,
         rows=rows,
     )
     return int(any(row["result"] != "trained" for row in rows))
