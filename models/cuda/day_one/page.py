@@ -28,9 +28,7 @@ def report(record: Mapping[str, Any]) -> str:
     tests = (stages.get("card_tests") or {}).get("found")
     if tests:
         counts = ", ".join(f"{number} {kind}" for kind, number in tests["counts"].items())
-        told.append(
-            "\n".join([f"## Tests\n\n{counts or tests['message']}", *(f"- {line}" for line in tests["failed"])])
-        )
+        told.append("\n".join([f"## Tests\n\n{counts or 'none ran'}", *(f"- {line}" for line in tests["failed"])]))
     return "\n\n".join(told)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,29 +47,36 @@ def compared(small: bool, save: Save, rivals: dict[str, Rival], budgets: tuple[s
     """For each network: eager, plans within ``budgets``, and each rival with a plan that reserves no more."""
     rows: list[dict[str, Any]] = []
     for name, case in full_size(small).items():
-        subject = Subject.of(case, PRECISION)
-        found = [Way("eager", subject.module, asdict(peaks(subject, subject.module)))]
-        for budget in budgets:
-            found += _plan(subject, budget, budget, rows, name)
-        rows += _rows(name, found, _times(subject, found, small))
-        save({"precision": PRECISION, "rows": rows})
-        for rival, make in rivals.items():
-            try:
-                with restored(subject.module):
-                    forward = make(subject)
-                    other = Way(rival, forward, asdict(peaks(subject, forward)))
-                    rows += _rows(name, [other], _times(subject, [other], small))
-            except Exception as error:
-                rows.append({"network": name, "way": rival, "error": line_of(error)})
-                continue
-            finally:
-                save({"precision": PRECISION, "rows": rows})
-            ours = _at_peak(subject, f"plan at the peak of {rival}", other.known["reserved_nbytes"], rows, name)
-            rows += _rows(name, ours, _times(subject, ours, small))
+        for row in _network(name, Subject.of(case, PRECISION), small, rivals, budgets):
+            rows.append(row)
             save({"precision": PRECISION, "rows": rows})
-        del subject, found
         gc.collect()
         torch.cuda.empty_cache()
+
+
+def _network(
+    name: str, subject: Subject, small: bool, rivals: dict[str, Rival], budgets: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    """The rows of one network."""
+    found = [Way("eager", subject.module, asdict(peaks(subject, subject.module)))]
+    for way in budgets:
+        made, why = _plan_or_reason(subject, way)
+        found += [made] if made is not None else []
+        if why:
+            yield {"network": name, "way": way, "error": why}
+    yield from _rows(name, found, _times(subject, found, small))
+    for rival, make in rivals.items():
+        way = rival
+        try:
+            with restored(subject.module):
+                forward = make(subject)
+                other = Way(rival, forward, asdict(peaks(subject, forward)))
+                yield from _rows(name, [other], _times(subject, [other], small))
+            way = f"plan in the memory of {rival}"
+            ours = _in_memory_of(subject, way, other.known["reserved_nbytes"])
+            yield from _rows(name, [ours], _times(subject, [ours], small))
+        except Exception as error:
+            yield {"network": name, "way": way, "error": line_of(error)}
 
 
 def peaks(subject: Subject, forward: Callable[..., Tensor]) -> Peaks:
@@ -82,28 +89,25 @@ def peaks(subject: Subject, forward: Callable[..., Tensor]) -> Peaks:
     return Peaks.read()
 
 
-def _at_peak(subject: Subject, name: str, nbytes: int, rows: list[dict[str, Any]], network: str) -> list[Way]:
+def _in_memory_of(subject: Subject, name: str, nbytes: int) -> Way:
     """The plan for a card that holds what a rival reserves, and the CUDA context."""
-    context = predict(subject.planned(STORE_ALL)).card
-    assert context is not None
-    return _plan(subject, name, nbytes + context.context_nbytes, rows, network, scope=None)
+    card = predict(subject.planned(STORE_ALL)).card
+    assert card is not None
+    return _plan(subject, name, nbytes + card.context_nbytes, scope=None)
 
 
-def _plan(
-    subject: Subject,
-    name: str,
-    budget: str | int,
-    rows: list[dict[str, Any]],
-    network: str,
-    scope: Scope | None = Scope.ACTIVATIONS,
-) -> list[Way]:
-    """The plan as a way; none where there is none, with a row that says why."""
+def _plan_or_reason(subject: Subject, budget: str) -> tuple[Way | None, str]:
+    """The plan within a budget, or why there is none."""
     try:
-        bound = subject.planned(budget, scope)
+        return _plan(subject, budget, budget), ""
     except Exception as error:
-        rows.append({"network": network, "way": name, "error": line_of(error)})
-        return []
-    return [Way(name, bound, asdict(peaks(subject, bound)) | {"predicted_ratio": 1 + plan_of(bound).time.overhead})]
+        return None, line_of(error)
+
+
+def _plan(subject: Subject, name: str, budget: str | int, scope: Scope | None = Scope.ACTIVATIONS) -> Way:
+    """The plan as a way to train."""
+    bound = subject.planned(budget, scope)
+    return Way(name, bound, asdict(peaks(subject, bound)) | {"predicted_ratio": 1 + plan_of(bound).time.overhead})
 
 
 def _times(subject: Subject, ways: list[Way], small: bool) -> dict[str, float]:
