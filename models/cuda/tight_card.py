@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.names or NETWORKS:
         rows.append(outcome(name))
         print(f"{name}: {rows[-1]['result']} {rows[-1].get('why', '')}", file=sys.stderr, flush=True)
-    on = card.described()
+    on = card.described() | {"allocator": card.environment_with(0)[card.ALLOCATOR]}
     publish(
         report(rows, on["card"]),
         options.output,
