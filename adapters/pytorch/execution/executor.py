@@ -36,6 +36,7 @@ class Executor:
     def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated, on_cuda: CudaStep | None = None) -> None:
         self.plan = plan
         step, visible = annotated.step, annotated.visible
+        self._meter = annotated.meter
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program: Program = generate(step, plan.schedule)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
@@ -59,7 +60,7 @@ class Executor:
     @property
     def measuring_peak(self) -> DevicePeak | None:
         """The most that measuring took of the device so far; None where nothing was measured, and on a CPU."""
-        return self._annotated.meter.peak
+        return self._meter.peak
 
     def attach(self, module: nn.Module) -> Attachment:
         """Find the tensors of a module of this architecture."""
