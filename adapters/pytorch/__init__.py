@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ...planner.errors import packages_needed
 
 if TYPE_CHECKING:
-    from .api import Prediction, bind, export, plan_of, plans_of, predict, profile, within_budget
+    from .api import Prediction, bind, binding_peak, export, plan_of, plans_of, predict, profile, within_budget
     from .errors import UnsupportedModuleError
     from .execution.attachment import InputMismatchError
     from .unbind import original
 
 __all__ = [
-    "InputMismatchError", "Prediction", "UnsupportedModuleError", "bind", "export", "original", "plan_of", "plans_of",
-    "predict", "profile", "within_budget",
+    "InputMismatchError", "Prediction", "UnsupportedModuleError", "bind", "binding_peak", "export", "original",
+    "plan_of", "plans_of", "predict", "profile", "within_budget",
 ]  # fmt: skip
 
 _HOMES = {"InputMismatchError": "execution.attachment", "UnsupportedModuleError": "errors", "original": "unbind"}

@@ -1,4 +1,4 @@
-"""The public functions: export, bind, within_budget, profile, predict."""
+"""The public functions: export, bind, within_budget, profile, predict, binding_peak."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from .errors import UnsupportedModuleError
 from .execution.card_memory import CardMemory
 from .execution.op_timing import op_times
 from .guards.autocast_state import AutocastState
+from .memory.allocator_record import DevicePeak
 from .step.annotate import annotate, device_of
 from .step.backward_parts import accumulating_nbytes
 from .unbind import original
@@ -215,6 +216,15 @@ def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_prese
         total = accumulating_nbytes(made.graph, costs, made.schedule, executor.program.parts)
     card = executor.card_memory(module, accumulates=gradients_present) if kernel_workspace else None
     return Prediction(total, timeline.peak_activation_nbytes, card)
+
+
+def binding_peak(module: nn.Module) -> DevicePeak | None:
+    """The most bytes of the GPU that planning a bound module took, with what was in use before.
+
+    It is that of measuring calls one at a time, each with its arguments and results. None on a CPU, and for a plan from
+    a file, which is bound without measuring.
+    """
+    return runner_of(module).executor.measuring_peak
 
 
 def _refuse_autocast(model: nn.Module) -> None:

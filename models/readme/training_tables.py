@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from models.cuda import tight_table
 from models.training.report import ways
 from models.training.vgg16_memory import held_table
 
@@ -21,3 +22,8 @@ def tutorials(records: dict[str, dict[str, Any]]) -> str:
         held_table(records["vgg16"]["memory"]),
     ]
     return "\n\n".join(parts)
+
+
+def tight_cards(record: dict[str, Any]) -> str:
+    """Networks on a card of their budget."""
+    return tight_table.report(record["rows"], record["on"]["card"])

@@ -1,9 +1,10 @@
 """Runs tests on the stand-in for CUDA, in an environment of their own that is made where it is missing.
 
     python -m tests.cuda_standin [--environment FOLDER] [--offer] [PYTEST ARGUMENTS]
+    python -m tests.cuda_standin --module models.cuda.day_one -o FOLDER --small
 
-Without arguments of pytest it runs tests/cuda. The environment takes about 6 GB of disk. With ``--offer`` none is made:
-where there is none, a line says how to make one.
+Without arguments of pytest it runs tests/cuda; with ``--module``, a command of models/cuda. The environment takes about
+6 GB of disk. With ``--offer`` none is made: where there is none, a line says how to make one.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ def prepare(environment: Path) -> None:
 
 
 def main() -> int:
-    """Returns pytest's exit status."""
+    """Returns the exit status of pytest or of the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environment", type=Path, default=ROOT / ".venv-cuda")
     parser.add_argument("--offer", action="store_true")
-    options, tests = parser.parse_known_args()
+    parser.add_argument("--module", help="a command that takes the other arguments, instead of pytest")
+    options, given = parser.parse_known_args()
     python = options.environment / "bin/python"
     if not python.exists():
         if options.offer:
@@ -46,9 +48,8 @@ def main() -> int:
     build(options.environment, folder)
     paths = os.pathsep.join([str(ROOT / ".src"), str(ROOT)])
     environment = {**environment_of(folder), "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [python, "-m", "pytest", "-q", *(tests or ["tests/cuda"])], cwd=ROOT, env=environment
-    ).returncode
+    command = [options.module, *given] if options.module else ["pytest", "-q", *(given or ["tests/cuda"])]
+    return subprocess.run([python, "-m", *command], cwd=ROOT, env=environment).returncode
 
 
 if __name__ == "__main__":

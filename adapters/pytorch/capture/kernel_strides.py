@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
+from ....planner.errors import AdapterError
 from .. import torch_private
+from ..memory.example_inputs import examples
 from ..memory.strides import Layout
 from ..torch_private import FakeTensorMode, OpOverload, pytree, schema_of
 
@@ -66,6 +68,11 @@ class _KernelLayouts:
         if signature not in self._known:
             try:
                 self._known[signature] = _run(func, args, kwargs)
+            except torch.OutOfMemoryError as error:
+                raise AdapterError(
+                    f"{fresh[0].device} ran out of memory while {func} ran alone, to learn how it lays out its results",
+                    remedy="free memory of the device before planning, or plan a smaller batch",
+                ) from error
             except (RuntimeError, IndexError, ValueError) as error:  # raised by kernels for values they do not accept
                 self._known[signature] = []
                 self._unknown[str(func)] = str(error).strip().partition("\n")[0]
@@ -97,8 +104,12 @@ def _run(func: OpOverload, args: Any, kwargs: Any) -> list[Layout | None]:
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch_private.WithoutAutocast())
         stack.enter_context(torch.random.fork_rng(generators, device_type="cuda"))
-        real = pytree.tree_map_only(torch.Tensor, lambda tensor: Layout.of(tensor).example(), (args, kwargs))
-        made = torch_private.direct(func)(*real[0], **real[1])
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        for place, real in zip(places, examples([(Layout.of(leaves[p]), leaves[p]) for p in places]), strict=True):
+            leaves[place] = real
+        given, named = pytree.tree_unflatten(leaves, spec)
+        made = torch_private.direct(func)(*given, **named)
     return [_layout(leaf) for leaf in pytree.tree_leaves(made)]
 
 

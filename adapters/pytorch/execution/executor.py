@@ -17,6 +17,7 @@ from ..capture.diagnostics import signature_error
 from ..capture.joint_graph import capture
 from ..guards.autocast_state import AutocastState
 from ..joint import Joint, Meta, Primal, meta
+from ..memory.allocator_record import DevicePeak
 from ..step.annotate import Annotated, cpu_text, device_of, visible_costs
 from ..step.backward_parts import accumulating_nbytes
 from ..torch_private import pytree
@@ -36,6 +37,7 @@ class Executor:
     def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated, on_cuda: CudaStep | None = None) -> None:
         self.plan = plan
         step, visible = annotated.step, annotated.visible
+        self._meter = annotated.meter
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program: Program = generate(step, plan.schedule)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
@@ -55,6 +57,11 @@ class Executor:
         _check_accumulation(plan, self.program)
         self._uncovered_nbytes = _uncovered_nbytes(plan, self.program)
         self._measured_on = plan.model.annotations.device if plan.model.annotations is not None else ""
+
+    @property
+    def measuring_peak(self) -> DevicePeak | None:
+        """The most that measuring took of the device so far; None where nothing was measured, and on a CPU."""
+        return self._meter.peak
 
     def attach(self, module: nn.Module) -> Attachment:
         """Find the tensors of a module of this architecture."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 import torch
@@ -28,8 +29,17 @@ class Event(NamedTuple):
     nbytes: int
 
 
+class DevicePeak(NamedTuple):
+    """The most bytes of a device that were asked for and that were reserved, with those from before the record."""
+
+    requested_nbytes: int
+    reserved_nbytes: int
+
+
 class AllocatorRecord(Protocol):
-    """A record that runs; spans are read once it has ended."""
+    """A record that runs; spans, and the peak of the device, are read once it has ended."""
+
+    peak: DevicePeak | None
 
     def span(self, number: int) -> AbstractContextManager[None]:
         """Call what is recorded under ``number``."""
@@ -52,7 +62,9 @@ def recording(device: torch.device) -> Iterator[AllocatorRecord]:
 
 
 class _CpuRecord:
-    """The profiler's record."""
+    """The profiler's record. It has no peak: others take memory of the CPU at the same time."""
+
+    peak: DevicePeak | None = None
 
     def __init__(self) -> None:
         self._times: list[int] = []
@@ -95,8 +107,14 @@ class _CpuRecord:
         self._times, self._events = [time for time, _ in found], [event for _, event in found]
 
 
+_REQUESTED = {"alloc": 1, "free_requested": -1}
+_RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+
+
 class _CudaRecord:
     """The history of the caching allocator. A tensor that is allocated on either side of a span marks it."""
+
+    peak: DevicePeak | None = None
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -110,10 +128,16 @@ class _CudaRecord:
                 "the CUDA allocator's history is being recorded",
                 remedy="plan before it starts or after torch.cuda.memory._record_memory_history(enabled=None)",
             )
+        before = torch.cuda.memory_stats(self._device)
         torch_private.record_cuda_history(True)
         try:
             yield
-            self._read(torch_private.cuda_history(self._device))
+            trace = torch_private.cuda_history(self._device)
+            self._read(trace)
+            self.peak = DevicePeak(
+                _most(trace, _REQUESTED, int(before.get("requested_bytes.all.current", 0))),
+                _most(trace, _RESERVED, int(before.get("reserved_bytes.all.current", 0))),
+            )
         finally:
             torch_private.record_cuda_history(False)
             self._marks.clear()
@@ -132,13 +156,16 @@ class _CudaRecord:
 
     def _read(self, trace: list[tuple[str, int, int]]) -> None:
         taken = {address: position for position, (action, address, _) in enumerate(trace) if action == "alloc"}
-        signs = {"alloc": 1, "free_requested": -1}
         for number, marks in self._marks.items():
             first, last = (taken[mark.data_ptr()] for mark in marks)
-            inside = trace[first + 1 : last]
-            self._spans[number] = [
-                Event(address, signs[action] * nbytes) for action, address, nbytes in inside if action in signs
-            ]
+            inside = [entry for entry in trace[first + 1 : last] if entry[0] in _REQUESTED]
+            self._spans[number] = [Event(address, _REQUESTED[action] * nbytes) for action, address, nbytes in inside]
+
+
+def _most(trace: list[tuple[str, int, int]], signs: Mapping[str, int], nbytes: int) -> int:
+    """The highest sum of the sizes with the ``signs`` of their actions, from ``nbytes`` on."""
+    changes = (signs[action] * size for action, _, size in trace if action in signs)
+    return max(accumulate(changes, initial=nbytes))
 
 
 @contextmanager

@@ -20,16 +20,20 @@ class Layout(NamedTuple):
         """The layout of a tensor."""
         return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device)
 
-    def example(self) -> torch.Tensor:
-        """A real tensor of this layout, with values that every kernel accepts.
-
-        Floating-point values are one half (a probability), others are zero (an index, a mask).
-        """
+    @property
+    def extent(self) -> int:
+        """Elements of memory from the first to the last."""
         sizes = zip(self.shape, self.strides, strict=True)
-        extent = 0 if 0 in self.shape else 1 + sum((size - 1) * stride for size, stride in sizes)
+        return 0 if 0 in self.shape else 1 + sum((size - 1) * stride for size, stride in sizes)
+
+    def example(self) -> torch.Tensor:
+        """A real tensor of this layout, with values that every kernel accepts."""
+        return self.filled(self.extent).as_strided(self.shape, self.strides)
+
+    def filled(self, extent: int) -> torch.Tensor:
+        """``extent`` elements of this type: one half (a probability) for floats, else zero (an index, a mask)."""
         value = 0.5 if self.dtype.is_floating_point or self.dtype.is_complex else 0
-        flat = torch.full((extent,), value, dtype=self.dtype, device=self.device)
-        return flat.as_strided(self.shape, self.strides)
+        return torch.full((extent,), value, dtype=self.dtype, device=self.device)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

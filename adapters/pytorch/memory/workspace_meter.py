@@ -14,8 +14,9 @@ from torch import fx
 from ....planner.errors import AdapterError
 from .. import torch_private
 from ..torch_private import pytree
-from .allocator_record import AllocatorRecord, Event, recording
+from .allocator_record import AllocatorRecord, DevicePeak, Event, recording
 from .call_time import call_time_ns
+from .example_inputs import example_arguments
 from .inplace_kernels import InPlace
 from .strides import Layout
 
@@ -44,11 +45,13 @@ class WorkspaceMeter:
     """Measures calls on ``device``, each distinct one once.
 
     Calls differ by operator, constant arguments, and shapes, strides and dtypes of tensors. Nodes in ``in_place`` run
-    in place. ``unmeasured`` names the operators of calls that could not run alone; their memory is unknown.
+    in place. ``unmeasured`` names the operators of calls that could not run alone; their memory is unknown. ``peak`` is
+    what measuring took of the device, None where its allocator does not tell.
     """
 
     def __init__(self, device: torch.device, in_place: Mapping[fx.Node, InPlace] | None = None) -> None:
         self.unmeasured: set[str] = set()
+        self.peak: DevicePeak | None = None
         self._device = device
         self._in_place = in_place or {}
         self._signature: dict[fx.Node, str] = {}
@@ -122,6 +125,7 @@ class WorkspaceMeter:
                     self.unmeasured.add(str(node.target))
         if runs and self._device.type == "cuda":
             torch.cuda.empty_cache()  # what measuring leaves cached is of sizes that the step may not ask for
+        self.peak = max(filter(None, (self.peak, record.peak)), default=None)
         for run in runs:
             self._changes[run.signature] = _changes(record.events(run.number), run.addresses)
 
@@ -144,19 +148,17 @@ class WorkspaceMeter:
 
     def _too_large(self, node: fx.Node) -> AdapterError:
         """The error for a call that does not fit beside what the device holds."""
+        values = [*(argument.meta.get("val") for argument in node.all_input_nodes), node.meta.get("val")]
+        found = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+        nbytes = sum({torch_private.storage_key(leaf): leaf.untyped_storage().nbytes() for leaf in found}.values())
         return AdapterError(
-            f"{self._device} ran out of memory while {node.target} ran alone, to measure its workspace ({node.name})",
+            f"{self._device} ran out of memory while {node.target} ran alone, to measure its workspace ({node.name}): "
+            f"its arguments and results take {nbytes:,} B",
             remedy="free memory of the device before planning, or plan a smaller batch",
         )
 
     def _run(self, node: fx.Node, signature: str, record: AllocatorRecord) -> _Run:
-        inputs = {
-            argument: pytree.tree_map_only(
-                Layout, Layout.example, self._layouts(argument), is_leaf=lambda value: isinstance(value, Layout)
-            )
-            for argument in node.all_input_nodes
-        }
-        args, kwargs = fx.map_arg((node.args, node.kwargs), inputs.__getitem__)
+        args, kwargs = example_arguments(node, self._layouts)
         target, call = torch_private.direct(node.target), self._in_place.get(node)
         if call is not None:
             target, (args, kwargs) = call.kernel.call, call.bound(args, kwargs)

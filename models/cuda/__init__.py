@@ -1,0 +1,1 @@
+"""Runs on a CUDA card: NVIDIA's, or the stand-in of tests/cuda_standin."""

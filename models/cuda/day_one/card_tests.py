@@ -1,0 +1,35 @@
+"""The tests of tests/cuda that need no log of the stand-in."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+
+from models.cuda.day_one.cases import Save
+from models.reporting.kept import ROOT
+
+LEFT_OUT = ("tests/cuda/test_day_one.py", "tests/cuda/test_tight_card.py")
+"""Tests of commands that take a card for themselves."""
+_OUTCOME = re.compile(r"^(tests/\S+::.*) (PASSED|FAILED|SKIPPED|ERROR)\b")
+
+
+def run(small: bool, save: Save) -> None:
+    """Counts by outcome, the names of the tests that failed, and the last lines; with ``small`` of one file."""
+    tests = ["tests/cuda/test_measuring.py"] if small else ["tests/cuda", *(f"--ignore={path}" for path in LEFT_OUT)]
+    command = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", *tests]
+    counts: Counter[str] = Counter()
+    failed: list[str] = []
+    lines: list[str] = []
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.append(line.rstrip()[:300])
+        named = _OUTCOME.match(line)
+        if named is not None:
+            counts[named[2].lower()] += 1
+            failed += [named[1]] if named[2] in ("FAILED", "ERROR") else []
+            save({"exit_code": None, "counts": counts, "failed": failed, "last": []})
+    code = process.wait()
+    save({"exit_code": code, "counts": counts, "failed": failed, "last": lines[-40:] if code else lines[-1:]})
