@@ -29,27 +29,33 @@ def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overh
     limit = asked.limit_nbytes
     assert limit is not None
     best: Plan | None = None
-    too_little, enough = -1, limit  # bytes kept free: so few did not do, so many did
+    too_little, most = -1, limit  # bytes kept free: so few did not do, so many did or left no plan
     taken = 0
     for _ in range(_TRIES):
-        kept = replace(
-            asked, limit_nbytes=limit - taken, reserve_nbytes=asked.reserve_nbytes + taken, overhead_nbytes=taken
-        )
+        over = 0
         try:
-            found = within(kept)
+            found = within(
+                replace(
+                    asked,
+                    limit_nbytes=limit - taken,
+                    reserve_nbytes=asked.reserve_nbytes + taken,
+                    overhead_nbytes=taken,
+                )
+            )
         except InfeasibleBudgetError:
             if not taken:
                 raise
-            break
-        over = found.peak.total_nbytes + overhead(found) - limit
-        if over <= 0:
-            best = found if best is None or found.time.recompute_ns < best.time.recompute_ns else best
-            enough = taken
+            most = taken
         else:
-            too_little = max(too_little, taken)
-        if best is not None and enough - too_little <= max(1, _CLOSE * limit):
+            over = found.peak.total_nbytes + overhead(found) - limit
+            if over > 0:
+                too_little = max(too_little, taken)
+            else:
+                best = found if best is None or found.time.recompute_ns < best.time.recompute_ns else best
+                most = taken
+        if most - too_little <= max(1, _CLOSE * limit):
             break
-        taken = min(limit - 1, taken + over) if best is None else (too_little + enough) // 2
+        taken = taken + over if over > 0 and taken + over < most else (too_little + most) // 2
     return _smallest(within, asked, overhead) if best is None else best
 
 

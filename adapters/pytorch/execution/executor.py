@@ -34,14 +34,14 @@ from .step_pool import StepPool
 class Executor:
     """Runs the planned step of one architecture on any module attached to it."""
 
-    def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated, on_cuda: CudaStep | None = None) -> None:
+    def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated) -> None:
         self.plan = plan
         step, visible = annotated.step, annotated.visible
         self._meter = annotated.meter
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program: Program = generate(step, plan.schedule)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
-        self._on_cuda = cuda_step(annotated, self.program, plan) if on_cuda is None else on_cuda
+        self._on_cuda = cuda_step(annotated, self.program, plan)
         self._pool = None if self._on_cuda is None else StepPool.of(self._on_cuda.device)
         self._executable = Executable(step, self.program, partial_backwards, self._pool)
         self._have_segment()

@@ -1,0 +1,70 @@
+"""Plans with what the device takes beyond their peak: both fit the budget, or the refusal names a budget that works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ogc_plan.planner import Plan, load_model
+from ogc_plan.planner.errors import InfeasibleBudgetError
+from ogc_plan.planner.model import Model
+from ogc_plan.planner.pipeline import plan
+
+from models.light import light_path
+
+MB = 10**6
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return load_model(light_path("squeezenet"), batch=8)
+
+
+def planned(model: Model, budget: int, overhead: Callable[[Plan], int]) -> Plan:
+    return plan(model, f"{budget}B", effort="fast", overhead=overhead)
+
+
+def need(made: Plan, overhead: Callable[[Plan], int]) -> int:
+    return made.peak.total_nbytes + overhead(made)
+
+
+def test_peak_and_overhead_fit_together(model: Model) -> None:
+    budget = model.store_all().peak_total_nbytes
+    made = planned(model, budget, lambda _: 20 * MB)
+    assert need(made, lambda _: 20 * MB) <= budget
+
+
+def test_without_overhead_the_plan_is_that_of_the_budget_alone(model: Model) -> None:
+    budget = model.store_all().peak_total_nbytes * 9 // 10
+    alone = plan(model, f"{budget}B", effort="fast")
+    assert planned(model, budget, lambda _: 0).schedule == alone.schedule
+
+
+def test_little_room_is_left(model: Model) -> None:
+    budget = model.store_all().peak_total_nbytes
+    made = planned(model, budget, lambda made: made.peak.total_nbytes // 4)
+    assert need(made, lambda made: made.peak.total_nbytes // 4) >= 0.9 * budget
+
+
+@settings(max_examples=15, deadline=None)
+@given(share=st.floats(0.5, 1.0), jumps=st.lists(st.integers(0, 30), min_size=3, max_size=3))
+def test_an_overhead_that_jumps_never_breaks_the_budget(model: Model, share: float, jumps: list[int]) -> None:
+    def overhead(made: Plan) -> int:
+        return jumps[made.peak.total_nbytes // (3 * MB) % 3] * MB
+
+    budget = int(share * model.store_all().peak_total_nbytes)
+    try:
+        made = planned(model, budget, overhead)
+    except InfeasibleBudgetError:
+        return
+    assert need(made, overhead) <= budget
+
+
+def test_the_refusal_names_a_budget_that_works(model: Model) -> None:
+    smallest = plan(model, "min", scope="total", effort="fast").peak.total_nbytes
+    with pytest.raises(InfeasibleBudgetError) as refused:
+        planned(model, smallest + MB, lambda _: 50 * MB)
+    enough = int(refused.value.remedy.split("--budget ")[1].split("B")[0])
+    assert need(planned(model, enough, lambda _: 50 * MB), lambda _: 50 * MB) <= enough
