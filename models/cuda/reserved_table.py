@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from models.reporting.result_table import megabytes, table
 
 
-def report(found: Sequence[dict[str, Any]], on: str) -> str:
-    """The rows as Markdown: a summary, and all budgets; ``on`` names the card."""
+def summary(found: Sequence[dict[str, Any]], on: str) -> str:
+    """How many steps kept budget and prediction, and the ratios by network; ``on`` names the card."""
     planned = [row for each in found for row in each.get("rows", ()) if "measured" in row]
     kept = sum(row["measured"][2] <= row["budget_nbytes"] for row in planned)
     exact = sum(row["measured"] == row["predicted"] for row in planned)
@@ -21,7 +22,19 @@ def report(found: Sequence[dict[str, Any]], on: str) -> str:
     ]
     if arenas:
         told.append(f"Arena: at most {max(arenas):.4f} times the bytes that are alive together.")
-    told.append("Sizes in MB; reserved includes what cuBLAS keeps. Errors are measured less predicted bytes.")
+    lines = []
+    for each in found:
+        ratios = [row["measured"][2] / row["measured"][0] for row in each.get("rows", ()) if "measured" in row]
+        eager = each["eager"][1] / each["eager"][0] if "eager" in each else 0.0
+        cells = [f"{median(ratios):.3f}", f"{max(ratios):.3f}"] if ratios else ["", ""]
+        lines.append([each["name"], each["segments"], f"{eager:.3f}", str(len(ratios)), *cells])
+    header = ["network", "segments", "eager: reserved / requested", "plans", "median", "maximum"]
+    return "\n\n".join((" ".join(told), table(header, lines)))
+
+
+def report(found: Sequence[dict[str, Any]], on: str) -> str:
+    """The rows as Markdown: the summary, and all budgets."""
+    told = ["Sizes in MB; reserved includes what cuBLAS keeps. Errors are measured less predicted bytes."]
     header = [
         "network", "segments", "eager: requested", "reserved", "budget", "requested", "allocated", "reserved",
         "of requested", "errors", "time added", "arena",
@@ -48,4 +61,5 @@ def report(found: Sequence[dict[str, Any]], on: str) -> str:
                 f"{row['arena']['nbytes'] / max(1, row['arena']['alive_nbytes']):.4f}",
             ])  # fmt: skip
     sizes = {f"- {each['name']}: {each['sizes']}": None for each in found if "sizes" in each}
-    return "\n\n".join(filter(None, (" ".join(told), table(header, lines), "\n".join(reasons), "\n".join(sizes))))
+    parts = (summary(found, on), *told, table(header, lines), "\n".join(reasons), "\n".join(sizes))
+    return "\n\n".join(filter(None, parts))

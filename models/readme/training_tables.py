@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from models.cuda import tight_table
+from models.cuda import reserved_table, tight_table
 from models.training.report import ways
 from models.training.vgg16_memory import held_table
 
@@ -22,6 +22,11 @@ def tutorials(records: dict[str, dict[str, Any]]) -> str:
         held_table(records["vgg16"]["memory"]),
     ]
     return "\n\n".join(parts)
+
+
+def reserved_bytes(record: dict[str, Any]) -> str:
+    """What plans reserve of a card: the summary."""
+    return reserved_table.summary(record["rows"], record["on"]["card"])
 
 
 def tight_cards(record: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ the one before it did, and takes what was predicted.
 
 from __future__ import annotations
 
+import atexit
 from typing import ClassVar
 
 import torch
@@ -41,6 +42,11 @@ class StepPool:
         if index not in cls._of_device:
             cls._of_device[index] = cls(torch.device("cuda", index))
         return cls._of_device[index]
+
+    @classmethod
+    def forget_all(cls) -> None:
+        """Let go of all pools, as long as CUDA is there."""
+        cls._of_device.clear()
 
     @classmethod
     def release_idle(cls) -> None:
@@ -78,8 +84,9 @@ class StepPool:
             self._segment_nbytes = nbytes
 
     def release(self) -> None:
-        """Give the memory of the pool back to the device, unless tensors live in it."""
-        if any(segment["active_size"] for segment in torch_private.pool_segments(self._pool)):
+        """Give the memory of the pool back to the device, unless tensors live in it or a thread runs a step."""
+        in_use = any(segment["active_size"] for segment in torch_private.pool_segments(self._pool))
+        if in_use or self._pool.use_count() > 1:
             return
         self._pool = torch_private.memory_pool()
         torch.cuda.empty_cache()
@@ -93,6 +100,9 @@ class StepPool:
     def __exit__(self, *_: object) -> None:
         """Place it in the default pool again."""
         torch_private.leave_pool(self._pool, self.device)
+
+
+atexit.register(StepPool.forget_all)
 
 
 def best_segment(trace: RequestTrace, settings: AllocatorSettings) -> int:
