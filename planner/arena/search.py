@@ -10,7 +10,7 @@ from .first_fit import Array, Items, promote, room
 from .orderings import orderings
 
 MOST_WORK = 1_500_000_000
-"""Comparisons of two items, about 2 s on a core of a 2020s server."""
+"""Comparisons of two items, about 5 s on a core of a 2020s server."""
 ROUNDS = 2_500
 """Promotions from one order towards one target."""
 IDLE = 2
