@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from ..planner.errors import PlanFormatError, UsageError
+from .arena import arena
 from .emit import emit
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_to
 from .interrupt import stoppable
@@ -330,6 +331,7 @@ def verify(plan_file: str, model: str | None, **options: Any) -> None:
 
 
 cli.add_command(emit)
+cli.add_command(arena)
 
 
 @cli.command(add_help_option=False)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from models import arena
 from models.ablation.table import key_rows
 from models.fidelity import step
 from models.fidelity.tables import executor, overview, predicted
@@ -31,11 +32,11 @@ RESULTS = ROOT / "models" / "results"
 PAGES = {
     "README.md": ("first", "executor", "frontier", "infeasible", "trained"),
     "cli/README.md": ("help", "run", "shown", "compare", "devices"),
-    "planner/README.md": (),
+    "planner/README.md": ("arena",),
     "adapters/pytorch/README.md": (),
     "models/README.md": (
         "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",
-        "architectures", "published", "stress", "ogc", "deep", "tutorials", "reserved", "tight",
+        "architectures", "published", "stress", "ogc", "deep", "arenas", "tutorials", "reserved", "tight",
     ),
 }  # fmt: skip
 """Every page of the repository, and the blocks that stand on it."""
@@ -67,6 +68,7 @@ def from_results() -> dict[str, Callable[[], str]]:
         ),
         "reserved": lambda: reserved_bytes(record("cuda_reserved")),
         "tight": lambda: tight_cards(record("cuda_tight_card")),
+        "arenas": lambda: arena.report(record("arena")["networks"]),
         "tutorials": lambda: tutorials({name: record(f"train_{name}") for name in ("vgg16", "resnet110")}),
     }
 

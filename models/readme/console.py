@@ -60,11 +60,12 @@ def unsearched(folder: Path) -> dict[str, Callable[[], str]]:
 
 
 def searched(folder: Path) -> dict[str, Callable[[], str]]:
-    """The blocks that show plans; that of the first stays in ``folder``."""
+    """The blocks that show plans; that of the first stays in ``folder``, and that of the arena reads it."""
     run = partial(partial, console, folder)
     return {
         "first": run(f"{RESNET} | grep -E '{FIRST}'", only=FIRST),
         "run": run(RESNET, "ogc-plan verify plan.json light_resnet50.onnx"),
+        "arena": run("ogc-plan arena plan.json --no-escaping -o arena.json"),
         "frontier": run("ogc-plan frontier light_resnet50.onnx --batch 64 --budgets 80%,60%,40%,20%"),
         "compare": run("ogc-plan compare light_resnet50.onnx --batch 64 --budget 60%"),
     }

@@ -28,17 +28,20 @@ class Items(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The items placed so far by offset: lowest slot, slot above it, item; and the rank of each item in the order."""
+    """The items placed so far as a list linked by offset.
+
+    ``low`` is each item's lowest slot. The last entry of ``above`` and ``below``, shape [items + 1], is both ends
+    of the list.
+    """
 
     low: Array
-    top: Array
-    item: Array
-    rank: Array
+    above: Array
+    below: Array
 
 
 def room(count: int) -> Placed:
-    """Room for ``count`` items, none of them placed; a rank of -1 means fixed."""
-    return Placed(*(np.full(count, -1, dtype=np.int64) for _ in range(4)))
+    """Room for ``count`` items, none of them placed."""
+    return Placed(*(np.full(count + 1, -1, dtype=np.int64) for _ in range(3)))
 
 
 @compiled
@@ -46,8 +49,7 @@ def promote(
     items: Items,
     order: Array,
     placed: Placed,
-    fixed: int,
-    offset: Array,
+    fixed: Array,
     target: int,
     rounds: int,
     work: Array,
@@ -55,35 +57,39 @@ def promote(
 ) -> bool:
     """Place all of ``order`` below ``target``; whether that worked within ``rounds`` promotions.
 
-    Changes ``order``. The first ``fixed`` of ``placed`` are obstacles. ``offset`` receives slots. ``work[0]`` is how
-    many comparisons are left to do; they are counted down.
+    Changes ``order``. The items ``fixed``, by offset, stay at the slots that ``placed`` has for them. ``work[0]`` is
+    how many comparisons are left to do; they are counted down.
     """
     size, begin, end = items.size, items.begin, items.end
-    low, top, who, rank = placed.low, placed.top, placed.item, placed.rank
-    for position in range(len(order)):
-        rank[order[position]] = position
-    count, start = fixed, 0
+    low, above, below = placed.low, placed.above, placed.below
+    ends = len(size)
+    last = ends
+    for item in fixed:
+        above[last], below[item] = item, last
+        last = item
+    above[last], below[ends] = ends, last
+    start = 0
     for turn in range(rounds + 1):
         failed = -1
         for position in range(start, len(order)):
             item = order[position]
-            at, k = 0, 0
-            while k < count and low[k] < at + size[item]:
-                other = who[k]
-                if top[k] > at and begin[other] < end[item] and begin[item] < end[other]:
-                    at = top[k]
-                k += 1
-            work[0] -= k
-            if at + size[item] > target:
+            length, birth, death = size[item], begin[item], end[item]
+            at, other, steps = 0, above[ends], 0
+            while other != ends and low[other] < at + length:
+                if begin[other] < death and birth < end[other]:
+                    at = max(at, low[other] + size[other])
+                other = above[other]
+                steps += 1
+            work[0] -= steps
+            if at + length > target:
                 failed = position
                 break
-            offset[item] = at
-            k = count
-            while k > 0 and low[k - 1] > at:
-                low[k], top[k], who[k] = low[k - 1], top[k - 1], who[k - 1]
-                k -= 1
-            low[k], top[k], who[k] = at, at + size[item], item
-            count += 1
+            other = below[other]
+            while other != ends and low[other] > at:
+                other = below[other]
+            low[item], below[item], above[item] = at, other, above[other]
+            below[above[other]] = item
+            above[other] = item
         if failed < 0:
             return True
         if turn == rounds or work[0] <= 0:
@@ -97,23 +103,19 @@ def promote(
         if conflicts == 0:  # fixed items alone are in its way
             return False
         conflicts = int(uniform(state) * conflicts)
-        start = 0
+        restart = 0
         while True:
-            other = order[start]
+            other = order[restart]
             if begin[other] < end[item] and begin[item] < end[other]:
                 if conflicts == 0:
                     break
                 conflicts -= 1
-            start += 1
-        for position in range(failed, start, -1):
+            restart += 1
+        for position in range(restart, failed):
+            other = order[position]
+            above[below[other]], below[above[other]] = above[other], below[other]
+        for position in range(failed, restart, -1):
             order[position] = order[position - 1]
-            rank[order[position]] = position
-        order[start] = item
-        rank[item] = start
-        kept = 0
-        for k in range(count):
-            if rank[who[k]] < start:
-                low[kept], top[kept], who[kept] = low[k], top[k], who[k]
-                kept += 1
-        count = kept
+        order[restart] = item
+        start = restart
     return False

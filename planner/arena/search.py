@@ -10,9 +10,11 @@ from .first_fit import Array, Items, promote, room
 from .orderings import orderings
 
 MOST_WORK = 1_500_000_000
-"""Comparisons of two items, about 2 s on a core of a 2020s server."""
+"""Comparisons of two items, about 5 s on a core of a 2020s server."""
 ROUNDS = 2_500
 """Promotions from one order towards one target."""
+IDLE = 2
+"""Bisections that found nothing, one after the other, before the search ends: each draws other random numbers."""
 CLOSE = 1_000
 """Targets closer to each other than this part of the bound are not told apart."""
 _NO_TARGET = 1 << 60
@@ -26,11 +28,8 @@ class Search:
         self.items, self.limits = items, limits
         self.fixed, self.fixed_low = fixed[by_offset], fixed_low[by_offset]
         self.movable = np.setdiff1d(np.arange(len(items.size), dtype=np.int64), fixed)
-        self.least = int((self.fixed_low + items.size[self.fixed]).max(initial=0))
         self.placed = room(len(items.size))
-        self.offset = np.zeros(len(items.size), dtype=np.int64)
-        self.offset[self.fixed] = self.fixed_low
-        self.best, self.height = self.offset.copy(), _NO_TARGET
+        self.best, self.height = np.zeros(len(items.size), dtype=np.int64), _NO_TARGET
         self.work = np.array([MOST_WORK], dtype=np.int64)
         self.state = stream(1)
 
@@ -38,11 +37,18 @@ class Search:
         """Place the items in as few slots as can be, at best in ``bound``."""
         orders = []
         for order in orderings(self.items, self.movable):
-            height = self.first_fit(order)
-            orders.append((height, order))
+            orders.append((self.attempt(order.copy(), _NO_TARGET, 0), order))
             if self.height <= bound or self.limits.out_of_time():
                 return
         ranked = [order for _, order in sorted(orders, key=lambda entry: entry[0])]
+        idle = 0
+        while idle < IDLE and self.height - bound > bound // CLOSE and not self.ended():
+            before = self.height
+            self.bisect(bound, ranked)
+            idle = idle + 1 if self.height == before else 0
+
+    def bisect(self, bound: int, ranked: list[Array]) -> None:
+        """Halve the distance between the best height and the largest target that was missed, at first the bound."""
         target = missed = bound
         while not self.ended():
             if not self.reach(target, ranked):
@@ -51,17 +57,12 @@ class Search:
                 return
             target = (self.height + missed) // 2
 
-    def first_fit(self, order: Array) -> int:
-        """Place in this order without promotions; returns the height."""
-        self.attempt(order.copy(), _NO_TARGET, 0)
-        return max(self.least, int((self.offset + self.items.size).max(initial=0)))
-
     def reach(self, target: int, orders: list[Array]) -> bool:
-        """Promote from each order until one ends at or below the target; that one then leads ``orders``."""
+        """Promote from each order until one ends at or below the target; what it became then leads ``orders``."""
         allowed = int(self.work[0]) // 4
         for position, order in enumerate(orders):
             tried = order.copy()
-            if self.attempt(tried, target, ROUNDS, at_most=allowed // len(orders)):
+            if self.attempt(tried, target, ROUNDS, at_most=allowed // len(orders)) <= target:
                 orders.insert(0, tried)
                 del orders[position + 1]
                 return True
@@ -69,19 +70,19 @@ class Search:
                 break
         return False
 
-    def attempt(self, order: Array, target: int, rounds: int, at_most: int = MOST_WORK) -> bool:
-        """Run the kernel, and keep what is better than the best."""
-        count = len(self.fixed)
-        self.placed.low[:count], self.placed.top[:count] = self.fixed_low, self.fixed_low + self.items.size[self.fixed]
-        self.placed.item[:count] = self.fixed
+    def attempt(self, order: Array, target: int, rounds: int, at_most: int = MOST_WORK) -> int:
+        """Run the kernel, keep what is better than the best, and return the height, _NO_TARGET where it fails."""
+        self.placed.low[self.fixed] = self.fixed_low
         work = np.array([min(at_most, int(self.work[0]))], dtype=np.int64)
         before = int(work[0])
-        done = promote(self.items, order, self.placed, count, self.offset, target, rounds, work, self.state)
+        done = promote(self.items, order, self.placed, self.fixed, target, rounds, work, self.state)
         self.work[0] -= before - int(work[0])
-        height = max(self.least, int((self.offset + self.items.size).max(initial=0)))
-        if done and height < self.height:
-            self.height, self.best = height, self.offset.copy()
-        return done
+        if not done:
+            return _NO_TARGET
+        height = int((self.placed.low[:-1] + self.items.size).max(initial=0))
+        if height < self.height:
+            self.height, self.best = height, self.placed.low[:-1].copy()
+        return height
 
     def ended(self) -> bool:
         """Whether the work is done or the limits are reached."""

@@ -15,6 +15,7 @@ FOLDERS = ("planner", "adapters", "cli")
 DATA = (
     "ogc_plan/planner/py.typed",
     "ogc_plan/planner/plan_file/plan.schema.json",
+    "ogc_plan/planner/arena/arena.schema.json",
     "ogc_plan/adapters/py.typed",
     "ogc_plan/cli/py.typed",
 )

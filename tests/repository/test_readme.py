@@ -11,7 +11,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
-from ogc_plan.planner import load_model, plan
+from ogc_plan.planner import load_model, plan, write_plan
 from ogc_plan.planner.autodiff.rule_table import RULES
 from ogc_plan.planner.autodiff.rules.op_call import RuleCall
 from ogc_plan.planner.costs.devices import read_device
@@ -118,13 +118,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_python_example_is_run_below() -> None:
-    assert len(examples()) == 6
+    assert len(examples()) == 7
 
 
 def test_the_example_without_pytorch_runs_as_written(folder: Path) -> None:
     shutil.copy(light_path("squeezenet"), folder / "model.onnx")
     run(example("load_model"))
     assert (folder / "plan.json").exists()
+
+
+def test_the_example_of_an_arena_runs_as_written(folder: Path) -> None:
+    write_plan(plan(load_model(light_path("squeezenet")), "80%", effort="fast"), folder / "plan.json")
+    lines = run(example("import step_arena")).splitlines()
+    placed = [int(line.split()[0]) for line in lines[:-1]]
+    assert placed
+    assert max(placed) < int(lines[-1].split()[0])
 
 
 def test_the_tutorial_runs_as_written() -> None:
@@ -194,6 +202,13 @@ def test_the_keys_of_the_plan_file_are_explained() -> None:
     section = PLANNER.partition("## The plan file")[2].partition("\n## ")[0]
     schema = json.loads((ROOT / "planner" / "plan_file" / "plan.schema.json").read_text())
     assert set(schema["required"]) <= set(re.findall(r"`(\w+)`", section))
+
+
+def test_the_keys_of_an_arena_are_explained() -> None:
+    section = PLANNER.partition("## A static arena for other runtimes")[2].partition("\n## ")[0]
+    schema = json.loads((ROOT / "planner" / "arena" / "arena.schema.json").read_text())
+    keys = {*schema["required"], *schema["properties"]["lives"]["items"]["required"]}
+    assert keys <= set(re.findall(r"`(\w+)`", section))
 
 
 def test_the_picture_marks_every_recomputation_in_its_row_and_at_what_it_writes(folder: Path) -> None:
