@@ -16,7 +16,9 @@ from .units import format_both
 
 Overhead = Callable[[Plan], int]
 """The bytes that a plan's step takes of the device beyond its total peak."""
-_TRIES = 8
+_TRIES = 10
+_MORE = 0.004
+"""The share of the budget that is kept free beyond what was missing, for each plan that took too much."""
 _CLOSE = 0.01
 """The search ends once the peak that is asked for is known to this share of the budget."""
 
@@ -30,7 +32,7 @@ def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overh
     assert limit is not None
     best: Plan | None = None
     too_little, most = -1, limit  # bytes kept free: so few did not do, so many did or left no plan
-    taken = 0
+    taken = misses = 0
     for _ in range(_TRIES):
         over = 0
         try:
@@ -55,7 +57,9 @@ def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overh
                 most = taken
         if most - too_little <= max(1, _CLOSE * limit):
             break
-        taken = taken + over if over > 0 and taken + over < most else (too_little + most) // 2
+        misses += over > 0
+        step = over + int(misses * _MORE * limit)  # a smaller peak may have a larger overhead
+        taken = taken + step if over > 0 and taken + step < most else (too_little + most) // 2
     return _smallest(within, asked, overhead) if best is None else best
 
 

@@ -62,6 +62,16 @@ def test_an_overhead_that_jumps_never_breaks_the_budget(model: Model, share: flo
     assert need(made, overhead) <= budget
 
 
+def test_an_overhead_that_grows_as_the_peak_falls_does_not_end_in_the_smallest_plan(model: Model) -> None:
+    budget = model.store_all().peak_total_nbytes
+    smallest = plan(model, "min", scope="total", effort="fast")
+
+    def overhead(made: Plan) -> int:  # each byte less of peak saves a fiftieth of one, and a tenth is missing
+        return (budget - made.peak.total_nbytes) * 49 // 50 + budget // 500
+
+    assert planned(model, budget, overhead).time.recompute_ns < smallest.time.recompute_ns
+
+
 def test_the_refusal_names_a_budget_that_works(model: Model) -> None:
     smallest = plan(model, "min", scope="total", effort="fast").peak.total_nbytes
     with pytest.raises(InfeasibleBudgetError) as refused:
