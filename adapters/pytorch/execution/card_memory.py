@@ -86,6 +86,9 @@ class Present:
 class CudaStep:
     """A planned step on a CUDA device: its requests, and the segment of the step pool that suits them.
 
+    With expandable segments the step uses the default pool, which has one range of addresses anyway: other code could
+    not use such a segment of another pool when memory is short. Then ``pool`` is None.
+
     Calls that were not measured before are measured now. ``accumulates``: the step adds to gradients that exist.
     """
 
@@ -96,7 +99,10 @@ class CudaStep:
         if any(_workspaces(program, device, [])[0]):
             take_workspaces(device)
         self._step, self._program, self._meter, self.device = step, program, meter, device
-        self.segment_nbytes = best_segment(self._trace(accumulates=accumulates), settings())
+        self.pool = None if settings().expandable else StepPool.of(device)
+        self.segment_nbytes = 0
+        if self.pool is not None:
+            self.segment_nbytes = best_segment(self._trace(accumulates=accumulates), settings())
 
     def _trace(self, workspaces: Workspaces = ({}, {}), *, accumulates: bool) -> RequestTrace:
         return request_trace(
@@ -106,10 +112,10 @@ class CudaStep:
     def memory(self, present: Present) -> CardMemory:
         """What two steps in a row need at most, from the present state of the allocator."""
         free, total = torch.cuda.mem_get_info(self.device)
-        segments, pool = torch_private.cuda_segments(self.device), StepPool.of(self.device)
+        segments, pool = torch_private.cuda_segments(self.device), self.pool
         default = from_snapshot(segments, settings())
-        inside = pool.model(self.segment_nbytes, settings())
-        allocators = (default, inside)
+        inside = default if pool is None else pool.model(self.segment_nbytes, settings())
+        allocators = (default,) if pool is None else (default, inside)
         workspaces, kept_nbytes = _workspaces(
             self._program, self.device, [block for each in allocators for block in each.held()]
         )
@@ -117,10 +123,14 @@ class CudaStep:
         own = {block.address: block for block in (*_blocks(allocators, present.tensors), *gradients)}
         others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
         others -= sum(block.nbytes for block in own.values())
-        elsewhere = [each for each in segments if each["segment_pool_id"] not in (DEFAULT_POOL, pool.id)]
+        known = (DEFAULT_POOL,) if pool is None else (DEFAULT_POOL, pool.id)
+        elsewhere = [each for each in segments if each["segment_pool_id"] not in known]
         reserved = sum(segment["total_size"] for segment in segments)
         _prepare(allocators, present, gradients)
-        default.count_with(inside)
+        if pool is None:
+            default.reset_peak()
+        else:
+            default.count_with(inside)
         two_steps(self._trace(workspaces, accumulates=present.accumulates), inside, default)
         peak = default.peak
         return CardMemory(

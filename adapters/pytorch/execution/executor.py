@@ -28,7 +28,6 @@ from .backend_switches import kernels_chosen, kernels_traced
 from .card_memory import CardMemory, CudaStep, Present
 from .codegen import Program, generate
 from .partial_backward import PartialBackwards
-from .step_pool import StepPool
 
 
 class Executor:
@@ -42,7 +41,7 @@ class Executor:
         self.program: Program = generate(step, plan.schedule)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
         self._on_cuda = cuda_step(annotated, self.program, plan)
-        self._pool = None if self._on_cuda is None else StepPool.of(self._on_cuda.device)
+        self._pool = None if self._on_cuda is None else self._on_cuda.pool
         self._executable = Executable(step, self.program, partial_backwards, self._pool)
         self._have_segment()
         self._joint = step.joint
