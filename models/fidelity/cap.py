@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         rows = capped(options.arch, options.budget, options.headroom, options.steps)
     except OgcPlanError as error:
-        print(f"models.fidelity cap: {error}", file=sys.stderr)
+        print(f"models.fidelity cap: {error.message}; {error.remedy}", file=sys.stderr)
         return 2
     publish(
         table(["run", "result"], [list(row) for row in rows]),

@@ -8,6 +8,7 @@ the one before it did, and takes what was predicted.
 from __future__ import annotations
 
 import atexit
+import threading
 from typing import ClassVar
 
 import torch
@@ -34,6 +35,7 @@ class StepPool:
         self.device = device
         self._pool = torch_private.memory_pool()
         self._segment_nbytes = 0
+        self._entered = threading.local()  # the pools that a thread is in, the last one innermost
 
     @classmethod
     def of(cls, device: torch.device) -> StepPool:
@@ -93,13 +95,20 @@ class StepPool:
         self._segment_nbytes = 0
 
     def __enter__(self) -> StepPool:
-        """Place what this thread allocates in the pool."""
-        torch_private.enter_pool(self._pool, self.device)
+        """Place what this thread allocates in the pool, unless a graph is captured, which has one of its own."""
+        pool = None if torch.cuda.is_current_stream_capturing() else self._pool
+        if not hasattr(self._entered, "pools"):
+            self._entered.pools = []
+        self._entered.pools.append(pool)
+        if pool is not None:
+            torch_private.enter_pool(pool, self.device)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Place it in the default pool again."""
-        torch_private.leave_pool(self._pool, self.device)
+        pool = self._entered.pools.pop()
+        if pool is not None:
+            torch_private.leave_pool(pool, self.device)
 
 
 atexit.register(StepPool.forget_all)
