@@ -395,27 +395,6 @@ def cuda_allocator_settings() -> dict[str, Any]:
     return found
 
 
-def memory_pool() -> Any:
-    """A pool of the CUDA allocator that serves others when they would run out of memory."""
-    return torch.cuda.MemPool(use_on_oom=True)
-
-
-def pool_segments(pool: Any) -> list[dict[str, Any]]:
-    """The segments of a pool."""
-    return list(torch._C._cuda_memorySnapshot(pool.id)["segments"])
-
-
-def enter_pool(pool: Any, device: torch.device) -> None:
-    """Place what this thread allocates on a device in the pool."""
-    torch._C._cuda_beginAllocateCurrentThreadToPool(device.index, pool.id)
-
-
-def leave_pool(pool: Any, device: torch.device) -> None:
-    """Place it in the default pool again."""
-    torch._C._cuda_endAllocateToPool(device.index, pool.id)
-    torch._C._cuda_releasePool(device.index, pool.id)
-
-
 def direct(target: Any) -> Any:
     """The kernel of an overload as training calls it, without the Python wrapper."""
     return _AS_TRAINED.get(target) or getattr(target, "_op", target)

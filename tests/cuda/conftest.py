@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ogc_plan.adapters.pytorch.execution.step_pool import StepPool
 
 HERE = Path(__file__).parent
 STANDIN = "CUDA_STANDIN" in os.environ
@@ -34,7 +33,6 @@ def clean_card() -> None:
     if torch.cuda.is_available():
         gc.collect()
         torch._C._cuda_clearCublasWorkspaces()
-        StepPool.of(torch.device("cuda", 0)).release()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         torch.manual_seed(0)

@@ -28,7 +28,6 @@ from ..errors import UnsupportedModuleError
 from ..execution.card_memory import Present
 from ..execution.codegen import generate
 from ..execution.executor import Executor, cuda_step
-from ..execution.step_pool import StepPool
 from ..step.annotate import Annotated, annotate, device_of
 from ..step.step_graph import TracedStep
 from ..torch_private import pytree
@@ -70,7 +69,7 @@ def planned(
 ) -> Executor:
     """An executor of a plan for ``module`` with these arguments. Raises what `within_budget` raises."""
     module = original(module)
-    _free_idle_memory()
+    _empty_cache()
     if profile is not None and request.device is not None:
         raise AdapterError("device and profile both give times", remedy="pass one of them")
     if request.made:
@@ -126,17 +125,17 @@ def _overhead(
     )
 
     def beyond(plan: Plan) -> int:
-        found = cuda_step(annotated, generate(annotated.step, plan.schedule), plan)
+        found = cuda_step(annotated, generate(annotated.step, plan.schedule))
         assert found is not None
         return found.memory(present).step_nbytes - plan.peak.total_nbytes
 
     return beyond
 
 
-def _free_idle_memory() -> None:
-    """Give back to CUDA devices what the pools of steps do not use: calls are measured there, and one plan replaced."""
+def _empty_cache() -> None:
+    """Give back to CUDA devices what the allocator has cached: calls are measured there, and bytes predicted."""
     if torch.cuda.is_initialized():
-        StepPool.release_idle()
+        torch.cuda.empty_cache()
 
 
 def profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:

@@ -19,7 +19,6 @@ from ..memory.workspace_meter import WorkspaceMeter
 from ..step.step_graph import TracedStep
 from .codegen import Event, EventKind, Program
 from .request_trace import RequestTrace, Workspaces, request_trace
-from .step_pool import StepPool, best_segment, two_steps
 
 _LARGEST_CONTEXT = 1 << 30
 """What the device has in use beyond this, beside this allocator, is taken to be that of other processes."""
@@ -84,25 +83,13 @@ class Present:
 
 
 class CudaStep:
-    """A planned step on a CUDA device: its requests, and the segment of the step pool that suits them.
+    """A planned step on a CUDA device. Calls that were not measured before are measured now."""
 
-    With expandable segments the step uses the default pool, which has one range of addresses anyway: other code could
-    not use such a segment of another pool when memory is short. Then ``pool`` is None.
-
-    Calls that were not measured before are measured now. ``accumulates``: the step adds to gradients that exist.
-    """
-
-    def __init__(
-        self, step: TracedStep, program: Program, meter: WorkspaceMeter, device: torch.device, *, accumulates: bool
-    ) -> None:
+    def __init__(self, step: TracedStep, program: Program, meter: WorkspaceMeter, device: torch.device) -> None:
         meter.measure(step.calls)
         if any(_workspaces(program, device, [])[0]):
             take_workspaces(device)
         self._step, self._program, self._meter, self.device = step, program, meter, device
-        self.pool = None if settings().expandable else StepPool.of(device)
-        self.segment_nbytes = 0
-        if self.pool is not None:
-            self.segment_nbytes = best_segment(self._trace(accumulates=accumulates), settings())
 
     def _trace(self, workspaces: Workspaces = ({}, {}), *, accumulates: bool) -> RequestTrace:
         return request_trace(
@@ -112,27 +99,19 @@ class CudaStep:
     def memory(self, present: Present) -> CardMemory:
         """What two steps in a row need at most, from the present state of the allocator."""
         free, total = torch.cuda.mem_get_info(self.device)
-        segments, pool = torch_private.cuda_segments(self.device), self.pool
-        default = from_snapshot(segments, settings())
-        inside = default if pool is None else pool.model(self.segment_nbytes, settings())
-        allocators = (default,) if pool is None else (default, inside)
-        workspaces, kept_nbytes = _workspaces(
-            self._program, self.device, [block for each in allocators for block in each.held()]
-        )
-        gradients = _blocks(allocators, present.gradients)
-        own = {block.address: block for block in (*_blocks(allocators, present.tensors), *gradients)}
+        segments = torch_private.cuda_segments(self.device)
+        allocator = from_snapshot(segments, settings())
+        workspaces, kept_nbytes = _workspaces(self._program, self.device, allocator.held())
+        gradients = _blocks(allocator, present.gradients)
+        own = {block.address: block for block in (*_blocks(allocator, present.tensors), *gradients)}
         others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
         others -= sum(block.nbytes for block in own.values())
-        known = (DEFAULT_POOL,) if pool is None else (DEFAULT_POOL, pool.id)
-        elsewhere = [each for each in segments if each["segment_pool_id"] not in known]
+        elsewhere = [each for each in segments if each["segment_pool_id"] != DEFAULT_POOL]
         reserved = sum(segment["total_size"] for segment in segments)
-        _prepare(allocators, present, gradients)
-        if pool is None:
-            default.reset_peak()
-        else:
-            default.count_with(inside)
-        two_steps(self._trace(workspaces, accumulates=present.accumulates), inside, default)
-        peak = default.peak
+        _prepare(allocator, present, gradients)
+        allocator.reset_peak()
+        two_steps(self._trace(workspaces, accumulates=present.accumulates), allocator)
+        peak = allocator.peak
         return CardMemory(
             min(_LARGEST_CONTEXT, max(0, total - free - reserved)),
             kept_nbytes + sum(nbytes for calls in workspaces for nbytes in calls.values()),
@@ -143,27 +122,36 @@ class CudaStep:
         )
 
 
+def two_steps(trace: RequestTrace, allocator: CachingAllocator) -> None:
+    """Let the allocator serve two steps, and the release of what they leave."""
+    blocks: dict[int, Block | None] = {}
+    for number in range(2):
+        for key, nbytes in (*trace.step, *trace.after):
+            if not nbytes:
+                allocator.release(blocks.pop(key))
+            elif not number or key not in trace.kept:
+                blocks[key] = allocator.allocate(nbytes)
+
+
 def settings() -> AllocatorSettings:
     """The settings of the allocator in force."""
     return AllocatorSettings(bool(torch_private.cuda_allocator_settings().get("expandable_segments", False)))
 
 
-def _blocks(allocators: Iterable[CachingAllocator], tensors: Iterable[torch.Tensor]) -> list[Block]:
+def _blocks(allocator: CachingAllocator, tensors: Iterable[torch.Tensor]) -> list[Block]:
     addresses = dict.fromkeys(tensor.untyped_storage().data_ptr() for tensor in tensors)
-    found = (allocator.held_at(address) for allocator in allocators for address in addresses)
-    return [block for block in found if block is not None]
+    return [block for address in addresses if (block := allocator.held_at(address)) is not None]
 
 
-def _prepare(allocators: tuple[CachingAllocator, ...], present: Present, gradients: list[Block]) -> None:
-    """Bring the allocators, that of the default pool first, into the state that the step finds."""
-    allocator = allocators[0]
+def _prepare(allocator: CachingAllocator, present: Present, gradients: list[Block]) -> None:
+    """Bring the allocator into the state that the step finds."""
     sizes = [tensor.numel() * tensor.element_size() for tensor in present.trained]
     if present.accumulates and not gradients:
         for nbytes in sizes:
             allocator.allocate(nbytes)
     if not present.accumulates:
         for block in gradients:
-            next(each for each in allocators if each.held_at(block.address) is block).release(block)
+            allocator.release(block)
     whole = sum(sizes)
     for copies in range(-(-present.states_nbytes // max(1, whole))):  # one of each kind of state for each parameter
         share = min(1.0, present.states_nbytes / whole - copies)

@@ -40,10 +40,8 @@ class Executor:
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program: Program = generate(step, plan.schedule)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
-        self._on_cuda = cuda_step(annotated, self.program, plan)
-        self._pool = None if self._on_cuda is None else self._on_cuda.pool
-        self._executable = Executable(step, self.program, partial_backwards, self._pool)
-        self._have_segment()
+        self._on_cuda = cuda_step(annotated, self.program)
+        self._executable = Executable(step, self.program, partial_backwards)
         self._joint = step.joint
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
@@ -74,11 +72,6 @@ class Executor:
             return None
         return self._on_cuda.memory(Present.of(module.parameters(), module.buffers(), accumulates=accumulates))
 
-    def _have_segment(self) -> None:
-        """Have the memory of the step in one piece, where it runs on CUDA."""
-        if self._on_cuda is not None and self._pool is not None:
-            self._pool.require(self._on_cuda.segment_nbytes)
-
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
         if kwargs.keys() == set(self._keywords):
@@ -102,7 +95,6 @@ class Executor:
         self._warn_of_gradients(primals)
         self._warn_of_setup()
         given = {self._joint.primals[position]: primals[position] for position in self._returned_primals}
-        self._have_segment()
         outputs = iter(self._executable(primals, partial(self._retrace, attachment.module, args, kwargs)))
         results = [
             next(outputs) if isinstance(value, torch.fx.Node) else given[value] if isinstance(value, Primal) else value
@@ -181,12 +173,12 @@ class Executor:
             )
 
 
-def cuda_step(annotated: Annotated, program: Program, plan: Plan) -> CudaStep | None:
+def cuda_step(annotated: Annotated, program: Program) -> CudaStep | None:
     """The step of a plan on its CUDA device; None on a CPU."""
     device = device_of(annotated.step)
     if device.type != "cuda":
         return None
-    return CudaStep(annotated.step, program, annotated.meter, device, accumulates=plan.budget.grad_accumulation)
+    return CudaStep(annotated.step, program, annotated.meter, device)
 
 
 def _check_accumulation(plan: Plan, program: Program) -> None:

@@ -34,13 +34,11 @@ class RequestTrace:
         step: what the step asks for and releases.
         after: the release of the gradients that it leaves, when the caller drops them.
         kept: the keys of what the first step takes and no step releases, cuBLAS's workspace.
-        outside: the keys of what the caller asks for during the step, the gradients of outputs.
     """
 
     step: tuple[Request, ...]
     after: tuple[Request, ...]
     kept: frozenset[int] = frozenset()
-    outside: frozenset[int] = frozenset()
 
     @property
     def again(self) -> tuple[Request, ...]:
@@ -72,13 +70,13 @@ def request_trace(
     tracer.hold(outputs)
     tracer.names_become(saved)
     tangents = [node for node in step.joint.tangents if node is not None]
-    scalars, outside = tracer.ask_for_tangents(tangents)
+    scalars = tracer.ask_for_tangents(tangents)
     tracer.run(program.backward_events, workspaces[1])
     tracer.names_become([])
     tracer.drop(scalars)
     tracer.drop(outputs)
     lasting = tuple(Request(key, 0) for key in tracer.lasting)
-    return RequestTrace(tuple(tracer.requests), lasting, frozenset(tracer.kept), frozenset(outside))
+    return RequestTrace(tuple(tracer.requests), lasting, frozenset(tracer.kept))
 
 
 class _Tracer:
@@ -142,21 +140,20 @@ class _Tracer:
         for keys in old.values():
             self.drop(keys)
 
-    def ask_for_tangents(self, nodes: Iterable[fx.Node]) -> tuple[list[int], list[int]]:
-        """The gradients of the outputs exist: the memory of those that the caller holds to the end, and of all."""
-        scalars, every = [], []
+    def ask_for_tangents(self, nodes: Iterable[fx.Node]) -> list[int]:
+        """The gradients of the outputs exist; the memory of those that the caller holds to the end."""
+        scalars = []
         for node in nodes:
             (allocation,) = self.step.allocations.of[node]
             if allocation in self._key_of:
                 continue
             key = self.ask(self.step.allocations.entries[allocation].nbytes)
             self._key_of[allocation] = key
-            every.append(key)
             self._name(node)
             if node.meta["val"].dim() == 0:
                 self.hold([key])
                 scalars.append(key)
-        return scalars, every
+        return scalars
 
     # -- events ----------------------------------------------------------------------------------
 

@@ -182,17 +182,6 @@ class CachingAllocator:
         self.peak.allocated_nbytes = now.allocated_nbytes
         self.peak.reserved_nbytes = now.reserved_nbytes
 
-    def count_with(self, other: CachingAllocator) -> None:
-        """Count what is in use here and in another pool of the device together, in both."""
-        both = Usage(
-            self.now.requested_nbytes + other.now.requested_nbytes,
-            self.now.allocated_nbytes + other.now.allocated_nbytes,
-            self.now.reserved_nbytes + other.now.reserved_nbytes,
-        )
-        self.now = other.now = both
-        self.reset_peak()
-        other.peak = self.peak
-
     def held_at(self, address: int) -> Block | None:
         """The block in use at an address, for a state that was read from a snapshot."""
         return self._held.get(address)
