@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..planner.errors import PlanFormatError, UsageError
-from .files import STDIO, check_target, is_plan, print_bytes, readable, write_bytes_to
+from .files import STDIO, check_target, is_plan, print_bytes, readable, shown, write_bytes_to
 from .options import output_options
 from .terminal import activity, console
 
@@ -38,13 +38,15 @@ def arena(plan_file: str, **options: Any) -> None:
     if named and os.path.samefile(output, plan_file):
         raise UsageError(f"-o {output!r} would overwrite the plan", remedy=f"write -o {USUAL}")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path:
-        spinner.now(f"replaying {plan_file}")
+        spinner.now(f"replaying {shown(plan_file)}")
         from ..planner import pipeline
         from ..planner.arena.step_arena import dumps, step_arena
         from ..planner.plan_file.reader import read_plan
 
         if not is_plan(path):
-            raise PlanFormatError(f"{plan_file!r} is not a plan", remedy="make one with: ogc-plan MODEL --budget SIZE")
+            raise PlanFormatError(
+                f"{shown(plan_file)!r} is not a plan", remedy="make one with: ogc-plan MODEL --budget SIZE"
+            )
         made = read_plan(path)
         pipeline.verify(made)
         spinner.now("placing allocations")

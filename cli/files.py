@@ -84,16 +84,21 @@ def is_plan(path: str) -> bool:
     A damaged gzip file counts as a plan: `read_plan` says what is wrong with it.
     """
     head = _head(path)
-    return head is None or head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+    return head is None or _is_json(head)
+
+
+def _is_json(head: bytes) -> bool:
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
 
 def refuse_plan(path: str, model: str) -> None:
     """Raise UsageError for a plan that is given as a ``model``, and InvalidModelError for a damaged gzip file."""
-    if _head(path) is None:
+    head = _head(path)
+    if head is None:
         raise InvalidModelError(
             f"{shown(model)!r} is a damaged gzip file, not an ONNX model", remedy="copy the model again, uncompressed"
         )
-    if is_plan(path):
+    if _is_json(head):
         raise UsageError(
             f"{shown(model)!r} is not an ONNX model but JSON", remedy="look at a plan with: ogc-plan show PLAN"
         )

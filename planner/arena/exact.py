@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..errors import needed
 from ..limits import Limits
 from .first_fit import Array, Items
 
@@ -20,10 +21,11 @@ def smaller(
 
     One worker and a limit of deterministic time: the same items give the same answer.
     """
-    from ortools.sat.python import cp_model
-
     if len(items.size) > MOST_ITEMS:
         return offset, height, bound
+    with needed("ortools"):
+        from ortools.sat.python import cp_model
+
     model = cp_model.CpModel()
     top = model.new_int_var(bound, height, "")
     stays = set(fixed.tolist())

@@ -41,7 +41,8 @@ class StepArena:
     @property
     def ratio(self) -> float:
         """The arena's size over the peak, 1 for a step without allocations."""
-        return self.placement.nbytes / self.peak_nbytes if self.peak_nbytes else 1.0
+        peak = self.peak_nbytes
+        return self.placement.nbytes / peak if peak else 1.0
 
 
 def step_arena(

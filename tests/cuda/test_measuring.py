@@ -63,7 +63,7 @@ def test_binding_takes_no_more_of_the_card_than_the_step() -> None:
     assert binding <= torch.cuda.max_memory_allocated()
 
 
-def test_binding_leaves_nothing_reserved_but_workspaces_of_products() -> None:
+def test_binding_leaves_nothing_reserved() -> None:
     module, args = Scores().cuda(), words()
     module(*args).backward()
     module.zero_grad()

@@ -25,9 +25,9 @@ from ..capture.diagnostics import first_line
 from ..capture.joint_graph import capture
 from ..capture.tensor_attributes import attributes_of
 from ..errors import UnsupportedModuleError
-from ..execution.card_memory import Present
+from ..execution.card_memory import Present, card_memory
 from ..execution.codegen import generate
-from ..execution.executor import Executor, cuda_step
+from ..execution.executor import Executor
 from ..step.annotate import Annotated, annotate, device_of
 from ..step.step_graph import TracedStep
 from ..torch_private import pytree
@@ -113,8 +113,7 @@ def _overhead(
     graph: TrainingGraph,
 ) -> Overhead | None:
     """What a plan's step takes of a CUDA device beyond its peak; None on a CPU."""
-    device = device_of(annotated.step)
-    if device.type != "cuda":
+    if device_of(annotated.step).type != "cuda":
         return None
     leaves = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
     present = Present.of(
@@ -125,9 +124,8 @@ def _overhead(
     )
 
     def beyond(plan: Plan) -> int:
-        found = cuda_step(annotated, generate(annotated.step, plan.schedule))
-        assert found is not None
-        return found.memory(present).step_nbytes - plan.peak.total_nbytes
+        found = card_memory(annotated, generate(annotated.step, plan.schedule), present)
+        return found.step_nbytes - plan.peak.total_nbytes
 
     return beyond
 

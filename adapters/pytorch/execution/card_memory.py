@@ -14,9 +14,8 @@ from torch import fx
 
 from .. import torch_private
 from ..memory.caching_allocator import DEFAULT_POOL, AllocatorSettings, Block, CachingAllocator, from_snapshot
-from ..memory.cuda_workspaces import blas_workspaces, take_workspaces, takers
-from ..memory.workspace_meter import WorkspaceMeter
-from ..step.step_graph import TracedStep
+from ..memory.cuda_workspaces import blas_workspaces, takers
+from ..step.annotate import Annotated, device_of
 from .codegen import Event, EventKind, Program
 from .request_trace import RequestTrace, Workspaces, request_trace
 
@@ -82,44 +81,36 @@ class Present:
         return Present((*own, *others), gradients, trained, states_nbytes, accumulates)
 
 
-class CudaStep:
-    """A planned step on a CUDA device. Calls that were not measured before are measured now."""
+def card_memory(annotated: Annotated, program: Program, present: Present) -> CardMemory:
+    """What two steps in a row need at most of their CUDA device, from the present state of the allocator.
 
-    def __init__(self, step: TracedStep, program: Program, meter: WorkspaceMeter, device: torch.device) -> None:
-        meter.measure(step.calls)
-        if any(_workspaces(program, device, [])[0]):
-            take_workspaces(device)
-        self._step, self._program, self._meter, self.device = step, program, meter, device
-
-    def _trace(self, workspaces: Workspaces = ({}, {}), *, accumulates: bool) -> RequestTrace:
-        return request_trace(
-            self._step, self._program, self._meter, workspaces=workspaces, gradients_present=accumulates
-        )
-
-    def memory(self, present: Present) -> CardMemory:
-        """What two steps in a row need at most, from the present state of the allocator."""
-        free, total = torch.cuda.mem_get_info(self.device)
-        segments = torch_private.cuda_segments(self.device)
-        allocator = from_snapshot(segments, settings())
-        workspaces, kept_nbytes = _workspaces(self._program, self.device, allocator.held())
-        gradients = _blocks(allocator, present.gradients)
-        own = {block.address: block for block in (*_blocks(allocator, present.tensors), *gradients)}
-        others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
-        others -= sum(block.nbytes for block in own.values())
-        elsewhere = [each for each in segments if each["segment_pool_id"] != DEFAULT_POOL]
-        reserved = sum(segment["total_size"] for segment in segments)
-        _prepare(allocator, present, gradients)
-        allocator.reset_peak()
-        two_steps(self._trace(workspaces, accumulates=present.accumulates), allocator)
-        peak = allocator.peak
-        return CardMemory(
-            min(_LARGEST_CONTEXT, max(0, total - free - reserved)),
-            kept_nbytes + sum(nbytes for calls in workspaces for nbytes in calls.values()),
-            peak.requested_nbytes + sum(segment["requested_size"] for segment in elsewhere),
-            peak.allocated_nbytes + sum(segment["allocated_size"] for segment in elsewhere),
-            peak.reserved_nbytes + sum(segment["total_size"] for segment in elsewhere),
-            others,
-        )
+    Calls that were not measured before are measured now.
+    """
+    step, meter, device = annotated.step, annotated.meter, device_of(annotated.step)
+    meter.measure(step.calls)
+    free, total = torch.cuda.mem_get_info(device)
+    segments = torch_private.cuda_segments(device)
+    allocator = from_snapshot(segments, settings())
+    workspaces, kept_nbytes = _workspaces(program, device, allocator.held())
+    gradients = _blocks(allocator, present.gradients)
+    own = {block.address: block for block in (*_blocks(allocator, present.tensors), *gradients)}
+    others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
+    others -= sum(block.nbytes for block in own.values())
+    elsewhere = [each for each in segments if each["segment_pool_id"] != DEFAULT_POOL]
+    reserved = sum(segment["total_size"] for segment in segments)
+    _prepare(allocator, present, gradients)
+    allocator.reset_peak()
+    trace = request_trace(step, program, meter, workspaces=workspaces, gradients_present=present.accumulates)
+    two_steps(trace, allocator)
+    peak = allocator.peak
+    return CardMemory(
+        min(_LARGEST_CONTEXT, max(0, total - free - reserved)),
+        kept_nbytes + sum(nbytes for calls in workspaces for nbytes in calls.values()),
+        peak.requested_nbytes + sum(segment["requested_size"] for segment in elsewhere),
+        peak.allocated_nbytes + sum(segment["allocated_size"] for segment in elsewhere),
+        peak.reserved_nbytes + sum(segment["total_size"] for segment in elsewhere),
+        others,
+    )
 
 
 def two_steps(trace: RequestTrace, allocator: CachingAllocator) -> None:

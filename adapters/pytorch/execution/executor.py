@@ -25,7 +25,7 @@ from ..unbind import original
 from .attachment import Attachment, Described, InputMismatchError, settings_of
 from .autograd_function import Executable
 from .backend_switches import kernels_chosen, kernels_traced
-from .card_memory import CardMemory, CudaStep, Present
+from .card_memory import CardMemory, Present, card_memory
 from .codegen import Program, generate
 from .partial_backward import PartialBackwards
 
@@ -36,11 +36,10 @@ class Executor:
     def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated) -> None:
         self.plan = plan
         step, visible = annotated.step, annotated.visible
-        self._meter = annotated.meter
+        self._annotated = annotated
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program: Program = generate(step, plan.schedule)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
-        self._on_cuda = cuda_step(annotated, self.program)
         self._executable = Executable(step, self.program, partial_backwards)
         self._joint = step.joint
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
@@ -58,7 +57,7 @@ class Executor:
     @property
     def measuring_peak(self) -> DevicePeak | None:
         """The most that measuring took of the device so far; None where nothing was measured, and on a CPU."""
-        return self._meter.peak
+        return self._annotated.meter.peak
 
     def attach(self, module: nn.Module) -> Attachment:
         """Find the tensors of a module of this architecture."""
@@ -68,9 +67,10 @@ class Executor:
 
     def card_memory(self, module: nn.Module, *, accumulates: bool) -> CardMemory | None:
         """What the process needs of the CUDA device that the step of ``module`` runs on; None on a CPU."""
-        if self._on_cuda is None:
+        if device_of(self._annotated.step).type != "cuda":
             return None
-        return self._on_cuda.memory(Present.of(module.parameters(), module.buffers(), accumulates=accumulates))
+        present = Present.of(module.parameters(), module.buffers(), accumulates=accumulates)
+        return card_memory(self._annotated, self.program, present)
 
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
@@ -171,14 +171,6 @@ class Executor:
                 "plan again",
                 stacklevel=2,
             )
-
-
-def cuda_step(annotated: Annotated, program: Program) -> CudaStep | None:
-    """The step of a plan on its CUDA device; None on a CPU."""
-    device = device_of(annotated.step)
-    if device.type != "cuda":
-        return None
-    return CudaStep(annotated.step, program, annotated.meter, device)
 
 
 def _check_accumulation(plan: Plan, program: Program) -> None:

@@ -40,11 +40,6 @@ class RequestTrace:
     after: tuple[Request, ...]
     kept: frozenset[int] = frozenset()
 
-    @property
-    def again(self) -> tuple[Request, ...]:
-        """What a later step asks for."""
-        return tuple(request for request in self.step if request.key not in self.kept)
-
 
 Workspaces = tuple[Mapping[fx.Node, int], Mapping[fx.Node, int]]
 """The bytes that calls of the forward, and of the backward, take and keep when they first run."""
@@ -214,7 +209,8 @@ class _Tracer:
                 if allocation not in self._key_of:
                     self._key_of[allocation] = self.ask(self.step.allocations.entries[allocation].nbytes)
             return []
-        placed = list(zip(elements(node), self.step.allocations.of[node], strict=True))
+        placed = zip(elements(node), self.step.allocations.of[node], strict=True)
+        places = [(ranks(node, {element}), allocation) for element, allocation in placed]
         inside: dict[int, int] = {}
         results: set[int] = set()
         for change in self.meter.changes(node):
@@ -223,8 +219,8 @@ class _Tracer:
                 continue
             key = self.ask(change.nbytes)
             inside[change.number] = key
-            for element, allocation in placed:
-                if ranks(node, {element}) & change.positions:
+            for positions, allocation in places:
+                if positions & change.positions:
                     self._key_of[allocation] = key
                     results.add(key)
         return [key for key in inside.values() if key not in results]

@@ -30,12 +30,10 @@ class AllocatorSettings:
     Attributes:
         expandable: ``expandable_segments``.
         large_segment_nbytes: ``large_segment_size_mb``, in bytes.
-        limit_nbytes: what may be reserved at most; None for no limit.
     """
 
     expandable: bool = False
     large_segment_nbytes: int = 20 * MIB
-    limit_nbytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -134,7 +132,7 @@ class CachingAllocator:
     # -- what a program does ---------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> Block | None:
-        """Take a block for a request; None for one of no bytes. Raises MemoryError beyond the limit."""
+        """Take a block for a request; None for one of no bytes. The device has as much memory as is asked for."""
         if nbytes <= 0:
             return None
         size = -(-nbytes // _ROUNDING) * _ROUNDING
@@ -219,11 +217,6 @@ class CachingAllocator:
         return block
 
     def _reserve(self, nbytes: int) -> None:
-        limit = self.settings.limit_nbytes
-        if limit is not None and self.now.reserved_nbytes + nbytes > limit:
-            self.empty_cache()
-            if self.now.reserved_nbytes + nbytes > limit:
-                raise MemoryError(f"{self.now.reserved_nbytes + nbytes} B of {limit} B")
         self.now.reserved_nbytes += nbytes
         self.peak.raise_to(self.now)
 
@@ -316,15 +309,13 @@ DEFAULT_POOL = (0, 0)
 """The identity of the pool that serves all but graphs and memory pools of their own."""
 
 
-def from_snapshot(
-    segments: Iterable[Mapping[str, Any]], settings: AllocatorSettings, pool_id: tuple[int, int] = DEFAULT_POOL
-) -> CachingAllocator:
-    """The state of a snapshot's segments (``torch.cuda.memory_snapshot()``) on one device, of one pool.
+def from_snapshot(segments: Iterable[Mapping[str, Any]], settings: AllocatorSettings) -> CachingAllocator:
+    """The state of a snapshot's segments (``torch.cuda.memory_snapshot()``) on one device, of the default pool.
 
     Blocks that wait for another stream count as in use.
     """
     made = CachingAllocator(settings)
-    own = (segment for segment in segments if segment.get("segment_pool_id", DEFAULT_POOL) == pool_id)
+    own = (segment for segment in segments if segment.get("segment_pool_id", DEFAULT_POOL) == DEFAULT_POOL)
     ranges = sorted(own, key=lambda segment: int(segment["address"]))
     tails: dict[bool, Block] = {}
     for segment in ranges:

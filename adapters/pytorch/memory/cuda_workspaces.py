@@ -102,14 +102,6 @@ def takers(calls: Iterable[fx.Node], workspaces: BlasWorkspaces) -> dict[fx.Node
     return taken
 
 
-def take_workspaces(device: torch.device) -> None:
-    """Let both threads take the workspaces of their first products now, in the default pool."""
-    with torch.enable_grad(), torch.autocast("cuda", enabled=False):
-        weight = torch.zeros(16, 16, device=device, requires_grad=True)
-        bias = torch.zeros(16, device=device, requires_grad=True)
-        torch.nn.functional.linear(weight @ weight, weight, bias).sum().backward()
-
-
 def _library(node: fx.Node) -> bool | None:
     """Whether cuBLASLt makes a call's product; None for a call without one."""
     packet: Any = getattr(node.target, "overloadpacket", None)
