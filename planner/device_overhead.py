@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from .errors import InfeasibleBudgetError
+from .errors import InfeasibleBudgetError, NoPlanInTimeError, SearchStoppedError
 from .infeasible import Asked
 from .plan_file.record import Plan
 from .units import format_both
@@ -26,7 +26,8 @@ _CLOSE = 0.01
 def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overhead) -> Plan:
     """The cheapest plan found whose peak and overhead fit ``asked``; ``within`` plans for a peak.
 
-    Raises what ``within`` raises, and InfeasibleBudgetError if plans fit alone and not with their overhead.
+    Once there is one, a search that ends early ends this one, too. Raises what ``within`` raises, and
+    InfeasibleBudgetError if plans fit alone and not with their overhead.
     """
     limit = asked.limit_nbytes
     assert limit is not None
@@ -48,6 +49,10 @@ def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overh
             if not taken:
                 raise
             most = taken
+        except (NoPlanInTimeError, SearchStoppedError):
+            if best is None:
+                raise
+            break
         else:
             over = found.peak.total_nbytes + overhead(found) - limit
             if over > 0:

@@ -121,8 +121,13 @@ def plan(
     problem = model.problem(scope, keep, recompute)
     prepared = solver.prepared(problem)
 
+    all_solves = NO_LIMITS.with_deadline(time_limit_s)
+
     def within(asked: Asked) -> Plan:
-        solution = solver.solve(prepared, asked.limit_nbytes)
+        timed = solver
+        if overhead is not None:  # several solves share the time of one
+            timed = replace(solver, time_limit_s=all_solves.remaining_s())
+        solution = timed.solve(prepared, asked.limit_nbytes)
         if solution.decisions is None:
             if solution.stopped_early and solution.status is not Status.INFEASIBLE:
                 raise unfinished(asked, solver)

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ogc_plan.planner import Plan, load_model
-from ogc_plan.planner.errors import InfeasibleBudgetError
+from ogc_plan.planner.device_overhead import with_overhead
+from ogc_plan.planner.errors import InfeasibleBudgetError, NoPlanInTimeError
+from ogc_plan.planner.infeasible import Asked
 from ogc_plan.planner.model import Model
 from ogc_plan.planner.pipeline import plan
+from ogc_plan.planner.solution import Solution
+from ogc_plan.planner.solver import Solver
 
 from models.light import light_path
 
@@ -70,6 +74,35 @@ def test_an_overhead_that_grows_as_the_peak_falls_does_not_end_in_the_smallest_p
         return (budget - made.peak.total_nbytes) * 49 // 50 + budget // 500
 
     assert planned(model, budget, overhead).time.recompute_ns < smallest.time.recompute_ns
+
+
+def test_time_that_runs_out_leaves_the_best_plan_so_far(model: Model) -> None:
+    budget = model.store_all().peak_total_nbytes
+    fits = plan(model, f"{budget * 8 // 10}B", effort="fast")
+    limits = []
+
+    def within(asked: Asked) -> Plan:
+        limits.append(asked.limit_nbytes)
+        if len(limits) > 2:
+            raise NoPlanInTimeError("no plan")
+        return plan(model, f"{budget}B", effort="fast") if len(limits) == 1 else fits
+
+    found = with_overhead(within, Asked("", budget), lambda made: budget // 20)
+    assert (found, len(limits)) == (fits, 3)
+
+
+def test_all_solves_share_the_time_limit(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def solve(solver: Solver, problem: object, limit_nbytes: int | None) -> Solution:
+        given.append(solver.time_limit_s)
+        return known(solver, problem, limit_nbytes)
+
+    known = Solver.solve
+    monkeypatch.setattr(Solver, "solve", solve)
+    budget = model.store_all().peak_total_nbytes
+    plan(model, f"{budget}B", effort="fast", time_limit_s=60, overhead=lambda made: 20 * MB)
+    assert (len(given) > 1, sorted(set(given), reverse=True), given[0] <= 60) == (True, given, True)
 
 
 def test_the_refusal_names_a_budget_that_works(model: Model) -> None:
