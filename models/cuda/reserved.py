@@ -21,11 +21,8 @@ from typing import Any
 
 import torch
 from ogc_plan.adapters.pytorch import plan_of, predict, within_budget
-from ogc_plan.planner.arena.interval import most_alive
-from ogc_plan.planner.arena.placement import place
-from ogc_plan.planner.arena.step_intervals import step_intervals
+from ogc_plan.planner.arena.step_arena import step_arena
 from ogc_plan.planner.errors import InfeasibleBudgetError
-from ogc_plan.planner.plan_file.record import Plan
 
 from models.cuda import card
 from models.cuda.networks import NETWORKS, SMALL
@@ -69,21 +66,16 @@ def rows_of(name: str) -> dict[str, Any]:
         assert expected is not None
         found = trained(bound, arguments, 2)
         assert found is not None
+        arena = step_arena(plan_of(bound))
         row |= {
             "predicted": [expected.requested_nbytes, expected.allocated_nbytes, expected.reserved_nbytes],
             "measured": [found.requested_nbytes, found.allocated_nbytes, found.reserved_nbytes],
             "overhead": plan_of(bound).time.overhead,
-            "arena": _arena(plan_of(bound)),
+            "arena": {"nbytes": arena.placement.nbytes, "alive_nbytes": arena.peak_nbytes},
         }
         del bound
         gc.collect()
     return {"sizes": case.sizes, "eager": [eager.requested_nbytes, eager.reserved_nbytes], "rows": rows}
-
-
-def _arena(plan: Plan) -> dict[str, int]:
-    """The bytes of an arena for everything that the step makes, and the most that is alive in it."""
-    items = [life.interval for life in step_intervals(plan)]
-    return {"nbytes": place(items).nbytes, "alive_nbytes": most_alive(items)}
 
 
 def outcome(name: str, kind: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from models.cuda import card
 from models.cuda.day_one.page import report
 from models.reporting.command_line import command_parser, one_of
 from models.reporting.kept import ROOT, kept
@@ -35,7 +36,6 @@ from models.reporting.result_record import save
 FILE = "cuda_day_one.json"
 SHORTEST_S = 10.0
 """Less time than this is not enough for a stage."""
-_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Stage:
     variables: tuple[tuple[str, str], ...] = ()
 
 
-EXPANDABLE = ((_ALLOCATOR, "expandable_segments:True"),)
+EXPANDABLE = ((card.ALLOCATOR, card.EXPANDABLE),)
 STAGES: dict[str, Stage] = {
     "environment": Stage("environment", 150),
     "bits": Stage("bits", 100, (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),)),
@@ -141,7 +141,7 @@ def _write(options: argparse.Namespace, arguments: Sequence[str] | None, results
     words = sys.argv[1:] if arguments is None else arguments
     record = {
         "command": " ".join(["python -m models.cuda.day_one", *words]),
-        "standin": "CUDA_STANDIN" in os.environ,
+        "standin": card.STANDIN,
         "small": options.small,
         "minutes": options.minutes,
         "stages": {stage: asdict(result) for stage, result in results.items()},
