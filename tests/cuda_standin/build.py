@@ -61,7 +61,13 @@ def environment_of(folder: Path) -> Mapping[str, str]:
     """The variables of a process that uses the libraries in ``folder``."""
     paths = [str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     preloaded = str(folder / "libstandin.so")
-    return {**os.environ, "LD_PRELOAD": preloaded, "LD_LIBRARY_PATH": os.pathsep.join(paths), "CUDA_STANDIN": preloaded}
+    return {
+        **os.environ,
+        "LD_PRELOAD": preloaded,
+        "LD_LIBRARY_PATH": os.pathsep.join(paths),
+        "CUDA_STANDIN": preloaded,
+        "TORCH_DISABLE_ADDR2LINE": "1",  # stacks of the allocator's history are read slowly, and by nobody
+    }
 
 
 if __name__ == "__main__":
