@@ -19,6 +19,8 @@ Overhead = Callable[[Plan], int]
 _TRIES = 10
 _MORE = 0.004
 """The share of the budget that is kept free beyond what was missing, for each plan that took too much."""
+_SPREAD = 20 << 20
+"""Plans of one peak differ in what their order makes an allocator reserve: by a segment of PyTorch's (20 MiB)."""
 _CLOSE = 0.01
 """The search ends once the peak that is asked for is known to this share of the budget."""
 
@@ -78,7 +80,7 @@ def _smallest(within: Callable[[Asked], Plan], asked: Asked, overhead: Overhead)
     raise InfeasibleBudgetError(
         f"budget {asked.text} = {format_both(limit)} has no plan we could find: the plan of the "
         f"smallest peak found, {format_both(smallest.peak.total_nbytes)}, takes {format_both(need)} of the device",
-        remedy=f"pass --budget {need + asked.reserve_nbytes}B or more",
+        remedy=f"pass --budget {need + _SPREAD + asked.reserve_nbytes}B or more",
         smallest_known_nbytes=smallest.peak.total_nbytes,
         lower_bound_nbytes=smallest.peak.floor_total_nbytes,
         proven=False,

@@ -15,9 +15,10 @@ from ogc_plan.adapters.pytorch import UnsupportedModuleError
 from torch import Tensor
 
 from tests.modules.failure_modules import Between, Call, recompute_all
+from tests.modules.generators import seeded
 from tests.modules.torch_training import backward_calls, bits, planned, train
 
-X = (torch.randn(8, 6, generator=torch.Generator().manual_seed(0)),)
+X = (torch.randn(8, 6, generator=seeded(0)),)
 
 
 def sharp(x: Tensor) -> Tensor:

@@ -13,9 +13,10 @@ from ogc_plan.adapters.pytorch import UnsupportedModuleError
 from ogc_plan.planner.errors import AdapterError
 from torch import Tensor, nn
 
+from tests.modules.generators import seeded
 from tests.modules.torch_training import planned, train
 
-X = (torch.randn(4, 6, generator=torch.Generator().manual_seed(0)),)
+X = (torch.randn(4, 6, generator=seeded(0)),)
 IDS = (torch.arange(8).view(4, 2) % 5,)
 
 

@@ -12,6 +12,7 @@ from ogc_plan.adapters.pytorch import plan_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.modules.generators import seeded
 from tests.modules.torch_training import bits, planned
 
 Fitted = tuple[list[float], dict[str, bytes], bytes]
@@ -38,7 +39,7 @@ def network() -> nn.Sequential:
 
 @pytest.fixture(scope="module")
 def examples() -> TensorDataset:
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     return TensorDataset(torch.randn(32, 16, generator=generator), torch.randn(32, 16, generator=generator))
 
 
@@ -131,7 +132,7 @@ class TestHuggingFaceTrainer:
 
     @pytest.fixture
     def rows(self) -> list[dict[str, Any]]:
-        ids = torch.randint(0, 64, (24, 16), generator=torch.Generator().manual_seed(1))
+        ids = torch.randint(0, 64, (24, 16), generator=seeded(1))
         return [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": row} for row in ids]
 
     def model(self) -> Any:

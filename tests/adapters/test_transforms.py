@@ -13,9 +13,10 @@ from ogc_plan.adapters.pytorch import InputMismatchError
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev, jvp, vmap
 
+from tests.modules.generators import seeded
 from tests.modules.torch_training import bits, planned
 
-X = (torch.randn(4, 6, generator=torch.Generator().manual_seed(0)),)
+X = (torch.randn(4, 6, generator=seeded(0)),)
 
 
 class Network(nn.Module):

@@ -9,26 +9,26 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
-from ogc_plan.adapters.pytorch.capture.joint_graph import capture
-from ogc_plan.adapters.pytorch.joint import is_backward
 from ogc_plan.adapters.pytorch.memory.cuda_workspaces import (
+    SHARED_BY_DEFAULT,
     BlasWorkspaces,
     blas_workspaces,
     documented_workspaces,
-    takers,
+    make_products,
+    take_workspaces,
 )
 from torch import fx, nn
+from torch.utils.checkpoint import checkpoint
 
 PROGRAM = """
 import json, torch
-from torch import nn
-from tests.cuda.test_blas_workspaces import predicted, taken
-module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64, bias=False)).cuda()
-x = torch.zeros(8, 64, device="cuda")
-print(json.dumps([predicted(module, x), taken(module, x)]))
+from tests.cuda.test_blas_workspaces import by_rule, taken_before, taken_by_a_step
+device = torch.device("cuda", 0)
+print(json.dumps([by_rule(device), taken_before(device), taken_by_a_step(device)]))
 """
 SETTINGS = [
     {},
@@ -43,43 +43,69 @@ SETTINGS = [
 ]
 
 
-def predicted(module: nn.Module, x: torch.Tensor) -> list[list[int]]:
-    """What the forward's thread takes, and what autograd's takes, by the rule and by what PyTorch says of itself."""
-    joint = capture(module, (x,))
-    parts: tuple[list[fx.Node], list[fx.Node]] = [], []
-    for node in joint.graph.nodes:
-        parts[is_backward(node)].append(node)
-    rule = documented_workspaces(os.environ, torch.cuda.get_device_capability(), True)
-    assert rule == blas_workspaces(x.device)
-    return [list(takers(part, rule).values()) for part in parts]
+def by_rule(device: torch.device) -> list[int]:
+    """What each thread takes, by the rule."""
+    rule = documented_workspaces(os.environ, torch.cuda.get_device_capability(), SHARED_BY_DEFAULT)
+    assert rule == blas_workspaces(device)
+    return [nbytes for nbytes in rule if nbytes]
 
 
-def taken(module: nn.Module, x: torch.Tensor) -> list[list[int]]:
-    """What a step takes and keeps, beyond its result and gradients, in the forward and in the backward."""
-    found = []
-    values: list[torch.Tensor] = []
-    for part in (lambda: values.append(module(x)), lambda: values[0].backward(torch.ones_like(values[0]))):
-        torch.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python")
-        part()
-        trace = torch.cuda.memory._snapshot()["device_traces"][0]
-        torch.cuda.memory._record_memory_history(enabled=None)
-        freed = {entry["addr"] for entry in trace if entry["action"] == "free_completed"}
-        kept = [entry["size"] for entry in trace if entry["action"] == "alloc" and entry["addr"] not in freed]
-        found.append([nbytes for nbytes in kept if nbytes > 64 * 64 * 4])
-    return found
+def kept_by(work: Callable[[], object]) -> list[int]:
+    """The requests of some work for more than a matrix, that it does not release."""
+    torch.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python")
+    result = work()
+    trace = torch.cuda.memory._snapshot()["device_traces"][0]
+    torch.cuda.memory._record_memory_history(enabled=None)
+    del result
+    freed = {entry["addr"] for entry in trace if entry["action"] == "free_completed"}
+    kept = [entry["size"] for entry in trace if entry["action"] == "alloc" and entry["addr"] not in freed]
+    return [nbytes for nbytes in kept if nbytes > 64 * 64 * 4]
+
+
+def taken_before(device: torch.device) -> list[list[int]]:
+    """What each thread takes when it is asked to."""
+    return [
+        kept_by(lambda: take_workspaces(device, forward=True, backward=False)),
+        kept_by(lambda: take_workspaces(device, forward=False, backward=True)),
+    ]
+
+
+def taken_by_a_step(device: torch.device) -> list[int]:
+    """What a step takes beyond its result and gradients."""
+    module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64, bias=False)).to(device)
+    x = torch.zeros(8, 64, device=device)
+
+    def step() -> object:
+        result = checkpoint(module, x, use_reentrant=False)  # both kinds of products on both threads
+        result.sum().backward()
+        return result
+
+    return kept_by(step)
+
+
+@pytest.fixture(scope="module", params=SETTINGS, ids=lambda settings: ",".join(settings.values()) or "default")
+def found(request: pytest.FixtureRequest) -> tuple[list[int], list[list[int]], list[int]]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=os.environ | request.param, capture_output=True, text=True
+    )
+    rule, before, by_a_step = json.loads(done.stdout)
+    return rule, before, by_a_step
 
 
 @pytest.mark.usefixtures("launches")
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: ",".join(settings.values()) or "default")
-def test_both_threads_take_what_the_rule_says(settings: dict[str, str]) -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=os.environ | settings, capture_output=True, text=True)
-    rule, real = json.loads(done.stdout)
-    assert rule == real
+def test_both_threads_take_what_the_rule_says(found: tuple[list[int], list[list[int]], list[int]]) -> None:
+    rule, before, _ = found
+    assert before == [rule, rule]
+
+
+@pytest.mark.usefixtures("launches")
+def test_a_step_takes_no_more(found: tuple[list[int], list[list[int]], list[int]]) -> None:
+    assert found[2] == []
 
 
 @pytest.mark.usefixtures("launches")
 def test_a_default_h100_takes_32_mib_on_each_thread() -> None:
-    assert blas_workspaces(torch.device("cuda:0")) == BlasWorkspaces(32 << 20, None)
+    assert blas_workspaces(torch.device("cuda:0")).nbytes == 32 << 20
 
 
 OLD = [
@@ -102,16 +128,14 @@ def calls_of(*calls: tuple[object, ...]) -> list[fx.Node]:
     """Nodes of calls on matrices."""
     graph = fx.Graph()
     matrix = graph.placeholder("matrix")
-    matrix.meta["val"] = torch.empty(64, 64)
     return [graph.call_function(call, tuple(matrix for _ in range(count))) for call, count in calls]  # type: ignore[misc, arg-type]
 
 
-def test_a_thread_without_products_takes_nothing() -> None:
+def test_a_product_takes_workspace() -> None:
     aten = torch.ops.aten
-    assert takers(calls_of((aten.relu.default, 1), (aten.mul.Tensor, 2)), BlasWorkspaces(1000, None)) == {}
+    assert make_products(calls_of((aten.relu.default, 1), (aten.mm.default, 2)))
 
 
-def test_the_first_product_takes_the_workspace() -> None:
+def test_calls_without_products_take_none() -> None:
     aten = torch.ops.aten
-    _, first, _ = calls = calls_of((aten.relu.default, 1), (aten.mm.default, 2), (aten.mm.default, 2))
-    assert takers(calls, BlasWorkspaces(1000, None)) == {first: 1000}
+    assert not make_products(calls_of((aten.relu.default, 1), (aten.mul.Tensor, 2)))

@@ -18,7 +18,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def record(folder: Path) -> Any:
-    assert main(["-o", str(folder), "--small", "--minutes", "15"]) == 0
+    assert main(["-o", str(folder), "--small", "--minutes", "15", "--together"]) == 0
     return json.loads((folder / FILE).read_text())
 
 

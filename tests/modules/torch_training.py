@@ -69,7 +69,7 @@ class Trained:
 
 def bits(tensor: Tensor) -> bytes:
     """The bytes of a tensor's values."""
-    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
 def train(
@@ -103,7 +103,7 @@ def train(
         tuple(None if p.grad is None else bits(p.grad) for p in module.parameters()),
         tuple(bits(p) for p in module.parameters()),
         tuple(bits(b) for b in module.buffers()),
-        bits(torch.get_rng_state()),
+        b"".join(bits(state) for state in (torch.get_rng_state(), *torch.cuda.get_rng_state_all())),
     )
 
 

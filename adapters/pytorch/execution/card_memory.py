@@ -5,7 +5,6 @@ The step's requests are replayed on a model of the allocator, from the state tha
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,10 +13,10 @@ from torch import fx
 
 from .. import torch_private
 from ..memory.caching_allocator import DEFAULT_POOL, AllocatorSettings, Block, CachingAllocator, from_snapshot
-from ..memory.cuda_workspaces import blas_workspaces, takers
+from ..memory.cuda_workspaces import make_products, take_workspaces
 from ..step.annotate import Annotated, device_of
 from .codegen import Event, EventKind, Program
-from .request_trace import RequestTrace, Workspaces, request_trace
+from .request_trace import RequestTrace, request_trace
 
 _LARGEST_CONTEXT = 1 << 30
 """What the device has in use beyond this, beside this allocator, is taken to be that of other processes."""
@@ -88,10 +87,12 @@ def card_memory(annotated: Annotated, program: Program, present: Present) -> Car
     """
     step, meter, device = annotated.step, annotated.meter, device_of(annotated.step)
     meter.measure(step.calls)
+    kept_nbytes = take_workspaces(
+        device, make_products(_called(program.forward_events)), make_products(_called(program.backward_events))
+    )
     free, total = torch.cuda.mem_get_info(device)
     segments = torch_private.cuda_segments(device)
     allocator = from_snapshot(segments, settings())
-    workspaces, kept_nbytes = _workspaces(program, device, allocator.held())
     gradients = _blocks(allocator, present.gradients)
     own = {block.address: block for block in (*_blocks(allocator, present.tensors), *gradients)}
     others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
@@ -100,12 +101,12 @@ def card_memory(annotated: Annotated, program: Program, present: Present) -> Car
     reserved = sum(segment["total_size"] for segment in segments)
     _prepare(allocator, present, gradients)
     allocator.reset_peak()
-    trace = request_trace(step, program, meter, workspaces=workspaces, gradients_present=present.accumulates)
+    trace = request_trace(step, program, meter, gradients_present=present.accumulates)
     two_steps(trace, allocator)
     peak = allocator.peak
     return CardMemory(
         min(_LARGEST_CONTEXT, max(0, total - free - reserved)),
-        kept_nbytes + sum(nbytes for calls in workspaces for nbytes in calls.values()),
+        kept_nbytes,
         peak.requested_nbytes + sum(segment["requested_size"] for segment in elsewhere),
         peak.allocated_nbytes + sum(segment["allocated_size"] for segment in elsewhere),
         peak.reserved_nbytes + sum(segment["total_size"] for segment in elsewhere),
@@ -116,11 +117,11 @@ def card_memory(annotated: Annotated, program: Program, present: Present) -> Car
 def two_steps(trace: RequestTrace, allocator: CachingAllocator) -> None:
     """Let the allocator serve two steps, and the release of what they leave."""
     blocks: dict[int, Block | None] = {}
-    for number in range(2):
+    for _ in range(2):
         for key, nbytes in (*trace.step, *trace.after):
             if not nbytes:
                 allocator.release(blocks.pop(key))
-            elif not number or key not in trace.kept:
+            else:
                 blocks[key] = allocator.allocate(nbytes)
 
 
@@ -148,27 +149,6 @@ def _prepare(allocator: CachingAllocator, present: Present, gradients: list[Bloc
         share = min(1.0, present.states_nbytes / whole - copies)
         for nbytes in sizes:
             allocator.allocate(int(nbytes * share))
-
-
-def _workspaces(program: Program, device: torch.device, held: list[Block]) -> tuple[Workspaces, int]:
-    """The calls that will take workspace of cuBLAS, and the bytes of the workspace that is there already.
-
-    A block that is ``held`` and of the very size of a workspace is taken for one.
-    """
-    each = blas_workspaces(device)
-    present = {block.requested_nbytes: block.nbytes for block in held}
-    count = Counter(block.requested_nbytes for block in held)
-    waiting: list[dict[fx.Node, int]] = []
-    kept = 0
-    for events in (program.forward_events, program.backward_events):
-        waiting.append({})
-        for node, nbytes in takers(_called(events), each).items():
-            if count[nbytes]:
-                count[nbytes] -= 1
-                kept += present[nbytes]
-            else:
-                waiting[-1][node] = nbytes
-    return (waiting[0], waiting[1]), kept
 
 
 def _called(events: Iterable[Event]) -> list[fx.Node]:

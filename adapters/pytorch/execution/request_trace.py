@@ -7,7 +7,7 @@ back (`WorkspaceMeter.changes`). Memory is released with its last name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,16 +33,10 @@ class RequestTrace:
     Attributes:
         step: what the step asks for and releases.
         after: the release of the gradients that it leaves, when the caller drops them.
-        kept: the keys of what the first step takes and no step releases, cuBLAS's workspace.
     """
 
     step: tuple[Request, ...]
     after: tuple[Request, ...]
-    kept: frozenset[int] = frozenset()
-
-
-Workspaces = tuple[Mapping[fx.Node, int], Mapping[fx.Node, int]]
-"""The bytes that calls of the forward, and of the backward, take and keep when they first run."""
 
 
 def request_trace(
@@ -50,7 +44,6 @@ def request_trace(
     program: Program,
     meter: WorkspaceMeter,
     *,
-    workspaces: Workspaces = ({}, {}),
     gradients_present: bool = False,
 ) -> RequestTrace:
     """The requests of one forward and backward whose outputs live until the backward ends.
@@ -59,19 +52,19 @@ def request_trace(
     ``gradients_present`` each gradient is added to one that exists, and released after its part of the backward.
     """
     tracer = _Tracer(step, meter, gradients_present)
-    tracer.run(program.forward_events, workspaces[0])
+    tracer.run(program.forward_events)
     outputs = tracer.held(node for node in step.joint.outputs if isinstance(node, fx.Node))
     saved = [node for node in program.saved if isinstance(node, fx.Node)]
     tracer.hold(outputs)
     tracer.names_become(saved)
     tangents = [node for node in step.joint.tangents if node is not None]
     scalars = tracer.ask_for_tangents(tangents)
-    tracer.run(program.backward_events, workspaces[1])
+    tracer.run(program.backward_events)
     tracer.names_become([])
     tracer.drop(scalars)
     tracer.drop(outputs)
     lasting = tuple(Request(key, 0) for key in tracer.lasting)
-    return RequestTrace(tuple(tracer.requests), lasting, frozenset(tracer.kept))
+    return RequestTrace(tuple(tracer.requests), lasting)
 
 
 class _Tracer:
@@ -81,7 +74,6 @@ class _Tracer:
         self.step, self.meter, self.gradients_present = step, meter, gradients_present
         self.requests: list[Request] = []
         self.lasting: list[int] = []
-        self.kept: list[int] = []
         self._next = 0
         self._key_of: dict[int, int] = {}  # allocation -> the memory that it is in now
         self._names: dict[fx.Node, list[int]] = {}
@@ -152,16 +144,13 @@ class _Tracer:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def run(self, events: Iterable[Event], workspaces: Mapping[fx.Node, int]) -> None:
+    def run(self, events: Iterable[Event]) -> None:
         """Do what the lines of a function do."""
-        waiting = dict(workspaces)
         for event in events:
             if event.kind is EventKind.CALL:
                 self._accumulate()
                 for node in self._nodes(event):
                     self._call(node)
-                    if node in waiting:
-                        self.kept.append(self.ask(waiting.pop(node)))
             elif event.kind is EventKind.DELETE:
                 for node in self._nodes(event):
                     self.drop(self._names.pop(node, ()))

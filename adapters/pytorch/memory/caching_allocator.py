@@ -184,10 +184,6 @@ class CachingAllocator:
         """The block in use at an address, for a state that was read from a snapshot."""
         return self._held.get(address)
 
-    def held(self) -> list[Block]:
-        """The blocks in use."""
-        return list(self._held.values())
-
     # -- segments --------------------------------------------------------------------------------
 
     def _use(self, block: Block, nbytes: int) -> None:

@@ -33,11 +33,9 @@ _PRODUCTS = frozenset({
     _aten._slow_conv2d_forward, _aten._slow_conv2d_backward, _aten.slow_conv_dilated2d, _aten.slow_conv_dilated3d,
     _aten.slow_conv_transpose2d, _aten.slow_conv_transpose3d, _aten.linalg_solve_triangular, _aten.triangular_solve,
     _aten.linalg_lu_solve, _aten.linalg_matrix_exp, _aten._cdist_forward, _aten._euclidean_dist, _aten._trilinear,
-    _aten.bilinear, _aten.linear,
+    _aten.bilinear, _aten.linear, _aten._addmm_activation, _aten._scaled_mm,
 })  # fmt: skip
-"""Calls that get a handle of cuBLAS."""
-_LT_PRODUCTS = frozenset({_aten._addmm_activation, _aten._scaled_mm})
-"""Calls of cuBLASLt; an ``addmm`` that adds a vector is one, too."""
+"""Calls that get a handle of cuBLAS, those of cuBLASLt among them: its handle is that of cuBLAS."""
 
 
 class BlasWorkspaces(NamedTuple):
@@ -81,33 +79,42 @@ def documented_workspaces(
     return BlasWorkspaces(nbytes, own if unified == "0" else min(own, nbytes))
 
 
-def takers(calls: Iterable[fx.Node], workspaces: BlasWorkspaces) -> dict[fx.Node, int]:
-    """The calls of one thread, run in this order, that take workspace, with the bytes of each.
+def make_products(calls: Iterable[fx.Node]) -> bool:
+    """Whether one of the calls gets a handle of cuBLAS, and with it the workspaces."""
+    return any(getattr(call.target, "overloadpacket", None) in _PRODUCTS for call in calls)
 
-    At most two take some, the first product of each library; the values add up to what the thread keeps. Of cuBLASLt
-    the calls are known that use it by themselves, not those moved there by ``preferred_blas_library``.
+
+def take_workspaces(device: torch.device, forward: bool, backward: bool) -> int:
+    """Let threads whose products will take workspaces take them now; the bytes of those workspaces.
+
+    They are in the allocator's default pool then, where the first products of a step would have put them.
+
+    Args:
+        device: the CUDA device; its current stream is that of the steps.
+        forward: for the current thread.
+        backward: for autograd's thread of this device.
     """
-    taken: dict[fx.Node, int] = {}
-    waiting = {False: workspaces.nbytes, True: workspaces.lt_nbytes or 0}
-    for node in calls:
-        library = _library(node)
-        if library is None:
-            continue
-        of_lt = library and workspaces.lt_nbytes is not None
-        nbytes = waiting.pop(of_lt, 0)
-        if of_lt and not SHARED_BY_DEFAULT:  # the handle of cuBLASLt is that of cuBLAS, made with its workspace
-            nbytes += waiting.pop(False, 0)
-        if nbytes:
-            taken[node] = nbytes
-    return taken
+    with torch.enable_grad(), torch.autocast("cuda", enabled=False):
+        if forward:
+            _product(device)
+        if backward:
+            _OnAutogradThread.apply(torch.zeros(1, device=device, requires_grad=True)).backward()
+    each = blas_workspaces(device)
+    return (forward + backward) * (each.nbytes + (each.lt_nbytes or 0))
 
 
-def _library(node: fx.Node) -> bool | None:
-    """Whether cuBLASLt makes a call's product; None for a call without one."""
-    packet: Any = getattr(node.target, "overloadpacket", None)
-    if packet in _LT_PRODUCTS:
-        return True
-    if packet not in _PRODUCTS:
-        return None
-    added = node.args[0] if packet is _aten.addmm else None
-    return isinstance(added, fx.Node) and added.meta["val"].dim() == 1
+def _product(device: torch.device) -> None:
+    """Products of cuBLAS and of cuBLASLt."""
+    matrix = torch.zeros(16, 16, device=device)
+    torch.addmm(matrix[0], matrix @ matrix, matrix)
+
+
+class _OnAutogradThread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        _product(gradient.device)
+        return gradient

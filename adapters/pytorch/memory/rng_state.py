@@ -36,7 +36,7 @@ def _current(device: torch.device) -> torch.Tensor:
 def save_state(device: torch.device) -> torch.Tensor:
     """A copy of the generator state of ``device``, in host memory that every meter sees."""
     now = _current(device)
-    return torch.empty(now.shape, dtype=torch.uint8).copy_(now)
+    return torch.empty(now.shape, dtype=torch.uint8, device="cpu").copy_(now)
 
 
 def swap_state(state: torch.Tensor, device: torch.device) -> torch.Tensor:

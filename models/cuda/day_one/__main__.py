@@ -1,11 +1,12 @@
 """The first ten minutes on a GPU: does everything that was found without one hold there?
 
-    python -m models.cuda.day_one -o models/results [--small] [--minutes 9] [--wheels FOLDER]
+    python -m models.cuda.day_one -o models/results [--small] [--minutes 9] [--wheels FOLDER] [--together]
 
 Nothing is installed beside the checkout and no network is used; packages that the machine lacks come as wheels. Every
-stage is a process of its own with its own time limit, the most telling first. cuda_day_one.json and its page are
-written to the folder after each, so that a run that is cut off still tells. The exit code is 1 where a stage did not
-end well.
+stage is a process of its own with its own time limit, the most telling first; with ``--together`` those whose results
+do not depend on what else runs on the card run at the same time. cuda_day_one.json and its page are written to the
+folder after each, so that a run that is cut off still tells, and what the stages printed to its folder ``logs``. The
+exit code is 1 where a stage did not end well.
 
 The file has ``command``, ``standin`` (whether the card is the stand-in of tests/cuda_standin, whose values and times
 mean nothing), ``small``, ``minutes`` and ``stages``: by name ``outcome`` (done, failed, cut off, no time left),
@@ -22,8 +23,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from models.cuda import card
@@ -40,25 +43,28 @@ SHORTEST_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A module of this folder, the seconds that it may take, and variables that it runs with."""
+    """A module of this folder, the seconds that it may take, variables, and whether it needs the card for itself."""
 
     module: str
     limit_s: float
     variables: tuple[tuple[str, str], ...] = ()
+    alone: bool = True
 
 
 EXPANDABLE = ((card.ALLOCATOR, card.EXPANDABLE),)
+REPEATABLE = (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),)
 STAGES: dict[str, Stage] = {
     "environment": Stage("environment", 150),
-    "bits": Stage("bits", 100, (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),)),
-    "memory": Stage("memory", 110),
+    "bits": Stage("bits", 100, REPEATABLE, alone=False),
+    "memory": Stage("memory", 110, alone=False),
     "cap": Stage("cap", 60),
     "cap_expandable": Stage("cap", 60, EXPANDABLE),
     "times": Stage("times", 110),
     "capture": Stage("capture", 40),
-    "card_tests": Stage("card_tests", 90),
+    "card_tests": Stage("card_tests", 150, alone=False),
+    "adapter_tests": Stage("adapter_tests", 150, REPEATABLE, alone=False),
     "compiled": Stage("compiled", 150),
-    "memory_expandable": Stage("memory", 110, EXPANDABLE),
+    "memory_expandable": Stage("memory", 110, EXPANDABLE, alone=False),
 }
 """The most telling first; later ones take what time is left."""
 
@@ -73,6 +79,15 @@ class Result:
     found: Any = None
 
 
+def groups(stages: Sequence[str], together: bool) -> list[list[str]]:
+    """The stages in their order, those that may run at the same time in one group, if they are to; the first alone."""
+    if not together:
+        return [[stage] for stage in stages]
+    first, *rest = stages
+    shared = [stage for stage in rest if not STAGES[stage].alone]
+    return [[first], *([shared] if shared else []), *([stage] for stage in rest if STAGES[stage].alone)]
+
+
 def paths(wheels: Path | None, site: Path) -> str:
     """The import path of the stages: this checkout, and the wheels, which are unpacked into ``site``."""
     found = [str(ROOT / ".src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -83,10 +98,9 @@ def paths(wheels: Path | None, site: Path) -> str:
     return os.pathsep.join(found)
 
 
-def run_stage(stage: Stage, limit_s: float, environment: dict[str, str], folder: Path, small: bool) -> Result:
+def run_stage(stage: Stage, limit_s: float, environment: dict[str, str], log: Path, small: bool) -> Result:
     """Run a stage until it ends or its time is up; its whole process group ends with it."""
-    file, log = folder / "found.json", folder / "log.txt"
-    file.unlink(missing_ok=True)
+    file = log.with_suffix(".json")
     command = [sys.executable, "-m", "models.cuda.day_one.stage", stage.module, str(file)]
     started, outcome = time.monotonic(), "done"
     with log.open("w") as output:
@@ -107,7 +121,9 @@ def run_stage(stage: Stage, limit_s: float, environment: dict[str, str], folder:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     told = "" if outcome == "done" else log.read_text(errors="replace")[-1500:]
-    return Result(outcome, round(time.monotonic() - started, 1), told, kept(file))
+    found = kept(file)
+    file.unlink(missing_ok=True)
+    return Result(outcome, round(time.monotonic() - started, 1), told, found)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -116,24 +132,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=folder, required=True, help="folder of the results")
     parser.add_argument("--small", action="store_true", help="tiny networks: whether every stage runs at all")
     parser.add_argument("--minutes", type=rate, default=9.0, help="for everything (default %(default)g)")
+    parser.add_argument("--together", action="store_true", help="run stages at the same time where that is right")
     parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="wheels of packages that the machine lacks")
     parser.add_argument(
         "--only", type=one_of(STAGES, "stage"), action="append", metavar="STAGE", help=argparse.SUPPRESS
     )
     options = parser.parse_args(arguments)
+    logs = options.output / "logs"
+    logs.mkdir(exist_ok=True)
     results: dict[str, Result] = {}
+    one_at_a_time = Lock()
     with tempfile.TemporaryDirectory() as name:
         ends = time.monotonic() + 60 * options.minutes
         environment = {**os.environ, "PYTHONPATH": paths(options.wheels, Path(name) / "site"), "KINETO_LOG_LEVEL": "99"}
-        for stage in options.only or STAGES:
-            left = ends - time.monotonic()
-            if left < SHORTEST_S:
-                results[stage] = Result("no time left")
-            else:
-                limit_s = min(left, STAGES[stage].limit_s)
-                results[stage] = run_stage(STAGES[stage], limit_s, environment, Path(name), options.small)
-            print(f"{stage}: {results[stage].outcome}, {results[stage].seconds:.0f} s", file=sys.stderr, flush=True)
-            _write(options, arguments, results)
+
+        def run(stage: str) -> None:
+            left, what = ends - time.monotonic(), STAGES[stage]
+            result = Result("no time left")
+            if left >= SHORTEST_S:
+                log = logs / f"{stage}.log"
+                result = run_stage(what, min(left, what.limit_s), environment, log, options.small)
+            with one_at_a_time:
+                results[stage] = result
+                print(f"{stage}: {result.outcome}, {result.seconds:.0f} s", file=sys.stderr, flush=True)
+                _write(options, arguments, {each: results[each] for each in STAGES if each in results})
+
+        for stages in groups(options.only or list(STAGES), options.together):
+            with ThreadPoolExecutor(len(stages)) as threads:
+                list(threads.map(run, stages))
     return int(any(result.outcome != "done" for result in results.values()))
 
 

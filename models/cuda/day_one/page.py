@@ -25,10 +25,11 @@ def report(record: Mapping[str, Any]) -> str:
             told.append(f"## {name}\n\n{described(rows)}")
         if stage["error"]:
             told.append(f"## {name}: {stage['outcome']}\n\n```text\n{stage['error'].strip()}\n```")
-    tests = (stages.get("card_tests") or {}).get("found")
-    if tests:
-        counts = ", ".join(f"{number} {kind}" for kind, number in tests["counts"].items())
-        told.append("\n".join([f"## Tests\n\n{counts or 'none ran'}", *(f"- {line}" for line in tests["failed"])]))
+    for name in ("card_tests", "adapter_tests"):
+        tests = (stages.get(name) or {}).get("found")
+        if tests:
+            counts = ", ".join(f"{number} {kind}" for kind, number in tests["counts"].items())
+            told.append("\n".join([f"## {name}\n\n{counts or 'none ran'}", *(f"- {line}" for line in tests["failed"])]))
     return "\n\n".join(told)
 
 

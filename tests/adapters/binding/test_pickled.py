@@ -17,10 +17,11 @@ from ogc_plan.adapters.pytorch.binding.pickled_plan import plan_from, text_of
 from ogc_plan.planner.errors import AdapterError, PlanMismatchError, PlanVersionError
 from torch import Tensor, nn
 
+from tests.modules.generators import seeded
 from tests.modules.torch_training import alternating, planned
 
-X = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
-LARGE = torch.randn(96, 6, generator=torch.Generator().manual_seed(1))
+X = torch.randn(64, 6, generator=seeded(0))
+LARGE = torch.randn(96, 6, generator=seeded(1))
 
 
 class Block(nn.Module):

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
 from torch import Tensor, nn
 
+from tests.modules.generators import seeded
 from tests.modules.torch_training import measured, planned, predicted, train
 
-IMAGES = (torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0)),)
+IMAGES = (torch.randn(2, 4, 8, 8, generator=seeded(0)),)
 
 
 class Transposed(nn.Module):

@@ -15,10 +15,11 @@ from ogc_plan.adapters.pytorch.step import gradient_release
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from tests.modules.generators import seeded
 from tests.modules.torch_modules import RandomNet
 from tests.modules.torch_training import bits, measured, planned, predicted, train
 
-IMAGES = (torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)),)
+IMAGES = (torch.randn(2, 3, 6, 6, generator=seeded(0)),)
 Returned = Callable[["Convolved", Tensor], Any]
 
 
@@ -184,7 +185,7 @@ class Branching(RandomNet):
         return made[-1].square().mean(), *made[-4:-1], made[3].exp().sum()
 
 
-ROWS = (torch.randn(4, 6, generator=torch.Generator().manual_seed(1)).requires_grad_(),)
+ROWS = (torch.randn(4, 6, generator=seeded(1)).requires_grad_(),)
 
 
 def using(places: tuple[int, ...]) -> Callable[[Any], Tensor]:

@@ -11,9 +11,10 @@ from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
 from ogc_plan.adapters.pytorch.execution.attachment import InputMismatchError, OtherValuesError
 from torch import Tensor, nn
 
+from tests.modules.generators import seeded
 from tests.modules.torch_training import measured, planned, predicted, train
 
-ROWS = (torch.randn(4, 6, generator=torch.Generator().manual_seed(0)),)
+ROWS = (torch.randn(4, 6, generator=seeded(0)),)
 
 
 class Scaled(nn.Module):

@@ -25,10 +25,11 @@ from torch import Tensor, nn
 
 from models.meters.step_meters import by_storages
 from models.meters.storage_meter import StorageMeter
+from tests.modules.generators import seeded
 from tests.modules.torch_training import CountedCalls, bits, planned
 
 WIDTH, DEPTH = 48, 8
-X = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(3))
+X = torch.randn(4, WIDTH, generator=seeded(3))
 
 
 class Chain(nn.Module):

@@ -15,9 +15,10 @@ from torch.utils.checkpoint import checkpoint
 
 from models.meters.storage_meter import StorageMeter
 from tests.modules.failure_modules import Between, recompute_all
+from tests.modules.generators import seeded
 from tests.modules.torch_training import backward_calls, bits, measured, planned, predicted, train
 
-X = (torch.randn(8, 6, generator=torch.Generator().manual_seed(0)),)
+X = (torch.randn(8, 6, generator=seeded(0)),)
 
 
 class Deep(nn.Module):
@@ -65,7 +66,7 @@ def refuses_nan(x: Tensor) -> Tensor:
 
 refuses_nan.register_fake(torch.empty_like)
 refuses_nan.register_autograd(lambda ctx, gradient: gradient * 2)
-ROWS = (torch.randn(64, 6, generator=torch.Generator().manual_seed(1)),)
+ROWS = (torch.randn(64, 6, generator=seeded(1)),)
 
 
 class TestMemory:

@@ -12,12 +12,13 @@ from ogc_plan.adapters.pytorch import InputMismatchError, plans_of, within_budge
 from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
 from torch import Tensor, nn
 
+from tests.modules.generators import seeded
 from tests.modules.torch_training import backward_calls, bits, planned
 
 WHOLE = torch.ones(8, 16, dtype=torch.bool)
 PADDED = WHOLE.clone()
 PADDED[-1, 10:] = False
-X = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
+X = torch.randn(8, 16, generator=seeded(0))
 
 
 class Masked(nn.Module):

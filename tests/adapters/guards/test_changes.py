@@ -17,9 +17,10 @@ from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tests.modules.generators import seeded
 from tests.modules.torch_training import planned, train
 
-X = (torch.randn(4, 6, generator=torch.Generator().manual_seed(0)),)
+X = (torch.randn(4, 6, generator=seeded(0)),)
 
 
 class Reading(nn.Module):

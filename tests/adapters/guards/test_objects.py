@@ -20,9 +20,10 @@ import torch
 from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError
 from torch import Tensor, nn
 
+from tests.modules.generators import seeded
 from tests.modules.torch_training import planned
 
-X = (torch.randn(4, 6, generator=torch.Generator().manual_seed(0)),)
+X = (torch.randn(4, 6, generator=seeded(0)),)
 GAIN: contextvars.ContextVar[float] = contextvars.ContextVar("GAIN", default=2.0)
 
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from models.meters.storage_meter import measure_step
+from tests.modules.generators import seeded
 from tests.modules.torch_training import measured, planned, predicted, train
 
-ROWS = (torch.randn(16, 12, 8, generator=torch.Generator().manual_seed(0)),)
+ROWS = (torch.randn(16, 12, 8, generator=seeded(0)),)
 
 
 class Writing(nn.Module):

@@ -18,6 +18,7 @@ from models.networks.gpt2 import GPT2, GPT2Config
 from models.networks.resnet import ResNet
 from models.networks.unet import UNet
 from tests.graphs.aten_calls import call
+from tests.modules.generators import seeded
 from tests.modules.torch_modules import WithLoss
 from tests.modules.torch_training import bits, measured, planned, predicted, train
 
@@ -42,7 +43,7 @@ SCALARS = {
 
 def arguments(overload: Any, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Any, ...]:
     """Random arguments of a call: tensors of 2 x 3 x 4 x 5, masks where it takes one, numbers."""
-    generator, found = torch.Generator().manual_seed(3), []
+    generator, found = seeded(3), []
     numbers = iter(SCALARS.get(overload, (0.25, 0.75, 1.25, 0.5)))
     for argument in overload._schema.arguments:
         if str(argument.type) == "Tensor":
@@ -163,7 +164,7 @@ class InPlaceNet(nn.Module):
 
     def __init__(self, seed: int, depth: int) -> None:
         super().__init__()
-        self.kinds = torch.randint(8, (depth,), generator=torch.Generator().manual_seed(seed)).tolist()
+        self.kinds = torch.randint(8, (depth,), generator=seeded(seed)).tolist()
         self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in self.kinds)
         self.norm = nn.ModuleList(nn.BatchNorm1d(6) for _ in self.kinds)
 
