@@ -28,6 +28,12 @@ def limit(nbytes: int) -> None:
     torch.cuda.set_per_process_memory_fraction(min(1.0, nbytes / torch.cuda.get_device_properties(0).total_memory))
 
 
+def context_nbytes() -> int:
+    """What is in use beside this process's allocator: the CUDA context, if nothing else runs on the card."""
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_reserved()
+
+
 def environment_with(nbytes: int) -> dict[str, str]:
     """The variables of a process with expandable segments whose card, if it is the stand-in, has ``nbytes``."""
     return {**os.environ, ALLOCATOR: os.environ.get(ALLOCATOR, EXPANDABLE), STANDIN_MEMORY: str(nbytes)}

@@ -1,4 +1,4 @@
-/* A stand-in for libcuda: expandable segments. Addresses come from mmap, bytes of the card from the other library. */
+/* A stand-in for libcuda: expandable segments. Addresses and bytes of the card come from the other library. */
 #include "standin.h"
 
 #include <dlfcn.h>
@@ -7,10 +7,19 @@
 
 static int (*take)(size_t) = NULL;
 static void (*give)(size_t) = NULL;
+static char *(*reserve)(size_t) = NULL;
+static void (*release)(char *, size_t) = NULL;
+static void *(*kept)(const void *) = NULL;
 
 static int found(void) {
-  if (!take) take = dlsym(RTLD_DEFAULT, "standin_take"), give = dlsym(RTLD_DEFAULT, "standin_give");
-  return take && give;
+  if (!take) {
+    give = dlsym(RTLD_DEFAULT, "standin_give");
+    reserve = dlsym(RTLD_DEFAULT, "standin_reserve");
+    release = dlsym(RTLD_DEFAULT, "standin_release");
+    kept = dlsym(RTLD_DEFAULT, "standin_kept");
+    take = dlsym(RTLD_DEFAULT, "standin_take");
+  }
+  return take && give && reserve && release && kept;
 }
 
 int cuInit(unsigned flags) { return OK; }
@@ -39,20 +48,20 @@ int cuGetErrorString(int error, const char **text) {
   return OK;
 }
 int cuMemAddressReserve(uint64_t *address, size_t nbytes, size_t alignment, uint64_t wanted, uint64_t flags) {
-  void *at = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) return OUT_OF_MEMORY;
+  char *at = found() ? reserve(nbytes) : NULL;
+  if (!at) return OUT_OF_MEMORY;
   *address = (uint64_t)at;
   return OK;
 }
 int cuMemAddressFree(uint64_t address, size_t nbytes) {
-  munmap((void *)address, nbytes);
+  release((char *)address, nbytes);
   return OK;
 }
 int cuMemCreate(uint64_t *handle, size_t nbytes, const void *properties, uint64_t flags) {
   if (!found() || take(nbytes)) return OUT_OF_MEMORY;
-  size_t *kept = malloc(sizeof *kept);
-  *kept = nbytes;
-  *handle = (uint64_t)kept;
+  size_t *size = malloc(sizeof *size);
+  *size = nbytes;
+  *handle = (uint64_t)size;
   return OK;
 }
 int cuMemRelease(uint64_t handle) {
@@ -63,7 +72,7 @@ int cuMemRelease(uint64_t handle) {
 int cuMemMap(uint64_t address, size_t nbytes, size_t offset, uint64_t handle, uint64_t flags) { return OK; }
 int cuMemSetAccess(uint64_t address, size_t nbytes, const void *descriptor, size_t count) { return OK; }
 int cuMemUnmap(uint64_t address, size_t nbytes) {
-  madvise((void *)address, nbytes, MADV_DONTNEED);
+  madvise(kept((void *)address), nbytes, MADV_DONTNEED);
   return OK;
 }
 int cuMemGetAllocationGranularity(size_t *granularity, const void *properties, int option) {

@@ -306,8 +306,11 @@ typedef struct {
 static Segment segments[1 << 16];
 static int segment_count = 0;
 static size_t used = 0, peak = 0;
-/* Later segments lie above earlier ones, as a driver mostly places them. */
-static char *next_address = (char *)0x300000000000;
+/* Later segments lie above earlier ones, as a driver mostly places them. A kernel that ran on the host by mistake, or a
+ * host function that reads a tensor of the card, faults there; the bytes lie LIFT above. */
+#define LOWEST ((char *)0x300000000000)
+#define LIFT ((ptrdiff_t)0x100000000000)
+static char *next_address = LOWEST;
 
 int standin_take(size_t nbytes) {
   pthread_mutex_lock(&lock);
@@ -326,22 +329,33 @@ size_t standin_used(void) { return used; }
 size_t standin_peak(void) { return peak; }
 void standin_reset_peak(void) { peak = used; }
 
-int cudaMalloc(void **given, size_t nbytes) {
-  if (standin_take(nbytes)) return failed(OUT_OF_MEMORY);
-  size_t mapped = nbytes + ALIGNMENT;
+char *standin_reserve(size_t nbytes) {
+  size_t mapped = (nbytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
   pthread_mutex_lock(&lock);
-  char *wanted = next_address;
+  char *at = next_address;
   next_address += mapped;
   pthread_mutex_unlock(&lock);
-  char *raw = mmap(wanted, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED || segment_count == sizeof segments / sizeof *segments) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  if (at + mapped > LOWEST + LIFT || mmap(at, nbytes, PROT_NONE, flags, -1, 0) == MAP_FAILED) return NULL;
+  if (mmap(at + LIFT, nbytes, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED) return NULL;
+  return at;
+}
+void standin_release(char *at, size_t nbytes) {
+  munmap(at, nbytes);
+  munmap(at + LIFT, nbytes);
+}
+void *standin_kept(const void *address) {
+  char *at = (char *)address;
+  return at >= LOWEST && at < LOWEST + LIFT ? at + LIFT : at;
+}
+
+int cudaMalloc(void **given, size_t nbytes) {
+  if (standin_take(nbytes)) return failed(OUT_OF_MEMORY);
+  char *at = segment_count < sizeof segments / sizeof *segments ? standin_reserve(nbytes) : NULL;
+  if (!at) {
     standin_give(nbytes);
     return failed(OUT_OF_MEMORY);
   }
-  char *at = (char *)(((uintptr_t)raw + ALIGNMENT - 1) & ~(uintptr_t)(ALIGNMENT - 1));
-  char *end = (char *)(((uintptr_t)at + nbytes + 4095) & ~(uintptr_t)4095);
-  if (at > raw) munmap(raw, at - raw);
-  if (raw + mapped > end) munmap(end, raw + mapped - end);
   pthread_mutex_lock(&lock);
   segments[segment_count++] = (Segment){at, nbytes};
   pthread_mutex_unlock(&lock);
@@ -357,7 +371,7 @@ int cudaFree(void *pointer) {
     if (segments[i].at == pointer) gone = segments[i], segments[i] = segments[--segment_count];
   pthread_mutex_unlock(&lock);
   if (!gone.at) return failed(INVALID_VALUE);
-  munmap(gone.at, gone.nbytes);
+  standin_release(gone.at, gone.nbytes);
   standin_give(gone.nbytes);
   return OK;
 }
@@ -388,7 +402,7 @@ int cudaPointerGetAttributes(struct cudaPointerAttributes *found, const void *po
 #define COPIED (4 * MIB)
 
 int cudaMemcpyAsync(void *to, const void *from, size_t nbytes, int kind, void *stream) {
-  if (kind != cudaMemcpyDeviceToDevice || nbytes <= COPIED) memcpy(to, from, nbytes);
+  if (kind != cudaMemcpyDeviceToDevice || nbytes <= COPIED) memcpy(standin_kept(to), standin_kept(from), nbytes);
   standin_note(kind == cudaMemcpyHostToDevice ? "copy to device" : kind == cudaMemcpyDeviceToHost ? "copy to host" : "copy");
   return OK;
 }
@@ -397,7 +411,7 @@ int cudaMemcpy(void *to, const void *from, size_t nbytes, int kind) {
 }
 int cudaMemcpyPeerAsync(void *to, int device, const void *from, int source, size_t nbytes, void *stream) { return OK; }
 int cudaMemsetAsync(void *pointer, int value, size_t nbytes, void *stream) {
-  if (nbytes <= COPIED) memset(pointer, value, nbytes);
+  if (nbytes <= COPIED) memset(standin_kept(pointer), value, nbytes);
   standin_note("memset");
   return OK;
 }

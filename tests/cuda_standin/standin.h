@@ -25,6 +25,13 @@ size_t standin_used(void);
 size_t standin_peak(void);
 void standin_reset_peak(void);
 
+/* Addresses of the card, `nbytes` of them, aligned as those of segments; 0 if there are none. The program cannot read or
+ * write there, as on a real card; what lies there is kept at standin_kept(). */
+char *standin_reserve(size_t nbytes);
+void standin_release(char *at, size_t nbytes);
+/* Where the bytes of an address are: the address itself, if it is one of the host. */
+void *standin_kept(const void *address);
+
 /* Write one line for each kernel and library call to a file from now on; an empty path ends it. */
 void standin_log(const char *path);
 /* A library call, for the log. */

@@ -1,8 +1,10 @@
-"""Gives traced results the strides of real kernels where torch's descriptions for fake tensors differ.
+"""Gives traced results the strides and devices of real kernels where torch's descriptions for fake tensors differ.
 
 Torch describes some calls on transposed tensors with other strides than their kernels give: batch norm, the backwards
 of dropout, layer norm and losses. Whatever depends on strides, such as a ``view``, would then be traced for another
-tensor than the step will have. Each such call is run once on example tensors while it is traced.
+tensor than the step will have. And the seeds that attention returns are described on the device, while kernels of CUDA
+return them in host memory, where their backwards read them. Each such call is run once on example tensors while it is
+traced.
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ _RIGHT = frozenset({
 """Calls that torch describes correctly, some of which are slow to run."""
 
 
+_OF_DROPOUT = 2
+"""The results of a dropout, which are on its device; a random call with more of them is attention."""
+
+
 def kernel_strides(unknown: dict[str, str]) -> AbstractContextManager[None]:
-    """Trace inside: every result has the strides that its kernel gives.
+    """Trace inside: every result has the strides and the device that its kernel gives.
 
     A call whose kernel refuses the example tensors keeps torch's description; it is added to ``unknown`` with the
     kernel's message.
@@ -79,18 +85,21 @@ class _KernelLayouts:
         for i, (leaf, layout) in enumerate(zip(leaves, self._known[signature], strict=False)):
             if layout is None or not any(leaf is tensor for tensor in fresh):
                 continue
-            if layout.shape == tuple(leaf.shape) and layout.strides != leaf.stride():
+            if layout.shape == tuple(leaf.shape) and layout != Layout.of(leaf):
                 with mode:
-                    leaves[i] = torch.empty_strided(*layout[:2], dtype=leaf.dtype, device=leaf.device)
+                    leaves[i] = torch.empty_strided(*layout[:2], dtype=leaf.dtype, device=layout.device)
         return pytree.tree_unflatten(leaves, spec)
 
 
 def _may_differ(func: Any, arguments: Any) -> bool:
-    """Whether a call makes new tensors from arguments that are not contiguous."""
+    """Whether a call makes new tensors from arguments that are not contiguous, or returns seeds."""
     if not isinstance(func, OpOverload) or func.namespace != "aten" or func.overloadpacket in _RIGHT:
         return False
-    if func.is_view or schema_of(func).is_mutable:
+    schema = schema_of(func)
+    if func.is_view or schema.is_mutable:
         return False
+    if torch.Tag.nondeterministic_seeded in func.tags and len(schema.returns) > _OF_DROPOUT:
+        return True
     given = (leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor))
     return any(leaf.layout is torch.strided and not leaf.is_contiguous() for leaf in given)
 

@@ -52,6 +52,7 @@ class Stage:
 
 
 EXPANDABLE = ((card.ALLOCATOR, card.EXPANDABLE),)
+VARIABLES = {"KINETO_LOG_LEVEL": "99", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
 REPEATABLE = (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),)
 STAGES: dict[str, Stage] = {
     "environment": Stage("environment", 150),
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     one_at_a_time = Lock()
     with tempfile.TemporaryDirectory() as name:
         ends = time.monotonic() + 60 * options.minutes
-        environment = {**os.environ, "PYTHONPATH": paths(options.wheels, Path(name) / "site"), "KINETO_LOG_LEVEL": "99"}
+        environment = {**os.environ, **VARIABLES, "PYTHONPATH": paths(options.wheels, Path(name) / "site")}
 
         def run(stage: str) -> None:
             left, what = ends - time.monotonic(), STAGES[stage]

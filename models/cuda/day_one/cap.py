@@ -48,7 +48,7 @@ def run(small: bool, save: Save) -> None:
 def _capped(subject: Subject, budget: int) -> dict[str, Any]:
     torch.cuda.empty_cache()
     card.limit(budget)
-    bound = subject.planned(budget, scope=None)
+    bound = subject.planned(budget + card.context_nbytes(), scope=None)
     planned = trained(bound, subject.arguments, STEPS)
     eager = trained(subject.module, subject.arguments, 1)
     return {

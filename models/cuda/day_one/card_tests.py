@@ -25,7 +25,8 @@ def run(small: bool, save: Save) -> None:
 
 def run_tests(tests: list[str], save: Save, **variables: str) -> None:
     """Run tests in a third of the machine's cores, with these variables."""
-    command = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider"]
+    command += ["-p", "models.cuda.day_one.failures", *tests]
     command += ["-n", str(max(1, (os.cpu_count() or 1) // 3))]
     counts: Counter[str] = Counter()
     failed: list[str] = []
