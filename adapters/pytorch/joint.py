@@ -84,6 +84,17 @@ class Meta(NamedTuple):
         kind = str(self.dtype).removeprefix("torch.")
         return f"{kind}{list(self.shape)} with strides {list(self.strides)} on {self.device}{gradient}"
 
+    def describes(self, value: Any) -> bool:
+        """Whether this is the `meta` of ``value``; quicker than making it."""
+        return (
+            isinstance(value, torch.Tensor)
+            and value.dtype is self.dtype
+            and value.shape == self.shape
+            and value.stride() == self.strides
+            and value.requires_grad is self.requires_grad
+            and value.device == self.device
+        )
+
 
 def meta(value: Any) -> Any:
     """The `Meta` of a tensor; type and value of anything else."""

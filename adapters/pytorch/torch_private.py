@@ -50,6 +50,8 @@ NEEDED = (
     "torch.autograd.forward_ad._current_level",
     "torch.autograd.profiler._is_profiler_enabled",
     "torch.cuda._sleep",
+    "torch._C._VariableFunctions",
+    "torch._C._nn",
     "torch.utils._pytree.SequenceKey",
     "torch.utils._python_dispatch.TorchDispatchMode",
     "torch.utils._python_dispatch._disable_current_modes",
@@ -110,6 +112,8 @@ def _exists(name: str) -> bool:
 check()
 
 from torch._C import _DisableAutocast as WithoutAutocast  # noqa: E402
+from torch._C import _nn as nn_functions  # noqa: E402
+from torch._C import _VariableFunctions as VariableFunctions  # noqa: E402
 from torch._functorch import config as functorch_config  # noqa: E402
 from torch._functorch._aot_autograd import collect_metadata_analysis as _metadata  # noqa: E402
 from torch._functorch._aot_autograd.descriptors import (  # noqa: E402
@@ -134,7 +138,7 @@ from torch.utils.weak import WeakTensorKeyDictionary  # noqa: E402
 __all__ = [
     "BufferAOTInput", "DataDependentOutputException", "FakeTensorMode", "FunctionalTensor", "FunctionalTensorMode",
     "GradAOTOutput", "InputMutationAOTOutput", "OpOverload", "ParamAOTInput", "PlainAOTInput", "PlainAOTOutput",
-    "TangentAOTInput", "TorchDispatchMode", "WithoutAutocast", "pytree",
+    "TangentAOTInput", "TorchDispatchMode", "VariableFunctions", "WithoutAutocast", "nn_functions", "pytree",
 ]  # fmt: skip
 """What is passed on as it is."""
 
@@ -398,6 +402,11 @@ def cuda_allocator_settings() -> dict[str, Any]:
 def direct(target: Any) -> Any:
     """The kernel of an overload as training calls it, without the Python wrapper."""
     return _AS_TRAINED.get(target) or getattr(target, "_op", target)
+
+
+def is_called_directly(target: Any) -> bool:
+    """Whether `direct` gives the operator itself."""
+    return isinstance(target, OpOverload) and target not in _AS_TRAINED
 
 
 _RNN_LAYER = torch.ops.aten.mkldnn_rnn_layer.default

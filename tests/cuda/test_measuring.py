@@ -81,7 +81,7 @@ def test_a_call_that_does_not_fit_is_an_error_that_names_it() -> None:
     module, args = Scores().cuda(), words(8192)
     torch.cuda.set_per_process_memory_fraction(2e9 / torch.cuda.get_device_properties(0).total_memory)
     try:
-        with pytest.raises(AdapterError, match=r"cuda:0 ran out of memory while aten\._log_softmax\.default ran alone"):
+        with pytest.raises(AdapterError, match=r"cuda:0 ran out of memory while aten\.\S+ ran alone"):
             kept(module, *args)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

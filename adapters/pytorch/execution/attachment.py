@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -31,6 +33,22 @@ class Setting:
     keys: tuple[str, ...]
     values: tuple[Any, ...]
     hooks: int
+
+    def unchanged_in(self, module: nn.Module) -> Callable[[], bool]:
+        """A quick function that is true only if ``module`` still has this setting, no hooks, and its submodules."""
+        own, children, present = module.__dict__, dict(module._modules), tuple(module._modules.values())
+        none: dict[str, Any] = {}
+        # Hooks of the root act around the step. With one name alone `itemgetter` would not give a tuple.
+        read = itemgetter(*self.keys, "_modules", *(HOOKS if self.path else ("_modules",)))
+        known = (*self.values, children, *((none,) * len(HOOKS) if self.path else (children,)))
+
+        def unchanged() -> bool:
+            try:
+                return read(own) == known and (len(present) < 2 or tuple(own["_modules"].values()) == present)
+            except KeyError:
+                return False
+
+        return unchanged
 
     @classmethod
     def of(cls, path: str, module: nn.Module) -> Setting:
@@ -66,7 +84,7 @@ class Attachment:
         if len(children) != len(traced):
             raise _replaced_error()
         self._watched = [
-            (child.__dict__, tuple(child._modules.values()), child, setting)
+            (setting.unchanged_in(child), child, tuple(child._modules.values()), setting)
             for child, setting in zip(children, traced, strict=True)
         ]
         self._guards, self._sources, self.module = joint.guards, joint.sources, module
@@ -94,17 +112,9 @@ class Attachment:
 
     def check(self) -> None:
         """Raise InputMismatchError if a submodule was replaced, or its mode, attributes or hooks changed."""
-        for own, children, child, setting in self._watched:
-            if tuple(own["_modules"].values()) != children:
-                raise _replaced_error()
-            values = tuple([own.get(key) for key in setting.keys])
-            hooks = _hook_count(child) if setting.path else 0
-            if values != setting.values or hooks != setting.hooks:
-                now = next((f"{k} is now {a!r}, was {b!r}" for k, a, b in zip(
-                    setting.keys, values, setting.values, strict=True) if a != b), "its hooks")  # fmt: skip
-                where = f"submodule {setting.path!r}" if setting.path else "the module"
-                raise InputMismatchError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
-
+        for unchanged, child, children, setting in self._watched:
+            if not unchanged():
+                _compare(child, children, setting)
         for positions, names in self._tied:
             first = positions[0][0].get(positions[0][1])
             if any(tensors.get(key) is not first for tensors, key in positions):
@@ -144,13 +154,27 @@ class Attachment:
                 continue
             (tensors, key), wanted = next(own)
             tensor = tensors.get(key)
-            if meta(tensor) != wanted:
+            if not wanted.describes(tensor):
                 given = meta(tensor) if isinstance(tensor, torch.Tensor) else "gone"
                 raise InputMismatchError(
                     f"{primal.kind} {primal.name!r} is {given}; the plan was bound for {wanted}", remedy="bind again"
                 )
             found.append(tensor)
         return found
+
+
+def _compare(module: nn.Module, children: tuple[nn.Module | None, ...], setting: Setting) -> None:
+    """Raise InputMismatchError with what changed in a module, if something did."""
+    own = module.__dict__
+    if tuple(own["_modules"].values()) != children:
+        raise _replaced_error()
+    values = tuple([own.get(key) for key in setting.keys])
+    hooks = _hook_count(module) if setting.path else 0
+    if values != setting.values or hooks != setting.hooks:
+        now = next((f"{k} is now {a!r}, was {b!r}" for k, a, b in zip(
+            setting.keys, values, setting.values, strict=True) if a != b), "its hooks")  # fmt: skip
+        where = f"submodule {setting.path!r}" if setting.path else "the module"
+        raise InputMismatchError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
 
 
 def _hook_count(module: nn.Module) -> int:

@@ -6,13 +6,13 @@ The step's requests are replayed on a model of the allocator, from the state tha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
 
 from .. import torch_private
-from ..memory.caching_allocator import DEFAULT_POOL, AllocatorSettings, Block, CachingAllocator, from_snapshot
+from ..memory.caching_allocator import DEFAULT_POOL, AllocatorSettings, Block, CachingAllocator, Usage, from_snapshot
 from ..memory.cuda_workspaces import make_products, take_workspaces
 from ..step.annotate import Annotated, device_of
 from .codegen import Event, EventKind, Program
@@ -30,7 +30,9 @@ class CardMemory:
         context_nbytes: the CUDA context, an estimate: all that is in use beside the allocator, at most 1 GiB.
         workspace_nbytes: what cuBLAS keeps; part of the three peaks.
         requested_nbytes, allocated_nbytes, reserved_nbytes: the peaks of what tensors ask for, of their blocks, and of
-            the segments, as ``torch.cuda.memory_stats()`` will have them; everything in the process counts.
+            the segments, as ``torch.cuda.memory_stats()`` will have them; everything in the process counts. What is
+            reserved may be a segment less or more: where the driver places segments is not known.
+        most_reserved_nbytes: the larger of what is reserved where new segments lie above and below the others.
         others_nbytes: the blocks that are in use now and have nothing to do with the step; part of the peaks.
     """
 
@@ -39,12 +41,13 @@ class CardMemory:
     requested_nbytes: int
     allocated_nbytes: int
     reserved_nbytes: int
+    most_reserved_nbytes: int
     others_nbytes: int
 
     @property
     def step_nbytes(self) -> int:
         """What the device must have for the step alone."""
-        return self.context_nbytes + self.reserved_nbytes - self.others_nbytes
+        return self.context_nbytes + self.most_reserved_nbytes - self.others_nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +95,32 @@ def card_memory(annotated: Annotated, program: Program, present: Present) -> Car
     )
     free, total = torch.cuda.mem_get_info(device)
     segments = torch_private.cuda_segments(device)
+    trace = request_trace(step, program, meter, gradients_present=present.accumulates)
     allocator = from_snapshot(segments, settings())
-    gradients = _blocks(allocator, present.gradients)
-    own = {block.address: block for block in (*_blocks(allocator, present.tensors), *gradients)}
+    own = {block.address: block for block in _blocks(allocator, (*present.tensors, *present.gradients))}
     others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
     others -= sum(block.nbytes for block in own.values())
     elsewhere = [each for each in segments if each["segment_pool_id"] != DEFAULT_POOL]
     reserved = sum(segment["total_size"] for segment in segments)
-    _prepare(allocator, present, gradients)
-    allocator.reset_peak()
-    trace = request_trace(step, program, meter, gradients_present=present.accumulates)
-    two_steps(trace, allocator)
-    peak = allocator.peak
+    below = from_snapshot(segments, replace(settings(), descending=True))
+    peak, other = (_peak(state, present, trace) for state in (allocator, below))
     return CardMemory(
         min(_LARGEST_CONTEXT, max(0, total - free - reserved)),
         kept_nbytes,
         peak.requested_nbytes + sum(segment["requested_size"] for segment in elsewhere),
         peak.allocated_nbytes + sum(segment["allocated_size"] for segment in elsewhere),
         peak.reserved_nbytes + sum(segment["total_size"] for segment in elsewhere),
+        max(peak.reserved_nbytes, other.reserved_nbytes) + sum(segment["total_size"] for segment in elsewhere),
         others,
     )
+
+
+def _peak(allocator: CachingAllocator, present: Present, trace: RequestTrace) -> Usage:
+    """The peaks of two steps from a state of the allocator."""
+    _prepare(allocator, present, _blocks(allocator, present.gradients))
+    allocator.reset_peak()
+    two_steps(trace, allocator)
+    return allocator.peak
 
 
 def two_steps(trace: RequestTrace, allocator: CachingAllocator) -> None:

@@ -25,6 +25,7 @@ from ..memory.rng_state import generator_of, restore_state, save_state, swap_sta
 from ..step.backward_parts import Part, parts_of
 from ..step.step_graph import TracedStep
 from ..step.step_ops import GradientCopy, StepOp
+from .python_bindings import binding
 
 Values = list[Any]
 OnStep = Callable[[int], None]
@@ -105,9 +106,10 @@ class _Writer:
         self.constants[name] = value
         return name
 
-    def function(self, target: Any) -> str:
+    def function(self, target: Any, binding: Callable[..., Any] | None = None) -> str:
+        """The variable of what makes a call."""
         name = f"__f_{getattr(target, '__name__', 'call').replace('.', '_')}"
-        direct = torch_private.direct(target)
+        direct = binding or torch_private.direct(target)
         while self.constants.setdefault(name, direct) is not direct:
             name += "_"
         return name
@@ -163,9 +165,13 @@ class _Writer:
         target, args, kwargs = node.target, node.args, node.kwargs
         if call is not None:
             target, (args, kwargs) = call.kernel.call, call.bound(args, kwargs)
+        bound = None
+        if torch_private.is_called_directly(target):
+            bound = binding(target, *fx.map_arg((args, kwargs), lambda argument: argument.meta.get("val")))
         words = [self.argument(value) for value in args]
-        words += [f"{key}={self.argument(value)}" for key, value in kwargs.items()]
-        return f"{self.function(target)}({', '.join(words)})"
+        left_out = bound.left_out if bound else frozenset()
+        words += [f"{key}={self.argument(value)}" for key, value in kwargs.items() if key not in left_out]
+        return f"{self.function(target, bound and bound.function)}({', '.join(words)})"
 
     def call(self, node: fx.Node) -> None:
         """Run a node and name its result."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import is_, itemgetter
 from typing import Any
 
 import torch
@@ -101,15 +102,15 @@ class _QuickCheck:
     """
 
     def __init__(self, reads: Iterable[tuple[nn.Module, str]], checks: list[IdentityCheck]) -> None:
-        self._checks = checks
-        self._present: list[tuple[dict[str, Any], str, Any]] = []
+        self._checks = [check for check in checks if check.has_content]
+        present: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._tensors: dict[tuple[int, str], tuple[dict[str, Any], str, bool]] = {}
         self._of_class: dict[tuple[type, str], tuple[Mapping[str, Any], str, Any]] = {}
         absent: dict[int, tuple[dict[str, Any], set[str]]] = {}
         for child, key in reads:
             own = child.__dict__
             if key in own:
-                self._present.append((own, key, own[key]))
+                present.setdefault(id(own), (own, {}))[1][key] = own[key]
                 continue
             absent.setdefault(id(own), (own, set()))[1].add(key)
             tensors = next((group for group in (own["_parameters"], own["_buffers"]) if key in group), None)
@@ -120,11 +121,20 @@ class _QuickCheck:
                 if key in cls.__dict__:
                     break
         self._absent = list(absent.values())
+        # A key that is there twice: with one alone `itemgetter` would not give a tuple.
+        self._present = [
+            (own, itemgetter(*found, next(iter(found))), (*found.values(), next(iter(found.values()))))
+            for own, found in present.values()
+        ]
 
     def __bool__(self) -> bool:
+        try:
+            if not all(all(map(is_, read(own), values)) for own, read, values in self._present):
+                return False
+        except KeyError:
+            return False
         return (
-            all(own.get(key, MISSING) is value for own, key, value in self._present)
-            and all(own.keys().isdisjoint(keys) for own, keys in self._absent)
+            all(own.keys().isdisjoint(keys) for own, keys in self._absent)
             and all((tensors.get(key) is None) is none for tensors, key, none in self._tensors.values())
             and all(namespace.get(key, MISSING) is value for namespace, key, value in self._of_class.values())
             and all(self._checks)

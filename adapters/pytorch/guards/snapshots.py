@@ -265,6 +265,12 @@ class IdentityCheck:
         inner = (IdentityCheck(item, into_objects=into_objects, depth=depth, objects=objects) for item in self._items)
         self._inner = tuple(check for check in inner if check._list_items is not None)
 
+    @property
+    def has_content(self) -> bool:
+        """Whether the value holds anything that can change: a tuple of numbers does not."""
+        fixed = type(self._value) in (tuple, frozenset, torch.Size) and not self._inner
+        return self._list_items is not None and not fixed
+
     def __bool__(self) -> bool:
         if self._list_items is None:
             return True

@@ -4,8 +4,11 @@ The rules are those of torch 2.14 (c10/cuda/CUDACachingAllocator.cpp; constants:
 rounded up to 512 B. Up to 1 MiB they come from a pool of small segments (2 MiB), else from a pool of large ones: 20 MiB
 for requests below 10 MiB, rounded up to 2 MiB for the others. The smallest free block that is large enough is taken,
 of equal ones that of the lowest address. It is split if what is left is worth a block, and free neighbours merge. An
-expandable segment is one range of addresses for each pool, mapped page by page as it is needed. A new segment lies
-above all others. One stream and no record of events: a block is free as soon as it is released.
+expandable segment is one range of addresses for each pool, mapped page by page as it is needed. One stream and no
+record of events: a block is free as soon as it is released.
+
+Where the driver places a new segment is not known. It fills gaps that freed segments left, else it goes above the
+others or, in a range of its own, below: on an H200 both were seen. Which of two equal blocks is taken depends on it.
 """
 
 from __future__ import annotations
@@ -30,10 +33,12 @@ class AllocatorSettings:
     Attributes:
         expandable: ``expandable_segments``.
         large_segment_nbytes: ``large_segment_size_mb``, in bytes.
+        descending: not a setting of PyTorch: new segments lie below all others, instead of above.
     """
 
     expandable: bool = False
     large_segment_nbytes: int = 20 * MIB
+    descending: bool = False
 
 
 @dataclass(slots=True)
@@ -126,7 +131,7 @@ class CachingAllocator:
         self.now, self.peak = Usage(), Usage()
         self._small = _Pool(True, _SMALL_SEGMENT)
         self._large = _Pool(False, settings.large_segment_nbytes)
-        self._end = _ADDRESS_SPACE
+        self._start = self._end = _ADDRESS_SPACE
         self._held: dict[int, Block] = {}  # blocks in use by address
 
     # -- what a program does ---------------------------------------------------------------------
@@ -204,11 +209,11 @@ class CachingAllocator:
         else:
             nbytes = -(-size // _LARGE_ROUNDING) * _LARGE_ROUNDING
         self._reserve(nbytes)
-        return self._segment(pool, self._end, nbytes)
+        return self._segment(pool, self._start - nbytes if self.settings.descending else self._end, nbytes)
 
     def _segment(self, pool: _Pool, address: int, nbytes: int, *, expandable: bool = False) -> Block:
         block = Block(pool, address, nbytes, address if expandable else None, mapped=not expandable)
-        self._end = max(self._end, address + nbytes)
+        self._start, self._end = min(self._start, address), max(self._end, address + nbytes)
         pool.add(block)
         return block
 

@@ -110,19 +110,17 @@ def times(rows: list[dict[str, Any]]) -> str:
 
 
 def capture(rows: list[dict[str, Any]]) -> str:
-    """Whether a step was captured."""
+    """Whether a step was captured, and what its replay is worth."""
     lines = [
         [row["network"], row["way"], row["error"], "", ""]
         if "error" in row
         else [row["network"], row["way"], "captured", _equal(row), f"{row['replay_ms']:.2f}"]
         for row in rows
     ]
-    return table(["network", "way", "graph", "gradients of a replay", "ms a replay"], lines)
+    return table(["network", "way", "graph", "gradients of a replay, against eager's", "ms a replay"], lines)
 
 
 def _equal(row: dict[str, Any]) -> str:
-    if row["random"]:
-        return "draws anew"
     return "equal" if row["replayed_gradients_equal"] else "unequal"
 
 
