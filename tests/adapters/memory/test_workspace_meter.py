@@ -38,7 +38,7 @@ ran: list[tuple[int, ...]] = []
 @custom_op("ogc_plan_tests::observed", mutates_args=())
 def observed(x: Tensor) -> Tensor:
     ran.append(x.stride())
-    return torch.empty(x.shape)
+    return torch.empty(x.shape, device=x.device)
 
 
 @custom_op("ogc_plan_tests::refusing", mutates_args=())
@@ -49,7 +49,7 @@ def refusing(x: Tensor) -> Tensor:
 @observed.register_fake
 @refusing.register_fake
 def _(x: Tensor) -> Tensor:
-    return torch.empty(x.shape)
+    return torch.empty(x.shape, device=x.device)
 
 
 @pytest.fixture(autouse=True)
