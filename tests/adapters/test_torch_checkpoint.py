@@ -39,7 +39,7 @@ from tests.modules.checkpoint_modules import (
     wrap,
 )
 from tests.modules.devices import cpu_only
-from tests.modules.torch_modules import Moving
+from tests.modules.torch_modules import Attention, Moving
 
 
 class Prepared:
@@ -188,6 +188,14 @@ class TestTraining:
         made = replayed(prepared.step, list(any_policy(prepared, seed)))
         chosen = replace(prepared.emission(select_ops, 0.8), made=made)
         assert made.peak_nbytes == stepped(applied(chosen, prepared.module), prepared.args).peak_nbytes
+
+    def test_attention_that_drops_out_is_not_saved(self) -> None:
+        """The dropout after it, run again, would draw the numbers of the attention."""
+        torch.manual_seed(0)
+        dropping = Prepared(nn.Sequential(*(Attention() for _ in range(3))), (torch.randn(4, 64, 16),))
+        wrapped = dropping.emission(select_ops, 0.7).made.wrapped
+        saved = [dropping.step.graph.ops[index].op_type for entry in wrapped for index in entry.saved]
+        assert [kind for kind in saved if "attention" in kind] == []
 
     @pytest.mark.values
     def test_a_root_of_the_momentum_makes_all_moves_of_statistics_one(self) -> None:
