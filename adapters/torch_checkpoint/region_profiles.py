@@ -25,14 +25,14 @@ that such an inner region must recompute to be worth a second recomputation.
 
 SAVABLE = frozenset({
     "mm", "addmm", "bmm", "baddbmm", "convolution", "native_layer_norm", "native_group_norm", "gelu", "_softmax",
-    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
-    "_scaled_dot_product_fused_attention_overrideable",
+    "_scaled_dot_product_flash_attention_for_cpu",
 })  # fmt: skip
 """Ops of which eager PyTorch makes the same calls, in the same order, as the trace.
 
 They are worth saving, and none has a form that writes in place: torch's policy would save the result of such a call and
-not repeat its writing.
+not repeat its writing. Nor may one draw random numbers: a dropout that runs again after it would draw what the saved
+call drew. Attention on a card may, for its own dropout, and its plan does not tell (random states of a card take none
+of its bytes).
 """
 
 

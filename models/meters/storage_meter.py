@@ -32,13 +32,16 @@ class StorageMeter(TorchDispatchMode):
     A storage is counted once however many tensors view it, and is released when torch releases it: the
     meter holds weak references only, and remembers the order of allocations and releases. ``gradients``
     are the parameters' ``.grad`` tensors that exist already: stationary too, and what is added into one of
-    them in place is a parameter's gradient, not an activation.
+    them in place is a parameter's gradient, not an activation. If a stationary tensor is on a card, host memory
+    is left out, such as saved states of the card's generator.
     """
 
     supports_higher_order_operators = True
 
     def __init__(self, stationary: Iterable[Tensor] = (), *, gradients: Iterable[Tensor] = ()) -> None:
         super().__init__()
+        stationary = list(stationary)
+        self._of_card = any(tensor.is_cuda for tensor in stationary)
         present = [tensor.untyped_storage() for tensor in gradients]
         self._stationary = [tensor.untyped_storage() for tensor in stationary] + present
         self._ignored = {storage._cdata for storage in self._stationary}
@@ -70,7 +73,7 @@ class StorageMeter(TorchDispatchMode):
     def _note(self, tensor: Tensor, operator: str) -> None:
         storage = tensor.untyped_storage()
         address = storage._cdata
-        if address in self._ignored:
+        if address in self._ignored or (self._of_card and not tensor.is_cuda):
             return
         if address in self._alive:
             if self._records[self._alive[address][0]].nbytes == storage.nbytes():

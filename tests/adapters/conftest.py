@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import os
 
-import torch
+import pytest
 
 DEVICE = os.environ.get("TEST_DEVICE", "cpu")
+STANDIN = DEVICE != "cpu" and "CUDA_STANDIN" in os.environ
 
 if DEVICE != "cpu":
-    if "CUDA_STANDIN" in os.environ:
-        from tests.cuda_standin import cudnn
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when torch is imported
 
-        cudnn.install()
+import torch  # noqa: E402
+
+if DEVICE != "cpu":
     torch.set_default_device(DEVICE)
+    # Sums in a fixed order, so that two runs of eager have the same bits; what has no such kernel warns.
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # no kernels that only fill
+if STANDIN:
+    from tests.cuda_standin import cudnn
+
+    cudnn.install()
+    cudnn.CONVOLUTION_WORKSPACE_NBYTES = 4096  # as small as the networks here
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what compares values where kernels compute nothing."""
+    for item in items if STANDIN else []:
+        if item.get_closest_marker("values"):
+            item.add_marker(pytest.mark.skip(reason="compares values: kernels of the stand-in compute nothing"))

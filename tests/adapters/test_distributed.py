@@ -21,6 +21,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.modules.devices import cpu_only, random_state
 from tests.modules.torch_training import bits, planned
 
 RANKS, BATCH = 2, 4
@@ -76,7 +77,7 @@ def steps(module: nn.Module, rank: int, accumulated: int, unused: bool) -> State
                 loss.backward()
         optimizer.step()
     own = [*module.parameters(), *module.buffers(), *(p.grad for p in module.parameters())]
-    return [None if value is None else bits(value) for value in own] + [bits(torch.get_rng_state())]
+    return [None if value is None else bits(value) for value in own] + [bits(random_state())]
 
 
 def data_parallel(rank: int, *, accumulated: int = 1, unused: bool = False, **options: Any) -> bool:
@@ -170,7 +171,6 @@ CASES: dict[str, Callable[[int], bool]] = {
 def work(rank: int, folder: str) -> None:
     """One process: every case, each noted as it ends."""
     torch.set_num_threads(1)
-    torch.set_default_device("cpu")
     limit = datetime.timedelta(seconds=60)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS, timeout=limit)
     for name, case in CASES.items():
@@ -193,6 +193,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return {name: [f.read_text() if f.exists() else "not reached" for f in found] for name, found in files.items()}
 
 
+@cpu_only("the processes train on the CPU")
 @pytest.mark.parametrize("name", CASES)
 def test_every_rank_trains_to_the_bits_of_the_plain_module(results: dict[str, list[str]], name: str) -> None:
     assert results[name] == ["True"] * RANKS

@@ -20,6 +20,7 @@ from ogc_plan.planner.solution import Decisions
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from tests.modules.devices import cpu_only
 from tests.modules.failure_modules import Between, recompute_all
 from tests.modules.torch_modules import ODD
 from tests.modules.torch_training import measured, planned, predicted, train
@@ -74,13 +75,16 @@ def test_a_module_trains_to_the_bits_of_eager(name: str) -> None:
     assert train(recompute_all(module, args), args, steps=3) == plain
 
 
-LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+CELLS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "an LSTM": (lambda: nn.LSTM(40, 40), (3, 16, 40)),
     "an LSTM without bias": (lambda: nn.LSTM(40, 40, bias=False, batch_first=True), (3, 16, 40)),
     "an LSTM with a projection": (lambda: nn.LSTM(40, 40, proj_size=24), (3, 16, 40)),
     "an RNN": (lambda: nn.RNN(40, 40), (3, 16, 40)),
     "a GRU in both directions": (lambda: nn.GRU(40, 40, bidirectional=True, num_layers=2, dropout=0.3), (3, 16, 40)),
     "a deep GRU with dropout": (lambda: nn.GRU(6, 6, num_layers=2, dropout=0.3), (2, 5, 6)),
+}
+LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    **CELLS,
     "dropout in 16 bits": (lambda: nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3)).bfloat16(), (5, 6)),
     "a transposed convolution": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2), (2, 3, 5, 5)),
     "weight norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 6)), (3, 6)),
@@ -89,6 +93,8 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "a frozen batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3).eval()), (2, 3, 5, 5)),
     "RMS norm": (lambda: nn.RMSNorm(6), (3, 6)),
 }
+
+RECURRENT = cpu_only("cuDNN's recurrent layers are refused: tests/cuda/test_recurrent.py")
 
 
 class Squared(nn.Module):
@@ -103,7 +109,7 @@ class Squared(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=RECURRENT if name in CELLS else ()) for name in LAYERS])
 def test_a_layer_trains_to_the_bits_of_eager_in_the_bytes_predicted(name: str) -> None:
     torch.manual_seed(0)
     build, shape = LAYERS[name]
@@ -142,6 +148,7 @@ class TestSurroundings:
         with pytest.raises(UnsupportedModuleError, match="has a forward of its own instance"):
             planned(module, args)
 
+    @pytest.mark.values
     def test_the_same_example_for_two_arguments_is_taken_for_two(self) -> None:
         module, x = nn.Bilinear(6, 6, 2), torch.randn(4, 6)
         trained = planned(module, (x, x))
@@ -153,6 +160,7 @@ class TestSurroundings:
         with pytest.raises(InputMismatchError, match="passed for two arguments"):
             planned(module, (x, x))(x, x)
 
+    @cpu_only("bytes of a card hold its context too: tests/cuda/test_cap.py")
     def test_gradients_that_a_byte_budget_does_not_cover_cause_a_warning(self) -> None:
         module, args = self.net()
         enough = plan_of(within_budget(module, args, budget="100%")).peak.total_nbytes
@@ -204,7 +212,7 @@ def test_a_plan_that_draws_random_numbers_in_another_order_is_refused() -> None:
 
     module, args = Branches(), (torch.randn(4, 6),)
     step = TracedStep(capture(module, args))
-    first, second = (i for i, op in enumerate(step.graph.ops) if op.random_state_nbytes)
+    first, second = (i for i, op in enumerate(step.ops) if op.random)
     moved = [first, first + 1]  # a product, and the dropout that writes over it
     order = [i for i in range(len(step.graph.ops)) if i not in moved]
     order[order.index(second) + 1 : order.index(second) + 1] = moved

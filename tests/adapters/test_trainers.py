@@ -12,15 +12,18 @@ from ogc_plan.adapters.pytorch import plan_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.modules.devices import cpu_only, random_state
 from tests.modules.generators import seeded
 from tests.modules.torch_training import bits, planned
+
+ON_CPU = cpu_only("these loops are told to use the CPU")
 
 Fitted = tuple[list[float], dict[str, bytes], bytes]
 """Losses, parameters and buffers, and the random state afterwards."""
 
 
 def fitted(losses: list[float], module: nn.Module) -> Fitted:
-    return losses, {name: bits(value) for name, value in module.state_dict().items()}, bits(torch.get_rng_state())
+    return losses, {name: bits(value) for name, value in module.state_dict().items()}, bits(random_state())
 
 
 def recomputing(module: nn.Module, args: tuple[Any, ...], budget: str, **kwargs: Any) -> nn.Module:
@@ -43,6 +46,7 @@ def examples() -> TensorDataset:
     return TensorDataset(torch.randn(32, 16, generator=generator), torch.randn(32, 16, generator=generator))
 
 
+@ON_CPU
 class TestAccelerate:
     def fit(self, model: nn.Module, examples: TensorDataset, precision: str = "no") -> Fitted:
         accelerate = pytest.importorskip("accelerate")
@@ -77,6 +81,7 @@ class TestAccelerate:
         assert self.fit(model, examples, "bf16") == self.fit(network(), examples, "bf16")
 
 
+@ON_CPU
 class TestLightning:
     def module(self, net: nn.Module) -> Any:
         lightning = pytest.importorskip("lightning")
@@ -127,6 +132,7 @@ class TestLightning:
         assert self.fit(made, examples, tmp_path) == self.fit(plain, examples, tmp_path)
 
 
+@ON_CPU
 class TestHuggingFaceTrainer:
     """Batches reach the model by keyword, with the number of labels of the whole accumulated batch among them."""
 
@@ -191,6 +197,7 @@ class TestWhatTrainersRelyOn:
         made = planned(self.Net(), (), kwargs=batch)
         assert inspect.signature(made.forward) == inspect.signature(self.Net().forward)
 
+    @pytest.mark.values
     def test_keyword_arguments_come_in_any_order(self, batch: dict[str, Tensor]) -> None:
         made = planned(self.Net(), (), kwargs=batch)
         assert torch.equal(made(labels=batch["labels"], x=batch["x"]), made(**batch))

@@ -15,6 +15,7 @@ from ogc_plan.adapters.pytorch.memory.call_time import call_time_ns
 from ogc_plan.planner.errors import AdapterError
 from torch import Tensor, nn
 
+from models.meters.storage_meter import StorageMeter
 from tests.cuda_standin import log
 
 MIB = 1 << 20
@@ -207,3 +208,10 @@ def test_a_profiled_step_is_launched_while_the_card_is_busy() -> None:
         measured = profile(module, (x,), rounds=2)
     assert min(min(op.forward_ns, op.backward_ns) for op in measured.ops if "addmm" in op.name) > 0
     assert launched(found, "spin_kernel") >= 6  # in each of three rounds, before every 64 steps
+
+
+def test_the_storage_meter_of_a_card_counts_no_host_memory() -> None:
+    x = torch.zeros(64, device="cuda")
+    with StorageMeter([x]) as meter:
+        kept_on_host, made = torch.empty(1000), x * 2
+    assert meter.peak().nbytes == made.nbytes < kept_on_host.nbytes

@@ -3,8 +3,10 @@
     python -m tests.cuda_standin [--environment FOLDER] [--offer] [PYTEST ARGUMENTS]
     python -m tests.cuda_standin --module models.cuda.day_one -o FOLDER --small
 
-Without arguments of pytest it runs tests/cuda; with ``--module``, a command of models/cuda. The environment takes about
-6 GB of disk. With ``--offer`` none is made: where there is none, a line says how to make one.
+Without arguments of pytest it runs tests/cuda, and then tests/adapters with their tensors on the card.
+``TEST_DEVICE=cuda`` in the environment does the same for tests/adapters that are named. With ``--module`` it runs a
+command of models/cuda. The environment takes about 6 GB of disk. With ``--offer`` none is made: where there is none, a
+line says how to make one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def prepare(environment: Path) -> None:
 
 
 def main() -> int:
-    """Returns the exit status of pytest or of the command."""
+    """Returns the exit status of pytest or of the command; of two runs of pytest, that of the first that fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environment", type=Path, default=ROOT / ".venv-cuda")
     parser.add_argument("--offer", action="store_true")
@@ -48,8 +50,17 @@ def main() -> int:
     build(options.environment, folder)
     paths = os.pathsep.join([str(ROOT / ".src"), str(ROOT)])
     environment = {**environment_of(folder), "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    command = [options.module, *given] if options.module else ["pytest", "-q", *(given or ["tests/cuda"])]
-    return subprocess.run([python, "-m", *command], cwd=ROOT, env=environment).returncode
+
+    def run(*command: str, **more: str) -> int:
+        return subprocess.run([python, "-m", *command], cwd=ROOT, env={**environment, **more}).returncode
+
+    if options.module:
+        return run(options.module, *given)
+    if given:
+        return run("pytest", "-q", *given)
+    # Two processes: tests/adapters move torch's default device, which tests/cuda do not expect.
+    statuses = [run("pytest", "-q", "tests/cuda"), run("pytest", "-q", "tests/adapters", TEST_DEVICE="cuda")]
+    return next((status for status in statuses if status), 0)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def _batch_norm(
     momentum: float, epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     _note("cudnn_batch_norm")
-    saved = [torch.empty(x.shape[1], dtype=weight.dtype, device=x.device) for _ in range(2)]
+    saved = [torch.empty(x.shape[1] if training else 0, dtype=weight.dtype, device=x.device) for _ in range(2)]
     return torch.empty_like(x), *saved, torch.empty(0, dtype=torch.uint8, device=x.device)  # type: ignore[return-value]
 
 

@@ -56,7 +56,7 @@ class _CallReachedError(Exception):
     """A call that was tried has reached the choice of its kernel."""
 
 
-class _FirstCall(TorchDispatchMode):
+class _FirstCall(TorchDispatchMode):  # type: ignore[misc]
     """Stops at the first call and keeps it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -51,6 +51,15 @@ def _all_functions() -> list[FunctionType]:
             gc.freeze()
 
 
+def _is_of_autograd_function(frame: FrameType) -> bool:
+    """Whether a method of a ``torch.autograd.Function`` runs: torch calls it, or its first argument says so."""
+    caller, code = frame.f_back, frame.f_code
+    if caller is not None and caller.f_code.co_filename == torch.autograd.function.__file__:
+        return True
+    first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    return isinstance(first, torch.autograd.function.FunctionCtx)
+
+
 class SourceGuards:
     """The sources that one forward read, and whether they still have the values they had before it."""
 
@@ -82,7 +91,9 @@ class SourceGuards:
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # callbacks of the collector are not part of the forward
         try:
-            yield
+            # On a card autograd would run a backward written by hand on a thread of its own, which is not recorded.
+            with torch.autograd.set_multithreading_enabled(False):
+                yield
         finally:
             sys.settrace(before)
             if collects:
@@ -135,10 +146,7 @@ class SourceGuards:
                 if skipped or not _is_cleaning_up(frame):
                     self._codes[id(code)] = code
                 if not skipped and id(code) in self._codes:
-                    caller = frame.f_back
-                    self._has_backward_code |= (
-                        caller is not None and caller.f_code.co_filename == torch.autograd.function.__file__
-                    )
+                    self._has_backward_code |= _is_of_autograd_function(frame)
                     self._record(frame)
             elif code.co_freevars and not is_skipped(frame.f_globals.get("__name__", "")):
                 self._record_closure(frame)

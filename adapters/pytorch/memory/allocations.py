@@ -98,6 +98,7 @@ class Allocations:
                     remedy="use static shapes inside the module",
                 )
         made, found = [], []
+        on_card = any(isinstance(tensor, torch.Tensor) and tensor.device.type == "cuda" for tensor in values.values())
         for i, tensor in values.items():
             if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
                 raise UnsupportedModuleError(
@@ -110,7 +111,10 @@ class Allocations:
                 made.append(len(self.entries))
                 several = isinstance(node.meta.get("val"), (tuple, list))
                 name = _element_name(node, i) if several else node.name
-                self.entries.append(Allocation(name, tensor.untyped_storage().nbytes(), node))
+                nbytes = tensor.untyped_storage().nbytes()
+                if on_card and tensor.device.type != "cuda":
+                    nbytes = 0  # attention returns its seeds on the host, beside results on the card
+                self.entries.append(Allocation(name, nbytes, node))
             found.append(by_storage[key])
         self.of[node], self.made[node] = tuple(found), tuple(made)
         if made and len(set(found)) != len(made):

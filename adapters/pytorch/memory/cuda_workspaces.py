@@ -109,12 +109,12 @@ def _product(device: torch.device) -> None:
     torch.addmm(matrix[0], matrix @ matrix, matrix)
 
 
-class _OnAutogradThread(torch.autograd.Function):
+class _OnAutogradThread(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         _product(gradient.device)
         return gradient

@@ -31,6 +31,7 @@ from models.networks.gpt2 import GPT2, GPT2Config
 from models.networks.resnet import ResNet
 from models.networks.unet import UNet
 from models.training.cases import Supervised
+from tests.modules.devices import random_state
 
 GRAPH = '{"version": 1, "ops": ["ä", "\\""]}'
 IMAGE = (2, 3, 16, 16)
@@ -155,7 +156,7 @@ class TestOfEveryNetwork:
         assert {target for target in unnamed if target.startswith("aten.")} <= {"aten.add_.Tensor"}
 
     def test_the_weights_are_those_of_the_module(self, file: Written) -> None:
-        state = {key: value.numpy() for key, value in file.module.state_dict().items()}
+        state = {key: value.numpy(force=True) for key, value in file.module.state_dict().items()}
         stored = [(t.name, numpy_helper.to_array(t)) for t in file.model.graph.initializer if t.name in state]
         assert [key for key, value in stored if (value != state[key]).any()] == []
 
@@ -194,15 +195,16 @@ def test_batch_norm_comes_out_in_inference_form(written: Callable[[str], Written
     assert {len(node.output) for node in nodes} == {1}
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("name", ["resnet", "unet"])
 def test_the_file_computes_the_outputs_of_evaluation_mode(name: str, written: Callable[[str], Written]) -> None:
     runtime = pytest.importorskip("onnxruntime")
     file = written(name)
     session = runtime.InferenceSession(str(file.path), providers=["CPUExecutionProvider"])
-    (result,) = session.run(None, {session.get_inputs()[0].name: file.args[0].numpy()})
+    (result,) = session.run(None, {session.get_inputs()[0].name: file.args[0].numpy(force=True)})
     with torch.no_grad():
         expected = copy.deepcopy(file.module).eval()(*file.args)
-    torch.testing.assert_close(torch.from_numpy(result), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(result), expected.cpu(), rtol=1e-4, atol=1e-4)
 
 
 def wide(width: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -225,7 +227,7 @@ class TestLargeWeights:
 
     def test_they_are_those_of_the_module(self, pair: Written) -> None:
         (weight,) = (numpy_helper.to_array(t) for t in pair.model.graph.initializer if t.name == "weight")
-        assert (weight == pair.module.get_parameter("weight").detach().numpy()).all()
+        assert (weight == pair.module.get_parameter("weight").numpy(force=True)).all()
 
     def test_a_second_export_replaces_both_files(self, pair: Written, tmp_path: Path) -> None:
         shutil.copytree(pair.path.parent, tmp_path, dirs_exist_ok=True)
@@ -328,7 +330,7 @@ def test_an_export_leaves_module_program_generator_folder_and_loggers_as_they_we
         values = [(key, tensor.tolist(), tensor.requires_grad, tensor.grad) for key, tensor in tensors]
         modes = [part.training for part in module.modules()]
         levels = [logger.level for logger in loggers]
-        return [values, modes, torch.get_rng_state().tolist(), str(program), os.listdir(), levels]
+        return [values, modes, random_state().tolist(), str(program), os.listdir(), levels]
 
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")

@@ -14,6 +14,7 @@ from ogc_plan.planner.errors import AdapterError, InfeasibleBudgetError
 from torch import Tensor, nn
 
 from models.meters.storage_meter import StorageMeter
+from tests.modules.devices import cpu_only
 from tests.modules.torch_training import alternating, bits
 
 SMALL, LARGE = torch.randn(64, 16), torch.randn(192, 16)
@@ -71,13 +72,16 @@ class TestPlanning:
         small, large = plans_of(both)
         assert large.budget.nbytes > 2 * small.budget.nbytes
 
+    @cpu_only("bytes of a card hold its context too: tests/cuda/test_cap.py")
     def test_a_budget_that_the_new_arguments_cannot_meet_is_refused(self) -> None:
         trained = planned(network(), 400_000, signatures="plan")
         with pytest.raises(InfeasibleBudgetError, match="proven infeasible"):
             trained(LARGE.repeat(9, 1))
 
     def test_the_warning_names_the_arguments(self, trained: nn.Module) -> None:
-        with pytest.warns(UserWarning, match=r"float32\[192, 16\] with strides \[16, 1\] on cpu\): activation peak"):
+        with pytest.warns(
+            UserWarning, match=rf"float32\[192, 16\] with strides \[16, 1\] on {LARGE.device}\): activation peak"
+        ):
             trained(LARGE)
 
     def test_an_input_that_takes_a_gradient_is_another_signature(self, trained: nn.Module) -> None:

@@ -18,6 +18,7 @@ from ogc_plan.planner import load_model, plan, read_plan, write_plan
 from ogc_plan.planner.errors import InfeasibleBudgetError, OgcPlanError, PlanMismatchError
 from torch import Tensor, nn
 
+from tests.modules.devices import DEVICE_TYPE, cpu_only, device_text
 from tests.modules.torch_modules import Squares, WithLoss, convolutional
 from tests.modules.torch_training import measured, predicted, train
 
@@ -54,11 +55,11 @@ class TestThroughTheFile:
     def test_the_command_line_plans_it(self, exported: Exported, plan_file: Path) -> None:
         assert json.loads(plan_file.read_text())["model"]["annotations"] == {
             "framework": f"torch {torch.__version__}",
-            "device": f"cpu, {torch.get_num_threads()} threads",
+            "device": device_text(),
         }
 
     def test_the_command_line_says_whose_graph_it_plans(self, exported: Exported) -> None:
-        assert f"torch {torch.__version__} on cpu" in run(exported[2], "--budget", BUDGET)[1]
+        assert f"torch {torch.__version__} on {DEVICE_TYPE}" in run(exported[2], "--budget", BUDGET)[1]
 
     def test_the_plan_trains_the_module_bit_by_bit(self, exported: Exported, plan_file: Path) -> None:
         module, args, _ = exported
@@ -112,7 +113,7 @@ class TestRefusals:
     ) -> None:
         text = plan_file.read_text().replace(f'"torch {torch.__version__}"', '"torch 2.0.0"')
         (tmp_path / "plan.json").write_text(text)
-        with pytest.raises(PlanMismatchError, match=r"made for torch 2\.0\.0 on cpu, \d+ threads, this is torch"):
+        with pytest.raises(PlanMismatchError, match=rf"made for torch 2\.0\.0 on {DEVICE_TYPE}, .*, this is torch"):
             bind(exported[0], tmp_path / "plan.json", exported[1])
 
     def test_a_budget_below_the_floor_is_refused_with_what_python_takes(self, exported: Exported) -> None:
@@ -126,6 +127,7 @@ class TestRefusals:
 
 
 class TestPrediction:
+    @cpu_only("bytes of a card hold its context too: tests/cuda/test_cap.py")
     def test_a_byte_budget_bounds_everything(self, exported: Exported) -> None:
         module, args, _ = exported
         whole = predict(within_budget(module, args, budget="100%", strategy="keep-all")).total_nbytes

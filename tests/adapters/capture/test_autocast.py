@@ -17,12 +17,13 @@ from ogc_plan.adapters.pytorch.guards.autocast_state import AutocastState
 from ogc_plan.planner.errors import PlanMismatchError
 from torch import Tensor, fx, nn
 
+from tests.modules.devices import DEVICE_TYPE, random_state
 from tests.modules.torch_modules import Attention, WithLoss, convolutional
 from tests.modules.torch_training import CountedCalls, backward_calls, bits, measured, planned, predicted
 
 
 def cast(dtype: torch.dtype = torch.bfloat16, **options: Any) -> torch.autocast:
-    return torch.autocast("cpu", dtype, **options)
+    return torch.autocast(DEVICE_TYPE, dtype, **options)
 
 
 class Shared(nn.Module):
@@ -60,9 +61,9 @@ class Excepted(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.one(x)
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(DEVICE_TYPE, enabled=False):
             y = self.other(y.float()).sigmoid()
-            with torch.autocast("cpu"):
+            with torch.autocast(DEVICE_TYPE):
                 y = self.one(y)
         return self.other(y)
 
@@ -76,7 +77,7 @@ class Own(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for _ in range(2):
-            with torch.autocast("cpu"):
+            with torch.autocast(DEVICE_TYPE):
                 x = self.dropout(torch.tanh(self.linear(torch.tanh(self.linear(x)))))
         return x.float()
 
@@ -85,13 +86,13 @@ class Doubled(torch.autograd.Function):
     """A product whose backward enters autocast as its forward had it."""
 
     @staticmethod
-    @torch.amp.custom_fwd(device_type="cpu")
+    @torch.amp.custom_fwd(device_type=DEVICE_TYPE)
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
         return x @ weight * 2
 
     @staticmethod
-    @torch.amp.custom_bwd(device_type="cpu")
+    @torch.amp.custom_bwd(device_type=DEVICE_TYPE)
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         x, weight = ctx.saved_tensors
         return gradient @ weight.t() * 2, x.t() @ gradient * 2
@@ -169,7 +170,7 @@ def fitted(
     """Losses, parameters and buffers, loss scales and the random state of a usual loop, with clipped gradients."""
     module = copy.deepcopy(module)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
-    scaler = scaler or torch.amp.GradScaler("cpu", enabled=False)
+    scaler = scaler or torch.amp.GradScaler(DEVICE_TYPE, enabled=False)
     torch.manual_seed(3)
     losses, scales = [], []
     for _ in range(steps):
@@ -187,7 +188,7 @@ def fitted(
         scaler.step(optimizer)
         scaler.update()
         scales.append(scaler.get_scale())
-    return losses, [bits(value) for value in module.state_dict().values()], scales, bits(torch.get_rng_state())
+    return losses, [bits(value) for value in module.state_dict().values()], scales, bits(random_state())
 
 
 class TestBits:
@@ -203,11 +204,16 @@ class TestBits:
             assert backward_calls(trained, (x,))["_to_copy"] > 0
         assert fitted(trained, x) == fitted(module, x)
 
+    @pytest.mark.values
     def test_five_steps_with_a_scaler_that_skips_one_are_bitwise_equal(self, shared: Case) -> None:
         module, x = shared
         found = [
             fitted(
-                made, x, torch.float16, steps=5, scaler=torch.amp.GradScaler("cpu", 2.0**40, backoff_factor=2.0**-30)
+                made,
+                x,
+                torch.float16,
+                steps=5,
+                scaler=torch.amp.GradScaler(DEVICE_TYPE, 2.0**40, backoff_factor=2.0**-30),
             )
             for made in (under(module, x, torch.float16), module)
         ]
@@ -233,6 +239,7 @@ class TestBits:
             found.append([bits(p.grad) for p in trained.parameters() if p.grad is not None])
         assert found[0] == found[1]
 
+    @pytest.mark.values
     def test_two_forwards_in_one_region_sum_their_gradients_in_full_precision(self) -> None:
         """Eager keeps one cast for both and sums in 16 bits: equal up to the rounding of that sum."""
         torch.manual_seed(0)
@@ -299,13 +306,13 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("planning", "running", "message"),
         [
-            (cast(enabled=False), cast(), r"autocast on cpu to bfloat16; .* with no autocast"),
+            (cast(enabled=False), cast(), f"autocast on {DEVICE_TYPE} to bfloat16; .* with no autocast"),
             (
                 cast(torch.float16),
                 cast(enabled=False),
-                "no autocast; the plan was bound with autocast on cpu to float16",
+                f"no autocast; the plan was bound with autocast on {DEVICE_TYPE} to float16",
             ),
-            (cast(torch.float16), cast(), r"cpu to bfloat16; .* cpu to float16"),
+            (cast(torch.float16), cast(), f"{DEVICE_TYPE} to bfloat16; .* {DEVICE_TYPE} to float16"),
             (cast(), cast(cache_enabled=False), "without its cache"),
         ],
         ids=["planned outside", "planned inside", "another dtype", "another cache"],
@@ -339,7 +346,7 @@ class TestRefusals:
             capture(fx.symbolic_trace(nn.Sequential(nn.Linear(16, 16))), (rows(),))
 
     def test_an_export_inside_autocast_is_refused(self, tmp_path: Any) -> None:
-        with cast(), pytest.raises(UnsupportedModuleError, match="autocast on cpu to bfloat16"):
+        with cast(), pytest.raises(UnsupportedModuleError, match=f"autocast on {DEVICE_TYPE} to bfloat16"):
             export(nn.Linear(16, 16), (rows(),), tmp_path / "m.onnx")
 
 
@@ -348,7 +355,7 @@ class TestSignatures:
         module, x = shared
         trained = within_budget(module, (x,), budget="80%", device="cpu", strategy="greedy", signatures="plan")
         with cast():
-            with pytest.warns(UserWarning, match="another signature, .*, autocast on cpu to bfloat16"):
+            with pytest.warns(UserWarning, match=f"another signature, .*, autocast on {DEVICE_TYPE} to bfloat16"):
                 trained(x)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")

@@ -15,6 +15,7 @@ from ogc_plan.adapters.pytorch.step import gradient_release
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from tests.modules.devices import DEVICE_TYPE
 from tests.modules.generators import seeded
 from tests.modules.torch_modules import RandomNet
 from tests.modules.torch_training import bits, measured, planned, predicted, train
@@ -260,11 +261,11 @@ def test_an_unused_output_adds_nothing(name: str) -> None:
 class TestUnused:
     def test_an_unused_output_under_autocast_adds_nothing(self) -> None:
         module = Convolved(lambda net, h: (net.second(h).square().sum(), h, h.exp()))
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE_TYPE, torch.bfloat16):
             trained = planned(module, IMAGES)
 
         def run(net: nn.Module) -> list[bytes]:
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast(DEVICE_TYPE, torch.bfloat16):
                 outputs = net(*IMAGES)
             net.zero_grad(set_to_none=True)
             outputs[0].backward()

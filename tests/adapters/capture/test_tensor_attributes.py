@@ -85,6 +85,7 @@ def test_one_of_another_kind_is_refused(value: Tensor | None) -> None:
         trained(*ROWS)
 
 
+@pytest.mark.values
 def test_one_that_decides_otherwise_now_is_refused() -> None:
     trained = planned(Scaled(), ROWS)
     trained.second.scale = torch.tensor(-1.0)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from models.meters.storage_meter import StorageMeter
+from tests.modules.devices import random_state
 from tests.modules.failure_modules import Between, recompute_all
 from tests.modules.generators import seeded
 from tests.modules.torch_training import backward_calls, bits, measured, planned, predicted, train
@@ -174,15 +175,17 @@ class TestUse:
         x = X[0].clone().requires_grad_()
         assert train(outer[1], (x,), steps=2) == train(outer[0], (x,), steps=2)
 
+    @pytest.mark.values
     def test_a_forward_that_fails_leaves_no_memory_and_no_changed_stream(self) -> None:
         trained = recompute_all(Between(torch.ops.ogc_properties.refuses_nan), X)
-        before = bits(torch.get_rng_state())
+        before = bits(random_state())
         with StorageMeter([*trained.parameters(), *X]) as meter:
             with pytest.raises(RuntimeError, match="not a number"):
                 trained(torch.full_like(X[0], torch.nan))
             gc.collect()
-            assert (meter.live_nbytes, bits(torch.get_rng_state())) == (0, before)
+            assert (meter.live_nbytes, bits(random_state())) == (0, before)
 
+    @pytest.mark.values
     def test_after_a_forward_that_fails_training_goes_on_as_if_nothing_had_been(self) -> None:
         module = Between(torch.ops.ogc_properties.refuses_nan)
         trained = recompute_all(module, X)

@@ -12,6 +12,7 @@ from ogc_plan.adapters.pytorch import InputMismatchError, plans_of, within_budge
 from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
 from torch import Tensor, nn
 
+from tests.modules.devices import cpu_only
 from tests.modules.generators import seeded
 from tests.modules.torch_training import backward_calls, bits, planned
 
@@ -66,6 +67,7 @@ def trained(module: nn.Module, masks: tuple[Tensor, ...]) -> list[bytes]:
     return [bits(tensor) for p in module.parameters() for tensor in (p, p.grad)]
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("mask", [WHOLE, PADDED], ids=["whole", "padded"])
 def test_each_branch_trains_to_the_bits_of_eager(mask: Tensor) -> None:
     module = masked()
@@ -73,12 +75,14 @@ def test_each_branch_trains_to_the_bits_of_eager(mask: Tensor) -> None:
     assert trained(planned(module, (X, mask), strategy="greedy"), (mask,) * 2) == expected
 
 
+@pytest.mark.values
 def test_arguments_that_lead_to_another_branch_are_refused() -> None:
     module = planned(masked(), (X, WHOLE), strategy="greedy")
     with pytest.raises(InputMismatchError, match=r"args\[1\].*was False .*is not for these"):
         module(X, PADDED)
 
 
+@pytest.mark.values
 def test_both_branches_are_planned_if_signatures_are() -> None:
     masks = (WHOLE, PADDED, WHOLE, PADDED)
     module = within_budget(masked(), (X, WHOLE), budget="100%", strategy="greedy", device="cpu", signatures="plan")
@@ -147,11 +151,16 @@ class Classes(nn.Module):
         return total.sqrt()
 
 
+ASSERTED = cpu_only("an assertion that fails on a card ends the process")
+
+
 class TestAssertions:
+    @ASSERTED
     def test_a_class_that_eager_training_refuses_is_refused(self) -> None:
         with pytest.raises(RuntimeError, match="one_hot: Class values must be"):
             planned(Classes(), (torch.tensor([0, 1, 3]),))(torch.tensor([0, 1, 7]))
 
+    @ASSERTED
     def test_what_a_module_asserts_is_checked(self) -> None:
         trained = planned(Classes(), (torch.tensor([0, 1, 3]),))
         with torch.no_grad():

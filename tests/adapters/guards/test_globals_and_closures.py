@@ -79,6 +79,18 @@ class Scaled(torch.autograd.Function):
         return gradient * SCALE
 
 
+class SetUp(Scaled):
+    """The same, with a forward that does not see the context."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:  # type: ignore[override]
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept."""
+
+
 def scaled(x: Tensor) -> Tensor:
     return x * SCALE
 
@@ -94,6 +106,7 @@ CHANGES: dict[str, tuple[str, Callable[[Any, Tensor], Tensor], tuple[Any, str, A
     "a number": ("global 'SCALE'", lambda _, x: x * SCALE, (HERE, "SCALE", 5.0)),
     "a number in a function that is called": ("global 'SCALE'", lambda _, x: scaled(x), (HERE, "SCALE", 5.0)),
     "a number in a backward": ("global 'SCALE'", lambda net, x: Scaled.apply(net.linear(x)), (HERE, "SCALE", 5.0)),
+    "in a backward set up apart": ("global 'SCALE'", lambda net, x: SetUp.apply(net.linear(x)), (HERE, "SCALE", 5.0)),
     "a list": ("global 'LOG'", lambda _, x: x * (1 + len(LOG)), (HERE, "LOG", [1])),
     "an object's attribute": (r"'OPTIONS\.rate'", lambda _, x: x * OPTIONS.rate, (OPTIONS, "rate", 5.0)),
     "a class's attribute": (r"'Settings\.shift'", lambda _, x: x + Settings.shift, (Settings, "shift", 5.0)),

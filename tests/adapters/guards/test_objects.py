@@ -90,6 +90,7 @@ HARMLESS: dict[str, tuple[Callable[[], Any], Callable[[Any], float]]] = {
 }
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("name", HARMLESS)
 def test_a_harmless_object_is_planned(name: str) -> None:
     make, use = HARMLESS[name]
@@ -160,6 +161,7 @@ class Unread(Owning):
         return self.linear(x).sum()
 
 
+@pytest.mark.values
 def test_an_iterator_that_no_forward_reads_may_be_there() -> None:
     module = Unread(itertools.count(), next)
     assert torch.equal(planned(module, X)(*X), module(*X))
