@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import torch
+from ogc_plan.adapters.pytorch.execution.card_memory import LARGEST_CONTEXT
 
 STANDIN = "CUDA_STANDIN" in os.environ
 STANDIN_MEMORY = "STANDIN_MEMORY"
@@ -29,9 +30,9 @@ def limit(nbytes: int) -> None:
 
 
 def context_nbytes() -> int:
-    """What is in use beside this process's allocator: the CUDA context, if nothing else runs on the card."""
+    """What a budget in bytes counts as the CUDA context: what is in use beside this process's allocator."""
     free, total = torch.cuda.mem_get_info()
-    return total - free - torch.cuda.memory_reserved()
+    return min(LARGEST_CONTEXT, total - free - torch.cuda.memory_reserved())
 
 
 def environment_with(nbytes: int) -> dict[str, str]:

@@ -18,7 +18,7 @@ from ..step.annotate import Annotated, device_of
 from .codegen import Event, EventKind, Program
 from .request_trace import RequestTrace, request_trace
 
-_LARGEST_CONTEXT = 1 << 30
+LARGEST_CONTEXT = 1 << 30
 """What the device has in use beyond this, beside this allocator, is taken to be that of other processes."""
 
 
@@ -105,7 +105,7 @@ def card_memory(annotated: Annotated, program: Program, present: Present) -> Car
     below = from_snapshot(segments, replace(settings(), descending=True))
     peak, other = (_peak(state, present, trace) for state in (allocator, below))
     return CardMemory(
-        min(_LARGEST_CONTEXT, max(0, total - free - reserved)),
+        min(LARGEST_CONTEXT, max(0, total - free - reserved)),
         kept_nbytes,
         peak.requested_nbytes + sum(segment["requested_size"] for segment in elsewhere),
         peak.allocated_nbytes + sum(segment["allocated_size"] for segment in elsewhere),

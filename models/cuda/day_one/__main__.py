@@ -31,6 +31,7 @@ from typing import Any
 
 from models.cuda import card
 from models.cuda.day_one.page import report
+from models.cuda.day_one.stage import NETWORKS
 from models.reporting.command_line import command_parser, one_of
 from models.reporting.kept import ROOT, kept
 from models.reporting.option_values import folder, rate
@@ -43,12 +44,16 @@ SHORTEST_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A module of this folder, the seconds that it may take, variables, and whether it needs the card for itself."""
+    """A module of this folder, the seconds that it may take, and variables that it runs with.
+
+    A stage that is not ``alone`` may share the card with others; then one ``by_network`` takes a process for each.
+    """
 
     module: str
     limit_s: float
     variables: tuple[tuple[str, str], ...] = ()
     alone: bool = True
+    by_network: bool = False
 
 
 EXPANDABLE = ((card.ALLOCATOR, card.EXPANDABLE),)
@@ -56,16 +61,16 @@ VARIABLES = {"KINETO_LOG_LEVEL": "99", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDL
 REPEATABLE = (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),)
 STAGES: dict[str, Stage] = {
     "environment": Stage("environment", 150),
-    "bits": Stage("bits", 100, REPEATABLE, alone=False),
-    "memory": Stage("memory", 110, alone=False),
-    "cap": Stage("cap", 60),
-    "cap_expandable": Stage("cap", 60, EXPANDABLE),
+    "bits": Stage("bits", 100, REPEATABLE, alone=False, by_network=True),
+    "memory": Stage("memory", 110, alone=False, by_network=True),
+    "cap": Stage("cap", 60, alone=False, by_network=True),
+    "cap_expandable": Stage("cap", 60, EXPANDABLE, alone=False, by_network=True),
     "times": Stage("times", 110),
     "capture": Stage("capture", 40),
     "card_tests": Stage("card_tests", 150, alone=False),
     "adapter_tests": Stage("adapter_tests", 150, REPEATABLE, alone=False),
     "compiled": Stage("compiled", 150),
-    "memory_expandable": Stage("memory", 110, EXPANDABLE, alone=False),
+    "memory_expandable": Stage("memory", 110, EXPANDABLE, alone=False, by_network=True),
 }
 """The most telling first; later ones take what time is left."""
 
@@ -99,10 +104,28 @@ def paths(wheels: Path | None, site: Path) -> str:
     return os.pathsep.join(found)
 
 
-def run_stage(stage: Stage, limit_s: float, environment: dict[str, str], log: Path, small: bool) -> Result:
-    """Run a stage until it ends or its time is up; its whole process group ends with it."""
+def merged(parts: Sequence[Result]) -> Result:
+    """The result of a stage from those of its networks: the rows of all, and the outcome of the first that failed."""
+    found: dict[str, Any] = {}
+    for part in parts:
+        for key, value in (part.found or {}).items():
+            if isinstance(value, list):
+                found.setdefault(key, []).extend(value)
+            elif isinstance(value, dict):
+                found.setdefault(key, {}).update(value)
+            else:
+                found[key] = value
+    worst = next((part for part in parts if part.outcome != "done"), parts[0])
+    return Result(worst.outcome, max(part.seconds for part in parts), worst.error, found or None)
+
+
+def run_stage(
+    stage: Stage, limit_s: float, environment: dict[str, str], log: Path, small: bool, network: str | None = None
+) -> Result:
+    """Run a stage, for one network or for all, until it ends or its time is up; its process group ends with it."""
     file = log.with_suffix(".json")
     command = [sys.executable, "-m", "models.cuda.day_one.stage", stage.module, str(file)]
+    command += [] if network is None else ["--network", network]
     started, outcome = time.monotonic(), "done"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -149,10 +172,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         def run(stage: str) -> None:
             left, what = ends - time.monotonic(), STAGES[stage]
+            split = options.together and what.by_network
+            limit_s = min(left, what.limit_s)
+
+            def part(network: str | None) -> Result:
+                log = logs / f"{'_'.join(filter(None, (stage, network)))}.log"
+                return run_stage(what, limit_s, environment, log, options.small, network)
+
             result = Result("no time left")
             if left >= SHORTEST_S:
-                log = logs / f"{stage}.log"
-                result = run_stage(what, min(left, what.limit_s), environment, log, options.small)
+                networks = NETWORKS if split else (None,)
+                with ThreadPoolExecutor(len(networks)) as threads:
+                    result = merged(list(threads.map(part, networks)))
             with one_at_a_time:
                 results[stage] = result
                 print(f"{stage}: {result.outcome}, {result.seconds:.0f} s", file=sys.stderr, flush=True)

@@ -13,11 +13,14 @@ from ogc_plan.planner.errors import InfeasibleBudgetError
 from ogc_plan.planner.problem import Scope
 from torch import Tensor, nn
 
+from models.cuda.day_one.stage import NETWORKS
 from models.networks.gpt2 import GPT2Config
 from models.training.cases import CASES, Case, gpt_case, resnet_case, unet_case
 
 STORE_ALL = "store-all"
 WEIGHT_SEED = 1
+chosen: tuple[str, ...] = NETWORKS
+"""The networks that this process runs."""
 Save = Callable[[Any], None]
 """Keeps what a stage has found so far."""
 
@@ -41,19 +44,19 @@ def full_size(small: bool) -> dict[str, Case]:
         return tiny()
     gpt = GPT2Config(vocabulary=50257, context=1024, layers=12, heads=12, width=768, dropout=0.1)
     cases = resnet_case(32, 224), gpt_case(4, gpt), unet_case(8, 256, (64, 128, 256, 512))
-    return {case.name: case for case in cases}
+    return {case.name: case for case in cases if case.name in chosen}
 
 
 def moderate(small: bool) -> dict[str, Case]:
     """The same networks at the sizes of the CPU figures."""
-    return tiny() if small else dict(CASES)
+    return tiny() if small else {name: case for name, case in CASES.items() if name in chosen}
 
 
 def tiny() -> dict[str, Case]:
     """Networks of the same kinds that are planned in a second."""
     gpt = GPT2Config(vocabulary=512, context=128, layers=3, heads=4, width=128, dropout=0.1)
     cases = resnet_case(32, 64, (1, 1, 1, 1)), gpt_case(16, gpt), unet_case(16, 64, (8, 16, 32))
-    return {case.name: case for case in cases}
+    return {case.name: case for case in cases if case.name in chosen}
 
 
 @dataclass(frozen=True, slots=True)

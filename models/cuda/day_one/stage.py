@@ -1,6 +1,6 @@
 """Runs one stage of the first day, in a process of its own.
 
-    python -m models.cuda.day_one.stage NAME FILE [--small]
+    python -m models.cuda.day_one.stage NAME FILE [--small] [--network NETWORK]
 
 FILE receives what was found, after each row, so that a stage that is cut off still tells.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from models.reporting.kept import keep
+
+NETWORKS = ("resnet50", "gpt", "unet")
 
 
 def plain(value: Any) -> Any:
@@ -31,11 +33,14 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("file", type=Path)
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--network", choices=NETWORKS, help="this one alone")
     options = parser.parse_args()
     module = importlib.import_module(f"models.cuda.day_one.{options.name}")
     from models.cuda import card
+    from models.cuda.day_one import cases
 
     card.prepare()
+    cases.chosen = NETWORKS if options.network is None else (options.network,)
     module.run(options.small, lambda found: keep(options.file, plain(found)))
 
 
