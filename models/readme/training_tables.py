@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from models.cuda import reserved_table, tight_table
+from models.reporting.result_table import megabytes
 from models.training.report import ways
 from models.training.vgg16_memory import held_table
 
@@ -32,3 +33,27 @@ def reserved_bytes(record: dict[str, Any]) -> str:
 def tight_cards(record: dict[str, Any]) -> str:
     """Networks on a card of their budget."""
     return tight_table.report(record["rows"], record["on"]["card"])
+
+
+def first_day(record: dict[str, Any]) -> str:
+    """What the first run on a card found, in sentences."""
+    stages = {name: stage["found"] or {} for name, stage in record["stages"].items()}
+    on = stages["environment"]
+    rows = [row for name in ("memory", "memory_expandable") for row in stages[name]["rows"] if "predicted" in row]
+    apart = {
+        kind: [abs(row["measured"][f"{kind}_nbytes"] - row["predicted"][f"{kind}_nbytes"]) for row in rows]
+        for kind in ("requested", "reserved")
+    }
+    plans = [found for row in stages["bits"]["rows"] for found in row["plans"].values()]
+    equal = sum(not found.get("unequal", True) for found in plans)
+    capped = [row for name in ("cap", "cap_expandable") for row in stages[name]["rows"] if "budget_nbytes" in row]
+    trained = sum(row["planned_reserved_nbytes"] is not None for row in capped)
+    without = sum(row["eager_capped_reserved_nbytes"] is None for row in capped)
+    named = " and ".join(dict.fromkeys(row["network"] for row in rows))
+    return (
+        f"{on['card']}, torch {on['torch']}: {apart['requested'].count(0)} of {len(rows)} plans of {named} ask for the "
+        f"predicted bytes. {apart['reserved'].count(0)} reserve the predicted bytes, the others at most "
+        f"{megabytes(max(apart['reserved']))} MB less or more. Training by {equal} of {len(plans)} plans leaves the "
+        f"bits of eager training. Of {len(capped)} caps at the budget, eager training runs out of memory under {without}; "
+        f"planned training runs under {trained}."
+    )

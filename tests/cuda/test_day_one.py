@@ -31,7 +31,7 @@ def test_every_stage_found_something(record: Any) -> None:
 
 
 def test_the_file_has_the_keys_that_the_command_documents(record: Any) -> None:
-    assert set(record) == {"command", "standin", "small", "minutes", "stages"}
+    assert set(record) == {"command", "commit", "standin", "small", "minutes", "stages"}
     assert {key for stage in record["stages"].values() for key in stage} == {"outcome", "seconds", "error", "found"}
 
 

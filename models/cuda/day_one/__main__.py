@@ -8,9 +8,10 @@ do not depend on what else runs on the card run at the same time. cuda_day_one.j
 folder after each, so that a run that is cut off still tells, and what the stages printed to its folder ``logs``. The
 exit code is 1 where a stage did not end well.
 
-The file has ``command``, ``standin`` (whether the card is the stand-in of tests/cuda_standin, whose values and times
-mean nothing), ``small``, ``minutes`` and ``stages``: by name ``outcome`` (done, failed, cut off, no time left),
-``seconds``, ``error`` (the last lines of a stage that is not done) and ``found``, what the stage's module describes.
+The file has ``command``, ``commit``, ``standin`` (whether the card is the stand-in of tests/cuda_standin, whose values
+and times mean nothing), ``small``, ``minutes`` and ``stages``: by name ``outcome`` (done, failed, cut off, no time
+left), ``seconds``, ``error`` (the last lines of a stage that is not done) and ``found``, what the stage's module
+describes.
 """
 
 from __future__ import annotations
@@ -195,10 +196,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(result.outcome != "done" for result in results.values()))
 
 
+def commit() -> str:
+    """The commit of the checkout; empty where git does not tell."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
 def _write(options: argparse.Namespace, arguments: Sequence[str] | None, results: dict[str, Result]) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     record = {
         "command": " ".join(["python -m models.cuda.day_one", *words]),
+        "commit": commit(),
         "standin": card.STANDIN,
         "small": options.small,
         "minutes": options.minutes,
