@@ -54,6 +54,6 @@ def first_day(record: dict[str, Any]) -> str:
         f"{on['card']}, torch {on['torch']}: {apart['requested'].count(0)} of {len(rows)} plans of {named} ask for the "
         f"predicted bytes. {apart['reserved'].count(0)} reserve the predicted bytes, the others at most "
         f"{megabytes(max(apart['reserved']))} MB less or more. Training by {equal} of {len(plans)} plans leaves the "
-        f"bits of eager training. Of {len(capped)} caps at the budget, eager training runs out of memory under {without}; "
-        f"planned training runs under {trained}."
+        f"bits of eager training. Of {len(capped)} caps at the budget, eager training runs out of memory under "
+        f"{without}; planned training runs under {trained}."
     )

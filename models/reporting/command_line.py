@@ -45,6 +45,7 @@ def one_of(known: Collection[str], what: str) -> Callable[[str], str]:
     return name
 
 
-def add_output(parser: argparse.ArgumentParser, also: str = "a .md") -> None:
+def add_output(parser: argparse.ArgumentParser, also: str = "a .md", *, required: bool = False) -> None:
     """The option that names the JSON file of results."""
-    parser.add_argument("-o", "--output", type=output_file, help=f"JSON file to write, with {also} next to it")
+    named = f"JSON file to write, with {also} next to it"
+    parser.add_argument("-o", "--output", type=output_file, required=required, help=named)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from models.cuda.day_one.__main__ import FILE, STAGES, main
+from models.cuda.day_one.__main__ import STAGES, main
+
+FILE = "found.json"
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def record(folder: Path) -> Any:
-    assert main(["-o", str(folder), "--small", "--minutes", "15", "--together"]) == 0
+    assert main(["-o", str(folder / FILE), "--small", "--minutes", "15", "--together"]) == 0
     return json.loads((folder / FILE).read_text())
 
 
@@ -48,6 +50,6 @@ def test_the_page_has_a_table_for_each(record: Any, folder: Path) -> None:
 
 
 def test_a_stage_without_time_is_named(tmp_path: Path) -> None:
-    assert main(["-o", str(tmp_path), "--small", "--minutes", "0.01", "--only", "bits"]) == 1
+    assert main(["-o", str(tmp_path / FILE), "--small", "--minutes", "0.01", "--only", "bits"]) == 1
     stages = json.loads((tmp_path / FILE).read_text())["stages"]
     assert stages["bits"]["outcome"] == "no time left"

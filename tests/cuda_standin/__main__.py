@@ -1,7 +1,7 @@
 """Runs tests on the stand-in for CUDA, in an environment of their own that is made where it is missing.
 
     python -m tests.cuda_standin [--environment FOLDER] [--offer] [PYTEST ARGUMENTS]
-    python -m tests.cuda_standin --module models.cuda.day_one -o FOLDER --small
+    python -m tests.cuda_standin --module models.cuda.day_one -o FILE.json --small
 
 Without arguments of pytest it runs tests/cuda, and then tests/adapters with their tensors on the card.
 ``TEST_DEVICE=cuda`` in the environment does the same for tests/adapters that are named. With ``--module`` it runs a

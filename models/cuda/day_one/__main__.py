@@ -1,12 +1,12 @@
 """The first ten minutes on a GPU: does everything that was found without one hold there?
 
-    python -m models.cuda.day_one -o models/results [--small] [--minutes 9] [--wheels FOLDER] [--together]
+    python -m models.cuda.day_one -o models/results/cuda_day_one.json [--small] [--minutes 9] [--wheels FOLDER]
+                                  [--together] [--logs FOLDER]
 
 Nothing is installed beside the checkout and no network is used; packages that the machine lacks come as wheels. Every
 stage is a process of its own with its own time limit, the most telling first; with ``--together`` those whose results
-do not depend on what else runs on the card run at the same time. cuda_day_one.json and its page are written to the
-folder after each, so that a run that is cut off still tells, and what the stages printed to its folder ``logs``. The
-exit code is 1 where a stage did not end well.
+do not depend on what else runs on the card run at the same time. The file and its page are written after each, so that
+a run that is cut off still tells. The exit code is 1 where a stage did not end well.
 
 The file has ``command``, ``commit``, ``standin`` (whether the card is the stand-in of tests/cuda_standin, whose values
 and times mean nothing), ``small``, ``minutes`` and ``stages``: by name ``outcome`` (done, failed, cut off, no time
@@ -33,12 +33,11 @@ from typing import Any
 from models.cuda import card
 from models.cuda.day_one.page import report
 from models.cuda.day_one.stage import NETWORKS
-from models.reporting.command_line import command_parser, one_of
+from models.reporting.command_line import add_output, command_parser, one_of
 from models.reporting.kept import ROOT, kept
 from models.reporting.option_values import folder, rate
 from models.reporting.result_record import save
 
-FILE = "cuda_day_one.json"
 SHORTEST_S = 10.0
 """Less time than this is not enough for a stage."""
 
@@ -154,20 +153,21 @@ def run_stage(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the stages that the time is enough for."""
     parser = command_parser("models.cuda.day_one", __doc__)
-    parser.add_argument("-o", "--output", type=folder, required=True, help="folder of the results")
+    add_output(parser, required=True)
     parser.add_argument("--small", action="store_true", help="tiny networks: whether every stage runs at all")
     parser.add_argument("--minutes", type=rate, default=9.0, help="for everything (default %(default)g)")
+    parser.add_argument("--logs", type=folder, metavar="FOLDER", help="where to leave what the stages print")
     parser.add_argument("--together", action="store_true", help="run stages at the same time where that is right")
     parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="wheels of packages that the machine lacks")
     parser.add_argument(
         "--only", type=one_of(STAGES, "stage"), action="append", metavar="STAGE", help=argparse.SUPPRESS
     )
     options = parser.parse_args(arguments)
-    logs = options.output / "logs"
-    logs.mkdir(exist_ok=True)
     results: dict[str, Result] = {}
     one_at_a_time = Lock()
     with tempfile.TemporaryDirectory() as name:
+        logs = options.logs or Path(name)
+        logs.mkdir(parents=True, exist_ok=True)
         ends = time.monotonic() + 60 * options.minutes
         environment = {**os.environ, **VARIABLES, "PYTHONPATH": paths(options.wheels, Path(name) / "site")}
 
@@ -215,7 +215,7 @@ def _write(options: argparse.Namespace, arguments: Sequence[str] | None, results
         "minutes": options.minutes,
         "stages": {stage: asdict(result) for stage, result in results.items()},
     }
-    save(options.output / FILE, record, f"{report(record)}\n")
+    save(options.output, record, f"{report(record)}\n")
 
 
 if __name__ == "__main__":
