@@ -9,7 +9,7 @@ import pytest
 import torch
 from ogc_plan.adapters.pytorch import predict, within_budget
 from ogc_plan.adapters.pytorch.execution.card_memory import CardMemory
-from ogc_plan.planner.errors import InfeasibleBudgetError
+from ogc_plan.planner.errors import AdapterError, InfeasibleBudgetError
 from torch import nn
 
 from models.cuda.card import STANDIN, context_nbytes
@@ -122,3 +122,33 @@ def test_the_bound_on_what_is_reserved_holds_for_either_order_of_segments() -> N
     card = predict(within_budget(module, arguments, budget="60%")).card
     assert card is not None
     assert card.most_reserved_nbytes >= card.reserved_nbytes
+
+
+def test_what_is_cached_for_another_stream_is_not_counted_on() -> None:
+    module, arguments = made(CASES["unet"])
+    bound = within_budget(module, arguments, budget="60%")
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        torch.empty(200 * MB, dtype=torch.uint8, device="cuda")
+    expected = peaks(predict(bound).card)
+    assert agree(steps(bound, arguments), expected)
+
+
+SETTINGS = ["max_split_size_mb:64", "roundup_power2_divisions:4", "garbage_collection_threshold:0.5"]
+
+
+@pytest.fixture(params=SETTINGS)
+def unknown(request: pytest.FixtureRequest) -> Iterator[str]:
+    torch._C._accelerator_setAllocatorSettings(request.param)
+    yield request.param.partition(":")[0]
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
+
+
+def test_a_budget_in_bytes_is_refused_with_a_setting_that_the_model_does_not_know(unknown: str) -> None:
+    module, arguments = made(CASES["unet"])
+    with pytest.raises(AdapterError, match=f"not known with {unknown}"):
+        within_budget(module, arguments, budget="1GB")
+
+
+def test_a_share_is_planned_with_such_a_setting(unknown: str) -> None:
+    module, arguments = made(CASES["unet"])
+    assert predict(within_budget(module, arguments, budget="60%")).card is None

@@ -25,7 +25,7 @@ from ..capture.diagnostics import first_line
 from ..capture.joint_graph import capture
 from ..capture.tensor_attributes import attributes_of
 from ..errors import UnsupportedModuleError
-from ..execution.card_memory import Present, card_memory
+from ..execution.card_memory import Present, card_memory, unknown_setting
 from ..execution.codegen import generate
 from ..execution.executor import Executor
 from ..step.annotate import Annotated, annotate, device_of
@@ -124,6 +124,11 @@ def _overhead(
     )
 
     def beyond(plan: Plan) -> int:
+        if (setting := unknown_setting()) is not None:
+            raise AdapterError(
+                f"a budget in bytes bounds what the CUDA allocator reserves, which is not known with {setting}",
+                remedy='leave it out of PYTORCH_CUDA_ALLOC_CONF, or pass a share such as budget="60%"',
+            )
         found = card_memory(annotated, generate(annotated.step, plan.schedule), present)
         return found.step_nbytes - plan.peak.total_nbytes
 

@@ -5,6 +5,7 @@ The step's requests are replayed on a model of the allocator, from the state tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,15 @@ import torch
 from torch import fx
 
 from .. import torch_private
-from ..memory.caching_allocator import DEFAULT_POOL, AllocatorSettings, Block, CachingAllocator, Usage, from_snapshot
+from ..memory.caching_allocator import (
+    DEFAULT_POOL,
+    MIB,
+    AllocatorSettings,
+    Block,
+    CachingAllocator,
+    Usage,
+    from_snapshot,
+)
 from ..memory.cuda_workspaces import make_products, take_workspaces
 from ..step.annotate import Annotated, device_of
 from .codegen import Event, EventKind, Program
@@ -86,6 +95,9 @@ class Present:
 def card_memory(annotated: Annotated, program: Program, present: Present) -> CardMemory:
     """What two steps in a row need at most of their CUDA device, from the present state of the allocator.
 
+    They run on the current stream: what is cached for other streams is not theirs. The allocator's settings are ones
+    that the model knows (`unknown_setting`).
+
     Calls that were not measured before are measured now.
     """
     step, meter, device = annotated.step, annotated.meter, device_of(annotated.step)
@@ -96,13 +108,15 @@ def card_memory(annotated: Annotated, program: Program, present: Present) -> Car
     free, total = torch.cuda.mem_get_info(device)
     segments = torch_private.cuda_segments(device)
     trace = request_trace(step, program, meter, gradients_present=present.accumulates)
-    allocator = from_snapshot(segments, settings())
+    stream = torch.cuda.current_stream(device).cuda_stream
+    elsewhere = [each for each in segments if each["segment_pool_id"] != DEFAULT_POOL or each["stream"] != stream]
+    served = [each for each in segments if each["segment_pool_id"] == DEFAULT_POOL and each["stream"] == stream]
+    allocator = from_snapshot(served, settings())
     own = {block.address: block for block in _blocks(allocator, (*present.tensors, *present.gradients))}
     others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
     others -= sum(block.nbytes for block in own.values())
-    elsewhere = [each for each in segments if each["segment_pool_id"] != DEFAULT_POOL]
     reserved = sum(segment["total_size"] for segment in segments)
-    below = from_snapshot(segments, replace(settings(), descending=True))
+    below = from_snapshot(served, replace(settings(), descending=True))
     peak, other = (_peak(state, present, trace) for state in (allocator, below))
     return CardMemory(
         min(LARGEST_CONTEXT, max(0, total - free - reserved)),
@@ -135,8 +149,27 @@ def two_steps(trace: RequestTrace, allocator: CachingAllocator) -> None:
 
 
 def settings() -> AllocatorSettings:
-    """The settings of the allocator in force."""
-    return AllocatorSettings(bool(torch_private.cuda_allocator_settings().get("expandable_segments", False)))
+    """The settings of the allocator in force that the model knows."""
+    found = torch_private.cuda_allocator_settings()
+    large = re.search(r"large_segment_size_mb:\s*([0-9]+)", str(found.get("PYTORCH_CUDA_ALLOC_CONF", "")))
+    default = AllocatorSettings()
+    return AllocatorSettings(
+        bool(found.get("expandable_segments", False)), int(large[1]) * MIB if large else default.large_segment_nbytes
+    )
+
+
+def unknown_setting() -> str | None:
+    """The name of an allocator setting in force that the model does not know; None if it knows all."""
+    if torch.cuda.get_allocator_backend() != "native":
+        return f"backend:{torch.cuda.get_allocator_backend()}"
+    found = torch_private.cuda_allocator_settings()
+    if any(found.get("roundup_power2_divisions", {}).values()):
+        return "roundup_power2_divisions"
+    names = {
+        "max_split_size": "max_split_size_mb", "garbage_collection_threshold": "garbage_collection_threshold",
+        "max_round_threshold": "max_non_split_rounding_mb", "max_cached_size": "max_cached_size",
+    }  # fmt: skip
+    return next((name for key, name in names.items() if found.get(key, -1) > 0), None)
 
 
 def _blocks(allocator: CachingAllocator, tensors: Iterable[torch.Tensor]) -> list[Block]:

@@ -25,7 +25,7 @@ from ..unbind import original
 from .attachment import Attachment, Described, InputMismatchError, settings_of
 from .autograd_function import Executable
 from .backend_switches import kernels_chosen, kernels_traced
-from .card_memory import CardMemory, Present, card_memory
+from .card_memory import CardMemory, Present, card_memory, unknown_setting
 from .codegen import Program, generate
 from .partial_backward import PartialBackwards
 
@@ -66,8 +66,11 @@ class Executor:
         return made
 
     def card_memory(self, module: nn.Module, *, accumulates: bool) -> CardMemory | None:
-        """What the process needs of the CUDA device that the step of ``module`` runs on; None on a CPU."""
-        if device_of(self._annotated.step).type != "cuda":
+        """What the process needs of the CUDA device that the step of ``module`` runs on.
+
+        None on a CPU, and where the allocator has settings that the model of it does not know.
+        """
+        if device_of(self._annotated.step).type != "cuda" or unknown_setting() is not None:
             return None
         present = Present.of(module.parameters(), module.buffers(), accumulates=accumulates)
         return card_memory(self._annotated, self.program, present)

@@ -7,6 +7,7 @@ for its operator and passes them on as they are. Which overload it calls depends
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType, MethodDescriptorType
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ from ..torch_private import OpOverload, TorchDispatchMode
 
 _HOMES = (torch_private.VariableFunctions, torch_private.nn_functions, torch.Tensor)
 """Where the functions are, by the names of their operators."""
+_GENERATED = (BuiltinFunctionType, MethodDescriptorType)
+"""What torch generated for an operator. A function written in Python may do more after its first call."""
 _OTHER_NAMES = {"_to_copy": "to"}
 _COPY = torch.ops.aten._to_copy.default
 
@@ -40,7 +43,7 @@ def binding(target: Any, args: Any, kwargs: Any) -> Binding | None:
     name = target.overloadpacket.__name__
     for home in _HOMES:
         function = getattr(home, _OTHER_NAMES.get(name, name), None)
-        if function is not None and _is_same(_first_call(function, args, kwargs), target, expected):
+        if isinstance(function, _GENERATED) and _is_same(_first_call(function, args, kwargs), target, expected):
             return Binding(function, left_out)
     return None
 
@@ -72,7 +75,7 @@ def _first_call(function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[A
             function(*args, **kwargs)
     except _CallReachedError:
         return mode.call
-    except (TypeError, ValueError, RuntimeError):  # the arguments are not those of the function
+    except (TypeError, ValueError, RuntimeError, IndexError):  # the arguments are not those of the function
         return None
     return None
 

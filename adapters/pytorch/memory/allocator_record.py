@@ -128,6 +128,11 @@ class _CudaRecord:
                 "the CUDA allocator's history is being recorded",
                 remedy="plan before it starts or after torch.cuda.memory._record_memory_history(enabled=None)",
             )
+        if "PYTORCH_NO_CUDA_MEMORY_CACHING" in os.environ or torch.cuda.get_allocator_backend() != "native":
+            raise AdapterError(
+                "the bytes of calls are read from PyTorch's CUDA allocator, which is switched off",
+                remedy="leave out PYTORCH_NO_CUDA_MEMORY_CACHING and backend:cudaMallocAsync",
+            )
         before = torch.cuda.memory_stats(self._device)
         torch_private.record_cuda_history(True)
         try:
