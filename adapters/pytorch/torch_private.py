@@ -50,7 +50,6 @@ NEEDED = (
     "torch.autograd.forward_ad._current_level",
     "torch.autograd.profiler._is_profiler_enabled",
     "torch.cuda._sleep",
-    "torch.nn.modules.module._has_any_global_hook",
     "torch._C._VariableFunctions",
     "torch._C._nn",
     "torch.utils._pytree.SequenceKey",
@@ -392,11 +391,6 @@ def cuda_segments(device: torch.device) -> list[dict[str, Any]]:
     """The segments of the CUDA allocator on a device, with their blocks."""
     index = torch.cuda.current_device() if device.index is None else device.index
     return [segment for segment in torch._C._cuda_memorySnapshot(None)["segments"] if segment["device"] == index]
-
-
-def has_global_hooks() -> bool:
-    """Whether hooks are registered for all modules."""
-    return bool(torch.nn.modules.module._has_any_global_hook())
 
 
 def cuda_allocator_settings() -> dict[str, Any]:

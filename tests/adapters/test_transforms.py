@@ -12,7 +12,6 @@ import torch.autograd.forward_ad as fwad
 from ogc_plan.adapters.pytorch import InputMismatchError
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev, jvp, vmap
-from torch.nn.modules.module import register_module_forward_hook
 
 from tests.modules.generators import seeded
 from tests.modules.torch_training import bits, planned
@@ -67,14 +66,6 @@ def of_parameters(module: nn.Module) -> Any:
     return grad(lambda parameters: functional_call(module, parameters, X))(dict(module.named_parameters()))
 
 
-def hooked(module: nn.Module) -> Any:
-    handle = register_module_forward_hook(lambda child, _, output: output * 2 if isinstance(child, nn.Linear) else None)
-    try:
-        return module(*X)
-    finally:
-        handle.remove()
-
-
 TRANSFORMS: dict[str, tuple[Callable[[nn.Module], Any], str]] = {
     "a gradient": (lambda module: grad(module)(*X), r"torch\.func"),
     "a gradient of parameters": (of_parameters, r"torch\.func"),
@@ -83,7 +74,6 @@ TRANSFORMS: dict[str, tuple[Callable[[nn.Module], Any], str]] = {
     "a directional derivative": (lambda module: jvp(module, X, X), r"torch\.func"),
     "dual numbers": (dual, "forward-mode differentiation"),
     "a trace of TorchScript": (lambda module: torch.jit.trace(module, X), r"torch\.jit\.trace"),
-    "hooks of all modules": (hooked, "register_module_forward_hook"),
     "an export": (lambda module: torch.export.export(module, X), r"torch\.export"),
 }
 
@@ -91,7 +81,7 @@ TRANSFORMS: dict[str, tuple[Callable[[nn.Module], Any], str]] = {
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_what_a_planned_step_cannot_run_under_is_refused(transform: str) -> None:
     do, message = TRANSFORMS[transform]
-    with pytest.raises(InputMismatchError, match=f"a planned step cannot run (inside|under|with) .*{message}"):
+    with pytest.raises(InputMismatchError, match=f"a planned step cannot run (inside|under) .*{message}"):
         do(planned(Network(), X))
 
 

@@ -24,10 +24,7 @@ Runner = OnePlan | Signatures
 
 
 def _refuse_transforms() -> None:
-    """Raise InputMismatchError inside what would see or change calls that a planned step does not make.
-
-    These are transforms of torch.func, forward-mode differentiation, a trace, an export, and hooks of all modules.
-    """
+    """Raise InputMismatchError inside torch.func's transforms, forward-mode differentiation, a trace or an export."""
     if torch_private.inside_functorch():
         found = "inside a transform of torch.func (vmap, grad, jvp, ...)"
     elif torch_private.differentiates_forward():
@@ -36,8 +33,6 @@ def _refuse_transforms() -> None:
         found = "inside torch.jit.trace"
     elif torch.compiler.is_exporting():
         found = "inside torch.export"
-    elif torch_private.has_global_hooks():
-        found = "with hooks of all modules (register_module_forward_hook), which would miss its submodules"
     else:
         return
     raise InputMismatchError(
