@@ -111,12 +111,13 @@ def card_memory(annotated: Annotated, program: Program, present: Present) -> Car
     stream = torch.cuda.current_stream(device).cuda_stream
     elsewhere = [each for each in segments if each["segment_pool_id"] != DEFAULT_POOL or each["stream"] != stream]
     served = [each for each in segments if each["segment_pool_id"] == DEFAULT_POOL and each["stream"] == stream]
-    allocator = from_snapshot(served, settings())
+    known = settings()
+    allocator = from_snapshot(served, known)
     own = {block.address: block for block in _blocks(allocator, (*present.tensors, *present.gradients))}
     others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
     others -= sum(block.nbytes for block in own.values())
     reserved = sum(segment["total_size"] for segment in segments)
-    below = from_snapshot(served, replace(settings(), descending=True))
+    below = from_snapshot(served, replace(known, descending=True))
     peak, other = (_peak(state, present, trace) for state in (allocator, below))
     return CardMemory(
         min(LARGEST_CONTEXT, max(0, total - free - reserved)),
