@@ -13,7 +13,8 @@ from torch import nn
 from ....planner.errors import AdapterError
 from ..capture.module_checks import HOOKS
 from ..capture.tensor_attributes import attributes_of
-from ..guards.module_attributes import AttributeGuards
+from ..guards.attribute_reads import AttributeReads
+from ..guards.module_attributes import TRAINING, AttributeGuards
 from ..joint import Joint, Meta, Primal, meta
 
 
@@ -27,40 +28,52 @@ class OtherValuesError(InputMismatchError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What tracing assumed of one submodule: its mode, plain attributes and number of hooks."""
+    """What tracing assumed of one submodule: its class, its mode if the forward read it, its number of hooks."""
 
     path: str
-    keys: tuple[str, ...]
-    values: tuple[Any, ...]
+    kind: type[nn.Module] | None
+    training: bool | None
     hooks: int
 
     def unchanged_in(self, module: nn.Module) -> Callable[[], bool]:
         """A quick function that is true only if ``module`` still has this setting, no hooks, and its submodules."""
         own, children, present = module.__dict__, dict(module._modules), tuple(module._modules.values())
-        none: dict[str, Any] = {}
+        kind, none = self.kind, dict[str, Any]()
         # Hooks of the root act around the step. With one name alone `itemgetter` would not give a tuple.
-        read = itemgetter(*self.keys, "_modules", *(HOOKS if self.path else ("_modules",)))
-        known = (*self.values, children, *((none,) * len(HOOKS) if self.path else (children,)))
+        read = itemgetter("_modules", *(HOOKS if self.path else ("_modules",)), *self._mode)
+        known = (children, *((none,) * len(HOOKS) if self.path else (children,)), *self._mode.values())
 
         def unchanged() -> bool:
             try:
-                return read(own) == known and (len(present) < 2 or tuple(own["_modules"].values()) == present)
+                return (
+                    read(own) == known
+                    and (kind is None or type(module) is kind)
+                    and (len(present) < 2 or tuple(own["_modules"].values()) == present)
+                )
             except KeyError:
                 return False
 
         return unchanged
 
-    @classmethod
-    def of(cls, path: str, module: nn.Module) -> Setting:
-        """The current setting. The root's own mode and hooks may change: they act around the step."""
-        own = module.__dict__
-        keys = [k for k, v in own.items() if type(v) in (int, float, bool, str) and (path or k != "training")]
-        return cls(path, tuple(keys), tuple(own[k] for k in keys), _hook_count(module) if path else 0)
+    @property
+    def _mode(self) -> dict[str, bool]:
+        return {} if self.training is None else {TRAINING: self.training}
 
 
-def settings_of(module: nn.Module) -> tuple[Setting, ...]:
-    """The settings of a module and all its submodules."""
-    return tuple(Setting.of(path, child) for path, child in module.named_modules())
+def settings_of(module: nn.Module, reads: AttributeReads) -> tuple[Setting, ...]:
+    """The settings of a module and all its submodules.
+
+    The root's own mode and hooks act around the step, and the class of a bound one is not the one that was traced.
+    """
+    return tuple(
+        Setting(
+            path,
+            type(child) if path else None,
+            child.training if path and (path, TRAINING) in reads.of_modules else None,
+            _hook_count(child) if path else 0,
+        )
+        for path, child in module.named_modules()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +176,18 @@ class Attachment:
         return found
 
 
+_SETTINGS = ("its class", "training", "the number of its hooks")
+
+
 def _compare(module: nn.Module, children: tuple[nn.Module | None, ...], setting: Setting) -> None:
     """Raise InputMismatchError with what changed in a module, if something did."""
-    own = module.__dict__
-    if tuple(own["_modules"].values()) != children:
+    if tuple(module._modules.values()) != children:
         raise _replaced_error()
-    values = tuple([own.get(key) for key in setting.keys])
-    hooks = _hook_count(module) if setting.path else 0
-    if values != setting.values or hooks != setting.hooks:
-        now = next((f"{k} is now {a!r}, was {b!r}" for k, a, b in zip(
-            setting.keys, values, setting.values, strict=True) if a != b), "its hooks")  # fmt: skip
+    mode = None if setting.training is None else module.training
+    found = (type(module) if setting.path else None, mode, _hook_count(module) if setting.path else 0)
+    pairs = zip(_SETTINGS, found, (setting.kind, setting.training, setting.hooks), strict=True)
+    now = next((f"{what} is now {a!r}, was {b!r}" for what, a, b in pairs if a != b), None)
+    if now is not None:
         where = f"submodule {setting.path!r}" if setting.path else "the module"
         raise InputMismatchError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
 

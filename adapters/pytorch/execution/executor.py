@@ -45,7 +45,7 @@ class Executor:
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
         self._returned_primals = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
-        self._settings = settings_of(module)
+        self._settings = settings_of(module, step.joint.reads)
         self._described: Described | None = None
         self._traced_under, self._measured_under = kernels_traced(), kernels_chosen()
         self._metas = [meta(tensor) for tensor in self.attach(module).own_tensors()]
