@@ -10,9 +10,9 @@ import torch
 from torch import fx
 
 from .guards.argument_values import Guard
+from .guards.attribute_reads import AttributeReads
 from .guards.autocast_state import AutocastState
 from .guards.globals_and_closures import SourceGuards
-from .guards.attribute_reads import AttributeReads
 from .torch_private import pytree
 
 

@@ -17,6 +17,7 @@ from ..guards.globals_and_closures import SourceGuards
 from ..guards.host_rng import refuse_host_draws
 from ..guards.side_effects import refuse_side_effects
 from ..torch_private import TracedGraph, pytree
+from ..unbind import method_of
 from .autocast import eager_autocast
 from .inplace_strides import inplace_strides
 from .kernel_strides import kernel_strides
@@ -31,6 +32,8 @@ def _without_own_hooks(module: nn.Module) -> nn.Module:
     bare: nn.Module = object.__new__(type(module))
     bare.__dict__.update(module.__dict__)
     bare.__dict__.update({name: type(module.__dict__[name])() for name in HOOKS})
+    if "forward" in module.__dict__:
+        bare.__dict__["forward"] = method_of(bare, module.__dict__["forward"])
     return bare
 
 
