@@ -348,7 +348,8 @@ DEFAULT_POOL = (0, 0)
 def from_snapshot(segments: Iterable[Mapping[str, Any]], settings: AllocatorSettings) -> CachingAllocator:
     """The state of a snapshot's segments (``torch.cuda.memory_snapshot()``) on one device, of the default pool.
 
-    Blocks that wait for another stream count as in use.
+    Blocks that wait for another stream count as in use. Where an expandable segment begins is not in a snapshot: pages
+    below the first that is mapped, which were given back, are unknown, and the model maps others in their place.
     """
     made = CachingAllocator(settings)
     own = (segment for segment in segments if segment.get("segment_pool_id", DEFAULT_POOL) == DEFAULT_POOL)

@@ -128,6 +128,8 @@ def _obstacle(snapshot: Snapshot, segments: Sequence[dict[str, Any]], events: Se
     """What the model, or this replay of it, cannot follow."""
     if snapshot.unknown_setting is not None:
         return f"the model does not know the setting {snapshot.unknown_setting}"
+    if not any(event.action == "alloc" for event in events):
+        return "it records no request"
     mapped = any(event.action in ("segment_map", "segment_unmap") for event in events)
     if mapped or any(segment["is_expandable"] for segment in segments):
         return "it has expandable segments, whose pages are not undone here"

@@ -188,11 +188,14 @@ def test_a_setting_that_the_model_does_not_know_is_named(setting: dict[str, Any]
     ("segments", "events", "named"),
     [
         ([SEGMENTS[0] | {"segment_pool_id": (0, 1)}, SEGMENTS[1]], EVENTS, "memory pools of their own"),
+        (SEGMENTS, [event("snapshot", 0, 0)], "records no request"),
+        ([SEGMENTS[0] | {"is_expandable": True}, SEGMENTS[1]], EVENTS, "expandable segments"),
+        (SEGMENTS, [*EVENTS, event("segment_map", OWN, 2 * MIB)], "expandable segments"),
         (SEGMENTS, [*EVENTS, event("moved", 0, 0)], "events of other kinds: moved"),
         (SEGMENTS[:1], EVENTS, "2 of its events do not lead to its segments"),
         (SEGMENTS, [*EVENTS, EVENTS[0]], "1 of its events do not lead to its segments"),
     ],
-    ids=["pool", "action", "segment missing", "event twice"],
+    ids=["pool", "no request", "expandable", "mapped", "action", "segment missing", "event twice"],
 )
 def test_what_keeps_a_snapshot_from_being_replayed_is_named(
     segments: list[dict[str, Any]], events: list[dict[str, Any]], named: str
