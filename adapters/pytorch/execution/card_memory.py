@@ -5,7 +5,6 @@ The step's requests are replayed on a model of the allocator, from the state tha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -13,9 +12,9 @@ import torch
 from torch import fx
 
 from .. import torch_private
+from ..memory import caching_allocator
 from ..memory.caching_allocator import (
     DEFAULT_POOL,
-    MIB,
     AllocatorSettings,
     Block,
     CachingAllocator,
@@ -111,7 +110,7 @@ def card_memory(annotated: Annotated, program: Program, present: Present) -> Car
     stream = torch.cuda.current_stream(device).cuda_stream
     elsewhere = [each for each in segments if each["segment_pool_id"] != DEFAULT_POOL or each["stream"] != stream]
     served = [each for each in segments if each["segment_pool_id"] == DEFAULT_POOL and each["stream"] == stream]
-    known = settings()
+    known = AllocatorSettings.of(torch_private.cuda_allocator_settings())
     allocator = from_snapshot(served, known)
     own = {block.address: block for block in _blocks(allocator, (*present.tensors, *present.gradients))}
     others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
@@ -149,28 +148,11 @@ def two_steps(trace: RequestTrace, allocator: CachingAllocator) -> None:
                 blocks[key] = allocator.allocate(nbytes)
 
 
-def settings() -> AllocatorSettings:
-    """The settings of the allocator in force that the model knows."""
-    found = torch_private.cuda_allocator_settings()
-    large = re.search(r"large_segment_size_mb:\s*([0-9]+)", str(found.get("PYTORCH_CUDA_ALLOC_CONF", "")))
-    default = AllocatorSettings()
-    return AllocatorSettings(
-        bool(found.get("expandable_segments", False)), int(large[1]) * MIB if large else default.large_segment_nbytes
-    )
-
-
 def unknown_setting() -> str | None:
     """The name of an allocator setting in force that the model does not know; None if it knows all."""
     if torch.cuda.get_allocator_backend() != "native":
         return f"backend:{torch.cuda.get_allocator_backend()}"
-    found = torch_private.cuda_allocator_settings()
-    if any(found.get("roundup_power2_divisions", {}).values()):
-        return "roundup_power2_divisions"
-    names = {
-        "max_split_size": "max_split_size_mb", "garbage_collection_threshold": "garbage_collection_threshold",
-        "max_round_threshold": "max_non_split_rounding_mb", "max_cached_size": "max_cached_size",
-    }  # fmt: skip
-    return next((name for key, name in names.items() if found.get(key, -1) > 0), None)
+    return caching_allocator.unknown_setting(torch_private.cuda_allocator_settings())
 
 
 def _blocks(allocator: CachingAllocator, tensors: Iterable[torch.Tensor]) -> list[Block]:
