@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from tests.modules.devices import cpu_only
 from tests.modules.failure_modules import Between, recompute_all
 from tests.modules.torch_modules import ODD
-from tests.modules.torch_training import measured, planned, predicted, train
+from tests.modules.torch_training import bits, measured, planned, predicted, train
 
 
 class Rounded(torch.autograd.Function):
@@ -126,6 +126,18 @@ def test_a_dropout_of_everything_draws_nothing_as_in_eager_training() -> None:
     assert train(trained, args, steps=2, loss=torch.sum) == train(module, args, steps=2, loss=torch.sum)
 
 
+class Classifier(nn.Module):
+    """Layers and a loss whose call has two results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(6, 6), nn.Tanh())))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(self.layers(x), torch.arange(8) % 6)
+
+
 class TestSurroundings:
     def net(self) -> tuple[nn.Sequential, tuple[Tensor, ...]]:
         return nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, 6)), (torch.randn(4, 6),)
@@ -146,6 +158,17 @@ class TestSurroundings:
         module.forward = lambda x: x
         with pytest.raises(UnsupportedModuleError, match="was replaced by a function that is no method of it"):
             planned(module, args)
+
+    @pytest.mark.values
+    def test_a_loss_that_is_scaled_in_place_gives_the_gradients_of_eager(self) -> None:
+        """The call that makes it is recomputed for its other result; transformers' Trainer scales losses so."""
+        args, found = (torch.ones(8, 6),), []
+        for module in (within_budget(Classifier(), args, budget="min", recompute=["getitem_1"]), Classifier()):
+            loss = module(*args)
+            loss *= 2
+            loss.backward()
+            found.append([bits(p.grad) for p in module.parameters() if p.grad is not None])
+        assert found[0] == found[1]
 
     @pytest.mark.values
     def test_the_same_example_for_two_arguments_is_taken_for_two(self) -> None:

@@ -63,7 +63,8 @@ class Program:
     Attributes:
         backward_primals: the primals that the backward reads.
         saved: the nodes whose values the forward saves, then the ops whose generator states it saves.
-        saved_outputs: the indices in ``saved`` of values that share memory with a model output.
+        saved_outputs: the indices in ``saved`` of values that share memory with a model output and that the backward
+            reads.
         parts: the parts of the backward.
         forward_events, backward_events: what the two functions do to memory, in order (`Event`).
     """
@@ -89,6 +90,7 @@ class _Writer:
         self.alive: set[fx.Node] = set()
         self.names_in: dict[int, list[fx.Node]] = {}  # allocation -> names that keep it alive
         self.requested: dict[fx.Node, None] = {}  # names that must exist before the first line
+        self.read: set[fx.Node] = set()  # names that are arguments of a line
         self.available: set[fx.Node] = set()  # names that may be asked for
         self.available_of: dict[int, list[fx.Node]] = {}  # the same, by allocation
 
@@ -126,6 +128,7 @@ class _Writer:
 
     def name(self, node: fx.Node) -> str:
         """The variable of a node's result; a view that does not exist yet is made now."""
+        self.read.add(node)
         if node not in self.alive:
             if node.op in ("placeholder", "get_attr") or node in self.available:
                 self.requested[node] = None
@@ -155,7 +158,9 @@ class _Writer:
         """Request every available name in one of the allocations."""
         for allocation in sorted(allocations):
             for node in self.available_of.get(allocation, ()):
-                self.name(node)
+                if node not in self.alive:
+                    self.requested[node] = None
+                    self.define(node)
 
     # -- lines -----------------------------------------------------------------------------------
 
@@ -429,7 +434,7 @@ class _Generator:
             _compile(backward_source, "backward", self.constants),
             tuple(primals[node] for node in needed),
             (*saved, *states),
-            shared,
+            tuple(i for i in shared if saved[i] in backward.read),
             self.parts,
             tuple(forward.events),
             tuple(backward.events),
