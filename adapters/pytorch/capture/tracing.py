@@ -19,6 +19,7 @@ from ..guards.side_effects import refuse_side_effects
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
 from .autocast import eager_autocast
+from .data_assignments import data_assignments
 from .inplace_strides import inplace_strides
 from .kernel_strides import kernel_strides
 from .module_checks import HOOKS
@@ -145,6 +146,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     # After all modes that read the module when they start.
     lambda trace: trace.reads.recorded(trace.bare),
     # Corrections of torch's own rules and kernels: independent of the module and of each other.
+    lambda _: data_assignments(),
     lambda trace: torch_private.without_python_kernels(eager_dropout=trace.eager_dropout),
     lambda _: torch_private.cudnn_batch_norms(),
     lambda _: torch_private.described_as_run(),

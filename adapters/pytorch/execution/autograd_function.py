@@ -128,12 +128,18 @@ class Run:
         with torch_private.WithoutAutocast():
             given = next(self.running)
         if next_node is None or not torch_private.is_wanted(next_node):
-            self.running = None
+            self._end()
         # None where no output with a gradient depends on the primal.
         found = dict.fromkeys(self.executable.program.parts[number].primals)
         found.update(zip(self.backward.gradients[number], given, strict=True))
         given.clear()
         return found
+
+    def _end(self) -> None:
+        """Let go of what only a backward needs, as autograd does: a caller may hold the loss for long."""
+        self.running = None
+        if self.saved is None:
+            self.primals, self.versions, self.retrace = {}, {}, _never
 
     def _guard_hooks(self, node: Any) -> None:
         """Guard the hooks of leaves that get no gradient in this backward; ``node`` is the node of the first part."""
