@@ -129,7 +129,8 @@ def card_memory(
     trace = request_trace(step, program, meter, gradients_present=present.accumulates)
     stream = torch.cuda.current_stream(device).cuda_stream
     serving = (DEFAULT_POOL,) if pool is None else (DEFAULT_POOL, pool.id)
-    served, elsewhere = [], []
+    served: list[dict[str, Any]] = []
+    elsewhere: list[dict[str, Any]] = []
     for segment in segments:
         its = segment["segment_pool_id"] in serving and segment["stream"] == stream
         (served if its else elsewhere).append(segment)

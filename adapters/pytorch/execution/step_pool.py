@@ -14,8 +14,7 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import torch
@@ -37,13 +36,17 @@ class StepPool:
 
     Its free memory serves others when they would run out of memory. It is given back when the last of its users is
     gone, unless tensors of a step outlive it.
+
+    Attributes:
+        id: how the allocator's snapshots name the pool.
     """
 
     _of_device: ClassVar[dict[int, StepPool]] = {}
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._pool = torch_private.memory_pool(device)
+        self._pool = torch_private.memory_pool(device)  # as long as this object lives
+        self.id: tuple[int, int] = self._pool.id
         self._segment_nbytes = 0
         self._busy = threading.Lock()  # held by the thread that runs a step, or empties the pool
         self._users = 0
@@ -70,15 +73,9 @@ class StepPool:
         torch.cuda.empty_cache()
 
     @property
-    def id(self) -> tuple[int, int]:
-        """How the allocator's snapshots name the pool."""
-        found: tuple[int, int] = self._pool.id
-        return found
-
-    @property
     def reserved_nbytes(self) -> int:
         """What the pool takes of the device now."""
-        return sum(segment["total_size"] for segment in torch_private.pool_segments(self._pool, self.device))
+        return sum(segment["total_size"] for segment in torch_private.pool_segments(self.id, self.device))
 
     def usable(self) -> bool:
         """Whether a step that begins now on the current stream would be placed in the pool."""
@@ -102,7 +99,7 @@ class StepPool:
         """A model of the pool as a step finds it that requires a segment."""
         if self._takes(segment_nbytes):
             return fresh(segment_nbytes, settings)
-        return from_snapshot(torch_private.pool_segments(self._pool, self.device), settings, self.id)
+        return from_snapshot(torch_private.pool_segments(self.id, self.device), settings, self.id)
 
     def _takes(self, segment_nbytes: int) -> bool:
         """Whether a step that requires a segment would take a new one."""
@@ -134,7 +131,7 @@ class StepPool:
             torch.empty(nbytes, dtype=torch.uint8, device=self.device)
 
     def _in_use(self) -> bool:
-        return any(segment["active_size"] for segment in torch_private.pool_segments(self._pool, self.device))
+        return any(segment["active_size"] for segment in torch_private.pool_segments(self.id, self.device))
 
     def release(self) -> bool:
         """Give the memory of the pool back, unless tensors live in it, a thread runs a step, or a graph is captured."""
@@ -143,26 +140,41 @@ class StepPool:
         try:
             idle = not self._in_use()
             if idle:
-                torch_private.empty_pool(self._pool, self.device)
+                torch_private.empty_pool(self.id, self.device)
                 self._segment_nbytes, self._wait, self._waited = 0, 1, 0
         finally:
             self._busy.release()
         return idle
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> AbstractContextManager[None]:
         """Place what this thread allocates in the pool, where it can be used."""
-        if not self.usable() or not self._busy.acquire(blocking=False):
-            yield
+        return _Stay(self, self._busy)
+
+
+class _Stay:
+    """A thread's stay in the pool. It is entered for each part of a step, hence no generator, which takes longer."""
+
+    __slots__ = ("_busy", "_inside", "_pool")
+
+    def __init__(self, pool: StepPool, busy: threading.Lock) -> None:
+        self._pool, self._busy, self._inside = pool, busy, False
+
+    def __enter__(self) -> None:
+        if not self._pool.usable() or not self._busy.acquire(blocking=False):
             return
         try:
-            torch_private.enter_pool(self._pool, self.device)
-            try:
-                yield
-            finally:
-                torch_private.leave_pool(self._pool, self.device)
-        finally:
+            torch_private.enter_pool(self._pool.id, self._pool.device)
+        except BaseException:
             self._busy.release()
+            raise
+        self._inside = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._inside:
+            try:
+                torch_private.leave_pool(self._pool.id, self._pool.device)
+            finally:
+                self._busy.release()
 
 
 atexit.register(StepPool.forget_all)
