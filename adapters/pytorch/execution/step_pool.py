@@ -62,8 +62,10 @@ class StepPool:
 
     @classmethod
     def forget_all(cls) -> None:
-        """Let go of all pools, as long as CUDA is there."""
-        cls._of_device.clear()
+        """Let go of all pools, as long as CUDA is there, but for those that a thread is in."""
+        for pool in cls._of_device.values():
+            if pool._busy.acquire(blocking=False):  # for good: nothing enters it any more
+                pool._pool = None
 
     @classmethod
     def release_idle(cls) -> None:
