@@ -20,10 +20,11 @@ from ...planner.plan_file.record import Plan
 from ...planner.problem import Scope
 from ...planner.simulate import simulate
 from ...planner.solver import Solver
+from ...planner.units import parse_budget, parse_headroom
 from .binding.bound_module import bound, bound_by, runner_of
 from .binding.make_executor import Request, annotated_step, by_plan, planned, profile_of, traced
 from .binding.onnx_export import exported, ops_of_nodes, write_onnx
-from .binding.plan_per_signature import Signature, Signatures
+from .binding.plans import LIMIT, Plans
 from .errors import UnsupportedModuleError
 from .execution.card_memory import CardMemory
 from .execution.op_timing import op_times
@@ -90,7 +91,7 @@ def bind(
 
 def within_budget(
     model: nn.Module,
-    args: tuple[Any, ...],
+    args: tuple[Any, ...] | None = None,
     *,
     budget: str | int,
     kwargs: Mapping[str, Any] | None = None,
@@ -105,15 +106,17 @@ def within_budget(
     time_limit_s: float | None = None,
     seed: int = 0,
     effort: str = "default",
-    signatures: Literal["raise", "plan"] = "raise",
+    on_change: Literal["plan", "raise"] = "plan",
+    max_plans: int = LIMIT,
     profile: StepProfile | str | os.PathLike[str] | None = None,
 ) -> nn.Module:
-    """Plan ``model`` within ``budget`` straight from its graph, and bind it.
+    """Bind ``model`` to train within ``budget``, by plans made straight from its graph.
 
-    Under autocast, call it inside the context that the forward will run in.
+    With ``args`` or ``kwargs`` the first plan is made now, for a module in training mode under the autocast of the
+    caller. Without them, or in evaluation mode, it is made in the first training step, for what that step is given.
 
     Args:
-        model: a module in training mode.
+        model: the module that is called in training.
         args, kwargs: example arguments of its forward.
         budget: ``"3GB"``, ``"60%"``, ``"min"`` or a number of bytes.
         headroom: a size like ``budget`` that is kept free.
@@ -122,31 +125,35 @@ def within_budget(
         device: the roofline to take times from, by name or as `read_device` returns it. Without it each distinct call
             is timed alone.
         profile: what `profile` returned, or its file, measured with these arguments; replaces timing.
-        signatures: with "raise", arguments that differ from ``args`` in shape, dtype, strides or gradient, or another
-            autocast state, raise InputMismatchError in training. With "plan", each new signature is planned when it
-            first occurs, with a warning; the 8 used last are kept.
+        on_change: what happens in a training step for which no plan holds: its arguments have another shape, dtype,
+            strides, structure or value, the autocast state is another, parameters were frozen, a submodule changed its
+            mode, or an attribute that the forward reads changed. With "plan" another plan is made, with a warning that
+            tells why and what it took. With "raise" it raises InputMismatchError.
+        max_plans: how many plans are kept. A plan that no longer holds for the module makes room for another; if all
+            hold, the step raises AdapterError.
         scope, strategy, keep, recompute, optimizer, time_limit_s, seed, effort: as on the command line.
 
-    Raises InfeasibleBudgetError, and what `capture` raises.
+    Raises InfeasibleBudgetError, and what `capture` raises; the first training step does if it makes the plan.
     """
-    if signatures not in ("raise", "plan"):
-        raise AdapterError(f"signatures is {signatures!r}", remedy='write "raise" or "plan"')
+    if on_change not in ("plan", "raise"):
+        raise AdapterError(f"on_change is {on_change!r}", remedy='write "plan" or "raise"')
+    if type(max_plans) is not int or max_plans < 1:
+        raise AdapterError(f"max_plans is {max_plans!r}", remedy="pass a whole number from 1")
     held, rerun = _names("keep", keep), _names("recompute", recompute)
     asked, reserve = _size_text("budget", budget), _size_text("headroom", "0%" if headroom == 0 else headroom)
     solver = Solver(strategy, effort, time_limit_s, seed)
     solver.check()
+    parse_budget(asked)
+    parse_headroom(reserve)
     request = Request(asked, scope, reserve, held, rerun, optimizer, grad_accumulation, device, solver)
-    model = original(model)
-    executor = planned(request, model, args, kwargs, profile_of(profile))
-    if signatures == "raise":
-        return bound(model, executor)
-    known = Signatures(request)
-
-    def kept(module: nn.Module) -> Signatures:
-        known.add(Signature.of(args, kwargs or {}, executor.autocast), executor, module)
-        return known
-
-    return bound_by(model, kept)
+    if not isinstance(model, nn.Module):
+        raise AdapterError(f"{model!r} is no torch.nn.Module", remedy="wrap it in a module")
+    model, known = original(model), profile_of(profile)
+    plans = Plans(request, replans=on_change == "plan", limit=max_plans, profile=known)
+    if model.training and not (args is None and kwargs is None):
+        first = planned(request, model, () if args is None else args, kwargs, known)
+        return bound_by(model, lambda made: plans.with_first(first, made))
+    return bound_by(model, lambda _: plans)
 
 
 def profile(
@@ -190,12 +197,12 @@ def profile(
 
 
 def plan_of(module: nn.Module) -> Plan:
-    """The plan that a bound module trains by; with one plan for each signature, the one made first."""
+    """The plan that a bound module trains by; where there are several, the one made first."""
     return runner_of(module).plan
 
 
 def plans_of(module: nn.Module) -> tuple[Plan, ...]:
-    """The plans that a bound module keeps, one for each signature of its arguments; the one used last is at the end."""
+    """The plans that a bound module keeps; the one used last is at the end."""
     return runner_of(module).plans
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import fx
 
 from .guards.argument_values import Guard
+from .guards.attribute_reads import AttributeReads
 from .guards.autocast_state import AutocastState
 from .guards.globals_and_closures import SourceGuards
-from .guards.module_attributes import Read
 from .torch_private import pytree
 
 
@@ -46,7 +46,7 @@ class Joint:
         detached: distinct outputs that were detached on request.
         guards: conditions on the values of arguments and buffers under which the graph is the module's.
         stationary: bytes of the storages of parameters, buffers, attributes and inputs, by kind.
-        reads: attributes of submodules that the forward reads.
+        reads: attributes that the forward reads of its modules and their plain objects.
         sources: guards on globals, closures and objects that the forward's code names.
     """
 
@@ -66,7 +66,7 @@ class Joint:
     detached: frozenset[int] = frozenset()
     guards: tuple[Guard, ...] = ()
     stationary: Mapping[str, int] = field(default_factory=dict)
-    reads: tuple[Read, ...] = ()
+    reads: AttributeReads = field(default_factory=AttributeReads)
     sources: SourceGuards = field(default_factory=SourceGuards)
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from types import MethodType
+from typing import Any
+
 from torch import nn
 
 RUNNER = "_ogc_plan_runner"
 """The attribute of a bound module that runs its planned steps."""
+
+FORWARD = "_ogc_plan_forward"
+"""The attribute of a bound module that keeps the forward which the instance itself had when it was bound."""
 
 
 class Bound:
@@ -13,10 +19,22 @@ class Bound:
 
 
 def original(module: nn.Module) -> nn.Module:
-    """The unplanned module behind a bound one, with the same parameters; any other module unchanged."""
+    """The unplanned module behind a bound one, with the same parameters; any other module unchanged.
+
+    What wraps the bound module's forward since it was bound is left out: it would run the plan.
+    """
     if not isinstance(module, Bound):
         return module
     cls = next(base for base in type(module).__mro__ if not issubclass(base, Bound))
     made: nn.Module = object.__new__(cls)
-    made.__dict__.update({key: value for key, value in module.__dict__.items() if key != RUNNER})
+    made.__dict__.update(
+        {key: value for key, value in module.__dict__.items() if key not in (RUNNER, FORWARD, "forward")}
+    )
+    if FORWARD in module.__dict__:
+        made.__dict__["forward"] = method_of(made, module.__dict__[FORWARD])
     return made
+
+
+def method_of(module: nn.Module, forward: MethodType) -> Any:
+    """The same method of another object."""
+    return MethodType(forward.__func__, module)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from models.cuda import reserved_table, tight_table
+from models.cuda.snapshots.table import summary
 from models.reporting.result_table import megabytes
 from models.training.report import ways
 from models.training.vgg16_memory import held_table
@@ -28,6 +29,11 @@ def tutorials(records: dict[str, dict[str, Any]]) -> str:
 def reserved_bytes(record: dict[str, Any]) -> str:
     """What plans reserve of a card: the summary."""
     return reserved_table.summary(record["rows"], record["on"]["card"])
+
+
+def replayed(record: dict[str, Any]) -> str:
+    """What the model of the allocator gives of what real ones recorded."""
+    return summary(record["rows"])
 
 
 def tight_cards(record: dict[str, Any]) -> str:

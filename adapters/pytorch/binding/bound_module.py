@@ -15,11 +15,11 @@ from ....planner.errors import AdapterError
 from .. import torch_private
 from ..execution.attachment import InputMismatchError
 from ..execution.executor import Executor
-from ..unbind import RUNNER, Bound, original
+from ..unbind import FORWARD, RUNNER, Bound, method_of, original
 from .pickled_plan import OnePlan
-from .plan_per_signature import Signatures
+from .plans import NOT_PLANNED, Plans
 
-Runner = OnePlan | Signatures
+Runner = OnePlan | Plans
 """Runs the training steps of one bound module; pickled, it takes its plans along."""
 
 
@@ -56,14 +56,25 @@ class _Planned(Bound):
         """The planned step in training mode with gradients on, otherwise the original forward."""
         planned = RUNNER in self.__dict__  # a slice of a Sequential has none
         if planned and self.training and torch.is_grad_enabled():  # type: ignore[attr-defined]
-            return _uncompiled_step(self, args, kwargs)
+            result = _uncompiled_step(self, args, kwargs)
+            if result is not NOT_PLANNED:
+                return result
+        if FORWARD in self.__dict__:
+            return self.__dict__[FORWARD](*args, **kwargs)
         return super().forward(*args, **kwargs)  # type: ignore[misc]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self._bound_like(copy.deepcopy(original(self), memo))
+        made = self._bound_like(copy.deepcopy(original(self), memo))
+        if "forward" in self.__dict__:  # a wrapper
+            memo[id(self)] = made
+            made.__dict__["forward"] = copy.deepcopy(self.__dict__["forward"], memo)
+        return made
 
     def __copy__(self) -> Any:
-        return self._bound_like(copy.copy(original(self)))
+        made = self._bound_like(copy.copy(original(self)))
+        if "forward" in self.__dict__:
+            made.__dict__["forward"] = self.__dict__["forward"]
+        return made
 
     def _bound_like(self, copied: nn.Module) -> nn.Module:
         runner = self.__dict__.get(RUNNER)
@@ -114,6 +125,8 @@ def bound_by(module: nn.Module, runner_of: Callable[[nn.Module], Runner]) -> nn.
     """
     made: nn.Module = object.__new__(_class_of(type(module)))
     made.__dict__.update(module.__dict__)
+    if "forward" in module.__dict__:
+        made.__dict__[FORWARD] = method_of(made, made.__dict__.pop("forward"))
     made.__dict__[RUNNER] = runner_of(made)
     return made
 

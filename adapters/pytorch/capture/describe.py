@@ -68,7 +68,7 @@ def described(
         tied=_tied(module, primals),
         detached=outputs.detached,
         guards=tuple(trace.values.guards),
-        reads=tuple(trace.reads),
+        reads=trace.reads,
         sources=trace.sources,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import MethodType
 from typing import Any
 
 import torch
@@ -49,6 +50,12 @@ def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
             f"{name} is a traced graph, whose casts under autocast would not be those of eager",
             remedy="plan the module that it was traced from",
         )
+    forward = module.__dict__.get("forward")
+    if forward is not None and not (isinstance(forward, MethodType) and forward.__self__ is module):
+        raise UnsupportedModuleError(
+            f"the forward of {name} was replaced by a {type(forward).__name__} that is no method of it",
+            remedy="plan it before its forward is replaced, or replace it by types.MethodType(function, module)",
+        )
     for path, child in module.named_modules():
         _check_submodule(path, child)
 
@@ -58,11 +65,6 @@ def _check_submodule(path: str, child: nn.Module) -> None:
     if RUNNER in child.__dict__:
         raise UnsupportedModuleError(
             f"{where} is bound to a plan already", remedy="bind the original, or the whole, but not both"
-        )
-    if "forward" in child.__dict__:
-        raise UnsupportedModuleError(
-            f"{where} has a forward of its own instance, which a plan would bypass",
-            remedy="define forward in the class, or bind before torch.compile and patches",
         )
     slotted = next((cls for cls in reversed(type(child).__mro__) if slots_of(cls)), None)
     if slotted is not None:

@@ -12,11 +12,12 @@ from torch import nn
 
 from .. import torch_private
 from ..guards.argument_values import ValueGuards
+from ..guards.attribute_reads import AttributeReads
 from ..guards.globals_and_closures import SourceGuards
 from ..guards.host_rng import refuse_host_draws
-from ..guards.module_attributes import Read, record_reads
 from ..guards.side_effects import refuse_side_effects
 from ..torch_private import TracedGraph, pytree
+from ..unbind import method_of
 from .autocast import eager_autocast
 from .inplace_strides import inplace_strides
 from .kernel_strides import kernel_strides
@@ -31,6 +32,8 @@ def _without_own_hooks(module: nn.Module) -> nn.Module:
     bare: nn.Module = object.__new__(type(module))
     bare.__dict__.update(module.__dict__)
     bare.__dict__.update({name: type(module.__dict__[name])() for name in HOOKS})
+    if "forward" in module.__dict__:
+        bare.__dict__["forward"] = method_of(bare, module.__dict__["forward"])
     return bare
 
 
@@ -67,7 +70,7 @@ class Trace:
         follow_values: whether values that decide a branch are computed, and guarded.
         outputs: the structure of the result, and which of its leaves are the same tensor.
         values: guards on the values that decide a branch.
-        reads: attributes that the forward reads.
+        reads: attributes that the forward reads of its modules and their plain objects.
         sources: guards on data outside of the module that the forward's code names.
         unknown_strides: calls whose result's strides are unknown -> what their kernel objected to.
         enters_autocast: whether the forward enters autocast itself.
@@ -88,7 +91,7 @@ class Trace:
         self.eager_dropout, self.follow_values = eager_dropout, follow_values
         self.outputs = DistinctOutputs(detached)
         self.values = ValueGuards(leaves, names)
-        self.reads: dict[Read, None] = {}
+        self.reads = AttributeReads()
         self.sources = SourceGuards()
         self.unknown_strides: dict[str, str] = {}
         self.enters_autocast = False
@@ -119,7 +122,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda trace: trace.sources.recorded(trace.module),
     # Before wrapped_forward, which follows the values of buffers, and before _restored, which saves the buffers.
     lambda trace: attributes_as_buffers(trace.bare),
-    # Before record_reads: looking up the forward and the buffers is not a read of the forward's.
+    # Before reads are recorded: looking up the forward and the buffers is not a read of the forward's.
     lambda trace: trace.wrapped_forward(),
     # Torch logs a call that cannot be traced, and warns; the error says it in one line. Independent of the others.
     lambda _: torch_private.silenced(torch_private.FakeTensorMode.__module__),
@@ -140,7 +143,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     # Its hooks run closest to the forward: the caller's cache of casts is on only while the forward runs.
     lambda trace: eager_autocast(trace.bare, trace.note_autocast),
     # After all modes that read the module when they start.
-    lambda trace: record_reads(trace.bare, trace.reads),
+    lambda trace: trace.reads.recorded(trace.bare),
     # Corrections of torch's own rules and kernels: independent of the module and of each other.
     lambda trace: torch_private.without_python_kernels(eager_dropout=trace.eager_dropout),
     lambda _: torch_private.cudnn_batch_norms(),

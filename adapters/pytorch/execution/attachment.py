@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -13,7 +13,8 @@ from torch import nn
 from ....planner.errors import AdapterError
 from ..capture.module_checks import HOOKS
 from ..capture.tensor_attributes import attributes_of
-from ..guards.module_attributes import AttributeGuards
+from ..guards.attribute_reads import AttributeReads
+from ..guards.module_attributes import TRAINING, AttributeGuards
 from ..joint import Joint, Meta, Primal, meta
 
 
@@ -21,46 +22,58 @@ class InputMismatchError(AdapterError):
     """The arguments, parameters, modes or settings differ from those that the plan was bound for."""
 
 
-class OtherValuesError(InputMismatchError):
-    """The module branches on a value of its arguments, which differs from the value that the plan was bound for."""
+class ChangedModuleError(InputMismatchError):
+    """The module, or something else that its forward reads, is not as it was when the plan was bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What tracing assumed of one submodule: its mode, plain attributes and number of hooks."""
+    """What tracing assumed of one submodule: its class, its mode if the forward read it, its number of hooks."""
 
     path: str
-    keys: tuple[str, ...]
-    values: tuple[Any, ...]
+    kind: type[nn.Module] | None
+    training: bool | None
     hooks: int
 
     def unchanged_in(self, module: nn.Module) -> Callable[[], bool]:
         """A quick function that is true only if ``module`` still has this setting, no hooks, and its submodules."""
         own, children, present = module.__dict__, dict(module._modules), tuple(module._modules.values())
-        none: dict[str, Any] = {}
+        kind, none = self.kind, dict[str, Any]()
         # Hooks of the root act around the step. With one name alone `itemgetter` would not give a tuple.
-        read = itemgetter(*self.keys, "_modules", *(HOOKS if self.path else ("_modules",)))
-        known = (*self.values, children, *((none,) * len(HOOKS) if self.path else (children,)))
+        read = itemgetter("_modules", *(HOOKS if self.path else ("_modules",)), *self._mode)
+        known = (children, *((none,) * len(HOOKS) if self.path else (children,)), *self._mode.values())
 
         def unchanged() -> bool:
             try:
-                return read(own) == known and (len(present) < 2 or tuple(own["_modules"].values()) == present)
+                return (
+                    read(own) == known
+                    and (kind is None or type(module) is kind)
+                    and (len(present) < 2 or tuple(own["_modules"].values()) == present)
+                )
             except KeyError:
                 return False
 
         return unchanged
 
-    @classmethod
-    def of(cls, path: str, module: nn.Module) -> Setting:
-        """The current setting. The root's own mode and hooks may change: they act around the step."""
-        own = module.__dict__
-        keys = [k for k, v in own.items() if type(v) in (int, float, bool, str) and (path or k != "training")]
-        return cls(path, tuple(keys), tuple(own[k] for k in keys), _hook_count(module) if path else 0)
+    @property
+    def _mode(self) -> dict[str, bool]:
+        return {} if self.training is None else {TRAINING: self.training}
 
 
-def settings_of(module: nn.Module) -> tuple[Setting, ...]:
-    """The settings of a module and all its submodules."""
-    return tuple(Setting.of(path, child) for path, child in module.named_modules())
+def settings_of(module: nn.Module, reads: AttributeReads) -> tuple[Setting, ...]:
+    """The settings of a module and all its submodules.
+
+    The root's own mode and hooks act around the step, and the class of a bound one is not the one that was traced.
+    """
+    return tuple(
+        Setting(
+            path,
+            type(child) if path else None,
+            child.training if path and (path, TRAINING) in reads.of_modules else None,
+            _hook_count(child) if path else 0,
+        )
+        for path, child in module.named_modules()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,41 +124,44 @@ class Attachment:
         return Described(self._reads.values, [names for _, names in self._tied])
 
     def check(self) -> None:
-        """Raise InputMismatchError if a submodule was replaced, or its mode, attributes or hooks changed."""
+        """Raise ChangedModuleError if a submodule was replaced, or its mode, attributes or hooks changed."""
         for unchanged, child, children, setting in self._watched:
             if not unchanged():
                 _compare(child, children, setting)
         for positions, names in self._tied:
             first = positions[0][0].get(positions[0][1])
             if any(tensors.get(key) is not first for tensors, key in positions):
-                raise InputMismatchError(
+                raise ChangedModuleError(
                     f"parameters {', '.join(map(repr, names))} were one when the plan was bound and are not now",
                     remedy="tie them again, or bind again",
                 )
 
     def check_reads(self) -> None:
-        """Raise InputMismatchError if data that the forward reads changed; `tensors` checks the tensors."""
+        """Raise ChangedModuleError if data that the forward reads changed; `tensors` checks the tensors."""
         changed = self._reads.changed() or self._sources.changed()
         if changed is not None:
             raise _changed_error(changed)
 
     def check_values(self, leaves: list[Any]) -> None:
-        """Raise OtherValuesError if the module would take another branch for these argument leaves."""
+        """Raise InputMismatchError if the module would take another branch for these argument leaves."""
         buffers = dict(self.module.named_buffers(remove_duplicate=False)) if self._guards else {}
         buffers |= attributes_of(self.module) if self._guards else {}
         for guard in self._guards:
             if not guard.holds(leaves, buffers):
-                raise OtherValuesError(
+                raise InputMismatchError(
                     f"{guard} was {guard.value!r} for the arguments the plan was bound for and is not for these",
-                    remedy='plan with signatures="plan", which makes one plan per way',
+                    remedy="plan with within_budget, which makes a plan for each branch",
                 )
 
     def own_tensors(self) -> list[torch.Tensor]:
         """The module's own tensors, in the order of their primals."""
         return [tensors[key] for tensors, key in self._places]
 
-    def tensors(self, primals: tuple[Primal, ...], expected: list[Meta], leaves: list[Any]) -> list[torch.Tensor]:
-        """The tensors of all primals in order, those of arguments from ``leaves``. Raises InputMismatchError."""
+    def tensors(self, primals: Iterable[Primal], expected: list[Meta], leaves: list[Any]) -> list[torch.Tensor]:
+        """The tensors of primals in order, those of arguments from ``leaves``. Raises ChangedModuleError.
+
+        All primals of the module are among ``primals``.
+        """
         own = iter(zip(self._places, expected, strict=True))
         found = []
         for primal in primals:
@@ -156,25 +172,27 @@ class Attachment:
             tensor = tensors.get(key)
             if not wanted.describes(tensor):
                 given = meta(tensor) if isinstance(tensor, torch.Tensor) else "gone"
-                raise InputMismatchError(
+                raise ChangedModuleError(
                     f"{primal.kind} {primal.name!r} is {given}; the plan was bound for {wanted}", remedy="bind again"
                 )
             found.append(tensor)
         return found
 
 
+_SETTINGS = ("its class", "training", "the number of its hooks")
+
+
 def _compare(module: nn.Module, children: tuple[nn.Module | None, ...], setting: Setting) -> None:
-    """Raise InputMismatchError with what changed in a module, if something did."""
-    own = module.__dict__
-    if tuple(own["_modules"].values()) != children:
+    """Raise ChangedModuleError with what changed in a module, if something did."""
+    if tuple(module._modules.values()) != children:
         raise _replaced_error()
-    values = tuple([own.get(key) for key in setting.keys])
-    hooks = _hook_count(module) if setting.path else 0
-    if values != setting.values or hooks != setting.hooks:
-        now = next((f"{k} is now {a!r}, was {b!r}" for k, a, b in zip(
-            setting.keys, values, setting.values, strict=True) if a != b), "its hooks")  # fmt: skip
+    mode = None if setting.training is None else module.training
+    found = (type(module) if setting.path else None, mode, _hook_count(module) if setting.path else 0)
+    pairs = zip(_SETTINGS, found, (setting.kind, setting.training, setting.hooks), strict=True)
+    now = next((f"{what} is now {a!r}, was {b!r}" for what, a, b in pairs if a != b), None)
+    if now is not None:
         where = f"submodule {setting.path!r}" if setting.path else "the module"
-        raise InputMismatchError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
+        raise ChangedModuleError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
 
 
 def _hook_count(module: nn.Module) -> int:
@@ -194,11 +212,11 @@ def _tied(module: nn.Module) -> list[tuple[list[tuple[dict[str, Any], str]], lis
     return [entry for entry in found.values() if len(entry[1]) > 1]
 
 
-def _changed_error(what: str) -> InputMismatchError:
-    return InputMismatchError(f"{what} changed since the plan was bound, and the forward reads it", remedy="bind again")
+def _changed_error(what: str) -> ChangedModuleError:
+    return ChangedModuleError(f"{what} changed since the plan was bound, and the forward reads it", remedy="bind again")
 
 
-def _replaced_error() -> InputMismatchError:
-    return InputMismatchError(
+def _replaced_error() -> ChangedModuleError:
+    return ChangedModuleError(
         "a submodule was added, removed or replaced since the plan was bound", remedy="bind again"
     )

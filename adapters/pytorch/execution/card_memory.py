@@ -5,7 +5,6 @@ The step's requests are replayed on a model of the allocator, from the state tha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -14,9 +13,9 @@ import torch
 from torch import fx
 
 from .. import torch_private
+from ..memory import caching_allocator
 from ..memory.caching_allocator import (
     DEFAULT_POOL,
-    MIB,
     AllocatorSettings,
     Block,
     CachingAllocator,
@@ -101,11 +100,11 @@ def step_segment(annotated: Annotated, program: Program, *, accumulates: bool) -
     ``accumulates``: the step adds to gradients that exist.
     """
     step, meter = annotated.step, annotated.meter
-    if device_of(step).type != "cuda" or unknown_setting() is not None or settings().expandable:
+    if device_of(step).type != "cuda" or unknown_setting() is not None or _settings().expandable:
         return None
     meter.measure(step.calls)
     _take_workspaces(annotated, program)
-    return best_segment(request_trace(step, program, meter, gradients_present=accumulates), settings()) or None
+    return best_segment(request_trace(step, program, meter, gradients_present=accumulates), _settings()) or None
 
 
 def card_memory(
@@ -134,7 +133,7 @@ def card_memory(
     for segment in segments:
         its = segment["segment_pool_id"] in serving and segment["stream"] == stream
         (served if its else elsewhere).append(segment)
-    known = settings()
+    known = _settings()
     pools = _pools(served, known, pool, segment_nbytes or 0)
     own = {block.address: block for block in pools.blocks((*present.tensors, *present.gradients))}
     others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
@@ -198,28 +197,15 @@ def _peak(pools: _Pools, present: Present, trace: RequestTrace) -> Usage:
     return pools.default.peak
 
 
-def settings() -> AllocatorSettings:
-    """The settings of the allocator in force that the model knows."""
-    found = torch_private.cuda_allocator_settings()
-    large = re.search(r"large_segment_size_mb:\s*([0-9]+)", str(found.get("PYTORCH_CUDA_ALLOC_CONF", "")))
-    default = AllocatorSettings()
-    return AllocatorSettings(
-        bool(found.get("expandable_segments", False)), int(large[1]) * MIB if large else default.large_segment_nbytes
-    )
+def _settings() -> AllocatorSettings:
+    return AllocatorSettings.of(torch_private.cuda_allocator_settings())
 
 
 def unknown_setting() -> str | None:
     """The name of an allocator setting in force that the model does not know; None if it knows all."""
     if torch.cuda.get_allocator_backend() != "native":
         return f"backend:{torch.cuda.get_allocator_backend()}"
-    found = torch_private.cuda_allocator_settings()
-    if any(found.get("roundup_power2_divisions", {}).values()):
-        return "roundup_power2_divisions"
-    names = {
-        "max_split_size": "max_split_size_mb", "garbage_collection_threshold": "garbage_collection_threshold",
-        "max_round_threshold": "max_non_split_rounding_mb", "max_cached_size": "max_cached_size",
-    }  # fmt: skip
-    return next((name for key, name in names.items() if found.get(key, -1) > 0), None)
+    return caching_allocator.unknown_setting(torch_private.cuda_allocator_settings())
 
 
 def _prepare(pools: _Pools, present: Present) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,13 +23,21 @@ from ..step.annotate import Annotated, cpu_text, device_of, visible_costs
 from ..step.backward_parts import accumulating_nbytes
 from ..torch_private import pytree
 from ..unbind import original
-from .attachment import Attachment, Described, InputMismatchError, settings_of
+from .attachment import Attachment, ChangedModuleError, Described, InputMismatchError, settings_of
 from .autograd_function import Executable
 from .backend_switches import kernels_chosen, kernels_traced
 from .card_memory import CardMemory, Present, card_memory, step_segment, unknown_setting
 from .codegen import Program, generate
-from .partial_backward import PartialBackwards
+from .partial_backward import PartialBackwards, Retrace
 from .step_pool import StepPool
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A step that a plan holds for: the tensors of its primals, and how its graph is traced again."""
+
+    primals: list[torch.Tensor]
+    retrace: Retrace
 
 
 class Executor:
@@ -48,7 +57,7 @@ class Executor:
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
         self._returned_primals = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
-        self._settings = settings_of(module)
+        self._settings = settings_of(module, step.joint.reads)
         self._described: Described | None = None
         self._traced_under, self._measured_under = kernels_traced(), kernels_chosen()
         self._metas = [meta(tensor) for tensor in self.attach(module).own_tensors()]
@@ -80,35 +89,57 @@ class Executor:
 
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
+        return self.run(self.checked(attachment, args, kwargs))
+
+    def checked(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
+        """The tensors of a step for which the plan holds. Raises InputMismatchError for another step.
+
+        Nothing has run then. ChangedModuleError says that not the arguments but the module or its surroundings differ.
+        """
         if kwargs.keys() == set(self._keywords):
             kwargs = {name: kwargs[name] for name in self._keywords}  # a trainer may pass them in another order
         leaves, spec = pytree.tree_flatten((args, kwargs))
         self._check_arguments(attachment.module, leaves, spec)
-        attachment.check()
-        switches = kernels_traced()
-        if switches != self._traced_under:
-            now = next(f"{name} is {value}" for name, value in switches.items() if value != self._traced_under[name])
-            raise InputMismatchError(f"{now}, unlike when the plan was bound", remedy="train as the plan was bound")
         autocast = AutocastState.now().seen_by(self.enters_autocast)
         if autocast != self.autocast:
             raise InputMismatchError(
                 f"{autocast}; the plan was bound with {self.autocast}",
-                remedy='plan inside the autocast context that the forward runs in, or with signatures="plan"',
+                remedy="plan inside the autocast context that the forward runs in, or in the first training step",
             )
+        attachment.check()
+        self._check_switches()
         attachment.check_values(leaves)
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
         attachment.check_reads()
+        return Checked(primals, partial(self._retrace, attachment.module, args, kwargs))
+
+    def check_module(self, attachment: Attachment) -> None:
+        """Raise ChangedModuleError if the plan does not hold for the module as it is, whatever the arguments are."""
+        attachment.check()
+        self._check_switches()
+        attachment.tensors([primal for primal in self._joint.primals if primal.kind != "input"], self._metas, [])
+        attachment.check_reads()
+
+    def run(self, checked: Checked) -> Any:
+        """One forward of a step for which the plan holds, with the plan's backward as its history."""
+        primals = checked.primals
         self._warn_of_gradients(primals)
         self._warn_of_setup()
         given = {self._joint.primals[position]: primals[position] for position in self._returned_primals}
         if self._pool is not None and self._segment_nbytes is not None:
             self._pool.require(self._segment_nbytes)
-        outputs = iter(self._executable(primals, partial(self._retrace, attachment.module, args, kwargs)))
+        outputs = iter(self._executable(primals, checked.retrace))
         results = [
             next(outputs) if isinstance(value, torch.fx.Node) else given[value] if isinstance(value, Primal) else value
             for value in self._joint.outputs
         ]
         return pytree.tree_unflatten([results[output] for output in self._joint.leaf_outputs], self._joint.out_spec)
+
+    def _check_switches(self) -> None:
+        switches = kernels_traced()
+        if switches != self._traced_under:
+            now = next(f"{name} is {value}" for name, value in switches.items() if value != self._traced_under[name])
+            raise ChangedModuleError(f"{now}, unlike when the plan was bound", remedy="train as the plan was bound")
 
     def _retrace(self, module: nn.Module, args: Any, kwargs: dict[str, Any], detached: frozenset[int]) -> Joint:
         """The step of a forward that has run, with outputs detached. Raises what `capture` raises."""
@@ -140,7 +171,8 @@ class Executor:
                     remedy="pass a tensor, such as torch.tensor(5), here and where it is planned: "
                     "a plan holds for one value of anything else"
                     if fixed
-                    else 'bind again for this input, pad it to the planned shape, or plan with signatures="plan"',
+                    else "bind again for this input, pad it to the planned shape, or plan with within_budget, "
+                    "which makes a plan for each shape",
                 )
         differentiable = [id(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         if len(set(differentiable)) < len(differentiable):

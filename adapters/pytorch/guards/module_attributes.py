@@ -1,67 +1,52 @@
-"""Guards on module attributes that a forward reads: recorded while it is traced, and checked at every step."""
+"""Guards on the attributes that a forward read of its modules and their plain objects, checked at every step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from operator import is_, itemgetter
 from typing import Any
 
 import torch
 from torch import nn
 
+from .attribute_reads import AttributeReads
 from .side_effects import DERIVED
 from .snapshots import IdentityCheck, equal_snapshots, refuse_iterator, snapshot, without_references
 from .sources import MISSING
 
-_OWN = frozenset(nn.Module().__dict__)
-"""Attributes of every module; modes and hooks are checked elsewhere."""
-
-Read = tuple[str, str]
-"""The path of a submodule, and the name of an attribute read from it."""
+TRAINING = "training"
+"""The attribute whose guard belongs to a submodule's setting (attachment.py)."""
 
 
-@contextmanager
-def record_reads(module: nn.Module, reads: dict[Read, None]) -> Iterator[None]:
-    """Add to ``reads``, in order, every attribute that is read of ``module`` and its submodules inside."""
-    paths = {id(child): path for path, child in module.named_modules()}
-
-    def recorded(self: nn.Module, name: str) -> Any:
-        path = paths.get(id(self))
-        if path is not None and name not in _OWN and not name.startswith("__"):
-            reads[path, name] = None
-        return object.__getattribute__(self, name)
-
-    nn.Module.__getattribute__ = recorded
-    try:
-        yield
-    finally:
-        del nn.Module.__getattribute__
-
-
-def refuse_iterators(module: nn.Module, reads: Iterable[Read]) -> None:
+def refuse_iterators(module: nn.Module, reads: AttributeReads) -> None:
     """Raise UnsupportedModuleError if an attribute read is an iterator or a file open for reading."""
     children = dict(module.named_modules())
-    for path, key in reads:
+    for path, key in reads.of_modules:
         where = f"submodule {path!r}" if path else type(module).__name__
-        refuse_iterator(snapshot(_value(children[path], key)), f"the forward of {where} reads {key!r}")
+        content = snapshot(_value(children[path], key), fields=reads.of_objects)
+        refuse_iterator(content, f"the forward of {where} reads {key!r}")
 
 
 class AttributeGuards:
     """Guards on the attributes in ``reads``, with the values that they have now."""
 
-    def __init__(self, module: nn.Module, reads: Iterable[Read]) -> None:
+    def __init__(self, module: nn.Module, reads: AttributeReads) -> None:
         children = dict(module.named_modules())
+        self._fields = reads.of_objects
         self._reads = [
             (path, key, children[path])
-            for path, key in reads
+            for path, key in reads.of_modules
             if (path, key) != ("", "forward")  # that of a bound module runs the plan
+            and key != TRAINING
             and path in children
             and not (isinstance(children[path], nn.RNNBase) and key in DERIVED)
         ]
         self._values = [_value(child, key) for _, key, child in self._reads]
         different = {id(value): value for value in self._values}  # a configuration is often read from every submodule
-        known = {number: (snapshot(value), IdentityCheck(value)) for number, value in different.items()}
+        known = {
+            number: (snapshot(value, fields=self._fields), IdentityCheck(value, fields=self._fields))
+            for number, value in different.items()
+        }
         self._snapshots = [known[id(value)][0] for value in self._values]
         self._checks = [known[id(value)][1] for value in self._values]
         self._quick = _QuickCheck(
@@ -78,7 +63,7 @@ class AttributeGuards:
             value = _value(child, key)
             if value is before and (id(before) in checked or check):
                 checked.add(id(before))
-            elif not equal_snapshots(snapshot(value), known):
+            elif not equal_snapshots(snapshot(value, fields=self._fields), known):
                 return _description(path, key)
         return None
 

@@ -13,14 +13,16 @@ others or, in a range of its own, below: on an H200 both were seen. Which of two
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 MIB = 1 << 20
-_ROUNDING = 512
-_SMALL_REQUEST, _SMALL_SEGMENT = MIB, 2 * MIB
+SMALL_REQUEST = MIB
+"""The largest request that small segments serve, and the most that a block of a large one has beyond its request."""
+_ROUNDING, _SMALL_SEGMENT = 512, 2 * MIB
 _LARGE_REQUEST, _LARGE_ROUNDING = 10 * MIB, 2 * MIB
 _ADDRESS_SPACE = 1 << 44
 """Bytes of address space of an expandable segment: more than any card has."""
@@ -39,6 +41,24 @@ class AllocatorSettings:
     expandable: bool = False
     large_segment_nbytes: int = 20 * MIB
     descending: bool = False
+
+    @staticmethod
+    def of(found: Mapping[str, Any]) -> AllocatorSettings:
+        """What the model knows of the ``allocator_settings`` of a snapshot; the defaults where it has none."""
+        large = re.search(r"large_segment_size_mb:\s*([0-9]+)", str(found.get("PYTORCH_CUDA_ALLOC_CONF", "")))
+        nbytes = int(large[1]) * MIB if large else AllocatorSettings().large_segment_nbytes
+        return AllocatorSettings(bool(found.get("expandable_segments", False)), nbytes)
+
+
+def unknown_setting(found: Mapping[str, Any]) -> str | None:
+    """The name of one of a snapshot's ``allocator_settings`` that the model does not know; None if it knows all."""
+    if any(found.get("roundup_power2_divisions", {}).values()):
+        return "roundup_power2_divisions"
+    names = {
+        "max_split_size": "max_split_size_mb", "garbage_collection_threshold": "garbage_collection_threshold",
+        "max_round_threshold": "max_non_split_rounding_mb", "max_cached_size": "max_cached_size",
+    }  # fmt: skip
+    return next((name for key, name in names.items() if found.get(key, -1) > 0), None)
 
 
 @dataclass(slots=True)
@@ -124,10 +144,12 @@ class CachingAllocator:
     Attributes:
         now: what is in use.
         peak: the most of each since the last `reset_peak`.
+        place: gives the address of a new segment of so many bytes; to be replaced where the driver's choice is known.
     """
 
     def __init__(self, settings: AllocatorSettings = AllocatorSettings()) -> None:
         self.settings = settings
+        self.place: Callable[[int], int] = self._beside
         self.now, self.peak = Usage(), Usage()
         self._small = _Pool(True, _SMALL_SEGMENT)
         self._large = _Pool(False, settings.large_segment_nbytes)
@@ -140,14 +162,14 @@ class CachingAllocator:
         """Take a block for a request; None for one of no bytes. The device has as much memory as is asked for."""
         if nbytes <= 0:
             return None
-        size = -(-nbytes // _ROUNDING) * _ROUNDING
-        pool = self._small if size <= _SMALL_REQUEST else self._large
+        size = block_nbytes(nbytes)
+        pool = self._small if size <= SMALL_REQUEST else self._large
         block = pool.best_fit(size)
         if block is None:
             block = self._grown(pool, size)
         pool.remove(block)
         left = block.nbytes - size
-        if left >= _ROUNDING if pool.small or self.settings.expandable else left > _SMALL_REQUEST:
+        if left >= _ROUNDING if pool.small or self.settings.expandable else left > SMALL_REQUEST:
             rest = Block(pool, block.address + size, left, block.base, before=block, after=block.after)
             if rest.after is not None:
                 rest.after.before = rest
@@ -200,6 +222,11 @@ class CachingAllocator:
         """The block in use at an address, for a state that was read from a snapshot."""
         return self._held.get(address)
 
+    def blocks(self) -> list[Block]:
+        """The blocks in use and the free ones, by address."""
+        free = (block for pool in (self._small, self._large) for _, _, block in pool.free)
+        return sorted((*self._held.values(), *free), key=lambda block: block.address)
+
     # -- segments --------------------------------------------------------------------------------
 
     def _use(self, block: Block, nbytes: int) -> None:
@@ -220,7 +247,10 @@ class CachingAllocator:
         else:
             nbytes = -(-size // _LARGE_ROUNDING) * _LARGE_ROUNDING
         self._reserve(nbytes)
-        return self._segment(pool, self._start - nbytes if self.settings.descending else self._end, nbytes)
+        return self._segment(pool, self.place(nbytes), nbytes)
+
+    def _beside(self, nbytes: int) -> int:
+        return self._start - nbytes if self.settings.descending else self._end
 
     def _segment(self, pool: _Pool, address: int, nbytes: int, *, expandable: bool = False) -> Block:
         block = Block(pool, address, nbytes, address if expandable else None, mapped=not expandable)
@@ -317,6 +347,11 @@ class CachingAllocator:
                     block.after.before = block
 
 
+def block_nbytes(requested_nbytes: int) -> int:
+    """The bytes of the block that is cut for a request of more than no bytes."""
+    return -(-requested_nbytes // _ROUNDING) * _ROUNDING
+
+
 DEFAULT_POOL = (0, 0)
 """The identity of the pool that serves all but graphs and memory pools of their own."""
 
@@ -326,7 +361,8 @@ def from_snapshot(
 ) -> CachingAllocator:
     """The state of a snapshot's segments (``torch.cuda.memory_snapshot()``) on one device, of one pool.
 
-    Blocks that wait for another stream count as in use.
+    Blocks that wait for another stream count as in use. Where an expandable segment begins is not in a snapshot: pages
+    below the first that is mapped, which were given back, are unknown, and the model maps others in their place.
     """
     made = CachingAllocator(settings)
     own = (segment for segment in segments if segment.get("segment_pool_id", DEFAULT_POOL) == pool_id)

@@ -84,8 +84,8 @@ def trained(plain: Block) -> nn.Module:
 @pytest.fixture
 def both(plain: Block) -> nn.Module:
     """A module with plans for two sizes."""
-    made = within_budget(plain, (X,), budget="1GB", device="cpu", strategy="greedy", signatures="plan")
-    with pytest.warns(UserWarning, match="planned Block for another signature"):
+    made = within_budget(plain, (X,), budget="1GB", device="cpu", strategy="greedy")
+    with pytest.warns(UserWarning, match="planned Block again"):
         made(LARGE).sum()
     return made
 
@@ -147,17 +147,17 @@ class TestKeeps:
         loaded = again(trained)
         assert loaded.first.weight is loaded.last.weight
 
-    def test_a_loaded_module_has_the_plans_of_all_signatures(self, both: nn.Module) -> None:
+    def test_a_loaded_module_has_the_plans_of_all_shapes(self, both: nn.Module) -> None:
         assert set(map(text_of, plans_of(again(both)))) == set(map(text_of, plans_of(both)))
 
-    def test_a_signature_met_before_is_not_planned_again(self, both: nn.Module) -> None:
+    def test_a_shape_met_before_is_not_planned_again(self, both: nn.Module) -> None:
         loaded = again(both)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             loaded(LARGE), loaded(X)
         assert set(map(text_of, plans_of(loaded))) == set(map(text_of, plans_of(both)))
 
-    def test_all_signatures_train_to_the_same_bits(self, plain: Block, both: nn.Module) -> None:
+    def test_all_shapes_train_to_the_same_bits(self, plain: Block, both: nn.Module) -> None:
         reference, batches = copy.deepcopy(plain), (LARGE, X, LARGE)
         reference.load_state_dict(both.state_dict())
         assert steps(again(both), batches) == steps(reference, batches)

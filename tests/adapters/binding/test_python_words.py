@@ -43,7 +43,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("seed", {"seed": -1}, "seed -1"),
     ("effort", {"effort": "none"}, "effort 'none'"),
     ("effort", {"effort": "high", "strategy": "greedy"}, 'use strategy="optimal"'),
-    ("signatures", {"signatures": "any"}, "signatures is 'any'"),
+    ("on_change", {"on_change": "any"}, "on_change is 'any'"),
+    ("max_plans", {"max_plans": 0}, "max_plans is 0"),
     ("profile", {"profile": "absent.json", "device": None}, 'profile "absent.json"'),
 ]
 

@@ -350,12 +350,12 @@ class TestRefusals:
             export(nn.Linear(16, 16), (rows(),), tmp_path / "m.onnx")
 
 
-class TestSignatures:
+class TestPlannedAgain:
     def test_another_state_is_planned_once(self, shared: Case) -> None:
         module, x = shared
-        trained = within_budget(module, (x,), budget="80%", device="cpu", strategy="greedy", signatures="plan")
+        trained = within_budget(module, (x,), budget="80%", device="cpu", strategy="greedy")
         with cast():
-            with pytest.warns(UserWarning, match=f"another signature, .*, autocast on {DEVICE_TYPE} to bfloat16"):
+            with pytest.warns(UserWarning, match=f"planned .* again .*, as autocast on {DEVICE_TYPE} to bfloat16"):
                 trained(x)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")

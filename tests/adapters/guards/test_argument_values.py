@@ -83,9 +83,9 @@ def test_arguments_that_lead_to_another_branch_are_refused() -> None:
 
 
 @pytest.mark.values
-def test_both_branches_are_planned_if_signatures_are() -> None:
+def test_both_branches_are_planned_as_they_come() -> None:
     masks = (WHOLE, PADDED, WHOLE, PADDED)
-    module = within_budget(masked(), (X, WHOLE), budget="100%", strategy="greedy", device="cpu", signatures="plan")
+    module = within_budget(masked(), (X, WHOLE), budget="100%", strategy="greedy", device="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = trained(module, masks)

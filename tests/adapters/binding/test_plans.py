@@ -1,0 +1,345 @@
+"""A bound module is planned when it trains, and planned again when a step is not one that it has a plan for."""
+
+from __future__ import annotations
+
+import copy
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from ogc_plan.adapters.pytorch import InputMismatchError, original, plan_of, plans_of, within_budget
+from ogc_plan.planner.errors import AdapterError, BudgetSyntaxError, InfeasibleBudgetError
+from torch import Tensor, nn
+
+from models.meters.storage_meter import StorageMeter
+from tests.modules.devices import cpu_only
+from tests.modules.torch_training import alternating, bits, train
+
+SMALL, LARGE = torch.randn(64, 16), torch.randn(192, 16)
+SOFT = "70%"
+
+again_is_expected = pytest.mark.filterwarnings("ignore:planned .* again")
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    wide = [nn.Linear(16, 64), nn.BatchNorm1d(64), nn.GELU(), nn.Dropout(0.2), nn.Linear(64, 64), nn.GELU(),
+            nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.GELU()]  # fmt: skip
+    return nn.Sequential(*wide, nn.Linear(64, 4))
+
+
+def planned(module: nn.Module, budget: str | int = SOFT, **options: Any) -> Any:
+    return within_budget(module, (SMALL,), budget=budget, device="cpu", strategy="greedy", **options)
+
+
+def unplanned(module: nn.Module, budget: str | int = SOFT, **options: Any) -> Any:
+    return within_budget(module, budget=budget, device="cpu", strategy="greedy", **options)
+
+
+def activation_peak(module: nn.Module, batch: Tensor) -> int:
+    module.zero_grad()
+    with StorageMeter([*module.parameters(), *module.buffers(), batch]) as meter:
+        module(batch).square().mean().backward()
+    return meter.activation_peak([p.grad for p in module.parameters() if p.grad is not None]).nbytes
+
+
+@pytest.fixture
+def trained() -> Any:
+    return planned(network())
+
+
+@pytest.fixture
+def both(trained: nn.Module) -> nn.Module:
+    """A module that has met the large batch after the small one."""
+    with pytest.warns(UserWarning, match="planned Sequential again"):
+        trained(LARGE)
+    return trained
+
+
+class TestFirstPlan:
+    def test_without_arguments_the_first_training_step_makes_it(self) -> None:
+        trained = unplanned(network())
+        assert alternating(trained, (SMALL,) * 2) == alternating(network(), (SMALL,) * 2)
+
+    def test_it_keeps_the_budget(self) -> None:
+        trained = unplanned(network())
+        trained(SMALL)
+        assert activation_peak(trained, SMALL) <= plan_of(trained).budget.nbytes
+
+    def test_it_is_no_reason_for_a_warning(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            unplanned(network())(SMALL)
+
+    def test_before_it_there_is_no_plan_to_show(self) -> None:
+        with pytest.raises(AdapterError, match="planned in its first training step and has not been called"):
+            plan_of(unplanned(network()))
+
+    def test_evaluation_makes_none(self) -> None:
+        trained = unplanned(network())
+        trained.eval()(SMALL), trained.train()
+        with torch.no_grad():
+            trained(SMALL)
+        assert plans_of(trained) == ()
+
+    def test_a_module_in_evaluation_mode_is_planned_when_it_trains(self) -> None:
+        trained = planned(network().eval()).train()
+        assert alternating(trained, (SMALL,) * 2) == alternating(network(), (SMALL,) * 2)
+
+    def test_a_budget_that_is_none_is_refused_at_once(self) -> None:
+        with pytest.raises(BudgetSyntaxError):
+            unplanned(network(), "plenty")
+
+    def test_a_copy_made_before_it_makes_its_own(self) -> None:
+        trained = copy.deepcopy(unplanned(network()))
+        assert alternating(trained, (SMALL,) * 2) == alternating(network(), (SMALL,) * 2)
+
+    def test_it_is_made_outside_of_the_modes_that_watch_calls(self) -> None:
+        trained = unplanned(network())
+        with StorageMeter([*trained.parameters(), *trained.buffers(), SMALL]) as meter:
+            trained(SMALL).square().mean().backward()
+        gradients = [p.grad for p in trained.parameters()]
+        assert meter.activation_peak(gradients).nbytes <= plan_of(trained).peak.activation_nbytes
+
+
+class Switch(nn.Module):
+    """A layer and a dropout, and an attribute that the forward reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.drop, self.last = nn.Linear(16, 16), nn.Dropout(0.5), nn.Linear(16, 4)
+        self.gain = 1.0
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        y = self.last(self.drop(self.first(x).tanh())) * self.gain
+        return (y if scale is None else y * scale).square().sum()
+
+
+CHANGES: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "a frozen parameter": ("parameter 'first.weight'", lambda m: m.first.requires_grad_(False)),
+    "the mode of a submodule": ("submodule 'drop' changed .*: training is now False", lambda m: m.drop.eval()),
+    "an attribute": ("attribute 'gain' changed", lambda m: setattr(m, "gain", 3.0)),
+    "the type of the parameters": ("argument 0 is float64", lambda m: m.double()),
+    "a replaced submodule": ("a submodule was added, removed or replaced", lambda m: setattr(m, "drop", nn.Identity())),
+    "the class of a submodule": (
+        "submodule 'drop' changed .*: its class is now",
+        lambda m: setattr(m.drop, "__class__", nn.AlphaDropout),
+    ),
+    "a removed parameter": ("parameter 'last.bias' is gone", lambda m: setattr(m.last, "bias", None)),
+    "determinism": ("", lambda _: torch.use_deterministic_algorithms(True)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _algorithms() -> Any:
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+class TestPlannedAgain:
+    @again_is_expected
+    @pytest.mark.parametrize("change", CHANGES)
+    def test_a_changed_module_trains_to_the_bits_of_the_original(self, change: str) -> None:
+        trained, eager, (_, do) = planned(Switch(), "min"), Switch(), CHANGES[change]
+        trained(SMALL).backward(), eager(SMALL).backward()
+        do(trained), do(eager)
+        args = (SMALL.to(eager.first.weight.dtype),)
+        assert train(trained, args) == train(eager, args)
+
+    @pytest.mark.parametrize("change", [change for change, (message, _) in CHANGES.items() if message])
+    def test_the_warning_names_what_changed(self, change: str) -> None:
+        trained, (message, do) = planned(Switch(), "min"), CHANGES[change]
+        do(trained)
+        with pytest.warns(UserWarning, match=f"planned Switch again in .* s, as {message}"):
+            trained(SMALL.to(trained.first.weight.dtype))
+
+    @pytest.mark.parametrize("change", [change for change, (message, _) in CHANGES.items() if message])
+    def test_on_request_it_raises(self, change: str) -> None:
+        trained, (message, do) = planned(Switch(), "min", on_change="raise"), CHANGES[change]
+        do(trained)
+        with pytest.raises(InputMismatchError, match=message):
+            trained(SMALL.to(trained.first.weight.dtype))
+
+    @again_is_expected
+    def test_another_structure_of_arguments_trains_to_the_bits_of_the_original(self) -> None:
+        trained, scale = planned(Switch(), "min"), torch.rand(64, 1)
+        assert train(trained, (SMALL, scale)) == train(Switch(), (SMALL, scale))
+
+    def test_a_state_that_comes_back_has_its_plan(self) -> None:
+        trained = planned(Switch(), "min")
+        trained.first.requires_grad_(False)
+        with pytest.warns(UserWarning, match="again"):
+            trained(SMALL)
+        trained.first.requires_grad_(True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            trained(SMALL)
+        assert len(plans_of(trained)) == 2
+
+    def test_a_step_in_which_nothing_takes_a_gradient_runs_as_the_original(self) -> None:
+        trained, eager = planned(Switch(), "min").requires_grad_(False), Switch().requires_grad_(False)
+        found = []
+        for module in (trained, eager):
+            torch.manual_seed(1)
+            found.append(bits(module(SMALL)))
+        assert (found[0], len(plans_of(trained))) == (found[1], 1)
+
+    @again_is_expected
+    def test_two_batch_sizes_in_turn_train_to_the_bits_of_the_original(self, trained: nn.Module) -> None:
+        batches = (SMALL, LARGE) * 3
+        assert alternating(trained, batches) == alternating(network(), batches)
+
+    def test_a_shape_is_planned_once(self, both: nn.Module) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            both(SMALL), both(LARGE)
+        assert len(plans_of(both)) == 2
+
+    def test_each_plan_keeps_its_budget(self, both: nn.Module) -> None:
+        made = {SMALL: plans_of(both)[0], LARGE: plans_of(both)[1]}
+        assert all(activation_peak(both, batch) <= plan.budget.nbytes for batch, plan in made.items())
+
+    def test_a_share_is_a_share_of_what_the_new_arguments_need(self, both: nn.Module) -> None:
+        small, large = plans_of(both)
+        assert large.budget.nbytes > 2 * small.budget.nbytes
+
+    @cpu_only("bytes of a card hold its context too: tests/cuda/test_cap.py")
+    def test_a_budget_that_the_new_arguments_cannot_meet_is_refused(self) -> None:
+        trained = planned(network(), 400_000)
+        with pytest.raises(InfeasibleBudgetError, match="proven infeasible"):
+            trained(LARGE.repeat(9, 1))
+
+    def test_the_warning_names_the_arguments(self, trained: nn.Module) -> None:
+        message = rf"argument 0 is float32\[192, 16\] .*on {LARGE.device}.*plan 2 of at most 8, with an activation peak"
+        with pytest.warns(UserWarning, match=message):
+            trained(LARGE)
+
+    def test_an_input_that_takes_a_gradient_is_another_step(self, trained: nn.Module) -> None:
+        batch = SMALL.clone().requires_grad_()
+        with pytest.warns(UserWarning, match="takes a gradient"):
+            trained(batch).sum().backward()
+        assert batch.grad is not None
+
+    @again_is_expected
+    def test_planning_in_the_middle_of_a_step_leaves_its_gradients_alone(self, trained: nn.Module) -> None:
+        found = []
+        for module in (trained, network()):
+            torch.manual_seed(1)
+            module(SMALL).sum().backward()
+            module(LARGE).sum().backward()
+            found.append([bits(p.grad) for p in module.parameters() if p.grad is not None])
+        assert found[0] == found[1]
+
+    def test_a_copy_has_the_plans_and_trains_its_own_parameters(self, both: nn.Module) -> None:
+        other = copy.deepcopy(both)
+        other(LARGE).sum().backward()
+        assert (plans_of(other), next(both.parameters()).grad) == (plans_of(both), None)
+
+    def test_the_arguments_of_a_step_that_another_plan_ran_are_let_go(self, both: nn.Module) -> None:
+        batch = SMALL.clone()
+        alive = weakref.ref(batch)
+        both(batch)
+        del batch
+        assert alive() is None
+
+
+class TestLimit:
+    @again_is_expected
+    def test_a_step_that_needs_more_plans_than_are_kept_is_refused(self) -> None:
+        trained = planned(network(), max_plans=2)
+        trained(LARGE)
+        with pytest.raises(
+            AdapterError, match=r"has 2 plans and this step needs another: argument 0 is float32\[9, 16\]"
+        ):
+            trained(torch.randn(9, 16))
+
+    @again_is_expected
+    def test_its_remedy_works(self) -> None:
+        trained = planned(network(), max_plans=4)
+        trained(LARGE), trained(torch.randn(9, 16))
+        assert len(plans_of(trained)) == 3
+
+    @again_is_expected
+    def test_plans_that_no_longer_hold_for_the_module_make_room(self) -> None:
+        trained = planned(network(), "min", max_plans=2)
+        for layer in list(trained)[:6]:
+            layer.requires_grad_(False)
+            trained(SMALL)
+        assert len(plans_of(trained)) == 2
+
+
+class Wrapped(Switch):
+    """Its instances have a forward of their own, which scales what the class's forward returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forward = types.MethodType(lambda self, x: 2 * Switch.forward(self, x), self)  # type: ignore[method-assign]
+
+
+def tripled(module: Any) -> Any:
+    """The module with a forward that wraps the one it has, as Accelerate does it."""
+    inner = module.forward.__func__
+    module.forward = types.MethodType(lambda self, x: 3 * inner(self, x), module)
+    return module
+
+
+class TestForwardOfTheInstance:
+    def test_one_that_it_has_is_planned(self) -> None:
+        assert train(planned(Wrapped(), "min"), (SMALL,)) == train(Wrapped(), (SMALL,))
+
+    def test_evaluation_runs_it(self) -> None:
+        assert torch.equal(planned(Wrapped(), "min").eval()(SMALL), Wrapped().eval()(SMALL))
+
+    def test_the_original_has_it(self) -> None:
+        assert torch.equal(original(planned(Wrapped(), "min")).eval()(SMALL), Wrapped().eval()(SMALL))
+
+    def test_the_guards_watch_what_it_reads(self) -> None:
+        trained = planned(Wrapped(), "min", on_change="raise")
+        trained.gain = 3.0
+        with pytest.raises(InputMismatchError, match="attribute 'gain' changed"):
+            trained(SMALL)
+
+    @pytest.mark.parametrize("kind", [Switch, Wrapped])
+    def test_a_wrapper_around_the_bound_one_runs_around_the_plan(self, kind: type[Switch]) -> None:
+        assert train(tripled(planned(kind(), "min")), (SMALL,)) == train(tripled(kind()), (SMALL,))
+
+    @pytest.mark.parametrize("kind", [Switch, Wrapped])
+    def test_it_may_be_wrapped_before_it_is_planned(self, kind: type[Switch]) -> None:
+        trained = unplanned(kind(), "min")
+        assert train(tripled(trained), (SMALL,)) == train(tripled(kind()), (SMALL,))
+
+    @again_is_expected
+    def test_a_wrapped_one_is_planned_again_without_the_wrapper(self) -> None:
+        trained = tripled(planned(Switch(), "min"))
+        trained.gain = 3.0
+        eager = tripled(Switch())
+        eager.gain = 3.0
+        assert train(trained, (SMALL,)) == train(eager, (SMALL,))
+
+    def test_a_copy_has_the_wrapper(self) -> None:
+        assert train(copy.deepcopy(tripled(planned(Switch(), "min"))), (SMALL,)) == train(tripled(Switch()), (SMALL,))
+
+
+class TestArguments:
+    def test_other_arguments_raise_on_request(self) -> None:
+        with pytest.raises(InputMismatchError, match=r"argument 0 is float32\[192, 16\]"):
+            planned(network(), on_change="raise")(LARGE)
+
+    def test_without_arguments_on_request_the_first_step_is_planned_and_others_raise(self) -> None:
+        trained = unplanned(network(), on_change="raise")
+        trained(SMALL)
+        with pytest.raises(InputMismatchError, match=r"argument 0 is float32\[192, 16\]"):
+            trained(LARGE)
+
+    def test_another_value_of_on_change_is_refused(self) -> None:
+        with pytest.raises(AdapterError, match="on_change is 'both'"):
+            planned(network(), on_change="both")
+
+    def test_what_is_no_module_is_refused_at_once(self) -> None:
+        with pytest.raises(AdapterError, match=r"is no torch\.nn\.Module"):
+            within_budget(lambda x: x, budget="60%")  # type: ignore[arg-type]
