@@ -163,16 +163,17 @@ class _Pools(NamedTuple):
 
     default: CachingAllocator
     own: CachingAllocator
+    taken_nbytes: int = 0  # of the segment that the first step takes, for a moment as one tensor
 
     def blocks(self, tensors: Iterable[torch.Tensor]) -> list[Block]:
         """The blocks of tensors."""
         addresses = dict.fromkeys(tensor.untyped_storage().data_ptr() for tensor in tensors)
-        found = (each.held_at(address) for each in dict.fromkeys(self) for address in addresses)
+        found = (each.held_at(address) for each in dict.fromkeys(self[:2]) for address in addresses)
         return [block for block in found if block is not None]
 
     def release(self, block: Block) -> None:
         """Give a block back to the pool that it is of."""
-        next(each for each in self if each.held_at(block.address) is block).release(block)
+        next(each for each in self[:2] if each.held_at(block.address) is block).release(block)
 
 
 def _pools(
@@ -186,13 +187,15 @@ def _pools(
         default.empty_cache()
     own = pool.model(segment_nbytes, known)
     default.count_with(own)
-    return _Pools(default, own)
+    return _Pools(default, own, segment_nbytes if pool.takes(segment_nbytes) else 0)
 
 
 def _peak(pools: _Pools, present: Present, trace: RequestTrace) -> Usage:
     """The peaks of two steps from a state of the allocator."""
     _prepare(pools, present)
     pools.default.reset_peak()
+    now, taken = pools.default.now, pools.taken_nbytes
+    pools.default.peak.raise_to(Usage(now.requested_nbytes + taken, now.allocated_nbytes + taken, now.reserved_nbytes))
     two_steps(trace, pools.own, pools.default)
     return pools.default.peak
 

@@ -95,15 +95,15 @@ class StepPool:
 
     def replaces(self, segment_nbytes: int) -> bool:
         """Whether a step that requires a segment would empty the pool first."""
-        return self._segment_nbytes > 0 and self._takes(segment_nbytes)
+        return self._segment_nbytes > 0 and self.takes(segment_nbytes)
 
     def model(self, segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
         """A model of the pool as a step finds it that requires a segment."""
-        if self._takes(segment_nbytes):
+        if self.takes(segment_nbytes):
             return fresh(segment_nbytes, settings)
         return from_snapshot(torch_private.pool_segments(self.id, self.device), settings, self.id)
 
-    def _takes(self, segment_nbytes: int) -> bool:
+    def takes(self, segment_nbytes: int) -> bool:
         """Whether a step that requires a segment would take a new one."""
         return segment_nbytes > self._segment_nbytes and self._waited + 1 >= self._wait and not self._in_use()
 
