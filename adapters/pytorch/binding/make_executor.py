@@ -25,9 +25,10 @@ from ..capture.diagnostics import first_line
 from ..capture.joint_graph import capture
 from ..capture.tensor_attributes import attributes_of
 from ..errors import UnsupportedModuleError
-from ..execution.card_memory import Present, card_memory, unknown_setting
+from ..execution.card_memory import Present, card_memory, step_segment, unknown_setting
 from ..execution.codegen import generate
 from ..execution.executor import Executor
+from ..execution.step_pool import StepPool
 from ..step.annotate import Annotated, annotate, device_of
 from ..step.step_graph import TracedStep
 from ..torch_private import pytree
@@ -69,7 +70,7 @@ def planned(
 ) -> Executor:
     """An executor of a plan for ``module`` with these arguments. Raises what `within_budget` raises."""
     module = original(module)
-    _empty_cache()
+    _free_idle_memory()
     if profile is not None and request.device is not None:
         raise AdapterError("device and profile both give times", remedy="pass one of them")
     if request.made:
@@ -129,16 +130,18 @@ def _overhead(
                 f"a budget in bytes bounds what the CUDA allocator reserves, which is not known with {setting}",
                 remedy='leave it out of PYTORCH_CUDA_ALLOC_CONF, or pass a share such as budget="60%"',
             )
-        found = card_memory(annotated, generate(annotated.step, plan.schedule), present)
+        program = generate(annotated.step, plan.schedule)
+        segment_nbytes = step_segment(annotated, program, accumulates=request.grad_accumulation)
+        found = card_memory(annotated, program, present, segment_nbytes)
         return found.step_nbytes - plan.peak.total_nbytes
 
     return beyond
 
 
-def _empty_cache() -> None:
-    """Give back to CUDA devices what the allocator has cached: calls are measured there, and bytes predicted."""
+def _free_idle_memory() -> None:
+    """Give back to CUDA devices what steps and others do not use: calls are measured there, and bytes predicted."""
     if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+        StepPool.release_idle()
 
 
 def profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:

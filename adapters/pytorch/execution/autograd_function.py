@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -21,17 +22,23 @@ from ..step.step_graph import TracedStep
 from .codegen import Program
 from .hook_guards import guard_hooks
 from .partial_backward import PartialBackwards, Retrace, full_backward
+from .step_pool import StepPool
 
 
 class Executable:
-    """A program with what it takes to run it inside autograd.
+    """A program with what it takes to run it inside autograd; its tensors are placed in ``pool``.
 
     ``differentiable[i]`` says whether the i-th tensor output takes a gradient; ``partial`` makes the backward when some
     of those outputs get none.
     """
 
-    def __init__(self, step: TracedStep, program: Program, partial: PartialBackwards) -> None:
+    def __init__(
+        self, step: TracedStep, program: Program, partial: PartialBackwards, pool: StepPool | None = None
+    ) -> None:
         joint = step.joint
+        self.placed = nullcontext if pool is None else pool.entered
+        if pool is not None:
+            pool.serve(self)
         self.program, self.partial = program, partial
         self.backward = full_backward(program, joint)
         self.differentiable = tuple(
@@ -89,7 +96,7 @@ class Run:
         """Run the generated forward and keep what the backward needs."""
         program, primals = self.executable.program, self.given
         self.given = []
-        with torch_private.WithoutAutocast():  # the casts are calls of the program
+        with self.executable.placed(), torch_private.WithoutAutocast():  # the casts are calls of the program
             outputs, self.saved = program.forward(list(primals))
         self.primals = {i: primals[i] for i in self.executable.kept_primals}
         self.versions = {i: torch_private.version_of(p) for i, p in self.primals.items() if isinstance(p, torch.Tensor)}
@@ -125,7 +132,7 @@ class Run:
         """Run one part of the backward; returns its gradients by primal. The last part that autograd wants ends it."""
         self._check_versions(number)
         assert self.running is not None
-        with torch_private.WithoutAutocast():
+        with self.executable.placed(), torch_private.WithoutAutocast():
             given = next(self.running)
         if next_node is None or not torch_private.is_wanted(next_node):
             self._end()
