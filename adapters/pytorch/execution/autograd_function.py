@@ -21,6 +21,7 @@ from ..memory.allocations import tensors
 from ..step.step_graph import TracedStep
 from .codegen import Program
 from .hook_guards import guard_hooks
+from .outside_writes import content, read_by_recomputation_alone
 from .partial_backward import PartialBackwards, Retrace, full_backward
 from .step_pool import StepPool
 
@@ -49,6 +50,7 @@ class Executable:
         several = len(self.tangent_metas) > 1
         self.kept_primals = tuple(range(len(joint.primals))) if several else program.backward_primals
         self.names = tuple(primal.name for primal in joint.primals)
+        self.reread = tuple(i for i in read_by_recomputation_alone(step) if i in program.backward_primals)
 
     def __call__(self, primals: list[torch.Tensor], retrace: Retrace) -> tuple[torch.Tensor, ...]:
         """Run the forward; the returned tensors carry the history that runs the backward."""
@@ -87,6 +89,7 @@ class Run:
         self.primals: dict[int, torch.Tensor] = {}
         self.versions: dict[int, int] = {}
         self.saved: list[Any] | None = None
+        self.contents: dict[int, int | None] = {}
         self.output_versions: list[int] = []
         self.tangents: list[torch.Tensor | None] | None = None
         self.backward = executable.backward
@@ -100,6 +103,7 @@ class Run:
             outputs, self.saved = program.forward(list(primals))
         self.primals = {i: primals[i] for i in self.executable.kept_primals}
         self.versions = {i: torch_private.version_of(p) for i, p in self.primals.items() if isinstance(p, torch.Tensor)}
+        self.contents = {i: content(primals[i]) for i in self.executable.reread}
         self.output_versions = [torch_private.version_of(self.saved[i]) for i in program.saved_outputs]
         return outputs
 
@@ -120,6 +124,13 @@ class Run:
         for position, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
             if position in self.backward.outputs and torch_private.version_of(self.saved[position]) != version:
                 raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
+        for position, known in self.contents.items():
+            if known is not None and content(self.primals[position]) != known:
+                raise RuntimeError(
+                    f"the memory of {self.executable.names[position]} was written outside of torch after the forward, "
+                    "and the plan computes from it again: run the backward before the next batch is filled in, or pass "
+                    "a clone"
+                )
         self.executable.complete(tangents)
         saved = self.saved
         if torch_private.keeps_graph():
