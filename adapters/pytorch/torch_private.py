@@ -544,6 +544,11 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
+def caches_parametrizations() -> bool:
+    """Whether a ``parametrize.cached()`` context is open."""
+    return bool(torch.nn.utils.parametrize._cache_enabled)
+
+
 @contextlib.contextmanager
 def outside_of_modes() -> Iterator[None]:
     """Run calls inside on real tensors, outside of all tracing modes."""

@@ -7,6 +7,7 @@ highest priority: it accumulates the gradients that the first one returned, and 
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -16,7 +17,7 @@ import torch
 from torch import fx
 
 from .. import torch_private
-from ..joint import Joint
+from ..joint import Joint, forward_reads
 from ..memory.allocations import tensors
 from ..step.step_graph import TracedStep
 from .codegen import Program
@@ -46,6 +47,7 @@ class Executable:
             joint.tangents[i] is not None for i, node in enumerate(joint.outputs) if isinstance(node, fx.Node)
         )
         self.shared = _shared(step)
+        self.used_inside = tuple(forward_reads(node) for node in joint.outputs if isinstance(node, fx.Node))
         self.tangent_metas = tuple(tensors(node)[0] for node in joint.tangents if node is not None)
         several = len(self.tangent_metas) > 1
         self.kept_primals = tuple(range(len(joint.primals))) if several else program.backward_primals
@@ -61,6 +63,8 @@ class Executable:
             token = PartFunction.apply(run, number, token, *later[number - 1])
         outputs = TrainingFunction.apply(run, token, *first)
         passed: tuple[torch.Tensor, ...] = HandoverFunction.apply(run, *outputs)
+        pairs = zip(passed, self.used_inside, strict=True)
+        run.used_outputs = [weakref.ref(output) for output, used in pairs if used]
         return passed
 
     def complete(self, tangents: list[torch.Tensor | None]) -> None:
@@ -89,6 +93,7 @@ class Run:
         self.primals: dict[int, torch.Tensor] = {}
         self.versions: dict[int, int] = {}
         self.saved: list[Any] | None = None
+        self.used_outputs: list[weakref.ref[torch.Tensor]] = []
         self.contents: dict[int, int | None] = {}
         self.output_versions: list[int] = []
         self.tangents: list[torch.Tensor | None] | None = None
@@ -124,6 +129,13 @@ class Run:
         for position, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
             if position in self.backward.outputs and torch_private.version_of(self.saved[position]) != version:
                 raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
+        for output in [reference() for reference in self.used_outputs]:
+            if output is not None and (output.retains_grad or output._backward_hooks):
+                raise RuntimeError(
+                    f"the gradient of an output of shape {list(output.shape)} is asked for, by retain_grad or a hook, "
+                    "and would lack what flows through the module, which uses this tensor too: leave it out, or "
+                    "train the original in this step"
+                )
         for position, known in self.contents.items():
             if known is not None and content(self.primals[position]) != known:
                 raise RuntimeError(
