@@ -54,7 +54,9 @@ def drop_redundant_copies(joint: Joint) -> Joint:
             continue
         (copy,), (original,) = tensors(node), tensors(source)
         named = any(user.op == "output" for user in node.users)  # a new value of a buffer, which `updates` names
-        returned = named or not outputs.isdisjoint([torch_private.storage_key(original), torch_private.storage_key(copy)])
+        returned = named or not outputs.isdisjoint(
+            [torch_private.storage_key(original), torch_private.storage_key(copy)]
+        )
         whole = copy.untyped_storage().nbytes() == original.untyped_storage().nbytes()
         if whole and not returned and node.users and not forward_reads(node) and same_layout(copy, original):
             node.replace_all_uses_with(source)

@@ -169,6 +169,16 @@ class TestPlannedAgain:
             trained(SMALL.to(trained.first.weight.dtype))
 
     @again_is_expected
+    def test_a_number_that_changes_often_is_told_its_place(self) -> None:
+        trained = planned(Switch(), "min")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for gain in (2.0, 3.0, 4.0):
+                trained.gain = gain
+                trained(SMALL)
+        assert ["belongs in a tensor" in str(each.message) for each in told] == [False, False, True]
+
+    @again_is_expected
     def test_another_structure_of_arguments_trains_to_the_bits_of_the_original(self) -> None:
         trained, scale = planned(Switch(), "min"), torch.rand(64, 1)
         assert train(trained, (SMALL, scale)) == train(Switch(), (SMALL, scale))
