@@ -43,6 +43,7 @@ NEEDED = (
     "torch._ops.OpOverload",
     "torch._subclasses.fake_impls.op_implementations_dict",
     "torch._subclasses.fake_tensor.DataDependentOutputException",
+    "torch._subclasses.fake_tensor.DynamicOutputShapeException",
     "torch._subclasses.fake_tensor.FakeTensorMode",
     *(f"{_FUNCTIONAL}Tensor.{method}" for method in ("commit_update", "is_base_tensor", "replace_", "sync")),
     f"{_FUNCTIONAL}TensorMode",
@@ -129,14 +130,15 @@ from torch._functorch._aot_autograd.schemas import OutputType  # noqa: E402
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors  # noqa: E402
 from torch._ops import OpOverload  # noqa: E402
 from torch._subclasses.fake_impls import op_implementations_dict  # noqa: E402
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode  # noqa: E402
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # noqa: E402
 from torch.utils.weak import WeakTensorKeyDictionary  # noqa: E402
 
 __all__ = [
-    "BufferAOTInput", "DataDependentOutputException", "FakeTensorMode", "FunctionalTensor", "FunctionalTensorMode",
+    "BufferAOTInput", "DataDependentOutputException", "DynamicOutputShapeException",
+    "FakeTensorMode", "FunctionalTensor", "FunctionalTensorMode",
     "GradAOTOutput", "InputMutationAOTOutput", "OpOverload", "ParamAOTInput", "PlainAOTInput", "PlainAOTOutput",
     "TangentAOTInput", "TorchDispatchMode", "VariableFunctions", "WithoutAutocast", "nn_functions", "pytree",
 ]  # fmt: skip

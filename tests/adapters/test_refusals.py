@@ -197,3 +197,38 @@ def test_a_cumulative_average_that_stands_still_is_planned() -> None:
     module, loss = normed(momentum=None), Tensor.sum
     module.get_submodule("1").eval()
     assert train(planned(module, X), X, steps=3, loss=loss) == train(module, X, steps=3, loss=loss)
+
+
+class Selecting(nn.Linear):
+    """Selects rows by a mask."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)[x[:, 0] > 0].sum()
+
+
+class Logging(nn.Linear):
+    """Returns its loss, and a number for a log."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, float]:
+        loss = super().forward(x).square().sum()
+        return loss, loss.item()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Selecting, "the shape of what aten.nonzero.default returns depends on values"),
+        (Logging, r"it needs a number \(\.item"),
+    ],
+)
+def test_a_call_that_cannot_be_traced_is_named_with_its_line(kind: type[nn.Linear], message: str) -> None:
+    with pytest.raises(UnsupportedModuleError, match=rf"cannot be traced at test_refusals\.py:\d+: {message}"):
+        planned(kind(6, 6), (torch.randn(4, 6),))
+
+
+@pytest.mark.parametrize("path", ["", "0"])
+def test_a_module_that_is_compiled_is_refused(path: str) -> None:
+    module = nn.Sequential(nn.Linear(6, 6))
+    module.get_submodule(path).compile(backend="eager")
+    with pytest.raises(UnsupportedModuleError, match=r"was compiled \(\.compile\(\)\)"):
+        planned(module, (torch.randn(4, 6),))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import pathlib
 import re
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx, nn
 
 from ....planner.errors import AdapterError
+from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..guards.argument_values import Guard
 from ..torch_private import OpOverload, pytree, schema_of
@@ -59,6 +63,14 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}".rstrip(": ")
 
 
+def line_of(error: BaseException) -> str:
+    """Where the user's code was when torch raised: `` at model.py:12``; empty if none of it ran."""
+    not_theirs = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), str(Path(pathlib.__file__).parent))
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    users = [(file, line) for file, line in places if not file.startswith(not_theirs)]
+    return f" at {Path(users[-1][0]).name}:{users[-1][1]}" if users else ""
+
+
 def explain_trace_error(
     module: nn.Module,
     args: tuple[Any, ...],
@@ -70,6 +82,12 @@ def explain_trace_error(
     fault = signature_error(module, args, kwargs) if isinstance(error, TypeError) else None
     if fault is not None:
         raise AdapterError(fault, remedy=_PASS_THEM) from error
+    if isinstance(error, torch_private.DynamicOutputShapeException):
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} cannot be traced{line_of(error)}: the shape of what {error.func} returns depends "
+            "on values",
+            remedy="compute it outside of the module that is bound, or select by torch.where, which keeps the shape",
+        ) from error
     for name, leaf in zip(names, pytree.tree_leaves((args, kwargs)), strict=True):
         traceable = type(leaf).__module__.partition(".")[0] in ("torch", "builtins")
         if "KNOWN_TYPES" in str(error) and not traceable:

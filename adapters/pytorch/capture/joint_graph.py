@@ -20,7 +20,7 @@ from ..joint import Joint, Primal, meta
 from ..passes.pipeline import run_passes
 from ..torch_private import TracedGraph, pytree
 from .describe import described
-from .diagnostics import explain_trace_error, first_line, refuse_calls, refuse_step_counts
+from .diagnostics import explain_trace_error, first_line, line_of, refuse_calls, refuse_step_counts
 from .module_checks import check_module, tensors_of
 from .tracing import Trace, names_of
 
@@ -88,14 +88,15 @@ def _traced(
         raise
     except torch_private.DataDependentOutputException as error:
         raise UnsupportedModuleError(
-            f"{type(module).__name__} cannot be traced: it branches on a value that does not follow from its arguments "
-            f"({error.func})",
-            remedy="let no branch depend on parameters or random numbers (a layer drop: set it to 0), or move it out",
+            f"{type(module).__name__} cannot be traced{line_of(error)}: it needs a number (.item(), float(), a branch) "
+            f"that does not follow from its arguments ({error.func})",
+            remedy="return the tensor and take its number outside; let no branch depend on parameters or random "
+            "numbers (a layer drop: set it to 0)",
         ) from error
     except Exception as error:
         explain_trace_error(module, args, kwargs, names, error)
         raise UnsupportedModuleError(
-            f"{type(module).__name__} cannot be traced: {first_line(error)}",
+            f"{type(module).__name__} cannot be traced{line_of(error)}: {first_line(error)}",
             remedy="keep shapes static and control flow independent of values, or move what fails out of the module",
         ) from error
     for call, why in trace.unknown_strides.items():

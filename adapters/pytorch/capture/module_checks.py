@@ -64,6 +64,11 @@ def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
 
 def _check_submodule(path: str, child: nn.Module) -> None:
     where = f"submodule {path!r}" if path else type(child).__name__
+    if child._compiled_call_impl is not None:
+        raise UnsupportedModuleError(
+            f"{where} was compiled (.compile()), and a plan would run its calls one by one",
+            remedy="bind before anything is compiled; inside torch.compile a bound module is one graph break",
+        )
     if RUNNER in child.__dict__:
         raise UnsupportedModuleError(
             f"{where} is bound to a plan already", remedy="bind the original, or the whole, but not both"
