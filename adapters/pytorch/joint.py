@@ -106,3 +106,9 @@ def meta(value: Any) -> Any:
 def is_backward(node: fx.Node) -> bool:
     """Whether tracing made the node while it ran the backward."""
     return node.meta.get("partitioner_tag") in ("is_backward", "must_be_in_backward")
+
+
+def forward_reads(node: fx.Node) -> bool:
+    """Whether a call of the forward reads a node, or a ``detach`` view of it that is not there for the backward."""
+    calls = [user for user in node.users if user.op == "call_function" and not is_backward(user)]
+    return any(user.target is not torch.ops.aten.detach.default or forward_reads(user) for user in calls)

@@ -399,6 +399,51 @@ def cuda_allocator_settings() -> dict[str, Any]:
     return found
 
 
+def memory_pool(device: torch.device) -> Any:
+    """A pool of the CUDA allocator on a device; it serves others when they would run out of memory."""
+    with torch.cuda.device(device):
+        return torch.cuda.MemPool(use_on_oom=True)
+
+
+def pool_segments(pool_id: tuple[int, int], device: torch.device) -> list[dict[str, Any]]:
+    """The segments of a pool, with their blocks.
+
+    Chosen from those of the device. PyTorch's snapshot of one pool, also ``MemPool.snapshot``, releases the numbers of
+    the pool's id, which it does not own (pytorch#196366): from the 257th pool of a process on their memory is used
+    again while they are in use, and Python crashes later, anywhere.
+    """
+    return [segment for segment in cuda_segments(device) if segment["segment_pool_id"] == pool_id]
+
+
+def enter_pool(pool_id: tuple[int, int], device: torch.device) -> None:
+    """Place what this thread allocates on a device in the pool. One thread at a time may be in it."""
+    torch._C._cuda_beginAllocateCurrentThreadToPool(device.index, pool_id)
+
+
+def leave_pool(pool_id: tuple[int, int], device: torch.device) -> None:
+    """Place it in the default pool again."""
+    torch._C._cuda_endAllocateToPool(device.index, pool_id)
+    torch._C._cuda_releasePool(device.index, pool_id)
+
+
+def empty_pool(pool_id: tuple[int, int], device: torch.device) -> None:
+    """Give the memory of a pool in which no block is in use back to the device, with all that is cached elsewhere.
+
+    The allocator frees the memory of pools that nobody holds, and forgets them. The pool that it knows by the same id
+    afterwards is a new one. To take another `memory_pool` instead would be worse: in torch 2.11 the destructor of the
+    old one ends the process while a graph is captured, or while any thread is in another pool.
+    """
+    torch._C._cuda_releasePool(device.index, pool_id)
+    torch.cuda.empty_cache()
+    torch._C._cuda_beginAllocateCurrentThreadToPool(device.index, pool_id)
+    torch._C._cuda_endAllocateToPool(device.index, pool_id)
+
+
+def on_default_stream(device: torch.device) -> bool:
+    """Whether the current stream of a CUDA device is its default one, on which no graph can be captured."""
+    return bool(torch._C._cuda_getCurrentRawStream(device.index) == 0)
+
+
 def direct(target: Any) -> Any:
     """The kernel of an overload as training calls it, without the Python wrapper."""
     return _AS_TRAINED.get(target) or getattr(target, "_op", target)
@@ -497,6 +542,11 @@ def by_tensor() -> Any:
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether a tensor is real: neither fake nor functional."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
+def caches_parametrizations() -> bool:
+    """Whether a ``parametrize.cached()`` context is open."""
+    return bool(torch.nn.utils.parametrize._cache_enabled)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ogc_plan.adapters.pytorch import plan_of
+from ogc_plan.adapters.pytorch import plan_of, within_budget
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -176,6 +176,116 @@ class TestHuggingFaceTrainer:
         _, state, _ = self.fit(self.planned(rows), rows, tmp_path)
         loaded = type(self.model()).from_pretrained(tmp_path)
         assert {name: bits(value) for name, value in loaded.state_dict().items()} == state
+
+
+def unplanned(module: nn.Module) -> nn.Module:
+    """The module bound without arguments: it is planned as its trainer calls it."""
+    return within_budget(module, budget="min", effort="fast")
+
+
+again_is_expected = pytest.mark.filterwarnings("ignore:planned .* again")
+
+
+@ON_CPU
+@again_is_expected
+class TestNothingButABudget:
+    """``within_budget(model, budget=...)`` is the only line more, and the trainer does what it does without it."""
+
+    @pytest.mark.parametrize("precision", ["no", "bf16"])
+    @pytest.mark.parametrize("bind_first", [True, False])
+    def test_accelerate_with_a_smaller_last_batch(
+        self, examples: TensorDataset, precision: str, bind_first: bool
+    ) -> None:
+        accelerate = pytest.importorskip("accelerate")
+
+        def fit(bind: Any) -> Fitted:
+            torch.manual_seed(3)
+            accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+            accelerator = accelerate.Accelerator(cpu=True, mixed_precision=precision)
+            model = bind(network()) if bind_first else network()
+            model = accelerator.prepare(model)
+            model = model if bind_first else bind(model)
+            optimizer, batches = accelerator.prepare(
+                torch.optim.AdamW(model.parameters(), lr=0.01), DataLoader(examples, batch_size=10, shuffle=True)
+            )
+            losses = []
+            for x, y in [*batches, *batches]:
+                loss = nn.functional.mse_loss(model(x), y)
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+            return fitted(losses, model)
+
+        assert fit(unplanned) == fit(lambda module: module)
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_lightning_with_optimizers_that_freeze_each_other(self, examples: TensorDataset, tmp_path: Path) -> None:
+        lightning = pytest.importorskip("lightning")
+
+        class Adversaries(lightning.LightningModule):  # type: ignore[misc, name-defined]
+            def __init__(self, bind: Any) -> None:
+                super().__init__()
+                self.automatic_optimization = False
+                self.maker, self.judge = (
+                    bind(network()),
+                    bind(nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))),
+                )
+                self.losses: list[float] = []
+
+            def training_step(self, batch: Any, _: int) -> None:
+                for optimizer, sign in zip(self.optimizers(), (1, -1), strict=True):
+                    self.toggle_optimizer(optimizer)
+                    loss = sign * (self.judge(self.maker(batch[0])) - self.judge(batch[1])).mean()
+                    self.manual_backward(loss)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    self.untoggle_optimizer(optimizer)
+                    self.losses.append(loss.item())
+
+            def configure_optimizers(self) -> Any:
+                return [torch.optim.SGD(part.parameters(), lr=0.01) for part in (self.maker, self.judge)]
+
+        def fit(bind: Any) -> Fitted:
+            torch.manual_seed(3)
+            trainer = lightning.Trainer(
+                accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+                enable_model_summary=False, default_root_dir=tmp_path,
+            )  # fmt: skip
+            module = Adversaries(bind)
+            trainer.fit(module, DataLoader(examples, batch_size=12))
+            return fitted(module.losses, module)
+
+        assert fit(unplanned) == fit(lambda module: module)
+
+    @pytest.mark.parametrize("options", [{}, {"bf16": True}, {"gradient_accumulation_steps": 2}], ids=str)
+    def test_the_trainer_with_evaluations_checkpoints_and_a_resume(self, tmp_path: Path, options: Any) -> None:
+        transformers = pytest.importorskip("transformers")
+        pytest.importorskip("accelerate")
+        ids = torch.randint(0, 64, (22, 16), generator=seeded(1))  # the last of its batches of 4 is smaller
+        rows = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": row} for row in ids]
+
+        def fit(bind: Any, folder: Path) -> Fitted:
+            losses: list[float] = []
+            for steps in (4, 8):  # the second run goes on from the checkpoint of the first
+                torch.manual_seed(0)
+                config = transformers.LlamaConfig(
+                    vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+                    use_cache=False,
+                )  # fmt: skip
+                model = bind(transformers.LlamaForCausalLM(config))
+                arguments = transformers.TrainingArguments(
+                    str(folder), max_steps=steps, per_device_train_batch_size=4, eval_strategy="steps", eval_steps=2,
+                    per_device_eval_batch_size=5, save_strategy="steps", save_steps=3, logging_steps=1, report_to=[],
+                    use_cpu=True, disable_tqdm=True, learning_rate=0.01, seed=7, **options,
+                )  # fmt: skip
+                trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows[:7])
+                trainer.train(resume_from_checkpoint=steps > 4)
+                history = trainer.state.log_history
+                losses += [value for entry in history for key, value in entry.items() if key.endswith("loss")]
+            return fitted(losses, model)
+
+        assert fit(unplanned, tmp_path / "planned") == fit(lambda module: module, tmp_path / "plain")
 
 
 class TestWhatTrainersRelyOn:

@@ -12,6 +12,7 @@ import torch.autograd.forward_ad as fwad
 from ogc_plan.adapters.pytorch import InputMismatchError
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev, jvp, vmap
+from torch.nn.utils import parametrizations, parametrize
 
 from tests.modules.generators import seeded
 from tests.modules.torch_training import bits, planned
@@ -83,6 +84,19 @@ def test_what_a_planned_step_cannot_run_under_is_refused(transform: str) -> None
     do, message = TRANSFORMS[transform]
     with pytest.raises(InputMismatchError, match=f"a planned step cannot run (inside|under) .*{message}"):
         do(planned(Network(), X))
+
+
+def test_parametrized_tensors_that_forwards_share_are_refused() -> None:
+    module = planned(nn.Sequential(parametrizations.spectral_norm(nn.Linear(6, 6))), (torch.ones(4, 6),))
+    with parametrize.cached(), pytest.raises(InputMismatchError, match=r"inside parametrize\.cached\(\)"):
+        module(torch.ones(4, 6))
+
+
+def test_other_modules_may_run_where_parametrized_tensors_are_shared() -> None:
+    module = nn.Sequential(nn.Linear(6, 6))
+    with parametrize.cached():
+        found = planned(module, (torch.ones(4, 6),))(torch.ones(4, 6))
+    assert torch.equal(found, module(torch.ones(4, 6)))
 
 
 def test_the_planned_module_itself_may_be_transformed_as_the_remedy_says() -> None:

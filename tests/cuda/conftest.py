@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ogc_plan.adapters.pytorch.execution.step_pool import StepPool
 
 HERE = Path(__file__).parent
 STANDIN = "CUDA_STANDIN" in os.environ
@@ -33,7 +34,7 @@ def clean_card() -> None:
     if torch.cuda.is_available():
         gc.collect()
         torch._C._cuda_clearCublasWorkspaces()
-        torch.cuda.empty_cache()
+        StepPool.release_idle()
         torch.cuda.reset_peak_memory_stats()
         torch.manual_seed(0)
 

@@ -107,8 +107,9 @@ def convolved() -> tuple[nn.Module, Tensor]:
     return kept(module, images), images
 
 
-def test_a_step_without_cudnn_is_refused_after_binding_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound, images = convolved()
+def test_a_step_without_cudnn_does_not_run_by_a_plan_made_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, images = nn.Conv2d(3, 8, 3).cuda(), torch.randn(4, 3, 16, 16, device="cuda")
+    bound = within_budget(module, (images,), budget="100%", strategy="keep-all", on_change="raise")
     monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
     with pytest.raises(InputMismatchError, match="cuDNN is False"):
         bound(images)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
+from abc import ABCMeta
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from ....planner.errors import AdapterError
 from .. import torch_private
@@ -23,8 +25,10 @@ Runner = OnePlan | Plans
 """Runs the training steps of one bound module; pickled, it takes its plans along."""
 
 
-def _refuse_transforms() -> None:
-    """Raise InputMismatchError inside torch.func's transforms, forward-mode differentiation, a trace or an export."""
+def _refuse_transforms(module: nn.Module) -> None:
+    """Raise InputMismatchError inside torch.func's transforms, forward-mode differentiation, a trace, an export, or
+    where forwards share parametrized tensors.
+    """
     if torch_private.inside_functorch():
         found = "inside a transform of torch.func (vmap, grad, jvp, ...)"
     elif torch_private.differentiates_forward():
@@ -33,6 +37,8 @@ def _refuse_transforms() -> None:
         found = "inside torch.jit.trace"
     elif torch.compiler.is_exporting():
         found = "inside torch.export"
+    elif torch_private.caches_parametrizations() and any(map(parametrize.is_parametrized, module.modules())):
+        found = "inside parametrize.cached(), which shares what its parametrizations compute among forwards"
     else:
         return
     raise InputMismatchError(
@@ -42,7 +48,7 @@ def _refuse_transforms() -> None:
 
 
 def _step(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    _refuse_transforms()
+    _refuse_transforms(module)
     return module.__dict__[RUNNER](module, args, kwargs)
 
 
@@ -51,6 +57,9 @@ _uncompiled_step: Any = torch.compiler.disable(_step, reason="a planned step run
 
 class _Planned(Bound):
     """Mixed into the class of a bound module; training calls run the plan, all others the original."""
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        """Keep from the planned class what it does with its subclasses: to others a bound module has its class."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The planned step in training mode with gradients on, otherwise the original forward."""
@@ -132,8 +141,11 @@ def bound_by(module: nn.Module, runner_of: Callable[[nn.Module], Runner]) -> nn.
 
 
 def _class_of(cls: type[nn.Module]) -> type[nn.Module]:
+    namespace = {"__module__": cls.__module__, "forward": _forward_like(cls)}
+    # Past the metaclass's own making of classes, which may register or change them, but for what `ABCMeta` needs.
+    make = ABCMeta if isinstance(cls, ABCMeta) else type
     try:
-        return type(cls.__name__, (_Planned, cls), {"__module__": cls.__module__, "forward": _forward_like(cls)})
+        return make.__new__(type(cls), cls.__name__, (_Planned, cls), namespace)
     except TypeError as error:
         raise AdapterError(
             f"no class can be derived from {cls.__name__}: {error}", remedy="wrap the module in a plain one"

@@ -20,6 +20,7 @@ from ..capture.diagnostics import first_line
 from ..capture.joint_graph import capture
 from ..errors import UnsupportedModuleError
 from ..execution.executor import Executor
+from ..execution.step_pool import StepPool
 from ..step.annotate import Annotated, annotate
 from ..step.step_graph import TracedStep
 from ..unbind import original
@@ -49,7 +50,7 @@ def planned(
     over if they fit. Raises what `within_budget` raises.
     """
     module = original(module)
-    _empty_cache()
+    _free_idle_memory()
     if profile is not None and request.device is not None:
         raise AdapterError("device and profile both give times", remedy="pass one of them")
     step = traced(module, args, kwargs)
@@ -102,10 +103,10 @@ def planned(
     return Executor(module, made, annotated)
 
 
-def _empty_cache() -> None:
-    """Give back to CUDA devices what the allocator has cached: calls are measured there, and bytes predicted."""
+def _free_idle_memory() -> None:
+    """Give back to CUDA devices what steps and others do not use: calls are measured there, and bytes predicted."""
     if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+        StepPool.release_idle()
 
 
 def profile_of(profile: StepProfile | str | os.PathLike[str] | None) -> StepProfile | None:

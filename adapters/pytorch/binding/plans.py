@@ -65,6 +65,7 @@ class Plans:
         self._asked, self._replans, self._limit, self._profile = asked, replans, limit, profile
         self._kept: list[_Kept] = []  # the one used last is at the end
         self._first: Executor | None = None
+        self._changes = 0  # of the module, that were planned for
 
     def add(self, executor: Executor, module: nn.Module | None = None) -> None:
         """Keep a plan that was made as asked, for ``module`` as it is now."""
@@ -154,10 +155,15 @@ class Plans:
             warnings.warn(
                 f"planned {type(module).__name__} again in {time.perf_counter() - began:.1f} s, as {fault.message}. "
                 f"This is plan {len(self._kept) + 1} of at most {self._limit}, with an activation peak of "
-                f"{executor.plan.peak.activation_nbytes:,} B",
+                f"{executor.plan.peak.activation_nbytes:,} B{self._hint(fault)}",
                 stacklevel=2,
             )
         return executor
+
+    def _hint(self, fault: InputMismatchError) -> str:
+        self._changes += isinstance(fault, ChangedModuleError)
+        often = isinstance(fault, ChangedModuleError) and self._changes > 2
+        return ". A number that changes often belongs in a tensor: an argument or a buffer" if often else ""
 
     def _make_room(self, module: nn.Module, fault: InputMismatchError) -> None:
         """Let go of a plan that no longer holds for the module, if as many as may be are kept.

@@ -134,13 +134,15 @@ def _changed_with_gradient(module: nn.Module, given: Any) -> UnsupportedModuleEr
     """For a tensor that is changed in place and needs a gradient: a parameter, or a buffer given a value with one."""
     if isinstance(given, torch_private.PlainAOTInput):
         return _changed_in_place(module, "input", f"argument {given.idx}")
+    name = type(module).__name__
     if isinstance(given, torch_private.ParamAOTInput):
-        kind, remedy = "parameter", "change it outside the forward (an embedding: max_norm=None), or work on a copy"
-    else:
-        kind, remedy = "buffer", "detach what is written into it, or write under torch.no_grad()"
+        return UnsupportedModuleError(
+            f"{name} changes parameter {given.target!r}, which takes a gradient, in place",
+            remedy="change it outside the forward (an embedding: max_norm=None), or work on a copy",
+        )
     return UnsupportedModuleError(
-        f"{type(module).__name__} changes {kind} {given.target!r} in place by a value that takes a gradient",
-        remedy=remedy,
+        f"{name} changes buffer {given.target!r} in place by a value that takes a gradient",
+        remedy="detach what is written into it, or write under torch.no_grad()",
     )
 
 

@@ -20,6 +20,8 @@ from .tensor_attributes import attributes_of
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """The attributes in which a module keeps its hooks."""
+REGISTRIES = frozenset(key for key, value in nn.Module().__dict__.items() if isinstance(value, dict))
+"""The attributes in which a module keeps parameters, buffers, submodules and all that is registered on it."""
 
 
 def tensors_of(module: nn.Module, leaves: Iterable[Any]) -> list[torch.Tensor]:
@@ -72,12 +74,16 @@ def _check_submodule(path: str, child: nn.Module) -> None:
             f"{where} keeps {slots_of(slotted)[0]!r} in a slot, where a change would not be seen",
             remedy=f"leave __slots__ out of {slotted.__name__}",
         )
-    hooks = [hook for name in HOOKS for hook in child.__dict__[name].values()]
-    # A norm of torch.nn.utils is traced as ops if it sits inside; the module's own hooks run around the step.
-    homes = [getattr(hook, "__module__", None) or type(hook).__module__ for hook in hooks]
-    norms = [home.startswith("torch.nn.utils") for home in homes]
-    if (path and not all(norms)) or (not path and any(norms)):
+    if path and (child._backward_hooks or child._backward_pre_hooks):
         raise UnsupportedModuleError(
-            f"{where} has a hook, which a planned step would not run as it should",
-            remedy="remove it, bind the submodules that have none, or use torch.nn.utils.parametrizations for norms",
+            f"{where} has a backward hook, which a planned step would not run",
+            remedy="remove it by the handle that registered it, or bind the submodules that have none",
+        )
+    hooks = [hook for name in HOOKS for hook in child.__dict__[name].values()]
+    # Forward hooks of submodules are traced with the forward; the module's own run around the step.
+    homes = [getattr(hook, "__module__", None) or type(hook).__module__ for hook in hooks]
+    if not path and any(home.startswith("torch.nn.utils") for home in homes):
+        raise UnsupportedModuleError(
+            f"{where} has a norm of torch.nn.utils, whose hook would run outside of the step",
+            remedy="use torch.nn.utils.parametrizations, or wrap the module in another",
         )

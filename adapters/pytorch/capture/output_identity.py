@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from .. import torch_private
+from ..errors import UnsupportedModuleError
 from ..torch_private import pytree
 
 
@@ -65,6 +66,11 @@ class DistinctOutputs:
                     outputs.append(leaf)
                 leaf_outputs.append(known)
             self.leaf_outputs = tuple(leaf_outputs)
+            if any(isinstance(leaf, torch.Tensor) and leaf.retains_grad for leaf in outputs):
+                raise UnsupportedModuleError(
+                    f"the forward of {type(module).__name__} asks to keep the gradient of a tensor that it returns",
+                    remedy="leave out its retain_grad(), and compute what is needed of the gradient in the forward",
+                )
             inputs: dict[int | str, Any] = dict(enumerate(pytree.tree_leaves((args, kwargs))))
             return self._unaliased(
                 outputs, {**inputs, **dict(module.named_parameters()), **dict(module.named_buffers())}

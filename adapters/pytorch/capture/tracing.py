@@ -19,9 +19,10 @@ from ..guards.side_effects import refuse_side_effects
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
 from .autocast import eager_autocast
+from .data_assignments import data_assignments
 from .inplace_strides import inplace_strides
 from .kernel_strides import kernel_strides
-from .module_checks import HOOKS
+from .module_checks import HOOKS, REGISTRIES
 from .module_scopes import record_scopes
 from .output_identity import DistinctOutputs
 from .tensor_attributes import attributes_as_buffers
@@ -46,19 +47,18 @@ def _without_warnings() -> Iterator[None]:
 
 @contextmanager
 def _restored(module: nn.Module) -> Iterator[None]:
-    """Restore the attributes, parameters and buffers of a module and its submodules at the end."""
-    states = [
-        (child, dict(child.__dict__), dict(child._parameters), dict(child._buffers)) for child in module.modules()
-    ]
+    """Restore the attributes, parameters, buffers, submodules and hooks of a module and its submodules at the end."""
+    own = {child: dict(child.__dict__) for child in module.modules()}
+    inside = [(held, dict(held)) for state in own.values() for key, held in state.items() if key in REGISTRIES]
     try:
         yield
     finally:
-        for child, own, parameters, buffers in states:
+        for child, state in own.items():
             child.__dict__.clear()
-            child.__dict__.update(own)
-            for tensors, kept in ((child._parameters, parameters), (child._buffers, buffers)):
-                tensors.clear()
-                tensors.update(kept)
+            child.__dict__.update(state)
+        for held, content in inside:
+            held.clear()
+            held.update(content)
 
 
 class Trace:
@@ -145,6 +145,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     # After all modes that read the module when they start.
     lambda trace: trace.reads.recorded(trace.bare),
     # Corrections of torch's own rules and kernels: independent of the module and of each other.
+    lambda _: data_assignments(),
     lambda trace: torch_private.without_python_kernels(eager_dropout=trace.eager_dropout),
     lambda _: torch_private.cudnn_batch_norms(),
     lambda _: torch_private.described_as_run(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -28,25 +29,27 @@ class ChangedModuleError(InputMismatchError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What tracing assumed of one submodule: its class, its mode if the forward read it, its number of hooks."""
+    """What tracing assumed of one submodule: its class, its mode if the forward read it, its hooks."""
 
     path: str
     kind: type[nn.Module] | None
     training: bool | None
-    hooks: int
+    hooks: tuple[Any, ...]
 
     def unchanged_in(self, module: nn.Module) -> Callable[[], bool]:
-        """A quick function that is true only if ``module`` still has this setting, no hooks, and its submodules."""
+        """A quick function that is true only if ``module`` still has this setting, its hooks and submodules."""
         own, children, present = module.__dict__, dict(module._modules), tuple(module._modules.values())
-        kind, none = self.kind, dict[str, Any]()
+        kind, hooks = self.kind, tuple(dict(own[name]) for name in HOOKS)
         # Hooks of the root act around the step. With one name alone `itemgetter` would not give a tuple.
+        as_planned = not self.path or _hooks_of(module) == self.hooks
         read = itemgetter("_modules", *(HOOKS if self.path else ("_modules",)), *self._mode)
-        known = (children, *((none,) * len(HOOKS) if self.path else (children,)), *self._mode.values())
+        known = (children, *(hooks if self.path else (children,)), *self._mode.values())
 
         def unchanged() -> bool:
             try:
                 return (
-                    read(own) == known
+                    as_planned
+                    and read(own) == known
                     and (kind is None or type(module) is kind)
                     and (len(present) < 2 or tuple(own["_modules"].values()) == present)
                 )
@@ -70,7 +73,7 @@ def settings_of(module: nn.Module, reads: AttributeReads) -> tuple[Setting, ...]
             path,
             type(child) if path else None,
             child.training if path and (path, TRAINING) in reads.of_modules else None,
-            _hook_count(child) if path else 0,
+            _hooks_of(child) if path else (),
         )
         for path, child in module.named_modules()
     )
@@ -179,7 +182,7 @@ class Attachment:
         return found
 
 
-_SETTINGS = ("its class", "training", "the number of its hooks")
+_SETTINGS = ("its class", "training", "its hooks")
 
 
 def _compare(module: nn.Module, children: tuple[nn.Module | None, ...], setting: Setting) -> None:
@@ -187,17 +190,20 @@ def _compare(module: nn.Module, children: tuple[nn.Module | None, ...], setting:
     if tuple(module._modules.values()) != children:
         raise _replaced_error()
     mode = None if setting.training is None else module.training
-    found = (type(module) if setting.path else None, mode, _hook_count(module) if setting.path else 0)
+    found = (type(module) if setting.path else None, mode, _hooks_of(module) if setting.path else ())
     pairs = zip(_SETTINGS, found, (setting.kind, setting.training, setting.hooks), strict=True)
-    now = next((f"{what} is now {a!r}, was {b!r}" for what, a, b in pairs if a != b), None)
+    now = next(
+        (what if what == "its hooks" else f"{what} is now {a!r}, was {b!r}" for what, a, b in pairs if a != b), None
+    )
     if now is not None:
         where = f"submodule {setting.path!r}" if setting.path else "the module"
         raise ChangedModuleError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
 
 
-def _hook_count(module: nn.Module) -> int:
-    own = module.__dict__
-    return sum([len(own[name]) for name in HOOKS])
+def _hooks_of(module: nn.Module) -> tuple[Any, ...]:
+    """The code of a module's hooks, which a copy of the module shares."""
+    hooks = [hook for name in HOOKS for hook in module.__dict__[name].values()]
+    return tuple([hook if isinstance(hook, FunctionType) else getattr(hook, "__func__", type(hook)) for hook in hooks])
 
 
 def _tied(module: nn.Module) -> list[tuple[list[tuple[dict[str, Any], str]], list[str]]]:

@@ -7,41 +7,52 @@ highest priority: it accumulates the gradients that the first one returned, and 
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import fx
 
 from .. import torch_private
-from ..joint import Joint
+from ..joint import Joint, forward_reads
 from ..memory.allocations import tensors
 from ..step.step_graph import TracedStep
 from .codegen import Program
 from .hook_guards import guard_hooks
+from .outside_writes import content, read_by_recomputation_alone
 from .partial_backward import PartialBackwards, Retrace, full_backward
+from .step_pool import StepPool
 
 
 class Executable:
-    """A program with what it takes to run it inside autograd.
+    """A program with what it takes to run it inside autograd; its tensors are placed in ``pool``.
 
     ``differentiable[i]`` says whether the i-th tensor output takes a gradient; ``partial`` makes the backward when some
     of those outputs get none.
     """
 
-    def __init__(self, step: TracedStep, program: Program, partial: PartialBackwards) -> None:
+    def __init__(
+        self, step: TracedStep, program: Program, partial: PartialBackwards, pool: StepPool | None = None
+    ) -> None:
         joint = step.joint
+        self.placed = nullcontext if pool is None else pool.entered
+        if pool is not None:
+            pool.serve(self)
         self.program, self.partial = program, partial
         self.backward = full_backward(program, joint)
         self.differentiable = tuple(
             joint.tangents[i] is not None for i, node in enumerate(joint.outputs) if isinstance(node, fx.Node)
         )
         self.shared = _shared(step)
+        self.used_inside = tuple(forward_reads(node) for node in joint.outputs if isinstance(node, fx.Node))
         self.tangent_metas = tuple(tensors(node)[0] for node in joint.tangents if node is not None)
         several = len(self.tangent_metas) > 1
         self.kept_primals = tuple(range(len(joint.primals))) if several else program.backward_primals
         self.names = tuple(primal.name for primal in joint.primals)
+        self.reread = tuple(i for i in read_by_recomputation_alone(step) if i in program.backward_primals)
 
     def __call__(self, primals: list[torch.Tensor], retrace: Retrace) -> tuple[torch.Tensor, ...]:
         """Run the forward; the returned tensors carry the history that runs the backward."""
@@ -52,6 +63,8 @@ class Executable:
             token = PartFunction.apply(run, number, token, *later[number - 1])
         outputs = TrainingFunction.apply(run, token, *first)
         passed: tuple[torch.Tensor, ...] = HandoverFunction.apply(run, *outputs)
+        pairs = zip(passed, self.used_inside, strict=True)
+        run.used_outputs = [weakref.ref(output) for output, used in pairs if used]
         return passed
 
     def complete(self, tangents: list[torch.Tensor | None]) -> None:
@@ -80,6 +93,8 @@ class Run:
         self.primals: dict[int, torch.Tensor] = {}
         self.versions: dict[int, int] = {}
         self.saved: list[Any] | None = None
+        self.used_outputs: list[weakref.ref[torch.Tensor]] = []
+        self.contents: dict[int, int | None] = {}
         self.output_versions: list[int] = []
         self.tangents: list[torch.Tensor | None] | None = None
         self.backward = executable.backward
@@ -89,10 +104,11 @@ class Run:
         """Run the generated forward and keep what the backward needs."""
         program, primals = self.executable.program, self.given
         self.given = []
-        with torch_private.WithoutAutocast():  # the casts are calls of the program
+        with self.executable.placed(), torch_private.WithoutAutocast():  # the casts are calls of the program
             outputs, self.saved = program.forward(list(primals))
         self.primals = {i: primals[i] for i in self.executable.kept_primals}
         self.versions = {i: torch_private.version_of(p) for i, p in self.primals.items() if isinstance(p, torch.Tensor)}
+        self.contents = {i: content(primals[i]) for i in self.executable.reread}
         self.output_versions = [torch_private.version_of(self.saved[i]) for i in program.saved_outputs]
         return outputs
 
@@ -113,6 +129,20 @@ class Run:
         for position, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
             if position in self.backward.outputs and torch_private.version_of(self.saved[position]) != version:
                 raise RuntimeError("an output was modified in place after the forward, and the backward still needs it")
+        for output in [reference() for reference in self.used_outputs]:
+            if output is not None and (output.retains_grad or output._backward_hooks):
+                raise RuntimeError(
+                    f"the gradient of an output of shape {list(output.shape)} is asked for, by retain_grad or a hook, "
+                    "and would lack what flows through the module, which uses this tensor too: leave it out, or "
+                    "train the original in this step"
+                )
+        for position, known in self.contents.items():
+            if known is not None and content(self.primals[position]) != known:
+                raise RuntimeError(
+                    f"the memory of {self.executable.names[position]} was written outside of torch after the forward, "
+                    "and the plan computes from it again: run the backward before the next batch is filled in, or pass "
+                    "a clone"
+                )
         self.executable.complete(tangents)
         saved = self.saved
         if torch_private.keeps_graph():
@@ -125,15 +155,21 @@ class Run:
         """Run one part of the backward; returns its gradients by primal. The last part that autograd wants ends it."""
         self._check_versions(number)
         assert self.running is not None
-        with torch_private.WithoutAutocast():
+        with self.executable.placed(), torch_private.WithoutAutocast():
             given = next(self.running)
         if next_node is None or not torch_private.is_wanted(next_node):
-            self.running = None
+            self._end()
         # None where no output with a gradient depends on the primal.
         found = dict.fromkeys(self.executable.program.parts[number].primals)
         found.update(zip(self.backward.gradients[number], given, strict=True))
         given.clear()
         return found
+
+    def _end(self) -> None:
+        """Let go of what only a backward needs, as autograd does: a caller may hold the loss for long."""
+        self.running = None
+        if self.saved is None:
+            self.primals, self.versions, self.retrace = {}, {}, _never
 
     def _guard_hooks(self, node: Any) -> None:
         """Guard the hooks of leaves that get no gradient in this backward; ``node`` is the node of the first part."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 
 
-def kernels_traced() -> dict[str, bool]:
+def kernels_traced() -> dict[str, object]:
     """Settings that decide which calls tracing records: a step traced under others differs from eager training."""
     return {
+        "the default dtype": torch.get_default_dtype(),
+        "the default device": torch.get_default_device(),
         "oneDNN": torch.backends.mkldnn.enabled,
         "cuDNN": torch.backends.cudnn.enabled,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -25,6 +26,7 @@ from ..memory.cuda_workspaces import make_products, take_workspaces
 from ..step.annotate import Annotated, device_of
 from .codegen import Event, EventKind, Program
 from .request_trace import RequestTrace, request_trace
+from .step_pool import StepPool, best_segment, two_steps
 
 LARGEST_CONTEXT = 1 << 30
 """What the device has in use beyond this, beside this allocator, is taken to be that of other processes."""
@@ -91,33 +93,54 @@ class Present:
         return Present((*own, *others), gradients, trained, states_nbytes, accumulates)
 
 
-def card_memory(annotated: Annotated, program: Program, present: Present) -> CardMemory:
+def step_segment(annotated: Annotated, program: Program, *, accumulates: bool) -> int | None:
+    """The bytes of the segment of the step pool that suits a step; None for a step that uses the default pool.
+
+    Calls that were not measured before are measured now, and workspaces of cuBLAS taken, which are not of the pool.
+    ``accumulates``: the step adds to gradients that exist.
+    """
+    step, meter = annotated.step, annotated.meter
+    if device_of(step).type != "cuda" or unknown_setting() is not None or _settings().expandable:
+        return None
+    meter.measure(step.calls)
+    _take_workspaces(annotated, program)
+    return best_segment(request_trace(step, program, meter, gradients_present=accumulates), _settings()) or None
+
+
+def card_memory(
+    annotated: Annotated, program: Program, present: Present, segment_nbytes: int | None = None
+) -> CardMemory:
     """What two steps in a row need at most of their CUDA device, from the present state of the allocator.
 
     They run on the current stream: what is cached for other streams is not theirs. The allocator's settings are ones
-    that the model knows (`unknown_setting`).
+    that the model knows (`unknown_setting`). ``segment_nbytes`` is what `step_segment` gave.
 
     Calls that were not measured before are measured now.
     """
     step, meter, device = annotated.step, annotated.meter, device_of(annotated.step)
     meter.measure(step.calls)
-    kept_nbytes = take_workspaces(
-        device, make_products(_called(program.forward_events)), make_products(_called(program.backward_events))
-    )
+    kept_nbytes = _take_workspaces(annotated, program)
+    pool = None if segment_nbytes is None else StepPool.of(device)
+    if pool is not None and not pool.usable():
+        pool = None
     free, total = torch.cuda.mem_get_info(device)
     segments = torch_private.cuda_segments(device)
     trace = request_trace(step, program, meter, gradients_present=present.accumulates)
     stream = torch.cuda.current_stream(device).cuda_stream
-    elsewhere = [each for each in segments if each["segment_pool_id"] != DEFAULT_POOL or each["stream"] != stream]
-    served = [each for each in segments if each["segment_pool_id"] == DEFAULT_POOL and each["stream"] == stream]
-    known = AllocatorSettings.of(torch_private.cuda_allocator_settings())
-    allocator = from_snapshot(served, known)
-    own = {block.address: block for block in _blocks(allocator, (*present.tensors, *present.gradients))}
+    serving = (DEFAULT_POOL,) if pool is None else (DEFAULT_POOL, pool.id)
+    served: list[dict[str, Any]] = []
+    elsewhere: list[dict[str, Any]] = []
+    for segment in segments:
+        its = segment["segment_pool_id"] in serving and segment["stream"] == stream
+        (served if its else elsewhere).append(segment)
+    known = _settings()
+    pools = _pools(served, known, pool, segment_nbytes or 0)
+    own = {block.address: block for block in pools.blocks((*present.tensors, *present.gradients))}
     others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
     others -= sum(block.nbytes for block in own.values())
     reserved = sum(segment["total_size"] for segment in segments)
-    below = from_snapshot(served, replace(known, descending=True))
-    peak, other = (_peak(state, present, trace) for state in (allocator, below))
+    below = _pools(served, replace(known, descending=True), pool, segment_nbytes or 0)
+    peak, other = (_peak(state, present, trace) for state in (pools, below))
     return CardMemory(
         min(LARGEST_CONTEXT, max(0, total - free - reserved)),
         kept_nbytes,
@@ -129,23 +152,56 @@ def card_memory(annotated: Annotated, program: Program, present: Present) -> Car
     )
 
 
-def _peak(allocator: CachingAllocator, present: Present, trace: RequestTrace) -> Usage:
+def _take_workspaces(annotated: Annotated, program: Program) -> int:
+    """Let the threads of the step take the workspaces of their products; the bytes of those."""
+    forward, backward = (make_products(_called(events)) for events in (program.forward_events, program.backward_events))
+    return take_workspaces(device_of(annotated.step), forward, backward)
+
+
+class _Pools(NamedTuple):
+    """Models of the pools that a step finds: the default one, and that of its own tensors, which may be the same."""
+
+    default: CachingAllocator
+    own: CachingAllocator
+    taken_nbytes: int = 0  # of the segment that the first step takes, for a moment as one tensor
+
+    def blocks(self, tensors: Iterable[torch.Tensor]) -> list[Block]:
+        """The blocks of tensors."""
+        addresses = dict.fromkeys(tensor.untyped_storage().data_ptr() for tensor in tensors)
+        found = (each.held_at(address) for each in dict.fromkeys(self[:2]) for address in addresses)
+        return [block for block in found if block is not None]
+
+    def release(self, block: Block) -> None:
+        """Give a block back to the pool that it is of."""
+        next(each for each in self[:2] if each.held_at(block.address) is block).release(block)
+
+
+def _pools(
+    segments: Iterable[dict[str, Any]], known: AllocatorSettings, pool: StepPool | None, segment_nbytes: int
+) -> _Pools:
+    """The pools as the segments of a snapshot say; the peaks are of both together."""
+    default = from_snapshot(segments, known)
+    if pool is None:
+        return _Pools(default, default)
+    if pool.replaces(segment_nbytes):
+        default.empty_cache()
+    own = pool.model(segment_nbytes, known)
+    default.count_with(own)
+    return _Pools(default, own, segment_nbytes if pool.takes(segment_nbytes) else 0)
+
+
+def _peak(pools: _Pools, present: Present, trace: RequestTrace) -> Usage:
     """The peaks of two steps from a state of the allocator."""
-    _prepare(allocator, present, _blocks(allocator, present.gradients))
-    allocator.reset_peak()
-    two_steps(trace, allocator)
-    return allocator.peak
+    _prepare(pools, present)
+    pools.default.reset_peak()
+    now, taken = pools.default.now, pools.taken_nbytes
+    pools.default.peak.raise_to(Usage(now.requested_nbytes + taken, now.allocated_nbytes + taken, now.reserved_nbytes))
+    two_steps(trace, pools.own, pools.default)
+    return pools.default.peak
 
 
-def two_steps(trace: RequestTrace, allocator: CachingAllocator) -> None:
-    """Let the allocator serve two steps, and the release of what they leave."""
-    blocks: dict[int, Block | None] = {}
-    for _ in range(2):
-        for key, nbytes in (*trace.step, *trace.after):
-            if not nbytes:
-                allocator.release(blocks.pop(key))
-            else:
-                blocks[key] = allocator.allocate(nbytes)
+def _settings() -> AllocatorSettings:
+    return AllocatorSettings.of(torch_private.cuda_allocator_settings())
 
 
 def unknown_setting() -> str | None:
@@ -155,20 +211,17 @@ def unknown_setting() -> str | None:
     return caching_allocator.unknown_setting(torch_private.cuda_allocator_settings())
 
 
-def _blocks(allocator: CachingAllocator, tensors: Iterable[torch.Tensor]) -> list[Block]:
-    addresses = dict.fromkeys(tensor.untyped_storage().data_ptr() for tensor in tensors)
-    return [block for address in addresses if (block := allocator.held_at(address)) is not None]
-
-
-def _prepare(allocator: CachingAllocator, present: Present, gradients: list[Block]) -> None:
-    """Bring the allocator into the state that the step finds."""
+def _prepare(pools: _Pools, present: Present) -> None:
+    """Bring the pools into the state that the step finds; what others allocate is of the default one."""
+    gradients = pools.blocks(present.gradients)
+    allocator = pools.default
     sizes = [tensor.numel() * tensor.element_size() for tensor in present.trained]
     if present.accumulates and not gradients:
         for nbytes in sizes:
             allocator.allocate(nbytes)
     if not present.accumulates:
         for block in gradients:
-            allocator.release(block)
+            pools.release(block)
     whole = sum(sizes)
     for copies in range(-(-present.states_nbytes // max(1, whole))):  # one of each kind of state for each parameter
         share = min(1.0, present.states_nbytes / whole - copies)

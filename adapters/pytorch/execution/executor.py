@@ -28,9 +28,10 @@ from ..unbind import original
 from .attachment import Attachment, ChangedModuleError, Described, InputMismatchError, settings_of
 from .autograd_function import Executable
 from .backend_switches import kernels_chosen, kernels_traced
-from .card_memory import CardMemory, Present, card_memory, unknown_setting
+from .card_memory import CardMemory, Present, card_memory, step_segment, unknown_setting
 from .codegen import Program, generate
 from .partial_backward import PartialBackwards, Retrace
+from .step_pool import StepPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ class Executor:
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program: Program = generate(step, plan.schedule)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
-        self._executable = Executable(step, self.program, partial_backwards)
+        self._segment_nbytes = step_segment(annotated, self.program, accumulates=plan.budget.grad_accumulation)
+        self._pool = None if self._segment_nbytes is None else StepPool.of(device_of(step))
+        self._executable = Executable(step, self.program, partial_backwards, self._pool)
         self._joint = step.joint
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
@@ -94,7 +97,7 @@ class Executor:
         if device_of(self._annotated.step).type != "cuda" or unknown_setting() is not None:
             return None
         present = Present.of(module.parameters(), module.buffers(), accumulates=accumulates)
-        return card_memory(self._annotated, self.program, present)
+        return card_memory(self._annotated, self.program, present, self._segment_nbytes)
 
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
@@ -135,6 +138,8 @@ class Executor:
         self._warn_of_gradients(primals)
         self._warn_of_setup()
         given = {self._joint.primals[position]: primals[position] for position in self._returned_primals}
+        if self._pool is not None and self._segment_nbytes is not None:
+            self._pool.require(self._segment_nbytes)
         outputs = iter(self._executable(primals, checked.retrace))
         results = [
             next(outputs) if isinstance(value, torch.fx.Node) else given[value] if isinstance(value, Primal) else value

@@ -127,7 +127,7 @@ def _primals(
 ) -> Callable[[], list[torch.Tensor]]:
     """A function that makes the inputs of one step, with copies of the buffers that the step overwrites."""
     joint = step.joint
-    attachment = Attachment(module, joint, settings_of(module))
+    attachment = Attachment(module, joint, settings_of(module, joint.reads))
     metas = [meta(tensor) for tensor in attachment.own_tensors()]
     leaves = pytree.tree_leaves((args, dict(kwargs or {})))
     overwritten = {primal for primal, _ in joint.updates}

@@ -33,10 +33,12 @@ class RequestTrace:
     Attributes:
         step: what the step asks for and releases.
         after: the release of the gradients that it leaves, when the caller drops them.
+        outside: the keys of what the caller asks for during the step, the gradients of outputs.
     """
 
     step: tuple[Request, ...]
     after: tuple[Request, ...]
+    outside: frozenset[int] = frozenset()
 
 
 def request_trace(
@@ -58,13 +60,13 @@ def request_trace(
     tracer.hold(outputs)
     tracer.names_become(saved)
     tangents = [node for node in step.joint.tangents if node is not None]
-    scalars = tracer.ask_for_tangents(tangents)
+    scalars, outside = tracer.ask_for_tangents(tangents)
     tracer.run(program.backward_events)
     tracer.names_become([])
     tracer.drop(scalars)
     tracer.drop(outputs)
     lasting = tuple(Request(key, 0) for key in tracer.lasting)
-    return RequestTrace(tuple(tracer.requests), lasting)
+    return RequestTrace(tuple(tracer.requests), lasting, frozenset(outside))
 
 
 class _Tracer:
@@ -127,20 +129,21 @@ class _Tracer:
         for keys in old.values():
             self.drop(keys)
 
-    def ask_for_tangents(self, nodes: Iterable[fx.Node]) -> list[int]:
-        """The gradients of the outputs exist; the memory of those that the caller holds to the end."""
-        scalars = []
+    def ask_for_tangents(self, nodes: Iterable[fx.Node]) -> tuple[list[int], list[int]]:
+        """The gradients of the outputs exist: the memory of those that the caller holds to the end, and of all."""
+        scalars, every = [], []
         for node in nodes:
             (allocation,) = self.step.allocations.of[node]
             if allocation in self._key_of:
                 continue
             key = self.ask(self.step.allocations.entries[allocation].nbytes)
             self._key_of[allocation] = key
+            every.append(key)
             self._name(node)
             if node.meta["val"].dim() == 0:
                 self.hold([key])
                 scalars.append(key)
-        return scalars
+        return scalars, every
 
     # -- events ----------------------------------------------------------------------------------
 

@@ -26,6 +26,9 @@ _HERE = str(Path(__file__).parents[1])
 _WRAPPERS = (str(Path(torch.__file__).parent), functools.__file__)
 """Code that looks into ``__dict__`` of what it wraps or calls, and not for the forward."""
 
+FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+"""The attributes that keep the hooks which run inside a forward; what their objects hold is read like an attribute."""
+
 Read = tuple[str, str]
 """The path of a submodule, and the name of an attribute read from it."""
 
@@ -50,6 +53,9 @@ class AttributeReads:
         for path, child in children.items():
             if _has_reads_of_its_own(child):
                 self._note_module(path, child, _ALL)
+            for key in FORWARD_HOOKS:
+                if path and child.__dict__[key]:
+                    self.of_modules[path, key] = None
 
         def note(child: nn.Module, name: str) -> None:
             path = paths.get(id(child))
@@ -83,7 +89,7 @@ def _noting(cls: type, note: Callable[[Any, str], None]) -> Iterator[None]:
     Raises TypeError for a class that cannot be changed.
     """
     own = "__getattribute__" in cls.__dict__
-    read = cls.__getattribute__
+    read: Any = cls.__getattribute__
 
     def noted(self: Any, name: str) -> Any:
         if (not name.startswith("__") or name == _ALL) and _is_read_by_forward(name):
@@ -135,6 +141,6 @@ def _classes_of_objects(module: nn.Module) -> dict[type, None]:
 
     for child in module.modules():
         for key, value in child.__dict__.items():
-            if key not in _OWN:
+            if key not in _OWN or key in FORWARD_HOOKS:
                 visit(value, 0, 0)
     return found

@@ -18,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ..errors import UnsupportedModuleError
 from ..torch_private import FunctionalTensor
+from .attribute_reads import FORWARD_HOOKS
 from .host_rng import is_generator
 from .rollback import roll_back, save
 from .snapshots import equal_snapshots, snapshot
@@ -43,6 +44,8 @@ def refuse_side_effects(module: nn.Module) -> Iterator[None]:
             torch.random.default_generator = generator
             before, after = states.pop(), _state(module)
             for name in {**before, **after}:
+                if name[1].startswith(_HOOK) and name not in before:
+                    continue  # rolled back: the graph has what it did
                 unchanged = equal_snapshots(before.get(name), after.get(name), ignore_filled=True)
                 if name not in derived_by_hooks and not unchanged:
                     raise _changed(module, *name)
@@ -52,6 +55,9 @@ def refuse_side_effects(module: nn.Module) -> Iterator[None]:
     saved = [pair for value in values for pair in save(value)]
     recurrent = [child for child in module.modules() if isinstance(child, nn.RNNBase)]
     derived = [{key: child.__dict__[key] for key in DERIVED if key in child.__dict__} for child in recurrent]
+    homes = [(module.get_submodule(path), key) for path, key in derived_by_hooks]
+    places = [(home, key) for child, key in homes for home in (child._buffers, child.__dict__) if key in home]
+    computed = [(home, key, home[key]) for home, key in places]
     try:
         with _tensors_made() as made:
             yield
@@ -61,6 +67,8 @@ def refuse_side_effects(module: nn.Module) -> Iterator[None]:
             hook.remove()
         for child, own in zip(recurrent, derived, strict=True):
             child.__dict__.update(own)
+        for home, key, value in computed:
+            home[key] = value
         for container, content in saved:
             roll_back(container, content)
     if any(tensor() is not None for tensor in made):
@@ -150,7 +158,8 @@ def _set_by_norm_hooks(module: nn.Module) -> set[tuple[str, str]]:
 
 _IGNORED = frozenset(nn.Module().__dict__) - {"training"} | {"_output_capturing_hooks_installed"}
 """Hooks change around a forward. transformers installs hooks to collect outputs, which the graph returns anyway."""
-_HOOKS = frozenset(key for key in nn.Module().__dict__ if "hooks" in key)
+_HOOKS = frozenset(key for key in nn.Module().__dict__ if "hooks" in key) - set(FORWARD_HOOKS)
+_HOOK = "hook "
 _HERE = __name__.partition(".")[0]
 DERIVED = ("_flat_weights", "_flat_weight_refs")
 """Lists in which torch's recurrent layers keep their own parameters, which tracing replaces."""
@@ -164,6 +173,9 @@ def _state(module: nn.Module) -> dict[tuple[str, str], Any]:
             found.update({(path, key): value for key, value in tensors.items()})
         ignored = _IGNORED.union(DERIVED if isinstance(child, nn.RNNBase) else ())
         own = {key: value for key, value in child.__dict__.items() if key not in ignored}
+        own |= {
+            f"{_HOOK}{number}": hook for key in FORWARD_HOOKS for number, hook in child.__dict__[key].items() if path
+        }
         found.update({(path, key): snapshot(value, generator_states=True) for key, value in own.items()})
         for cls in type(child).__mro__:
             if cls.__module__.partition(".")[0] not in ("torch", "builtins", _HERE):

@@ -207,6 +207,17 @@ class CachingAllocator:
         self.peak.allocated_nbytes = now.allocated_nbytes
         self.peak.reserved_nbytes = now.reserved_nbytes
 
+    def count_with(self, other: CachingAllocator) -> None:
+        """Count what is in use here and in another pool of the device together, in both."""
+        both = Usage(
+            self.now.requested_nbytes + other.now.requested_nbytes,
+            self.now.allocated_nbytes + other.now.allocated_nbytes,
+            self.now.reserved_nbytes + other.now.reserved_nbytes,
+        )
+        self.now = other.now = both
+        self.reset_peak()
+        other.peak = self.peak
+
     def held_at(self, address: int) -> Block | None:
         """The block in use at an address, for a state that was read from a snapshot."""
         return self._held.get(address)
@@ -345,14 +356,16 @@ DEFAULT_POOL = (0, 0)
 """The identity of the pool that serves all but graphs and memory pools of their own."""
 
 
-def from_snapshot(segments: Iterable[Mapping[str, Any]], settings: AllocatorSettings) -> CachingAllocator:
-    """The state of a snapshot's segments (``torch.cuda.memory_snapshot()``) on one device, of the default pool.
+def from_snapshot(
+    segments: Iterable[Mapping[str, Any]], settings: AllocatorSettings, pool_id: tuple[int, int] = DEFAULT_POOL
+) -> CachingAllocator:
+    """The state of a snapshot's segments (``torch.cuda.memory_snapshot()``) on one device, of one pool.
 
     Blocks that wait for another stream count as in use. Where an expandable segment begins is not in a snapshot: pages
     below the first that is mapped, which were given back, are unknown, and the model maps others in their place.
     """
     made = CachingAllocator(settings)
-    own = (segment for segment in segments if segment.get("segment_pool_id", DEFAULT_POOL) == DEFAULT_POOL)
+    own = (segment for segment in segments if segment.get("segment_pool_id", DEFAULT_POOL) == pool_id)
     ranges = sorted(own, key=lambda segment: int(segment["address"]))
     tails: dict[bool, Block] = {}
     for segment in ranges:

@@ -6,7 +6,7 @@ import torch
 from torch import fx
 
 from .. import torch_private
-from ..joint import Joint, is_backward
+from ..joint import Joint, forward_reads, is_backward
 from ..memory.allocations import target_name, tensors
 from ..memory.strides import same_layout
 
@@ -53,18 +53,15 @@ def drop_redundant_copies(joint: Joint) -> Joint:
         if is_backward(node) or node.kwargs or not isinstance(source, fx.Node) or source.op != "call_function":
             continue
         (copy,), (original,) = tensors(node), tensors(source)
-        returned = not outputs.isdisjoint([torch_private.storage_key(original), torch_private.storage_key(copy)])
+        named = any(user.op == "output" for user in node.users)  # a new value of a buffer, which `updates` names
+        returned = named or not outputs.isdisjoint(
+            [torch_private.storage_key(original), torch_private.storage_key(copy)]
+        )
         whole = copy.untyped_storage().nbytes() == original.untyped_storage().nbytes()
-        if whole and not returned and node.users and _only_backward_reads(node) and same_layout(copy, original):
+        if whole and not returned and node.users and not forward_reads(node) and same_layout(copy, original):
             node.replace_all_uses_with(source)
             joint.graph.erase_node(node)
     return joint
-
-
-def _only_backward_reads(node: fx.Node) -> bool:
-    """Whether only the backward reads a node or its ``detach`` views."""
-    forward = [user for user in node.users if not is_backward(user)]
-    return all(user.target is _aten.detach.default and _only_backward_reads(user) for user in forward)
 
 
 def inline_scalar_fills(joint: Joint) -> Joint:

@@ -54,6 +54,13 @@ _ATTENTION_BACKWARD = frozenset({
     aten._scaled_dot_product_flash_attention_for_cpu_backward,
     aten._scaled_dot_product_fused_attention_overrideable_backward,
 })  # fmt: skip
+_QUERY_AT = {
+    aten._scaled_dot_product_flash_attention: 0,
+    aten._scaled_dot_product_flash_attention_backward: 1,
+    aten._scaled_dot_product_cudnn_attention: 0,
+    aten._scaled_dot_product_cudnn_attention_backward: 1,
+}
+"""The position of the query among the arguments of attention whose heads may be grouped."""
 _RECURRENT = frozenset({aten.mkldnn_rnn_layer, aten._cudnn_rnn})
 _RECURRENT_BACKWARD = frozenset({aten.mkldnn_rnn_layer_backward, aten._cudnn_rnn_backward})
 
@@ -107,7 +114,19 @@ def _flops(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) 
         op = aten._scaled_dot_product_flash_attention_backward
     if op not in flop_registry:
         return 0
+    if op in _QUERY_AT:
+        args = _ungrouped(args, _QUERY_AT[op])
     return int(flop_registry[op](*args, **kwargs, out_val=result))
+
+
+def _ungrouped(args: tuple[Any, ...], query: int) -> tuple[Any, ...]:
+    """Arguments of attention with shapes of key and value as if each head of the query had its own.
+
+    The formula of torch 2.11 refuses groups of heads. The work is the same.
+    """
+    heads = args[query].shape[1]
+    wide = (torch.Size((each.shape[0], heads, *each.shape[2:])) for each in args[query + 1 : query + 3])
+    return (*args[: query + 1], *wide, *args[query + 3 :])
 
 
 def _recurrent_flops(args: tuple[Any, ...]) -> int:

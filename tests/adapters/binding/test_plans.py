@@ -117,6 +117,7 @@ class Switch(nn.Module):
 
     def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         y = self.last(self.drop(self.first(x).tanh())) * self.gain
+        y = y + torch.ones(4, device=y.device)  # of the default dtype
         return (y if scale is None else y * scale).square().sum()
 
 
@@ -132,13 +133,15 @@ CHANGES: dict[str, tuple[str, Callable[[Any], object]]] = {
     ),
     "a removed parameter": ("parameter 'last.bias' is gone", lambda m: setattr(m.last, "bias", None)),
     "determinism": ("", lambda _: torch.use_deterministic_algorithms(True)),
+    "the default dtype": ("", lambda _: torch.set_default_dtype(torch.float64)),
 }
 
 
 @pytest.fixture(autouse=True)
-def _algorithms() -> Any:
+def _settings() -> Any:
     yield
     torch.use_deterministic_algorithms(False)
+    torch.set_default_dtype(torch.float32)
 
 
 class TestPlannedAgain:
@@ -164,6 +167,16 @@ class TestPlannedAgain:
         do(trained)
         with pytest.raises(InputMismatchError, match=message):
             trained(SMALL.to(trained.first.weight.dtype))
+
+    @again_is_expected
+    def test_a_number_that_changes_often_is_told_its_place(self) -> None:
+        trained = planned(Switch(), "min")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for gain in (2.0, 3.0, 4.0):
+                trained.gain = gain
+                trained(SMALL)
+        assert ["belongs in a tensor" in str(each.message) for each in told] == [False, False, True]
 
     @again_is_expected
     def test_another_structure_of_arguments_trains_to_the_bits_of_the_original(self) -> None:

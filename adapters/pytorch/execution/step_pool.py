@@ -1,0 +1,231 @@
+"""A pool of the CUDA allocator for planned steps: one large segment, in which only steps place their tensors.
+
+The allocator serves the default pool from segments of many sizes; what a plan frees in one of them is of no use for a
+larger request. In one segment free neighbours merge. Nothing else is placed there, so that each step finds the pool as
+the one before it did, and takes what was predicted.
+
+Steps use the default pool where another would not help or would do harm: with expandable segments, which are one range
+of addresses anyway; on other streams than the default one, as blocks belong to streams, and a graph that is captured
+there has a pool of its own; and while another thread runs a step.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from contextlib import AbstractContextManager
+from typing import ClassVar
+
+import torch
+
+from .. import torch_private
+from ..memory.caching_allocator import AllocatorSettings, Block, CachingAllocator, from_snapshot
+from .request_trace import RequestTrace
+
+_SHARES = (1.0, 1.005, 1.01, 1.015, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1, 1.12, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)
+"""Sizes of the segment that are tried, as shares of the peak of large requests."""
+_PAGE = 2 << 20
+"""Segments are multiples of this many bytes."""
+_LONGEST_WAIT = 1024
+"""After at most so many steps the pool is looked at again that was in use when a larger segment was wanted."""
+
+
+class StepPool:
+    """The pool of one device, which all planned steps share.
+
+    Its free memory serves others when they would run out of memory. It is given back when the last of its users is
+    gone, unless tensors of a step outlive it.
+
+    Attributes:
+        id: how the allocator's snapshots name the pool.
+    """
+
+    _of_device: ClassVar[dict[int, StepPool]] = {}
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._pool = torch_private.memory_pool(device)  # as long as this object lives
+        self.id: tuple[int, int] = self._pool.id
+        self._segment_nbytes = 0
+        self._busy = threading.Lock()  # held by the thread that runs a step, or empties the pool
+        self._users = 0
+        self._wait, self._waited = 1, 0
+
+    @classmethod
+    def of(cls, device: torch.device) -> StepPool:
+        """The pool of a device."""
+        index = torch.cuda.current_device() if device.index is None else device.index
+        if index not in cls._of_device:
+            cls._of_device[index] = cls(torch.device("cuda", index))
+        return cls._of_device[index]
+
+    @classmethod
+    def forget_all(cls) -> None:
+        """Let go of all pools, as long as CUDA is there, but for those that a thread is in."""
+        for pool in cls._of_device.values():
+            if pool._busy.acquire(blocking=False):  # for good: nothing enters it any more
+                pool._pool = None
+
+    @classmethod
+    def release_idle(cls) -> None:
+        """Give the memory of all pools back that no tensor lives in, and what the allocator has cached."""
+        for pool in cls._of_device.values():
+            pool.release()
+        torch.cuda.empty_cache()
+
+    @property
+    def reserved_nbytes(self) -> int:
+        """What the pool takes of the device now."""
+        return sum(segment["total_size"] for segment in torch_private.pool_segments(self.id, self.device))
+
+    def usable(self) -> bool:
+        """Whether a step that begins now on the current stream would be placed in the pool."""
+        return torch_private.on_default_stream(self.device)
+
+    def serve(self, user: object) -> None:
+        """Keep the memory as long as the user lives."""
+        self._users += 1
+        weakref.finalize(user, self._user_gone).atexit = False
+
+    def _user_gone(self) -> None:
+        self._users -= 1
+        if not self._users:
+            self.release()
+
+    def replaces(self, segment_nbytes: int) -> bool:
+        """Whether a step that requires a segment would empty the pool first."""
+        return self._segment_nbytes > 0 and self.takes(segment_nbytes)
+
+    def model(self, segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
+        """A model of the pool as a step finds it that requires a segment."""
+        if self.takes(segment_nbytes):
+            return fresh(segment_nbytes, settings)
+        return from_snapshot(torch_private.pool_segments(self.id, self.device), settings, self.id)
+
+    def takes(self, segment_nbytes: int) -> bool:
+        """Whether a step that requires a segment would take a new one."""
+        return segment_nbytes > self._segment_nbytes and self._waited + 1 >= self._wait and not self._in_use()
+
+    def require(self, nbytes: int) -> None:
+        """Have a segment of so many bytes, unless tensors of other steps live in the pool, or memory is short."""
+        if nbytes <= self._segment_nbytes or not self.usable():
+            return
+        self._waited += 1
+        if self._waited < self._wait:
+            return
+        self._waited, self._wait = 0, min(2 * self._wait, _LONGEST_WAIT)
+        if self._in_use() or (self._segment_nbytes and not self.release()):
+            return
+        try:
+            self._take(nbytes)
+        except torch.OutOfMemoryError:
+            # Within a pool PyTorch 2.11 does not give back what is cached outside of it.
+            torch.cuda.empty_cache()
+            try:
+                self._take(nbytes)
+            except torch.OutOfMemoryError:
+                return  # the step may fit in the pieces that it asks for
+        self._segment_nbytes, self._wait = nbytes, 1
+
+    def _take(self, nbytes: int) -> None:
+        with self.entered():
+            torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+
+    def _in_use(self) -> bool:
+        return any(segment["active_size"] for segment in torch_private.pool_segments(self.id, self.device))
+
+    def release(self) -> bool:
+        """Give the memory of the pool back, unless tensors live in it, a thread runs a step, or a graph is captured."""
+        if torch.cuda.is_current_stream_capturing() or not self._busy.acquire(blocking=False):
+            return False
+        try:
+            idle = not self._in_use()
+            if idle:
+                torch_private.empty_pool(self.id, self.device)
+                self._segment_nbytes, self._wait, self._waited = 0, 1, 0
+        finally:
+            self._busy.release()
+        return idle
+
+    def entered(self) -> AbstractContextManager[None]:
+        """Place what this thread allocates in the pool, where it can be used."""
+        return _Stay(self, self._busy)
+
+
+class _Stay:
+    """A thread's stay in the pool. It is entered for each part of a step, hence no generator, which takes longer."""
+
+    __slots__ = ("_busy", "_inside", "_pool")
+
+    def __init__(self, pool: StepPool, busy: threading.Lock) -> None:
+        self._pool, self._busy, self._inside = pool, busy, False
+
+    def __enter__(self) -> None:
+        if not self._pool.usable() or not self._busy.acquire(blocking=False):
+            return
+        try:
+            torch_private.enter_pool(self._pool.id, self._pool.device)
+        except BaseException:
+            self._busy.release()
+            raise
+        self._inside = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._inside:
+            try:
+                torch_private.leave_pool(self._pool.id, self._pool.device)
+            finally:
+                self._busy.release()
+
+
+atexit.register(StepPool.forget_all)
+
+
+def best_segment(trace: RequestTrace, settings: AllocatorSettings) -> int:
+    """The bytes of the segment with which two steps reserve least; 0 for a step without large requests."""
+    held: dict[int, int] = {}
+    now = peak = 0
+    for key, nbytes in trace.step:
+        size = -(-nbytes // 512) * 512
+        if nbytes and key not in trace.outside and size > 1 << 20:
+            held[key] = size
+            now += size
+            peak = max(peak, now)
+        elif not nbytes:
+            now -= held.pop(key, 0)
+    best = least = 0
+    for nbytes in sorted({-(-int(peak * share) // _PAGE) * _PAGE for share in _SHARES}) if peak else ():
+        if best and nbytes >= least:
+            break  # with the segment alone as much is reserved
+        reserved = _reserves(trace, nbytes, settings)
+        if not best or reserved < least:
+            best, least = nbytes, reserved
+    return best
+
+
+def fresh(segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
+    """A pool with one free segment."""
+    allocator = CachingAllocator(settings)
+    allocator.release(allocator.allocate(segment_nbytes))
+    allocator.reset_peak()
+    return allocator
+
+
+def _reserves(trace: RequestTrace, segment_nbytes: int, settings: AllocatorSettings) -> int:
+    """The bytes that the pool reserves in two steps that begin with one free segment."""
+    allocator = fresh(segment_nbytes, settings)
+    two_steps(trace, allocator, CachingAllocator(settings))
+    return allocator.peak.reserved_nbytes
+
+
+def two_steps(trace: RequestTrace, pool: CachingAllocator, outside: CachingAllocator) -> None:
+    """Let the pool serve two steps and the release of what they leave, and ``outside`` what their caller asks for."""
+    blocks: dict[int, Block | None] = {}
+    for _ in range(2):
+        for key, nbytes in (*trace.step, *trace.after):
+            allocator = outside if key in trace.outside else pool
+            if nbytes:
+                blocks[key] = allocator.allocate(nbytes)
+            else:
+                allocator.release(blocks.pop(key))

@@ -1,0 +1,263 @@
+"""Planned steps share a pool of the allocator that has one large segment."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from ogc_plan.adapters.pytorch import plan_of, predict, within_budget
+from ogc_plan.adapters.pytorch.execution.step_pool import StepPool
+from torch import Tensor, nn
+
+from models.meters.step_meters import clear_gradients
+from models.networks.gpt2 import GPT2Config
+from models.training.cases import gpt_case
+
+MIB = 1 << 20
+CASE = gpt_case(4, GPT2Config(vocabulary=2048, context=128, layers=4, heads=4, width=256, dropout=0.1))
+
+
+@pytest.fixture(autouse=True)
+def whole_card() -> Iterator[None]:
+    """Each test ends with no limit on the process."""
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def pool() -> StepPool:
+    return StepPool.of(torch.device("cuda", 0))
+
+
+def limited(nbytes: int) -> None:
+    torch.cuda.set_per_process_memory_fraction(nbytes / torch.cuda.get_device_properties(0).total_memory)
+
+
+def bound(budget: str | int = "60%", **options: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    module, arguments = CASE.build().cuda(), CASE.arguments(0, "cuda")
+    planned = within_budget(module, arguments, budget=budget, **options)
+    gc.collect()
+    return planned, arguments
+
+
+def step(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+    """A forward and backward that leaves nothing."""
+    module(*arguments).backward()
+    clear_gradients(module, arguments)
+
+
+def pool_of(tensor: Tensor) -> tuple[int, int]:
+    """The id of the allocator's pool that a tensor lies in."""
+    below = [segment for segment in torch.cuda.memory_snapshot() if segment["address"] <= tensor.data_ptr()]
+    found: tuple[int, int] = max(below, key=lambda segment: int(segment["address"]))["segment_pool_id"]
+    return found
+
+
+def has_gradients(module: nn.Module) -> bool:
+    return all(parameter.grad is not None for parameter in module.parameters())
+
+
+def test_steps_take_nothing_more_of_the_card_than_the_first() -> None:
+    module, arguments = bound()
+    module(*arguments).backward()
+    first = torch.cuda.memory_reserved()
+    for _ in range(4):
+        clear_gradients(module, arguments)
+        module(*arguments).backward()
+    assert torch.cuda.memory_reserved() == first
+
+
+def test_tensors_of_the_step_lie_in_the_pool_and_others_do_not() -> None:
+    module, arguments = bound()
+    loss = module(*arguments)
+    loss.backward()
+    of_step = [loss, *(parameter.grad for parameter in module.parameters())]
+    assert {pool_of(tensor) for tensor in of_step} == {pool().id}
+    assert {pool_of(tensor) for tensor in (*arguments, torch.empty(4 * MIB, device="cuda"))} == {(0, 0)}
+
+
+def test_the_segment_outlives_an_emptied_cache() -> None:
+    module, arguments = bound()
+    step(module, arguments)
+    reserved = pool().reserved_nbytes
+    torch.cuda.empty_cache()
+    assert (reserved > 0, pool().reserved_nbytes) == (True, reserved)
+
+
+def test_the_memory_goes_with_the_last_module() -> None:
+    module, arguments = bound()
+    step(module, arguments)
+    del module
+    gc.collect()
+    assert pool().reserved_nbytes == 0
+
+
+def test_others_get_its_memory_where_they_would_run_out() -> None:
+    module, arguments = bound()
+    step(module, arguments)
+    limited(torch.cuda.memory_reserved() + 2 * MIB)
+    other = torch.empty(pool().reserved_nbytes // 2, dtype=torch.uint8, device="cuda")
+    assert (module is not None, other.is_cuda) == (True, True)
+
+
+def test_a_larger_plan_replaces_the_segment() -> None:
+    smaller, arguments = bound("60%")
+    step(smaller, arguments)
+    before = pool().reserved_nbytes
+    larger = within_budget(smaller, arguments, budget="100%", strategy="keep-all")
+    step(larger, arguments)
+    after = pool().reserved_nbytes
+    step(smaller, arguments)
+    card = predict(larger).card
+    assert card is not None
+    assert (after > before, pool().reserved_nbytes, torch.cuda.memory_reserved()) == (
+        True, after, card.reserved_nbytes,
+    )  # fmt: skip
+
+
+def test_a_larger_step_beside_gradients_of_another_is_predicted() -> None:
+    smaller, arguments = bound("60%")
+    smaller(*arguments).backward()
+    other = CASE.build().cuda()
+    larger = within_budget(other, arguments, budget="100%", strategy="keep-all")
+    gc.collect()
+    card = predict(larger).card
+    torch.cuda.reset_peak_memory_stats()
+    larger(*arguments).backward()
+    assert card is not None
+    assert torch.cuda.max_memory_reserved() == card.reserved_nbytes
+
+
+def test_gradients_live_on_without_the_module_that_made_them() -> None:
+    module, arguments = bound()
+    module(*arguments).backward()
+    gradients = [parameter.grad for parameter in module.parameters()]
+    del module
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert all(gradient is not None and gradient.add_(1).is_cuda for gradient in gradients)
+
+
+def test_two_forwards_before_their_backwards_run() -> None:
+    module, arguments = bound()
+    losses = [module(*arguments) for _ in range(2)]
+    for loss in losses:
+        loss.backward()
+    assert has_gradients(module)
+
+
+def test_training_with_an_optimizer_stays_within_a_card_of_the_budget() -> None:
+    least = bound("min", optimizer="adamw")[0]
+    card = predict(least).card
+    assert card is not None
+    budget = card.step_nbytes + plan_of(least).graph.stationary.optimizer_nbytes + 64 * MIB
+    del least
+    gc.collect()
+    module, arguments = bound(budget, optimizer="adamw")
+    optimizer = torch.optim.AdamW(module.parameters())
+    limited(budget)
+    for _ in range(4):
+        module(*arguments).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert torch.cuda.max_memory_reserved() <= budget
+
+
+def test_a_segment_is_taken_where_others_have_cached_the_memory() -> None:
+    module, arguments = bound()
+    rest = torch.cuda.memory_reserved()
+    cached = torch.empty(400 * MIB, dtype=torch.uint8, device="cuda")
+    del cached
+    limited(rest + 400 * MIB)
+    step(module, arguments)
+    assert pool().reserved_nbytes > 0
+
+
+def test_a_step_that_runs_out_of_memory_leaves_the_pool_usable() -> None:
+    module, arguments = bound()
+    limited(torch.cuda.memory_reserved() + 4 * MIB)
+    with pytest.raises(torch.OutOfMemoryError):
+        module(*arguments).backward()
+    limited(torch.cuda.get_device_properties(0).total_memory)
+    gc.collect()
+    step(module, arguments)
+    other = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+    assert pool_of(other) == (0, 0)
+
+
+def test_a_step_is_captured_as_a_graph() -> None:
+    module, arguments = bound()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(side):
+        module(*arguments).backward()
+    torch.cuda.synchronize()
+    clear_gradients(module, arguments)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        module(*arguments).backward()
+    graph.replay()
+    assert (has_gradients(module), pool().reserved_nbytes) == (True, 0)
+
+
+def test_steps_on_another_stream_are_predicted_and_use_no_pool() -> None:
+    module, arguments = bound()
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        card = predict(module).card
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(2):
+            step(module, arguments)
+        found = torch.cuda.memory_stats()
+    assert card is not None
+    assert (pool().reserved_nbytes, found["requested_bytes.all.peak"]) == (0, card.requested_nbytes)
+
+
+def test_steps_and_planning_work_within_a_pool_of_the_user() -> None:
+    own = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(own):
+        module, arguments = bound()
+        step(module, arguments)
+        larger = within_budget(module, arguments, budget="100%", strategy="keep-all")
+        step(larger, arguments)
+        del module, larger, arguments
+        gc.collect()
+    assert pool().reserved_nbytes == 0
+
+
+def test_threads_step_at_the_same_time() -> None:
+    given = [bound() for _ in range(2)]
+    faults: list[BaseException] = []
+    begin = threading.Barrier(2)
+
+    def train(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        try:
+            begin.wait()
+            for _ in range(20):
+                step(module, arguments)
+        except BaseException as error:
+            faults.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=train, args=each) for each in given]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert faults == []
+
+
+def test_numbers_of_pools_are_not_released() -> None:
+    kept = [torch.cuda.MemPool() for _ in range(300)]  # from 257 on numbers are objects of their own
+    own = StepPool(torch.device("cuda", 0))
+    number = own.id[1]
+    before = sys.getrefcount(number)
+    assert (own.reserved_nbytes, len(kept)) == (0, 300)
+    own.release()
+    assert (number > 256, sys.getrefcount(number)) == (True, before)
