@@ -40,7 +40,9 @@ from models.training.cases import Case, gpt_case, resnet_case
 
 LIMIT_S = 600
 OTHER = "other"
-STAGES = ("trace", "passes", "step", "workspace", "times", "annotate", "search", "generate", "executor", OTHER)
+STAGES = (
+    "trace", "passes", "step", "workspace", "times", "annotate", "replay", "search", "generate", "executor", OTHER,
+)  # fmt: skip
 """Where the time goes, in order: ``annotate`` is without the measuring of calls, ``executor`` without its code."""
 
 _STAGE_OF: tuple[tuple[Any, str, str], ...] = (
@@ -52,8 +54,9 @@ _STAGE_OF: tuple[tuple[Any, str, str], ...] = (
     (make_executor, "annotate", "annotate"),
     (workspace_meter.WorkspaceMeter, "measure", "workspace"),
     (workspace_meter, "call_time_ns", "times"),
-    (make_executor, "from_annotation", "search"),
+    (make_executor, "from_annotation", "annotate"),
     (make_executor.pipeline, "plan", "search"),
+    (make_executor, "replan", "replay"),
     (make_executor, "Executor", "executor"),
     (executor, "generate", "generate"),
 )
@@ -193,6 +196,22 @@ def report(rows: Sequence[dict[str, Any]]) -> str:
         cells = ("-" if part is None else f"{part[0]:.2f}" for part in parts)
         lines.append([f"{row['name']}, {row['budget']}, {row['plan']}", f"{wall:.1f}", f"{processor:.1f}", *cells])
     return table(["plan", "seconds", "of processors", *STAGES], lines)
+
+
+TITLES = {"gpt": "GPT, 12 layers, vocabulary 50,257, 2 x 256 tokens", "resnet50": "ResNet-50, 2 x 3 x 96 x 96"}
+
+
+def before_and_after(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> str:
+    """One row a plan: wall-clock seconds and processor seconds of planning, before and after, and how it was made."""
+    lines = []
+    for old, new in zip(before, after, strict=True):
+        first = new["plan"] == "first"
+        budget = new["budget"] if new["budget"] != BYTES else f"{new['budget_nbytes'] / 1e9:g} GB"
+        made = "search" if "search" in new["taken"] else "decisions kept"
+        seconds = (f"{row['total'][kind]:.1f}" for kind in (0, 1) for row in (old, new))
+        lines.append([TITLES[new["name"]] if first else f"then {new['plan']}", budget, *seconds, made])
+    header = ["plan", "budget", "seconds before", "after", "processor seconds before", "after", "made by"]
+    return table(header, lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

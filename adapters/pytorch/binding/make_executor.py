@@ -61,12 +61,11 @@ def planned(
         plan = known.get(as_known.annotation.graph.fingerprint)
         if plan is not None:
             return _checked(plan, module, as_known)
-    like: list[Executor] = []
+        annotated = annotated or as_known  # measured, since no plan has its fingerprint
+    like = of_same_structure(step, kept) if profile is None else []
     if annotated is None:
-        like = of_same_structure(step, kept)
-        meter = meter_with(step, kept)
-        annotated = annotate(step, timed=request.device is None and not like, known=meter)
-    scaled = bool(like) and request.device is None
+        annotated = annotate(step, timed=request.device is None and not like, known=meter_with(step, kept))
+    scaled = bool(like) and request.device is None and not annotated.annotation.timed
     if scaled:
         annotated = with_times_of(like[0], annotated)
     prepared = from_annotation(
