@@ -117,7 +117,7 @@ def plan(
     solver = Solver(strategy, effort, time_limit_s, seed, limits)
     solver.check()
     nbytes, scope = resolve_budget(parse_budget(budget), scope, model.store_all())
-    reserve = _headroom(headroom, nbytes)
+    reserve = headroom_nbytes(headroom, nbytes)
     problem = model.problem(scope, keep, recompute)
     prepared = solver.prepared(problem)
 
@@ -221,7 +221,7 @@ def _rules_version(annotations: Source | None) -> int:
     return RULES_VERSION if annotations is None else 0
 
 
-def _headroom(text: str, budget_nbytes: int | None) -> int:
+def headroom_nbytes(text: str, budget_nbytes: int | None) -> int:
     """The bytes of a headroom: a size, or a percentage of the budget."""
     nbytes, fraction = parse_headroom(text)
     if not nbytes and not fraction:

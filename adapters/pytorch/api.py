@@ -22,9 +22,10 @@ from ...planner.simulate import simulate
 from ...planner.solver import Solver
 from ...planner.units import parse_budget, parse_headroom
 from .binding.bound_module import bound, bound_by, runner_of
-from .binding.make_executor import Request, annotated_step, by_plan, planned, profile_of, traced
+from .binding.make_executor import annotated_step, by_plan, planned, profile_of, traced
 from .binding.onnx_export import exported, ops_of_nodes, write_onnx
 from .binding.plans import LIMIT, Plans
+from .binding.request import Request
 from .errors import UnsupportedModuleError
 from .execution.card_memory import CardMemory
 from .execution.op_timing import op_times

@@ -24,7 +24,7 @@ from models.readme.console import output, searched, unsearched
 from models.readme.file_tables import architectures, published, stressed
 from models.readme.plan_tables import benchmark, headline, in_target, ogc, open_budgets
 from models.readme.retention_picture import draw, plan_of_chain
-from models.readme.training_tables import first_day, replayed, reserved_bytes, tight_cards, tutorials
+from models.readme.training_tables import first_day, planning_times, replayed, reserved_bytes, tight_cards, tutorials
 from models.training import deep_resnet, executor_benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ PAGES = {
     "models/README.md": (
         "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",
         "architectures", "published", "stress", "ogc", "deep", "arenas", "tutorials", "first_day", "reserved",
-        "snapshots", "tight",
+        "snapshots", "tight", "planning",
     ),
 }  # fmt: skip
 """Every page of the repository, and the blocks that stand on it."""
@@ -71,6 +71,7 @@ def from_results() -> dict[str, Callable[[], str]]:
         "reserved": lambda: reserved_bytes(record("cuda_reserved")),
         "snapshots": lambda: replayed(record("cuda_snapshots")),
         "tight": lambda: tight_cards(record("cuda_tight_card")),
+        "planning": lambda: planning_times(record("pytorch_planning_time_before"), record("pytorch_planning_time")),
         "arenas": lambda: arena.report(record("arena")["networks"]),
         "tutorials": lambda: tutorials({name: record(f"train_{name}") for name in ("vgg16", "resnet110")}),
     }

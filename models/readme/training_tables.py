@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from models import pytorch_planning_time
 from models.cuda import reserved_table, tight_table
 from models.cuda.snapshots.table import summary
 from models.reporting.result_table import megabytes
@@ -39,6 +40,11 @@ def replayed(record: dict[str, Any]) -> str:
 def tight_cards(record: dict[str, Any]) -> str:
     """Networks on a card of their budget."""
     return tight_table.report(record["rows"], record["on"]["card"])
+
+
+def planning_times(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Seconds of planning two networks, before repeated work was cut and after."""
+    return pytorch_planning_time.before_and_after(before["rows"], after["rows"])
 
 
 def first_day(record: dict[str, Any]) -> str:

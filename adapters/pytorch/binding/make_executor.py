@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,53 +11,29 @@ from torch import nn
 
 from ....planner import pipeline
 from ....planner.annotations import Annotation, Source
-from ....planner.costs.devices import Device
 from ....planner.costs.profile import StepProfile, read_profile
-from ....planner.device_overhead import Overhead
 from ....planner.errors import AdapterError, OgcPlanError, PlanMismatchError
 from ....planner.model import from_annotation
 from ....planner.plan_file.record import Plan
-from ....planner.problem import Scope
-from ....planner.solver import Solver
-from ....planner.training_graph import TrainingGraph
+from ....planner.replan.kept_decisions import replan
 from ..capture.diagnostics import first_line
 from ..capture.joint_graph import capture
-from ..capture.tensor_attributes import attributes_of
 from ..errors import UnsupportedModuleError
-from ..execution.card_memory import Present, card_memory, step_segment, unknown_setting
-from ..execution.codegen import generate
 from ..execution.executor import Executor
 from ..execution.step_pool import StepPool
-from ..step.annotate import Annotated, annotate, device_of
+from ..step.annotate import Annotated, annotate
 from ..step.step_graph import TracedStep
-from ..torch_private import pytree
 from ..unbind import original
+from .kept_steps import SCALED_NOTE, meter_with, noted, of_same_structure, with_times_of
+from .request import Request, overhead_of
 
 
 def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:
     """An executor of ``plan`` for modules like this one. Raises PlanMismatchError."""
     module = original(module)
-    annotated = _annotated_as(module, args, kwargs, {plan.model.fingerprint} if plan.model.annotations else ())
+    step = traced(module, args, kwargs)
+    annotated = _annotated_as(step, {plan.model.fingerprint} if plan.model.annotations else ())
     return _checked(plan, module, annotated)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The arguments of `api.within_budget`, with which each new signature is planned.
-
-    A graph that one of the plans ``made`` before has is not planned again.
-    """
-
-    budget: str
-    scope: Scope | str | None
-    headroom: str
-    keep: tuple[str, ...]
-    recompute: tuple[str, ...]
-    optimizer: str | None
-    grad_accumulation: bool
-    device: str | Device | None
-    solver: Solver
-    made: tuple[Plan, ...] = ()
 
 
 def planned(
@@ -67,20 +42,32 @@ def planned(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None,
     profile: StepProfile | None = None,
+    kept: Sequence[Executor] = (),
 ) -> Executor:
-    """An executor of a plan for ``module`` with these arguments. Raises what `within_budget` raises."""
+    """An executor of a plan for ``module`` with these arguments.
+
+    Where only sizes differ from those of a plan that was ``kept``, its times are scaled, and its decisions are taken
+    over if they fit. Raises what `within_budget` raises.
+    """
     module = original(module)
     _free_idle_memory()
     if profile is not None and request.device is not None:
         raise AdapterError("device and profile both give times", remedy="pass one of them")
+    step = traced(module, args, kwargs)
+    annotated = None if profile is None else _annotated_as_profiled(step, profile)
     if request.made:
         known = {plan.model.fingerprint: plan for plan in request.made}
-        annotated = _annotated_as(module, args, kwargs, known)
-        plan = known.get(annotated.annotation.graph.fingerprint)
+        as_known = _annotated_as(step, known)
+        plan = known.get(as_known.annotation.graph.fingerprint)
         if plan is not None:
-            return _checked(plan, module, annotated)
-    else:
-        annotated = annotated_step(module, args, kwargs, profile)
+            return _checked(plan, module, as_known)
+        annotated = annotated or as_known  # measured, since no plan has its fingerprint
+    like = of_same_structure(step, kept) if profile is None else []
+    if annotated is None:
+        annotated = annotate(step, timed=request.device is None and not like, known=meter_with(step, kept))
+    scaled = bool(like) and request.device is None and not annotated.annotation.timed
+    if scaled:
+        annotated = with_times_of(like[0], annotated)
     prepared = from_annotation(
         annotated.annotation,
         name=type(module).__name__,
@@ -89,53 +76,30 @@ def planned(
         grad_accumulation=request.grad_accumulation,
         profile=profile,
     )
-    made = pipeline.plan(
-        prepared,
-        request.budget,
-        scope=request.scope,
-        strategy=request.solver.strategy,
-        headroom=request.headroom,
-        keep=request.keep,
-        recompute=request.recompute,
-        time_limit_s=request.solver.time_limit_s,
-        seed=request.solver.seed,
-        effort=request.solver.effort,
-        overhead=_overhead(request, module, args, kwargs, annotated, prepared.training),
-    )
+    overhead = overhead_of(request, module, args, kwargs, annotated, prepared.training)
+    limits: dict[str, Any] = {
+        "scope": request.scope,
+        "headroom": request.headroom,
+        "keep": request.keep,
+        "recompute": request.recompute,
+        "overhead": overhead,
+    }
+    solver = request.solver
+    plans = [executor.plan for executor in like]
+    made = replan(prepared, plans, request.budget, solver, **limits) if like else None
+    if made is None:
+        made = pipeline.plan(
+            prepared,
+            request.budget,
+            strategy=solver.strategy,
+            time_limit_s=solver.time_limit_s,
+            seed=solver.seed,
+            effort=solver.effort,
+            **limits,
+        )
+    if scaled:
+        made = noted(made, f"{SCALED_NOTE}{like[0].plan.model.fingerprint[:12]}")
     return Executor(module, made, annotated)
-
-
-def _overhead(
-    request: Request,
-    module: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None,
-    annotated: Annotated,
-    graph: TrainingGraph,
-) -> Overhead | None:
-    """What a plan's step takes of a CUDA device beyond its peak; None on a CPU."""
-    if device_of(annotated.step).type != "cuda":
-        return None
-    leaves = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
-    present = Present.of(
-        module.parameters(),
-        (*module.buffers(), *attributes_of(module).values(), *leaves),
-        states_nbytes=graph.stationary.optimizer_nbytes,
-        accumulates=request.grad_accumulation,
-    )
-
-    def beyond(plan: Plan) -> int:
-        if (setting := unknown_setting()) is not None:
-            raise AdapterError(
-                f"a budget in bytes bounds what the CUDA allocator reserves, which is not known with {setting}",
-                remedy='leave it out of PYTORCH_CUDA_ALLOC_CONF, or pass a share such as budget="60%"',
-            )
-        program = generate(annotated.step, plan.schedule)
-        segment_nbytes = step_segment(annotated, program, accumulates=request.grad_accumulation)
-        found = card_memory(annotated, program, present, segment_nbytes)
-        return found.step_nbytes - plan.peak.total_nbytes
-
-    return beyond
 
 
 def _free_idle_memory() -> None:
@@ -153,9 +117,12 @@ def annotated_step(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, profile: StepProfile | None
 ) -> Annotated:
     """The annotated step, measured unless there is a profile. Raises PlanMismatchError for another machine's."""
-    if profile is None:
-        return annotate(traced(model, args, kwargs))
-    annotated = _annotated_as(model, args, kwargs, {profile.graph})
+    step = traced(model, args, kwargs)
+    return annotate(step) if profile is None else _annotated_as_profiled(step, profile)
+
+
+def _annotated_as_profiled(step: TracedStep, profile: StepProfile) -> Annotated:
+    annotated = _annotated_as(step, {profile.graph})
     _refuse_other_machines("profile", profile, annotated.annotation)
     return annotated
 
@@ -166,14 +133,11 @@ def _checked(plan: Plan, module: nn.Module, annotated: Annotated) -> Executor:
     return Executor(module, plan, annotated)
 
 
-def _annotated_as(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, fingerprints: Collection[str]
-) -> Annotated:
+def _annotated_as(step: TracedStep, fingerprints: Collection[str]) -> Annotated:
     """The annotated step; measured only if it does not have one of the ``fingerprints`` without a measurement.
 
     Some kernels return more memory than tracing tells. Only a measurement finds that, and it changes the fingerprint.
     """
-    step = traced(model, args, kwargs)
     annotated = annotate(step, measure=False)
     if fingerprints and annotated.annotation.graph.fingerprint not in fingerprints:
         annotated = annotate(step)

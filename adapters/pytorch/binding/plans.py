@@ -18,8 +18,9 @@ from .. import torch_private
 from ..execution.attachment import Attachment, ChangedModuleError, InputMismatchError
 from ..execution.executor import Executor
 from ..torch_private import pytree
-from .make_executor import Request, planned
+from .make_executor import planned
 from .pickled_plan import plan_from, text_of
+from .request import Request
 
 LIMIT = 8
 """How many plans of one module are kept, unless the caller says otherwise."""
@@ -148,7 +149,8 @@ class Plans:
     ) -> Executor:
         began = time.perf_counter()
         with torch_private.outside_of_modes():
-            executor = planned(self._asked, module, args, kwargs, None if self._first else self._profile)
+            executors = [kept.executor for kept in self._kept]
+            executor = planned(self._asked, module, args, kwargs, None if self._first else self._profile, executors)
         if fault is not None and not any(executor.plan is plan for plan in self._asked.made):
             warnings.warn(
                 f"planned {type(module).__name__} again in {time.perf_counter() - began:.1f} s, as {fault.message}. "

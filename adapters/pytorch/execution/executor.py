@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ....planner.annotations import OpWork
 from ....planner.errors import PlanMismatchError
 from ....planner.plan_file.record import Plan
 from ....planner.units import counted
@@ -19,7 +20,8 @@ from ..capture.joint_graph import capture
 from ..guards.autocast_state import AutocastState
 from ..joint import Joint, Meta, Primal, meta
 from ..memory.allocator_record import DevicePeak
-from ..step.annotate import Annotated, cpu_text, device_of, visible_costs
+from ..memory.workspace_meter import WorkspaceMeter
+from ..step.annotate import Annotated, cpu_text, device_of, device_text, visible_costs
 from ..step.backward_parts import accumulating_nbytes
 from ..torch_private import pytree
 from ..unbind import original
@@ -65,6 +67,16 @@ class Executor:
         _check_accumulation(plan, self.program)
         self._uncovered_nbytes = _uncovered_nbytes(plan, self.program)
         self._measured_on = plan.model.annotations.device if plan.model.annotations is not None else ""
+
+    @property
+    def works(self) -> tuple[OpWork, ...]:
+        """The work of each op of the step."""
+        return self._annotated.annotation.works
+
+    def meter_now(self) -> WorkspaceMeter | None:
+        """What measured the calls of the step; None if kernels are chosen in another way now."""
+        same = (self._traced_under, self._measured_under) == (kernels_traced(), kernels_chosen())
+        return self._annotated.meter if same and self._measured_on == device_text(self._annotated.step) else None
 
     @property
     def measuring_peak(self) -> DevicePeak | None:

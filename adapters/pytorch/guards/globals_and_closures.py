@@ -65,6 +65,7 @@ class SourceGuards:
 
     def __init__(self) -> None:
         self._codes: dict[int, CodeType] = {}
+        self._done: set[int] = set()  # codes that need not be looked at again: recorded or skipped, and no closures
         self._functions: dict[int, list[FunctionType]] = {}  # by code: functions older than the trace
         self._sources: dict[tuple[int, str], Source] = {}
         self._kept: list[Any] = []  # keeps owners alive, so that no id is used twice
@@ -106,7 +107,7 @@ class SourceGuards:
                 for s in self._sources.values()
                 if s.is_same_object()
             ]
-            for known in (self._codes, self._functions, self._sources, self._kept):
+            for known in (self._codes, self._done, self._functions, self._sources, self._kept):
                 known.clear()
         for source in changed:
             raise UnsupportedModuleError(
@@ -139,15 +140,21 @@ class SourceGuards:
     def _tracer(self, before: Any) -> Callable[[FrameType, str, Any], Any]:
         """A trace function that records each function called, and then calls the tracer that was set ``before``."""
 
+        codes, done = self._codes, self._done
+
         def tracer(frame: FrameType, event: str, arg: Any) -> Any:
             code = frame.f_code
-            if id(code) not in self._codes:
+            if before is None and id(code) in done:  # most calls of a forward: those of torch's own functions
+                return None
+            if id(code) not in codes:
                 skipped = is_skipped(frame.f_globals.get("__name__", ""))
                 if skipped or not _is_cleaning_up(frame):
-                    self._codes[id(code)] = code
-                if not skipped and id(code) in self._codes:
+                    codes[id(code)] = code
+                if not skipped and id(code) in codes:
                     self._has_backward_code |= _is_of_autograd_function(frame)
                     self._record(frame)
+                if id(code) in codes and not code.co_freevars:
+                    done.add(id(code))
             elif code.co_freevars and not is_skipped(frame.f_globals.get("__name__", "")):
                 self._record_closure(frame)
             if before is None:

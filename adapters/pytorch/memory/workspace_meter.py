@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,12 +47,22 @@ class WorkspaceMeter:
 
     Calls differ by operator, constant arguments, and shapes, strides and dtypes of tensors. Nodes in ``in_place`` run
     in place. ``unmeasured`` names the operators of calls that could not run alone; their memory is unknown. ``peak`` is
-    what measuring took of the device, None where its allocator does not tell.
+    what measuring took of the device, None where its allocator does not tell. Times are measured along with the memory
+    if the meter is ``timed``, otherwise once they are asked for. What the ``known`` meters of this device have measured
+    is not measured again; it must hold still (backend_switches.py).
     """
 
-    def __init__(self, device: torch.device, in_place: Mapping[fx.Node, InPlace] | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        in_place: Mapping[fx.Node, InPlace] | None = None,
+        *,
+        timed: bool = True,
+        known: Iterable[WorkspaceMeter] = (),
+    ) -> None:
         self.unmeasured: set[str] = set()
         self.peak: DevicePeak | None = None
+        self.timed = timed
         self._device = device
         self._in_place = in_place or {}
         self._signature: dict[fx.Node, str] = {}
@@ -59,6 +70,11 @@ class WorkspaceMeter:
         self._changes: dict[str, list[Change]] = {}
         self._storage_nbytes: dict[str, list[int]] = {}
         self._time_ns: dict[str, int] = {}
+        for meter in known:
+            self._returned |= meter._returned
+            self._changes |= meter._changes
+            self._storage_nbytes |= meter._storage_nbytes
+            self._time_ns |= meter._time_ns
 
     def peak_without(self, node: fx.Node, positions: frozenset[int] = frozenset()) -> int:
         """Bytes inside the call at its worst moment, without its outputs at ``positions``; 0 if unknown.
@@ -92,9 +108,19 @@ class WorkspaceMeter:
         return self._storage_nbytes.get(self._signature[node], [])
 
     def time_ns(self, node: fx.Node) -> int:
-        """Nanoseconds of the call (call_time.py); 0 if unknown."""
+        """Nanoseconds of the call (call_time.py); 0 if unknown. Raises what `measure` raises."""
         self.measure([node])
-        return self._time_ns.get(self._signature[node], 0)
+        signature = self._signature[node]
+        if signature in self._storage_nbytes and signature not in self._time_ns:
+            with self._alone():
+                try:
+                    target, args, kwargs = self._call(node)
+                    if self._device.type == "cuda":
+                        target(*args, **kwargs)
+                    self._time_ns[signature] = call_time_ns(lambda: target(*args, **kwargs), self._device)
+                except torch.OutOfMemoryError as error:
+                    raise self._too_large(node) from error
+        return self._time_ns.get(signature, 0)
 
     def measure(self, nodes: Iterable[fx.Node]) -> None:
         """Run the calls of ``nodes`` that are new, in order, under one record.
@@ -106,15 +132,12 @@ class WorkspaceMeter:
         if not waiting:
             return
         runs: list[_Run] = []
-        generators = [self._device] if self._device.type == "cuda" else []
-        with ExitStack() as stack:
-            stack.enter_context(torch.random.fork_rng(generators, device_type="cuda"))
-            stack.enter_context(torch.no_grad())
-            stack.enter_context(torch.autocast(self._device.type, enabled=False))
-            record = stack.enter_context(recording(self._device))
+        with self._alone(), recording(self._device) as record:
             for node in waiting:
                 signature = self._signature[node] = self._sign(node)
                 if signature in self._changes:
+                    if signature not in self._storage_nbytes:
+                        self.unmeasured.add(str(node.target))
                     continue
                 self._changes[signature] = []
                 try:
@@ -128,6 +151,16 @@ class WorkspaceMeter:
         self.peak = max(filter(None, (self.peak, record.peak)), default=None)
         for run in runs:
             self._changes[run.signature] = _changes(record.events(run.number), run.addresses)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Calls that run inside leave random generators, gradient mode and autocast as they are."""
+        generators = [self._device] if self._device.type == "cuda" else []
+        with ExitStack() as stack:
+            stack.enter_context(torch.random.fork_rng(generators, device_type="cuda"))
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(torch.autocast(self._device.type, enabled=False))
+            yield
 
     def _sign(self, node: fx.Node) -> str:
         call = self._in_place.get(node)
@@ -157,16 +190,23 @@ class WorkspaceMeter:
             remedy="free memory of the device before planning, or plan a smaller batch",
         )
 
-    def _run(self, node: fx.Node, signature: str, record: AllocatorRecord) -> _Run:
+    def _call(self, node: fx.Node) -> tuple[Callable[..., Any], Any, Any]:
+        """What the step calls for a node, with example arguments."""
         args, kwargs = example_arguments(node, self._layouts)
         target, call = torch_private.direct(node.target), self._in_place.get(node)
         if call is not None:
             target, (args, kwargs) = call.kernel.call, call.bound(args, kwargs)
+        return target, args, kwargs
+
+    def _run(self, node: fx.Node, signature: str, record: AllocatorRecord) -> _Run:
+        target, args, kwargs = self._call(node)
         if self._device.type == "cuda":  # the first call may also create handles and choose algorithms
             target(*args, **kwargs)
         number = len(self._changes)
         with record.span(number):
+            begun = time.perf_counter_ns()
             result = target(*args, **kwargs)
+            first_ns = time.perf_counter_ns() - begun
         self._returned[signature] = pytree.tree_map_only(torch.Tensor, Layout.of, result)
         addresses, held = [], []
         for given, traced in zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta["val"]), strict=True):
@@ -179,7 +219,8 @@ class WorkspaceMeter:
                     held.append(storage.nbytes())
         self._storage_nbytes[signature] = held
         given = storage = result = None  # so that the device holds the result of one run at a time
-        self._time_ns[signature] = call_time_ns(lambda: target(*args, **kwargs), self._device)
+        if self.timed:
+            self._time_ns[signature] = call_time_ns(lambda: target(*args, **kwargs), self._device, first_ns)
         return _Run(signature, number, addresses)
 
 

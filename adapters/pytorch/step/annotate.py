@@ -34,12 +34,16 @@ class Annotated:
     meter: WorkspaceMeter
 
 
-def annotate(step: TracedStep, *, measure: bool = True) -> Annotated:
-    """Describe a step for the planner; with ``measure``, run every distinct call once to learn its workspace.
+def annotate(
+    step: TracedStep, *, measure: bool = True, timed: bool = True, known: WorkspaceMeter | None = None
+) -> Annotated:
+    """Describe a step for the planner; with ``measure``, run every distinct call to learn its workspace.
 
-    Warns about calls that could not be measured; they are charged with their results only.
+    Times are 0 unless they are ``timed``, too. ``known`` has measured calls of this step before. Warns about calls that
+    could not be measured; they are charged with their results only.
     """
-    known = WorkspaceMeter(device_of(step), step.reuse.calls)
+    known = WorkspaceMeter(device_of(step), step.reuse.calls, timed=timed) if known is None else known
+    known.timed = timed
     meter = known if measure else None
     if meter is not None:
         meter.measure(step.calls)
@@ -90,8 +94,8 @@ def _work(op: StepOp, workspace: Workspace, meter: WorkspaceMeter | None) -> OpW
         sum(work.kernels for work in backward),
         any(work.half for work in (*forward, *backward)),
         *workspace,
-        sum(meter.time_ns(node) for node in op.runs) if meter is not None else 0,
-        sum(meter.time_ns(node) for node in nodes) if meter is not None else 0,
+        sum(meter.time_ns(node) for node in op.runs) if meter is not None and meter.timed else 0,
+        sum(meter.time_ns(node) for node in nodes) if meter is not None and meter.timed else 0,
     )
 
 
