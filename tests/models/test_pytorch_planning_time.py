@@ -61,3 +61,11 @@ def test_a_network_is_timed_and_written(tmp_path: Path) -> None:
     main([*SMALL, "--rounds", "1", "-o", str(tmp_path / "time.json")])
     rows = json.loads((tmp_path / "time.json").read_text())["rows"]
     assert [row["plan"] for row in rows] == ["first", "batch 3"] * len(BUDGETS)
+
+
+def test_the_page_says_how_far_apart_runs_of_the_same_calls_were() -> None:
+    every = (row for record in RECORDS.values() for row in record)
+    rows = [row for row in every if (row["name"], row["plan"]) == ("resnet50", "batch 1")]
+    seconds = sorted(row["taken"]["workspace"][0] for row in rows)
+    page = Path(pytorch_planning_time.__file__).with_name("README.md").read_text()
+    assert f"took between {seconds[0]:.1f} and {seconds[-1]:.1f} s to run the same calls of ResNet-50" in page
