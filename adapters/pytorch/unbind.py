@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -35,6 +36,15 @@ def original(module: nn.Module) -> nn.Module:
     return made
 
 
-def method_of(module: nn.Module, forward: MethodType) -> Any:
-    """The same method of another object."""
+def is_forward_of(module: nn.Module, forward: Any) -> bool:
+    """Whether a forward that an instance has itself can be given to another instance: a method, or a partial call."""
+    if isinstance(forward, partial):
+        return bool(forward.args) and forward.args[0] is module
+    return isinstance(forward, MethodType) and forward.__self__ is module
+
+
+def method_of(module: nn.Module, forward: Any) -> Any:
+    """The same method, or partial call, of another object."""
+    if isinstance(forward, partial):
+        return partial(forward.func, module, *forward.args[1:], **forward.keywords)
     return MethodType(forward.__func__, module)

@@ -232,3 +232,41 @@ def test_a_module_that_is_compiled_is_refused(path: str) -> None:
     module.get_submodule(path).compile(backend="eager")
     with pytest.raises(UnsupportedModuleError, match=r"was compiled \(\.compile\(\)\)"):
         planned(module, (torch.randn(4, 6),))
+
+
+class Touching(nn.Linear):
+    """Does something to a container among its arguments."""
+
+    def __init__(self, touch: Callable[[Any], object]) -> None:
+        super().__init__(6, 6)
+        self.touch = touch
+
+    def forward(self, x: Tensor, batch: Any) -> Tensor:
+        self.touch(batch)
+        return super().forward(x).square().sum()
+
+
+TOUCHES: dict[str, tuple[Callable[[Any], object], Any]] = {
+    "an item taken out": (lambda batch: batch.pop("labels"), {"labels": X[0]}),
+    "an item put in": (lambda batch: batch.update(seen=torch.ones(2)), {}),
+    "an item replaced": (lambda batch: batch.update(labels=torch.ones(2)), {"labels": X[0]}),
+    "a longer list": (lambda batch: batch.append(1), []),
+}
+
+
+@pytest.mark.parametrize("touch", TOUCHES)
+def test_a_container_among_the_arguments_that_the_forward_changes_is_refused(touch: str) -> None:
+    do, batch = TOUCHES[touch]
+    with pytest.raises(UnsupportedModuleError, match="changes a container among its arguments"):
+        planned(Touching(do), (*X, batch))
+
+
+def test_an_attribute_of_a_tensor_that_the_forward_reads_is_refused() -> None:
+    class Reading(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * getattr(self.weight, "scale", 1.0)
+
+    module = Reading(6, 6)
+    module.weight.scale = 2.0  # type: ignore[attr-defined]
+    with pytest.raises(UnsupportedModuleError, match="reads 'scale' of a tensor"):
+        planned(module, X)

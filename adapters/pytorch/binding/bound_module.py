@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 
 from ....planner.errors import AdapterError
 from .. import torch_private
+from ..capture.module_checks import check_forward
 from ..execution.attachment import InputMismatchError
 from ..execution.executor import Executor
 from ..unbind import FORWARD, RUNNER, Bound, method_of, original
@@ -132,6 +133,7 @@ def bound_by(module: nn.Module, runner_of: Callable[[nn.Module], Runner]) -> nn.
 
     ``runner_of`` makes the runner of its training steps. Raises AdapterError if its class cannot be derived from.
     """
+    check_forward(module)
     made: nn.Module = object.__new__(_class_of(type(module)))
     made.__dict__.update(module.__dict__)
     if "forward" in module.__dict__:

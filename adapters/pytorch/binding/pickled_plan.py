@@ -48,7 +48,9 @@ class OnePlan:
         return (self.plan,)
 
     def of_copy(self, module: nn.Module) -> OnePlan:
-        """The same for a copy of the module."""
+        """The same for a copy of the module. Raises ChangedModuleError if the plan does not hold for the module now."""
+        if self._executor is not None and self._attachment is not None:
+            self._executor.check_module(self._attachment)
         return OnePlan(self.plan, self._executor, module)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

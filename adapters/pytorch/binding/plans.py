@@ -15,7 +15,7 @@ from ....planner.costs.profile import StepProfile
 from ....planner.errors import AdapterError
 from ....planner.plan_file.record import Plan
 from .. import torch_private
-from ..execution.attachment import Attachment, ChangedModuleError, InputMismatchError
+from ..execution.attachment import Attachment, ChangedModuleError, InputMismatchError, ReplacedModuleError
 from ..execution.executor import Executor
 from ..torch_private import pytree
 from .make_executor import planned
@@ -26,23 +26,17 @@ LIMIT = 8
 """How many plans of one module are kept, unless the caller says otherwise."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Kept:
-    """A plan's executor, with the module that it is attached to from its first step on."""
+    """A plan's executor, attached to the module that it was made for."""
 
     executor: Executor
-    attachment: Attachment | None = None
+    attachment: Attachment
 
-    def attached_to(self, module: nn.Module) -> Attachment:
-        """Raises ChangedModuleError if the module is not like the one that was planned."""
-        if self.attachment is None:
-            self.attachment = self.executor.attach(module)
-        return self.attachment
-
-    def holds_for(self, module: nn.Module) -> bool:
-        """Whether the plan holds for the module as it is now, with some arguments."""
+    def holds(self) -> bool:
+        """Whether the plan holds for its module as it is now, with some arguments."""
         try:
-            self.executor.check_module(self.attached_to(module))
+            self.executor.check_module(self.attachment)
         except ChangedModuleError:
             return False
         return True
@@ -67,9 +61,9 @@ class Plans:
         self._first: Executor | None = None
         self._changes = 0  # of the module, that were planned for
 
-    def add(self, executor: Executor, module: nn.Module | None = None) -> None:
+    def add(self, executor: Executor, module: nn.Module) -> None:
         """Keep a plan that was made as asked, for ``module`` as it is now."""
-        self._kept.append(_Kept(executor, None if module is None else executor.attach(module)))
+        self._kept.append(_Kept(executor, executor.attach(module)))
         self._first = self._first or executor
 
     def with_first(self, executor: Executor, module: nn.Module) -> Plans:
@@ -81,7 +75,8 @@ class Plans:
         """The same plans for a copy of the module."""
         made = Plans(self._asked, replans=self._replans, limit=self._limit, profile=self._profile)
         for kept in self._kept:
-            made.add(kept.executor)
+            if kept.holds():  # for the original, and so for a copy of it
+                made.add(kept.executor, module)
         made._first = self._first
         return made
 
@@ -126,7 +121,7 @@ class Plans:
         for position in reversed(range(len(self._kept))):
             kept = self._kept[position]
             try:
-                checked = kept.executor.checked(kept.attached_to(module), args, kwargs)
+                checked = kept.executor.checked(kept.attachment, args, kwargs)
             except InputMismatchError as error:
                 # What changed about the module tells more than that the arguments are those of another plan.
                 if fault is None or isinstance(error, ChangedModuleError) > isinstance(fault, ChangedModuleError):
@@ -136,29 +131,34 @@ class Plans:
             return kept.executor.run(checked)
         if not any(tensor.requires_grad for tensor in (*module.parameters(), *_tensors((args, kwargs)))):
             return NOT_PLANNED
-        if fault is not None:
-            if not self._replans:
+        if fault is not None and not self._replans:
+            try:
                 raise fault
-            self._make_room(module, fault)
-        self.add(self._made(module, args, kwargs, fault), module)
+            finally:
+                del fault  # it would keep this frame, and the arguments, alive
+        self._plan(module, args, kwargs, fault)
         made = self._kept[-1]
-        return made.executor.run(made.executor.checked(made.attached_to(module), args, kwargs))
+        return made.executor.run(made.executor.checked(made.attachment, args, kwargs))
 
-    def _made(
+    def _plan(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], fault: InputMismatchError | None
-    ) -> Executor:
+    ) -> None:
+        """Make a plan for a step, and keep it. ``fault`` says why those that are kept do not hold for it."""
+        if fault is not None:
+            self._make_room(module, fault)
         began = time.perf_counter()
         with torch_private.outside_of_modes():
             executors = [kept.executor for kept in self._kept]
             executor = planned(self._asked, module, args, kwargs, None if self._first else self._profile, executors)
+        took_s = time.perf_counter() - began
+        self.add(executor, module)
         if fault is not None and not any(executor.plan is plan for plan in self._asked.made):
             warnings.warn(
-                f"planned {type(module).__name__} again in {time.perf_counter() - began:.1f} s, as {fault.message}. "
-                f"This is plan {len(self._kept) + 1} of at most {self._limit}, with an activation peak of "
+                f"planned {type(module).__name__} again in {took_s:.1f} s, as {fault.message}. This is plan "
+                f"{len(self._kept)} of at most {self._limit}, with an activation peak of "
                 f"{executor.plan.peak.activation_nbytes:,} B{self._hint(fault)}",
                 stacklevel=2,
             )
-        return executor
 
     def _hint(self, fault: InputMismatchError) -> str:
         self._changes += isinstance(fault, ChangedModuleError)
@@ -166,13 +166,15 @@ class Plans:
         return ". A number that changes often belongs in a tensor: an argument or a buffer" if often else ""
 
     def _make_room(self, module: nn.Module, fault: InputMismatchError) -> None:
-        """Let go of a plan that no longer holds for the module, if as many as may be are kept.
+        """Let go of plans of submodules that were replaced, and of one that no longer holds if the limit is reached.
 
         Raises AdapterError if all hold: steps that take turns among more plans would be planned over and over.
         """
+        if isinstance(fault, ReplacedModuleError):
+            self._kept = [kept for kept in self._kept if kept.attachment.has_its_modules()]
         if len(self._kept) < self._limit:
             return
-        gone = next((kept for kept in self._kept if not kept.holds_for(module)), None)
+        gone = next((kept for kept in self._kept if not kept.holds()), None)
         if gone is None:
             raise AdapterError(
                 f"{type(module).__name__} has {self._limit} plans and this step needs another: {fault.message}",

@@ -105,7 +105,8 @@ def _tied(module: nn.Module, primals: list[Primal]) -> tuple[tuple[int, ...], ..
     groups: dict[int, list[int]] = {}
     for i, primal in enumerate(primals):
         if primal.kind == "parameter":
-            groups.setdefault(id(module.get_parameter(primal.name)), []).append(i)
+            path, _, key = primal.name.rpartition(".")
+            groups.setdefault(id(module.get_submodule(path)._parameters[key]), []).append(i)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MethodType
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from ....planner.errors import AdapterError
 from ..errors import UnsupportedModuleError
 from ..guards.snapshots import slots_of
 from ..torch_private import pytree
-from ..unbind import RUNNER
+from ..unbind import RUNNER, is_forward_of
 from .autocast import hides_autocast
 from .tensor_attributes import attributes_of
 
@@ -52,14 +51,20 @@ def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
             f"{name} is a traced graph, whose casts under autocast would not be those of eager",
             remedy="plan the module that it was traced from",
         )
-    forward = module.__dict__.get("forward")
-    if forward is not None and not (isinstance(forward, MethodType) and forward.__self__ is module):
-        raise UnsupportedModuleError(
-            f"the forward of {name} was replaced by a {type(forward).__name__} that is no method of it",
-            remedy="plan it before its forward is replaced, or replace it by types.MethodType(function, module)",
-        )
+    check_forward(module)
     for path, child in module.named_modules():
         _check_submodule(path, child)
+
+
+def check_forward(module: nn.Module) -> None:
+    """Raise UnsupportedModuleError if the module itself has a forward that a bound one could not have."""
+    forward = module.__dict__.get("forward")
+    if forward is not None and not is_forward_of(module, forward):
+        raise UnsupportedModuleError(
+            f"the forward of {type(module).__name__} was replaced by a {type(forward).__name__} that is no method of "
+            "it",
+            remedy="bind it before its forward is replaced, or replace it by types.MethodType(function, module)",
+        )
 
 
 def _check_submodule(path: str, child: nn.Module) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from .. import torch_private
+from ..errors import UnsupportedModuleError
 from ..guards.argument_values import ValueGuards
 from ..guards.attribute_reads import AttributeReads
 from ..guards.globals_and_closures import SourceGuards
@@ -18,11 +19,12 @@ from ..guards.host_rng import refuse_host_draws
 from ..guards.side_effects import refuse_side_effects
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
+from .attributes_of_tensors import refuse_attributes_of_tensors
 from .autocast import eager_autocast
 from .data_assignments import data_assignments
 from .inplace_strides import inplace_strides
 from .kernel_strides import kernel_strides
-from .module_checks import HOOKS, REGISTRIES
+from .module_checks import HOOKS, REGISTRIES, tensors_of
 from .module_scopes import record_scopes
 from .output_identity import DistinctOutputs
 from .tensor_attributes import attributes_as_buffers
@@ -61,6 +63,24 @@ def _restored(module: nn.Module) -> Iterator[None]:
             held.update(content)
 
 
+def _with_arguments_unchanged(module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """``forward``, refused if it changes a list or dict among its arguments: the trace is given copies of them."""
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        before, spec = pytree.tree_flatten((args, kwargs))
+        result = forward(*args, **kwargs)
+        after, now = pytree.tree_flatten((args, kwargs))
+        if now != spec or any(one is not other for one, other in zip(before, after, strict=True)):
+            raise UnsupportedModuleError(
+                f"the forward of {type(module).__name__} changes a container among its arguments, which a planned step "
+                "would not",
+                remedy="work on a copy of the container, and return what is stored in it",
+            )
+        return result
+
+    return checked
+
+
 class Trace:
     """What is traced, and what the modes record meanwhile.
 
@@ -68,6 +88,7 @@ class Trace:
         bare: the module without its own hooks; they run around the planned step and must not run inside it too.
         eager_dropout: whether dropout is traced as eager training composes it.
         follow_values: whether values that decide a branch are computed, and guarded.
+        tensors: the arguments, parameters, buffers and tensor attributes.
         outputs: the structure of the result, and which of its leaves are the same tensor.
         values: guards on the values that decide a branch.
         reads: attributes that the forward reads of its modules and their plain objects.
@@ -89,6 +110,7 @@ class Trace:
         self.module = module
         self.bare = _without_own_hooks(module)
         self.eager_dropout, self.follow_values = eager_dropout, follow_values
+        self.tensors = tensors_of(module, leaves)
         self.outputs = DistinctOutputs(detached)
         self.values = ValueGuards(leaves, names)
         self.reads = AttributeReads()
@@ -106,7 +128,9 @@ class Trace:
     @contextmanager
     def wrapped_forward(self) -> Iterator[None]:
         """Let the bare module's forward return distinct outputs, and record its sources and values."""
-        forward = self.outputs.wrap(self.bare, self.sources.wrap(self.bare.forward))
+        forward = self.outputs.wrap(
+            self.bare, _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward))
+        )
         self.bare.__dict__["forward"] = self.values.wrap(self.bare, forward) if self.follow_values else forward
         yield
 
@@ -146,6 +170,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda trace: trace.reads.recorded(trace.bare),
     # Corrections of torch's own rules and kernels: independent of the module and of each other.
     lambda _: data_assignments(),
+    lambda trace: refuse_attributes_of_tensors(trace.tensors),
     lambda trace: torch_private.without_python_kernels(eager_dropout=trace.eager_dropout),
     lambda _: torch_private.cudnn_batch_norms(),
     lambda _: torch_private.described_as_run(),

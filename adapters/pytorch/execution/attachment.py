@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import is_, itemgetter
 from types import FunctionType
 from typing import Any
 
@@ -27,6 +27,10 @@ class ChangedModuleError(InputMismatchError):
     """The module, or something else that its forward reads, is not as it was when the plan was bound."""
 
 
+class ReplacedModuleError(ChangedModuleError):
+    """A submodule was added, removed or replaced."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What tracing assumed of one submodule: its class, its mode if the forward read it, its hooks."""
@@ -38,12 +42,15 @@ class Setting:
 
     def unchanged_in(self, module: nn.Module) -> Callable[[], bool]:
         """A quick function that is true only if ``module`` still has this setting, its hooks and submodules."""
-        own, children, present = module.__dict__, dict(module._modules), tuple(module._modules.values())
+        own, names, present = module.__dict__, tuple(module._modules), tuple(module._modules.values())
         kind, hooks = self.kind, tuple(dict(own[name]) for name in HOOKS)
-        # Hooks of the root act around the step. With one name alone `itemgetter` would not give a tuple.
+        # Hooks of the root act around the step. One name is there twice: with one alone `itemgetter` gives no tuple.
         as_planned = not self.path or _hooks_of(module) == self.hooks
-        read = itemgetter("_modules", *(HOOKS if self.path else ("_modules",)), *self._mode)
-        known = (children, *(hooks if self.path else (children,)), *self._mode.values())
+        read = itemgetter(
+            "_is_full_backward_hook", "_is_full_backward_hook", *(HOOKS if self.path else ()), *self._mode
+        )
+        full = own["_is_full_backward_hook"]
+        known = (full, full, *(hooks if self.path else ()), *self._mode.values())
 
         def unchanged() -> bool:
             try:
@@ -51,7 +58,7 @@ class Setting:
                     as_planned
                     and read(own) == known
                     and (kind is None or type(module) is kind)
-                    and (len(present) < 2 or tuple(own["_modules"].values()) == present)
+                    and _are(own["_modules"], names, present)
                 )
             except KeyError:
                 return False
@@ -139,6 +146,10 @@ class Attachment:
                     remedy="tie them again, or bind again",
                 )
 
+    def has_its_modules(self) -> bool:
+        """Whether each submodule is where it was: if not, this would keep one alive that the module has let go."""
+        return all(_are(child._modules, tuple(child._modules), children) for _, child, children, _ in self._watched)
+
     def check_reads(self) -> None:
         """Raise ChangedModuleError if data that the forward reads changed; `tensors` checks the tensors."""
         changed = self._reads.changed() or self._sources.changed()
@@ -185,9 +196,14 @@ class Attachment:
 _SETTINGS = ("its class", "training", "its hooks")
 
 
+def _are(modules: dict[str, nn.Module | None], names: tuple[str, ...], values: tuple[nn.Module | None, ...]) -> bool:
+    """Whether submodules are these, under these names: a class may compare its instances as it likes."""
+    return len(modules) == len(values) and tuple(modules) == names and all(map(is_, modules.values(), values))
+
+
 def _compare(module: nn.Module, children: tuple[nn.Module | None, ...], setting: Setting) -> None:
     """Raise ChangedModuleError with what changed in a module, if something did."""
-    if tuple(module._modules.values()) != children:
+    if not _are(module._modules, tuple(module._modules), children):
         raise _replaced_error()
     mode = None if setting.training is None else module.training
     found = (type(module) if setting.path else None, mode, _hooks_of(module) if setting.path else ())
@@ -222,7 +238,7 @@ def _changed_error(what: str) -> ChangedModuleError:
     return ChangedModuleError(f"{what} changed since the plan was bound, and the forward reads it", remedy="bind again")
 
 
-def _replaced_error() -> ChangedModuleError:
-    return ChangedModuleError(
+def _replaced_error() -> ReplacedModuleError:
+    return ReplacedModuleError(
         "a submodule was added, removed or replaced since the plan was bound", remedy="bind again"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import is_, itemgetter
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -132,7 +133,7 @@ def _description(path: str, key: str) -> str:
 
 
 def _value(child: nn.Module, key: str) -> Any:
-    """An attribute's value; MISSING for tensors, submodules and methods, unless another value takes their place."""
+    """An attribute's value, of a method its function; MISSING for tensors, submodules and properties."""
     own = child.__dict__
     if key in own:
         return MISSING if isinstance(own[key], torch.Tensor) else own[key]
@@ -140,4 +141,4 @@ def _value(child: nn.Module, key: str) -> Any:
         if key in tensors:
             return None if tensors[key] is None else MISSING
     found = getattr(type(child), key, MISSING)
-    return MISSING if hasattr(found, "__get__") else found
+    return MISSING if hasattr(found, "__get__") and not isinstance(found, FunctionType) else found

@@ -149,10 +149,11 @@ def _tensors_made() -> Iterator[list[weakref.ref[Any]]]:
 def _set_by_norm_hooks(module: nn.Module) -> set[tuple[str, str]]:
     """Attributes that hooks of torch.nn.utils compute for every forward."""
     return {
-        (path, str(hook.name))
+        (path, str(getattr(hook, "name", None) or hook._tensor_name))
         for path, child in module.named_modules()
         for hook in child._forward_pre_hooks.values()
-        if type(hook).__module__.startswith("torch.nn.utils") and hasattr(hook, "name")
+        if type(hook).__module__.startswith("torch.nn.utils")
+        and (hasattr(hook, "name") or hasattr(hook, "_tensor_name"))
     }
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
+import gc
 import types
 import warnings
 import weakref
@@ -113,10 +116,13 @@ class Switch(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.first, self.drop, self.last = nn.Linear(16, 16), nn.Dropout(0.5), nn.Linear(16, 4)
-        self.gain = 1.0
+        self.gain, self.act = 1.0, torch.tanh
+
+    def scaled(self, y: Tensor) -> Tensor:
+        return y * self.gain
 
     def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
-        y = self.last(self.drop(self.first(x).tanh())) * self.gain
+        y = self.scaled(self.last(self.drop(self.act(self.first(x)))))
         y = y + torch.ones(4, device=y.device)  # of the default dtype
         return (y if scale is None else y * scale).square().sum()
 
@@ -261,6 +267,57 @@ class TestPlannedAgain:
         assert alive() is None
 
 
+class TestReviewed:
+    """What a script may do between binding and a step."""
+
+    @again_is_expected
+    def test_a_copy_that_is_changed_before_its_first_step_trains_to_the_bits_of_the_original(self) -> None:
+        copied, eager = copy.deepcopy(planned(Switch(), "min")), Switch()
+        copied.act = eager.act = torch.sin
+        assert train(copied, (SMALL,)) == train(eager, (SMALL,))
+
+    @again_is_expected
+    def test_a_method_that_is_replaced_in_the_class_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        trained = planned(Switch(), "min")
+        monkeypatch.setattr(Switch, "scaled", lambda self, y: 5 * y)
+        assert train(trained, (SMALL,)) == train(Switch(), (SMALL,))
+
+    def test_a_replaced_submodule_is_let_go(self) -> None:
+        trained = planned(Switch(), "min")
+        old = weakref.ref(trained.first)
+        trained.first = nn.Linear(16, 16)
+        with pytest.warns(UserWarning, match="a submodule was added, removed or replaced"):
+            trained(SMALL)
+        gc.collect()
+        assert old() is None
+
+    def test_a_plan_is_kept_where_warnings_are_errors(self) -> None:
+        trained = planned(network())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(UserWarning):
+                trained(LARGE)
+            trained(LARGE)
+        assert len(plans_of(trained)) == 2
+
+    def test_a_functional_call_may_be_the_first_step(self) -> None:
+        trained = unplanned(Switch(), "min")
+        tensors = {name: value.detach().clone().requires_grad_() for name, value in trained.named_parameters()}
+        torch.manual_seed(1)
+        found = torch.func.functional_call(trained, tensors, (SMALL,))
+        eager = Switch()
+        torch.manual_seed(1)
+        assert bits(found) == bits(eager(SMALL))
+
+    def test_the_arguments_of_a_step_that_raises_are_let_go(self) -> None:
+        trained, batch = planned(network(), on_change="raise"), LARGE.clone()
+        alive = weakref.ref(batch)
+        with contextlib.suppress(InputMismatchError):
+            trained(batch)
+        del batch
+        assert alive() is None
+
+
 class TestLimit:
     @again_is_expected
     def test_a_step_that_needs_more_plans_than_are_kept_is_refused(self) -> None:
@@ -333,6 +390,20 @@ class TestForwardOfTheInstance:
         eager = tripled(Switch())
         eager.gain = 3.0
         assert train(trained, (SMALL,)) == train(eager, (SMALL,))
+
+    def test_one_that_is_a_partial_call_is_planned(self) -> None:
+        found = []
+        for bind in (lambda module: planned(module, "min"), lambda module: module):
+            module = Switch()
+            module.forward = functools.partial(lambda self, x: 2 * Switch.forward(self, x), module)  # type: ignore
+            found.append(alternating(bind(module), (SMALL,) * 2))
+        assert found[0] == found[1]
+
+    def test_one_that_is_no_call_of_the_module_is_refused_at_once(self) -> None:
+        module = Switch()
+        module.forward = lambda x: x  # type: ignore[method-assign, assignment]
+        with pytest.raises(AdapterError, match="was replaced by a function that is no method of it"):
+            unplanned(module)
 
     def test_a_copy_has_the_wrapper(self) -> None:
         assert train(copy.deepcopy(tripled(planned(Switch(), "min"))), (SMALL,)) == train(tripled(Switch()), (SMALL,))

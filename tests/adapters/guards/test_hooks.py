@@ -10,6 +10,7 @@ import pytest
 import torch
 from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError, within_budget
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 from tests.modules.torch_training import alternating, planned, train
 
@@ -91,10 +92,11 @@ class TestTraced:
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
-def test_a_weight_norm_trains_to_the_bits_of_eager() -> None:
-    nets = [Net(), Net()]  # PyTorch cannot copy one
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, lambda layer: prune.l1_unstructured(layer, "weight", 0.5)])
+def test_a_computed_weight_that_cannot_be_copied_trains_to_the_bits_of_eager(norm: Any) -> None:
+    nets = [Net(), Net()]
     for net in nets:
-        nn.utils.weight_norm(net.first)
+        norm(net.first)
     batches = X * 3
     assert alternating(planned(nets[0], X, "min"), batches) == alternating(nets[1], batches)
 
