@@ -270,3 +270,10 @@ def test_an_attribute_of_a_tensor_that_the_forward_reads_is_refused() -> None:
     module.weight.scale = 2.0  # type: ignore[attr-defined]
     with pytest.raises(UnsupportedModuleError, match="reads 'scale' of a tensor"):
         planned(module, X)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_submodule_is_refused() -> None:
+    module = nn.Sequential(nn.Linear(6, 6), torch.jit.script(nn.Linear(6, 6)))
+    with pytest.raises(UnsupportedModuleError, match="submodule '1' is scripted"):
+        planned(module, X)

@@ -69,6 +69,11 @@ def check_forward(module: nn.Module) -> None:
 
 def _check_submodule(path: str, child: nn.Module) -> None:
     where = f"submodule {path!r}" if path else type(child).__name__
+    if isinstance(child, torch.jit.ScriptModule):
+        raise UnsupportedModuleError(
+            f"{where} is scripted (torch.jit), and a plan could not see what it reads",
+            remedy="plan with the module that it was scripted from",
+        )
     if child._compiled_call_impl is not None:
         raise UnsupportedModuleError(
             f"{where} was compiled (.compile()), and a plan would run its calls one by one",

@@ -51,7 +51,8 @@ def _without_warnings() -> Iterator[None]:
 def _restored(module: nn.Module) -> Iterator[None]:
     """Restore the attributes, parameters, buffers, submodules and hooks of a module and its submodules at the end."""
     own = {child: dict(child.__dict__) for child in module.modules()}
-    inside = [(held, dict(held)) for state in own.values() for key, held in state.items() if key in REGISTRIES]
+    registries = (held for state in own.values() for key, held in state.items() if key in REGISTRIES)
+    inside = [(held, dict(held)) for held in registries if isinstance(held, dict)]  # a scripted module has others
     try:
         yield
     finally:
