@@ -363,10 +363,10 @@ class TestForwardOfTheInstance:
         assert train(planned(Wrapped(), "min"), (SMALL,)) == train(Wrapped(), (SMALL,))
 
     def test_evaluation_runs_it(self) -> None:
-        assert torch.equal(planned(Wrapped(), "min").eval()(SMALL), Wrapped().eval()(SMALL))
+        assert bits(planned(Wrapped(), "min").eval()(SMALL)) == bits(Wrapped().eval()(SMALL))
 
     def test_the_original_has_it(self) -> None:
-        assert torch.equal(original(planned(Wrapped(), "min")).eval()(SMALL), Wrapped().eval()(SMALL))
+        assert bits(original(planned(Wrapped(), "min")).eval()(SMALL)) == bits(Wrapped().eval()(SMALL))
 
     def test_the_guards_watch_what_it_reads(self) -> None:
         trained = planned(Wrapped(), "min", on_change="raise")
