@@ -25,7 +25,7 @@ from ..torch_private import pytree
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The arguments of `api.within_budget`, with which each new signature is planned.
+    """The arguments of `api.within_budget`, with which each step is planned that no plan holds for.
 
     A graph that one of the plans ``made`` before has is not planned again.
     """
