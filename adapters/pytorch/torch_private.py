@@ -24,6 +24,7 @@ OLDEST = (2, 11)
 
 _DESCRIPTORS = "torch._functorch._aot_autograd.descriptors"
 _FUNCTIONAL = "torch._subclasses.functional_tensor.Functional"
+_HOOKS = ("forward_", "forward_pre_", "backward_", "backward_pre_")
 _EXAMPLE = "torch.ops.aten.add.Tensor"
 NEEDED = (
     *(f"{_DESCRIPTORS}.{kind}AOTInput" for kind in ("Buffer", "Param", "Plain", "Tangent")),
@@ -53,6 +54,13 @@ NEEDED = (
     "torch.cuda._sleep",
     "torch._C._VariableFunctions",
     "torch._C._nn",
+    *(
+        f"torch.nn.modules.module._global_{kind}_hooks"
+        for kind in ("forward", "forward_pre", "backward", "backward_pre")
+    ),
+    "torch.utils.checkpoint.CheckpointFunction",
+    "torch.utils.checkpoint._CachingTorchDispatchMode",
+    "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
     "torch.utils._pytree.SequenceKey",
     "torch.utils._python_dispatch.TorchDispatchMode",
     "torch.utils._python_dispatch._disable_current_modes",
@@ -132,7 +140,9 @@ from torch._ops import OpOverload  # noqa: E402
 from torch._subclasses.fake_impls import op_implementations_dict  # noqa: E402
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode  # noqa: E402
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode  # noqa: E402
+from torch.nn.modules import module as _modules  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
+from torch.utils import checkpoint as _checkpoint  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # noqa: E402
 from torch.utils.weak import WeakTensorKeyDictionary  # noqa: E402
 
@@ -143,6 +153,12 @@ __all__ = [
     "TangentAOTInput", "TorchDispatchMode", "VariableFunctions", "WithoutAutocast", "nn_functions", "pytree",
 ]  # fmt: skip
 """What is passed on as it is."""
+
+FORWARD_HOOKS_OF_ALL_MODULES = (_modules._global_forward_pre_hooks, _modules._global_forward_hooks)
+"""Where PyTorch keeps the forward hooks that it calls for every module, by the number of their handle."""
+HOOKS_OF_ALL_MODULES = (
+    *FORWARD_HOOKS_OF_ALL_MODULES, _modules._global_backward_pre_hooks, _modules._global_backward_hooks
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +288,30 @@ def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+@contextlib.contextmanager
+def without_checkpoints(run: Callable[..., Any], around: Callable[..., Any]) -> Iterator[None]:
+    """Let `torch.utils.checkpoint` recompute nothing.
+
+    A reentrant checkpoint calls ``run(function, preserve_rng_state, *args)`` instead. One that is not reentrant runs
+    its function inside ``around(preserve_rng_state, context)``, where ``context`` is that of its forward, or None.
+    """
+
+    def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+        return run(function, preserve, *args)
+
+    def generator(_: Any, preserve: bool, context_fn: Callable[..., Any], *__: Any, **___: Any) -> Iterator[None]:
+        context = context_fn()[0]
+        selective = isinstance(context, _checkpoint._CachingTorchDispatchMode)
+        with around(preserve, None if selective else context):
+            yield
+
+    with (
+        patched(_checkpoint.CheckpointFunction, "apply", staticmethod(apply)),
+        patched(_checkpoint, "_checkpoint_without_reentrant_generator", generator),
+    ):
+        yield
 
 
 def called_on_entering_autocast(entered: Callable[[], None]) -> contextlib.AbstractContextManager[None]:

@@ -105,6 +105,12 @@ def _traced(
             "a planned step fails or differs from eager training in a last bit",
             stacklevel=3,
         )
+    if trace.checkpoints and not detached:  # said once, by the first trace of a step
+        warnings.warn(
+            f"{type(module).__name__} checkpoints parts of itself (torch.utils.checkpoint): the plan takes these "
+            "checkpoints out, and decides itself what is recomputed",
+            stacklevel=3,
+        )
     return trace, traced
 
 

@@ -16,6 +16,7 @@ from ..guards.argument_values import ValueGuards
 from ..guards.attribute_reads import AttributeReads
 from ..guards.globals_and_closures import SourceGuards
 from ..guards.host_rng import refuse_host_draws
+from ..guards.module_wide_hooks import module_wide_hooks_inside
 from ..guards.side_effects import refuse_side_effects
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
@@ -27,6 +28,7 @@ from .kernel_strides import kernel_strides
 from .module_checks import HOOKS, REGISTRIES, tensors_of
 from .module_scopes import record_scopes
 from .output_identity import DistinctOutputs
+from .own_checkpoints import without_own_checkpoints
 from .tensor_attributes import attributes_as_buffers
 from .tied_parameters import one_name_each
 
@@ -96,6 +98,7 @@ class Trace:
         sources: guards on data outside of the module that the forward's code names.
         unknown_strides: calls whose result's strides are unknown -> what their kernel objected to.
         enters_autocast: whether the forward enters autocast itself.
+        checkpoints: whether the forward checkpoints parts of itself.
     """
 
     def __init__(
@@ -117,7 +120,7 @@ class Trace:
         self.reads = AttributeReads()
         self.sources = SourceGuards()
         self.unknown_strides: dict[str, str] = {}
-        self.enters_autocast = False
+        self.enters_autocast = self.checkpoints = False
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedGraph:
         """Trace the step. Raises what torch or a mode raises."""
@@ -139,6 +142,10 @@ class Trace:
         """Note that the forward entered autocast itself."""
         self.enters_autocast = True
 
+    def note_checkpoint(self) -> None:
+        """Note that the forward checkpoints a part of itself."""
+        self.checkpoints = True
+
 
 MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     # Outermost: the generators are compared after everything else has been restored.
@@ -154,6 +161,8 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda _: _without_warnings(),
     # The caller may plan under no_grad; a training step has gradients on.
     lambda _: torch.enable_grad(),
+    # Before any mode registers hooks of all modules for itself.
+    lambda trace: module_wide_hooks_inside(trace.bare),
     # Around every mode that changes the module: tracing swaps its tensors, its forward sets attributes.
     lambda trace: _restored(trace.module),
     # Hooks run in the order of this list. First: calls of every later hook belong to a submodule too.
@@ -171,6 +180,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda trace: trace.reads.recorded(trace.bare),
     # Corrections of torch's own rules and kernels: independent of the module and of each other.
     lambda _: data_assignments(),
+    lambda trace: without_own_checkpoints(trace.note_checkpoint),
     lambda trace: refuse_attributes_of_tensors(trace.tensors),
     lambda trace: torch_private.without_python_kernels(eager_dropout=trace.eager_dropout),
     lambda _: torch_private.cudnn_batch_norms(),

@@ -16,6 +16,7 @@ from ..capture.module_checks import HOOKS
 from ..capture.tensor_attributes import attributes_of
 from ..guards.attribute_reads import AttributeReads
 from ..guards.module_attributes import TRAINING, AttributeGuards
+from ..guards.module_wide_hooks import hooks_of_submodules
 from ..joint import Joint, Meta, Primal, meta
 
 
@@ -113,6 +114,7 @@ class Attachment:
         self._guards, self._sources, self.module = joint.guards, joint.sources, module
         self._reads = AttributeGuards(module, joint.reads)
         self._tied = _tied(module)
+        self._module_wide_hooks = hooks_of_submodules(module)
         if like is not None:
             changed = self._reads.differs_from(like.values)
             if changed is None and [names for _, names in self._tied] != like.tied:
@@ -145,6 +147,12 @@ class Attachment:
                     f"parameters {', '.join(map(repr, names))} were one when the plan was bound and are not now",
                     remedy="tie them again, or bind again",
                 )
+
+        if hooks_of_submodules(self.module) != self._module_wide_hooks:
+            raise ChangedModuleError(
+                "the hooks of all modules (register_module_forward_hook) are others than when the plan was bound",
+                remedy="bind again",
+            )
 
     def has_its_modules(self) -> bool:
         """Whether each submodule is where it was: if not, this would keep one alive that the module has let go."""
