@@ -52,6 +52,7 @@ NEEDED = (
     "torch.autograd.forward_ad._current_level",
     "torch.autograd.profiler._is_profiler_enabled",
     "torch.cuda._sleep",
+    *(f"torch.distributed._composable_state.{name}" for name in ("_get_module_state", "_insert_module_state")),
     "torch._C._VariableFunctions",
     "torch._C._nn",
     *(
@@ -140,6 +141,7 @@ from torch._ops import OpOverload  # noqa: E402
 from torch._subclasses.fake_impls import op_implementations_dict  # noqa: E402
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode  # noqa: E402
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode  # noqa: E402
+from torch.distributed import _composable_state  # noqa: E402
 from torch.nn.modules import module as _modules  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils import checkpoint as _checkpoint  # noqa: E402
@@ -569,6 +571,17 @@ def silenced(*names: str) -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def share_distributed_state(module: torch.nn.Module, other: torch.nn.Module) -> None:
+    """Let ``other`` be known for what `fully_shard` has made of ``module``, with which it shares its tensors."""
+    if is_sharded(module):
+        _composable_state._insert_module_state(other, _composable_state._get_module_state(module))
+
+
+def is_sharded(module: torch.nn.Module) -> bool:
+    """Whether `fully_shard` was called on the module itself."""
+    return _composable_state._get_module_state(module) not in (None, module)
 
 
 def hooks_of(leaf: torch.Tensor) -> tuple[dict[int, Any], dict[int, Any]]:

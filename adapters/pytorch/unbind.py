@@ -26,7 +26,8 @@ def original(module: nn.Module) -> nn.Module:
     """
     if not isinstance(module, Bound):
         return module
-    cls = next(base for base in type(module).__mro__ if not issubclass(base, Bound))
+    classes = type(module).__mro__
+    cls = classes[classes.index(Bound) + 1]  # fully_shard puts a class of its own before that of a bound module
     made: nn.Module = object.__new__(cls)
     made.__dict__.update(
         {key: value for key, value in module.__dict__.items() if key not in (RUNNER, FORWARD, "forward")}

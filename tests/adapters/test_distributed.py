@@ -14,8 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from ogc_plan.adapters.pytorch import bind, plan_of
+from ogc_plan.adapters.pytorch import bind, plan_of, within_budget
 from ogc_plan.adapters.pytorch.step import gradient_release
+from ogc_plan.planner.errors import AdapterError
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -98,18 +99,80 @@ def sharded(rank: int) -> bool:
     plan = plan_of(planned(trained.blocks[0], example, "min", "greedy"))
     for place, block in enumerate(trained.blocks):
         trained.blocks[place] = bind(block, plan, example)
-    found = []
     for module in (plain, trained):
         for block in module.blocks:
             fully_shard(block)
         fully_shard(module)
-        optimizer = torch.optim.AdamW(module.parameters())
-        for _ in range(3):
-            optimizer.zero_grad()
-            module(batch_of(rank)).square().sum().backward()
-            optimizer.step()
-        found.append([bits(value.to_local()) for p in module.parameters() for value in (p, p.grad)])
-    return found[0] == found[1]
+    return trained_sharded(plain, rank) == trained_sharded(trained, rank)
+
+
+def without_example(module: nn.Module) -> nn.Module:
+    """Bound without arguments: planned in its first step, wherever that runs."""
+    return within_budget(module, budget="min", strategy="greedy", device="cpu")
+
+
+def data_parallel_planned_inside(rank: int, *, bind_first: bool) -> bool:
+    """Whether a module that is planned inside DistributedDataParallel trains as the plain one."""
+    torch.manual_seed(0)
+    plain = Shared()
+    trained: Any = copy.deepcopy(plain)
+    if bind_first:
+        trained = DistributedDataParallel(without_example(trained))
+    else:
+        trained = DistributedDataParallel(trained)
+        trained.module = without_example(trained.module)
+    found = [steps(module, rank, 2, False) for module in (DistributedDataParallel(plain), trained)]
+    return found[0] == found[1] and bool(plan_of(trained.module).recomputed)
+
+
+def sharded_planned_inside(rank: int, *, bind_first: bool) -> bool:
+    """Whether blocks that are planned inside fully_shard train as the plain ones, and the whole."""
+    torch.manual_seed(0)
+    plain = Blocks()
+    trained: Any = copy.deepcopy(plain)
+    for place in range(len(trained.blocks)):
+        if bind_first:
+            trained.blocks[place] = without_example(trained.blocks[place])
+        fully_shard(trained.blocks[place])
+        if not bind_first:
+            trained.blocks[place] = without_example(trained.blocks[place])
+    fully_shard(trained)
+    for block in plain.blocks:
+        fully_shard(block)
+    fully_shard(plain)
+    return trained_sharded(plain, rank) == trained_sharded(trained, rank) and bool(
+        plan_of(trained.blocks[0]).recomputed
+    )
+
+
+def sharded_as_a_whole(rank: int, *, bind_first: bool) -> bool:
+    """Whether a module that is planned inside fully_shard trains as the plain one, if the whole is one group."""
+    torch.manual_seed(0)
+    plain = Blocks()
+    trained: Any = copy.deepcopy(plain)
+    trained = fully_shard(without_example(trained)) if bind_first else without_example(fully_shard(trained))
+    return trained_sharded(fully_shard(plain), rank) == trained_sharded(trained, rank)
+
+
+def refused(rank: int, message: str, **arguments: Any) -> bool:
+    """Whether a sharded module with sharded blocks, or arguments, is refused with this message."""
+    module = Blocks()
+    if not arguments:
+        fully_shard(module.blocks[1])
+    fully_shard(module)
+    with pytest.raises(AdapterError, match=message):
+        within_budget(module, budget="min", **arguments)(batch_of(rank))
+    return True
+
+
+def trained_sharded(module: nn.Module, rank: int) -> State:
+    """Three steps of AdamW; all bits that they leave of this rank's shards."""
+    optimizer = torch.optim.AdamW(module.parameters())
+    for _ in range(3):
+        optimizer.zero_grad()
+        module(batch_of(rank)).square().sum().backward()
+        optimizer.step()
+    return [bits(value.to_local()) for p in module.parameters() for value in (p, p.grad)]
 
 
 def in_parts(case: Callable[[int], bool]) -> Callable[[int], bool]:
@@ -165,6 +228,18 @@ CASES: dict[str, Callable[[int], bool]] = {
     "in parts, reduced as they come": in_parts(reducing_early),
     "in parts, sharded blocks": in_parts(sharded),
     "sharded blocks of one plan": sharded,
+    "planned in the first step, bound before wrapping": lambda rank: data_parallel_planned_inside(
+        rank, bind_first=True
+    ),
+    "planned in the first step, bound after wrapping": lambda rank: data_parallel_planned_inside(
+        rank, bind_first=False
+    ),
+    "sharded, planned in the first step": lambda rank: sharded_planned_inside(rank, bind_first=True),
+    "sharded, bound after sharding": lambda rank: sharded_planned_inside(rank, bind_first=False),
+    "sharded as a whole": lambda rank: sharded_as_a_whole(rank, bind_first=True),
+    "sharded as a whole, bound after sharding": lambda rank: sharded_as_a_whole(rank, bind_first=False),
+    "a whole with sharded blocks is refused": lambda rank: refused(rank, "submodule 'blocks.1' is sharded on its own"),
+    "arguments for shards are refused": lambda rank: refused(rank, "bind it without arguments", args=(batch_of(rank),)),
 }
 
 
@@ -178,6 +253,9 @@ def work(rank: int, folder: str) -> None:
             message = str(case(rank))
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
+            import traceback
+
+            traceback.print_exc()
         Path(folder, f"{name} {rank}").write_text(message)
         if message != "True":
             break  # the other rank may be waiting in another call
@@ -195,5 +273,5 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 @cpu_only("the processes train on the CPU")
 @pytest.mark.parametrize("name", CASES)
-def test_every_rank_trains_to_the_bits_of_the_plain_module(results: dict[str, list[str]], name: str) -> None:
+def test_every_rank_does_as_the_plain_module(results: dict[str, list[str]], name: str) -> None:
     assert results[name] == ["True"] * RANKS

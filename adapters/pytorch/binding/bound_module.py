@@ -138,6 +138,7 @@ def bound_by(module: nn.Module, runner_of: Callable[[nn.Module], Runner]) -> nn.
     made.__dict__.update(module.__dict__)
     if "forward" in module.__dict__:
         made.__dict__[FORWARD] = method_of(made, made.__dict__.pop("forward"))
+    torch_private.share_distributed_state(module, made)
     made.__dict__[RUNNER] = runner_of(made)
     return made
 

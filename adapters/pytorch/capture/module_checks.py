@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ....planner.errors import AdapterError
+from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..guards.snapshots import slots_of
 from ..torch_private import pytree
@@ -52,6 +53,13 @@ def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
             remedy="plan the module that it was traced from",
         )
     check_forward(module)
+    if torch_private.is_sharded(module) and any(
+        type(tensor.data) is not torch.Tensor for tensor in module.parameters()
+    ):
+        raise AdapterError(
+            f"the parameters of {name} are shards (fully_shard) outside of its steps",
+            remedy="bind it without arguments, within_budget(model, budget=...): it is planned in its first step",
+        )
     for path, child in module.named_modules():
         _check_submodule(path, child)
 
@@ -88,6 +96,11 @@ def _check_submodule(path: str, child: nn.Module) -> None:
         raise UnsupportedModuleError(
             f"{where} keeps {slots_of(slotted)[0]!r} in a slot, where a change would not be seen",
             remedy=f"leave __slots__ out of {slotted.__name__}",
+        )
+    if path and torch_private.is_sharded(child):
+        raise UnsupportedModuleError(
+            f"{where} is sharded on its own (fully_shard), so its parameters are not there for the whole step",
+            remedy="bind each sharded submodule by itself, before or after it is sharded, and not the whole",
         )
     if path and (child._backward_hooks or child._backward_pre_hooks):
         raise UnsupportedModuleError(
