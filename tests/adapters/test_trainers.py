@@ -258,7 +258,19 @@ class TestNothingButABudget:
 
         assert fit(unplanned) == fit(lambda module: module)
 
-    @pytest.mark.parametrize("options", [{}, {"bf16": True}, {"gradient_accumulation_steps": 2}], ids=str)
+    @pytest.mark.filterwarnings("ignore:.*checkpoint")
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"bf16": True},
+            {"gradient_accumulation_steps": 2},
+            {"gradient_checkpointing": True},
+            {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}},
+            {"neftune_noise_alpha": 5.0},
+        ],
+        ids=str,
+    )
     def test_the_trainer_with_evaluations_checkpoints_and_a_resume(self, tmp_path: Path, options: Any) -> None:
         transformers = pytest.importorskip("transformers")
         pytest.importorskip("accelerate")
