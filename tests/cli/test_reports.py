@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ogc_plan.cli.timeline import BLOCKS, axis, bars, binned, phase_widths
+from ogc_plan.planner.display.timeline import BLOCKS, axis, bars, binned, phase_widths
 from ogc_plan.planner.strategies import STRATEGIES
 
 from tests.cli.calls import GREEDY, Call

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ogc_plan.cli import terminal
-from ogc_plan.cli.terminal import MAX_LINE, one_line
+from ogc_plan.planner.display import terminal
+from ogc_plan.planner.display.terminal import MAX_LINE, one_line
 
 from tests.cli.calls import GREEDY, HOSTILE, Call, process
 
