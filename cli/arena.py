@@ -76,8 +76,8 @@ def report_data(found: StepArena) -> dict[str, Any]:
 
 def print_report(out: Console, found: StepArena, written: str) -> None:
     """The report as text."""
-    from ..planner.display.layout import field, name_of, percent
-    from ..planner.units import counted, format_both
+    from ..planner.display.layout import field, name_of
+    from ..planner.units import counted, format_both, percent
 
     plan, placement = found.plan, found.placement
     outside = [life.names[0] for life in found.lives if life.escapes]

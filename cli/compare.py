@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..planner.annotations import Source
-from ..planner.display.layout import field, path_of, percent, plain_table
+from ..planner.display.layout import field, path_of, plain_table
 from ..planner.display.plan_report import source_line
 from ..planner.display.terminal import Activity
 from ..planner.model import Model
@@ -20,7 +20,7 @@ from ..planner.problem import Problem, Scope
 from ..planner.solution import Status
 from ..planner.solver import CERTIFIED, Solver
 from ..planner.strategies import FIXED, STRATEGIES
-from ..planner.units import format_nbytes, format_ns, parse_budget
+from ..planner.units import format_nbytes, format_ns, parse_budget, percent
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ..planner.display.layout import field, listed, name_of, path_of, percent, plain_table, some
+from ..planner.display.layout import field, listed, name_of, path_of, plain_table, some
 from ..planner.display.plan_report import source_line, timed_by
 from ..planner.display.terminal import one_line
 from ..planner.graph import Graph, Role, Tensor
 from ..planner.model import Model
 from ..planner.problem import Scope
-from ..planner.units import counted, format_both, format_nbytes, format_ns
+from ..planner.units import counted, format_both, format_nbytes, format_ns, percent
 from .explanation import explain, parameters_data, print_explanation
 
 if TYPE_CHECKING:

@@ -22,11 +22,6 @@ LABEL = 13
 """Width of the label column."""
 
 
-def percent(share: float) -> str:
-    """A share as a percentage with two digits; a small one is never rounded to zero."""
-    return f"{share:.2%}" if share == 0 or share >= 0.00005 else "<0.01%"
-
-
 def name_of(text: str, limit: int = 60) -> Text:
     """A name from a file, safe to print; a long one is cut in its middle, as its end is the most specific part."""
     if len(text) > limit:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
 from ..annotations import Source
+from ..autodiff.derive import states_nbytes
+from ..errors import in_python
 from ..peak_bounds.step_floor import Floor
+from ..pipeline import checked
 from ..plan_file.record import EFFORT_NOTE, STOPPED_NOTE, Certificate, Plan
 from ..problem import Scope
 from ..schedule import Schedule
 from ..simulate import Timeline
 from ..solver import CERTIFIED, DEFAULT_EFFORT
 from ..training_graph import TrainingGraph
-from ..units import counted, format_both, format_nbytes, format_ns
-from .layout import LABEL, field, listed, path_of, percent, plain_table
-from .terminal import one_line
+from ..units import counted, format_both, format_nbytes, format_ns, percent
+from .layout import LABEL, field, listed, path_of, plain_table
+from .terminal import console, one_line
 from .timeline import axis, backward_start, phase_widths, row
 
 if TYPE_CHECKING:
@@ -60,7 +64,10 @@ def not_covered(graph: TrainingGraph, optimizer: str | None) -> list[str]:
     if any(graph.gradients[seed].nbytes > 8 for seed in graph.seeds):
         missing.append("a loss computed outside the model")
     if optimizer is None:
-        missing.append("optimizer states (no --optimizer given)")
+        adamw = format_nbytes(states_nbytes("adamw", graph.parameter_gradient_nbytes))
+        missing.append(f"optimizer states, {adamw} for AdamW (no --optimizer given)")
+    if optimizer == "none":
+        missing.append("optimizer states")
     missing.append("temporaries of optimizer.step()")
     return missing
 
@@ -137,13 +144,6 @@ def search_line(certificate: Certificate) -> str:
     return f"{line}; {by} ended it early: another run may find a better plan"
 
 
-def _counts_line(plan: Plan) -> str:
-    runs = plan.recomputed
-    ops, times = len(runs), sum(runs.values())
-    again = f"{ops:,} of {counted(len(plan.graph.ops), 'op')}" + (f" in {times:,} runs" if times != ops else "")
-    return f"{len(plan.kept):,} of {counted(len(plan.graph.storages), 'activation storage')} kept, {again} recomputed"
-
-
 def _timeline_lines(plan: Plan, store_all: Timeline, schedule: Schedule, width: int) -> list[Text]:
     label, room = LABEL, 10
     columns = max(20, width - label - room - 1)
@@ -162,6 +162,13 @@ def _timeline_lines(plan: Plan, store_all: Timeline, schedule: Schedule, width: 
         )
     lines.append(Text(" " * label + axis(widths), style="dim"))
     return lines
+
+
+def text_of(plan: Plan, *, verbose: bool) -> str:
+    """The report as text without colours. Raises PlanMismatchError for a plan that does not keep what it promises."""
+    text, found = StringIO(), checked(plan.graph, plan.costs, plan)
+    print_plan(console(text), plan, found.store_all, found.floors, verbose=verbose, written="")
+    return in_python(text.getvalue()).replace("(-v)", "(verbose=True)")
 
 
 def print_plan(
@@ -189,13 +196,14 @@ def print_plan(
     if model.annotations is not None:
         field(out, "annotations", source_line(model.annotations))
     field(out, "budget", budget_line(plan))
+    field(out, "covers", plan.covers)
     out.print()
     out.print(_peak_table(plan, store_all))
     out.print()
     for line in _timeline_lines(plan, store_all, schedule, out.width):
         out.print(line, no_wrap=True, overflow="crop")
     out.print()
-    field(out, "plan", _counts_line(plan))
+    field(out, "plan", plan.choices)
     for label, proven in zip(("proof", ""), proof_lines(plan), strict=False):
         field(out, label, proven)
     field(out, "floor set by", one_line(floors[Scope(plan.budget.scope)].describe(), 300))
