@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from ...planner import pipeline
 from ...planner.annotations import dumps
+from ...planner.autodiff.derive import states_nbytes
 from ...planner.costs.devices import Device
 from ...planner.costs.profile import OpTimes, StepProfile, applied
 from ...planner.errors import AdapterError, BudgetSyntaxError, UsageError
@@ -24,6 +26,7 @@ from ...planner.units import parse_budget, parse_headroom
 from .binding.bound_module import bound, bound_by, runner_of
 from .binding.make_executor import annotated_step, by_plan, planned, profile_of, traced
 from .binding.onnx_export import exported, ops_of_nodes, write_onnx
+from .binding.optimizer_memory import memory_of
 from .binding.plans import LIMIT, Plans
 from .binding.request import Request
 from .errors import UnsupportedModuleError
@@ -101,7 +104,7 @@ def within_budget(
     headroom: str | int = "0%",
     keep: Iterable[str] = (),
     recompute: Iterable[str] = (),
-    optimizer: str | None = None,
+    optimizer: str | torch.optim.Optimizer | None = None,
     grad_accumulation: bool = False,
     device: str | Device | None = None,
     time_limit_s: float | None = None,
@@ -146,9 +149,15 @@ def within_budget(
     solver.check()
     parse_budget(asked)
     parse_headroom(reserve)
-    request = Request(asked, scope, reserve, held, rerun, optimizer, grad_accumulation, device, solver)
     if not isinstance(model, nn.Module):
         raise AdapterError(f"{model!r} is no torch.nn.Module", remedy="wrap it in a module")
+    memory = None if optimizer is None or isinstance(optimizer, str) else memory_of(optimizer, model)
+    states = optimizer if memory is None else memory.text
+    if states is not None:
+        states_nbytes(states, 0)  # refuses an unknown name now, not in the first step
+    request = Request(
+        asked, scope, reserve, held, rerun, states, grad_accumulation, device, solver, optimizer_memory=memory
+    )
     model, known = original(model), profile_of(profile)
     plans = Plans(request, replans=on_change == "plan", limit=max_plans, profile=known)
     if model.training and not (args is None and kwargs is None):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from ..limits import Limits, Stop
+from .notebook import Cell, display_of_notebook
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,7 +88,7 @@ def console(stream: TextIO) -> Console:
 
 
 class Activity:
-    """Shows the current activity on stderr, if that is a terminal."""
+    """Shows the current activity on stderr, if that is a terminal, or in a notebook."""
 
     def __init__(self, spinner: Any | None, live: Any | None = None) -> None:
         self._spinner = spinner
@@ -95,8 +97,15 @@ class Activity:
     def now(self, doing: str) -> None:
         """Replace the line and draw it at once: an activity may be shorter than a frame."""
         self._set(doing)
-        if self._live is not None:
+        if self._live is not None and self._live.is_started:
             self._live.refresh()
+
+    def tell(self, line: str) -> bool:
+        """Leave a line that stays, and say whether somebody sees it; nobody does in a log."""
+        if self._live is None:
+            return False
+        self._live.console.print(one_line(line), soft_wrap=True)
+        return True
 
     def _set(self, doing: str) -> None:
         if self._spinner is not None:
@@ -124,15 +133,45 @@ class Activity:
         return Limits(stop=stop, progress=show)
 
 
-@contextmanager
-def activity(quiet: bool) -> Iterator[Activity]:
-    """A spinner on stderr while work goes on; none with ``quiet`` or without a terminal."""
-    if quiet or not is_terminal(sys.stderr):
-        yield Activity(None)
-        return
+def _shown(*, redirect: bool) -> tuple[Any, Any] | None:
+    """What a line is written to, and what draws it; None where nobody watches."""
+    display = display_of_notebook()
+    if display is not None:
+        cell = Cell(display)
+        return cell, cell
+    if not is_terminal(sys.stderr):
+        return None
     from rich.live import Live
     from rich.spinner import Spinner
 
     spinner = Spinner("dots")
-    with Live(spinner, console=console(sys.stderr), transient=True, refresh_per_second=12.5) as live:
+    return spinner, Live(
+        spinner, console=console(sys.stderr), transient=True, refresh_per_second=12.5,
+        redirect_stdout=redirect, redirect_stderr=redirect,
+    )  # fmt: skip
+
+
+@contextmanager
+def activity(quiet: bool, *, after_s: float = 0.0) -> Iterator[Activity]:
+    """A line on stderr, or in a notebook, while work goes on; none with ``quiet`` or where nobody watches.
+
+    It shows once the work has taken ``after_s`` seconds; then what others print meanwhile is left alone.
+    """
+    shown = None if quiet else _shown(redirect=not after_s)
+    if shown is None:
+        yield Activity(None)
+        return
+    spinner, live = shown
+    timer = threading.Timer(after_s, live.start)
+    timer.daemon = True
+    if after_s:
+        timer.start()
+    else:
+        live.start()
+    try:
         yield Activity(spinner, live)
+    finally:
+        timer.cancel()
+        if after_s:
+            timer.join()
+        live.stop()

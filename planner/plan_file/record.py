@@ -191,9 +191,9 @@ class Plan:
         """One line: the memory that the budget bounds."""
         if self.budget.scope != "total":
             return "activations and workspace"
-        states = self.graph.stationary.optimizer_nbytes
+        states, named = self.graph.stationary.optimizer_nbytes, (self.budget.optimizer or "").partition(":")[0]
         held = ["parameters, gradients, buffers, arguments, activations, workspace"]
-        held += [f"states of {self.budget.optimizer}"] if states else []
+        held += [f"states of {named} ({format_nbytes(states)})"] if states else []
         source = self.model.annotations
         if source is not None and source.device.startswith("cuda") and not self.model.sha256:
             held += ["the CUDA context, what cuBLAS keeps and what the allocator reserves"]

@@ -46,8 +46,8 @@ def test_a_plan_of_which_nothing_is_proven_has_no_gap(path: Path) -> None:
         ("60%", "adamw", "activations and workspace"),
         ("8MB", None, HELD),
         ("8MB", "none", HELD),
-        ("8MB", "adamw", f"{HELD}, states of adamw"),
-        ("8MB", "Lion:10KB", f"{HELD}, states of Lion:10KB"),
+        ("8MB", "adamw", f"{HELD}, states of adamw (49.15 KB)"),
+        ("8MB", "Lion:10KB", f"{HELD}, states of Lion (10.00 KB)"),
     ],
 )
 def test_one_line_says_what_a_budget_covers(path: Path, budget: str, optimizer: str | None, covers: str) -> None:
