@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import weakref
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -80,10 +80,11 @@ def _without_data(optimizer: torch.optim.Optimizer, mine: list[nn.Parameter]) ->
     for parameter in mine:
         memo[id(parameter)] = made = nn.Parameter(torch.empty_like(parameter, device="meta"))
         made.grad = torch.empty_like(made)
-    own = {key: value for key, value in optimizer.__dict__.items() if key not in ("state", "param_groups", "step")}
+    left = ("state", "param_groups", "step")  # schedulers wrap the step
+    own = {k: value for k, value in optimizer.__dict__.items() if k not in left and not k.endswith("_hooks")}
     copied: torch.optim.Optimizer = object.__new__(type(optimizer))
     for key, value in own.items():
-        copied.__dict__[key] = OrderedDict() if key.endswith("_hooks") else copy.deepcopy(value, memo)
+        copied.__dict__[key] = copy.deepcopy(value, memo)
     states = {memo[id(p)]: copy.deepcopy(optimizer.state[p], memo) for p in mine if p in optimizer.state}
     copied.state = defaultdict(dict, states)
     copied.param_groups = [_group(group, memo) for group in optimizer.param_groups]
