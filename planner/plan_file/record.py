@@ -159,7 +159,7 @@ class Plan:
 
         Example:
             >>> print(plan(load_model("model.onnx"), "80%").summary())  # doctest: +ELLIPSIS
-            model        model.onnx, ...
+            model        fixed.onnx, ...
         """
         # The report knows plans, and is loaded where one is asked for it.
         text: str = import_module("..display.plan_report", __package__).text_of(self, verbose=verbose)

@@ -73,6 +73,7 @@ class TestLooksLikeTheOriginal:
         told = "ogc_plan: budget 60%: planned in its first training step"
         assert repr(trained) == f"Linear(in_features=4, out_features=2, bias=True, {told})"
 
+    @pytest.mark.values
     def test_evaluation_runs_the_original_forward(self, plain: Net, trained: nn.Module, args: Any) -> None:
         trained.eval()
         plain.eval()
