@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..planner.display.terminal import activity, console
 from ..planner.errors import PlanFormatError, UsageError
 from .files import STDIO, check_target, is_plan, print_bytes, readable, shown, write_bytes_to
 from .options import output_options
-from .terminal import activity, console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,8 +76,8 @@ def report_data(found: StepArena) -> dict[str, Any]:
 
 def print_report(out: Console, found: StepArena, written: str) -> None:
     """The report as text."""
-    from ..planner.units import counted, format_both
-    from .report import field, name_of, percent
+    from ..planner.display.layout import field, name_of
+    from ..planner.units import counted, format_both, percent
 
     plan, placement = found.plan, found.placement
     outside = [life.names[0] for life in found.lives if life.escapes]

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..planner.annotations import Source
+from ..planner.display.layout import field, path_of, plain_table
+from ..planner.display.plan_report import source_line
+from ..planner.display.terminal import Activity
 from ..planner.model import Model
 from ..planner.pipeline import replay, replays_of, resolve_budget
 from ..planner.problem import Problem, Scope
 from ..planner.solution import Status
 from ..planner.solver import CERTIFIED, Solver
 from ..planner.strategies import FIXED, STRATEGIES
-from ..planner.units import format_nbytes, format_ns, parse_budget
-from .report import field, path_of, percent, plain_table, source_line
-from .terminal import Activity
+from ..planner.units import format_nbytes, format_ns, parse_budget, percent
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..planner.costs.devices import DEVICES, SPEC_EXAMPLE
+from ..planner.display.layout import field, plain_table
 from ..planner.model import DEFAULT_DEVICE
 from ..planner.units import format_nbytes
-from .report import field, plain_table
 
 if TYPE_CHECKING:
     from rich.console import Console

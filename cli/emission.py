@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..adapters.torch_checkpoint.emit import Emission, called_modules, select_ops, wrap_modules
 from ..adapters.torch_checkpoint.emitted_files import module_list, policy_file, prediction
+from ..planner.display.layout import field, name_of, some
+from ..planner.display.plan_report import SCOPES
 from ..planner.plan_file.record import Plan
-from ..planner.units import counted, format_both
+from ..planner.units import counted, format_both, percent
 from .files import STDIO
-from .report import SCOPES, field, name_of, percent, some
 
 if TYPE_CHECKING:
     from rich.console import Console

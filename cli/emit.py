@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
+from ..planner.display.terminal import activity, console
 from ..planner.errors import PlanFormatError, UsageError
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_bytes_to
 from .options import output_options
-from .terminal import activity, console
 
 USUAL = {"torch-modules": "modules.json", "torch-sac": "policy.py"}
 """The file name that remedies propose for each target."""

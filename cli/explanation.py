@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ..planner.autodiff import rule_table as backward_rules
 from ..planner.autodiff.assumptions import Leaf, Parameters, parameters_of
 from ..planner.costs.workspace import ESTIMATED
+from ..planner.display.layout import field, listed, some
+from ..planner.display.plan_report import not_covered
+from ..planner.display.terminal import one_line
 from ..planner.graph import Graph
 from ..planner.model import Model
 from ..planner.training_graph import TrainingGraph
 from ..planner.units import counted, format_nbytes
-from .report import field, listed, not_covered, some
-from .terminal import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ..planner.display.layout import field, path_of, plain_table
+from ..planner.display.plan_report import source_line
+from ..planner.display.terminal import one_line
+from ..planner.display.timeline import BLOCKS
 from ..planner.errors import InfeasibleBudgetError, OgcPlanError, UsageError
 from ..planner.model import Model
 from ..planner.plan_file.record import Plan
-from ..planner.units import format_both, format_nbytes, format_ns, parse_budget
-from .report import field, path_of, percent, plain_table, source_line
-from .terminal import one_line
-from .timeline import BLOCKS
+from ..planner.units import format_both, format_nbytes, format_ns, parse_budget, percent
 
 if TYPE_CHECKING:
     from rich.console import Console

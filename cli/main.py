@@ -14,13 +14,14 @@ from typing import Any
 
 import click
 
+from ..planner.display.interrupt import stoppable
+from ..planner.display.terminal import activity, console
 from ..planner.errors import PlanFormatError, UsageError
 from .arena import arena
 from .emit import emit
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_to
-from .interrupt import stoppable
 from .options import ModelOptions, model_options, output_options, parse_duration, search_options
-from .terminal import activity, console, report_failure, tolerate_any_text
+from .terminal import report_failure, tolerate_any_text
 
 _SUMMARY = "Plan which tensors of a training step to keep and which to recompute, within a byte budget."
 _EXAMPLES = """\
@@ -167,7 +168,8 @@ def plan(model: str, **options: Any) -> None:
         if target is not None:
             spinner.now(f"writing {target}")
             write_to(made, target)
-    from .report import print_plan, summary, without_effect
+    from ..planner.display.plan_report import print_plan
+    from .report import summary, without_effect
 
     idle = without_effect(made, options["keep"], options["recompute"])
     if data and target != STDIO:
@@ -200,13 +202,14 @@ def show(file: str, **options: Any) -> None:
             found = checked(made.graph, made.costs, made)
         else:
             ready = shape.load(path, shown(file))
+    from ..planner.display.plan_report import print_plan
     from . import model_report, report
 
     verbose, data = options["verbose"], options["format"] == "json"
     if planned and data:
         _print_json(report.summary(made, file))
     elif planned and not options["quiet"]:
-        report.print_plan(console(sys.stdout), made, found.store_all, found.floors, verbose=verbose, written="")
+        print_plan(console(sys.stdout), made, found.store_all, found.floors, verbose=verbose, written="")
     elif data:
         _print_json(model_report.describe(ready, everything=verbose))
     elif not options["quiet"]:

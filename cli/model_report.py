@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ..planner.display.layout import field, listed, name_of, path_of, plain_table, some
+from ..planner.display.plan_report import source_line, timed_by
+from ..planner.display.terminal import one_line
 from ..planner.graph import Graph, Role, Tensor
 from ..planner.model import Model
 from ..planner.problem import Scope
-from ..planner.units import counted, format_both, format_nbytes, format_ns
+from ..planner.units import counted, format_both, format_nbytes, format_ns, percent
 from .explanation import explain, parameters_data, print_explanation
-from .report import field, listed, name_of, path_of, percent, plain_table, some, source_line, timed_by
-from .terminal import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,95 +1,21 @@
-"""The standard streams: width and colour, progress, and errors as one escaped line."""
+"""Errors as one escaped line, and their exit codes."""
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 import traceback
-import unicodedata
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+from typing import TextIO
 
 import click
 
+from ..planner.display.terminal import colours, one_line
 from ..planner.errors import OgcPlanError, missing
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ..planner.limits import Limits, Stop
-
-MAX_LINE = 500
-MAX_WIDTH = 100
 BROKEN_PIPE = 141  # what a shell reports for a process that SIGPIPE ended
+
 INTERRUPTED = 130
-
-
-def one_line(text: str, limit: int = MAX_LINE) -> str:
-    """``text`` as one printable line: control, format and separator characters escaped, cut at ``limit``.
-
-    Names come from files and must not move the cursor, break the line or reorder it.
-    """
-    safe = []
-    for character in text[: 4 * limit]:
-        category = unicodedata.category(character)
-        if category[0] == "C" or category in ("Zl", "Zp"):
-            safe.append(character.encode("unicode_escape").decode("ascii"))
-        else:
-            safe.append(character)
-    line = "".join(safe)
-    return line if len(line) <= limit and len(text) <= 4 * limit else line[: limit - 3] + "..."
-
-
-def is_terminal(stream: TextIO) -> bool:
-    """Whether this stream is a terminal; a closed or replaced stream is not."""
-    try:
-        return stream.isatty()
-    except (AttributeError, ValueError):
-        return False
-
-
-def colours(stream: TextIO) -> bool:
-    """Whether to use colour: on a terminal, unless NO_COLOR has any value (no-color.org)."""
-    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-class _Trimmed:
-    """A stream without the spaces that rich pads lines with."""
-
-    _TAIL = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        return self._stream.write(self._TAIL.sub(r"\1", text))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def console(stream: TextIO) -> Console:
-    """A rich console that ignores markup in text, at most MAX_WIDTH columns wide."""
-    from rich.console import Console
-
-    class Plain(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    plain = Plain(
-        file=cast(IO[str], _Trimmed(stream)),
-        no_color=not colours(stream),
-        color_system="auto" if colours(stream) else None,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        soft_wrap=False,
-    )
-    plain.width = max(40, min(plain.width if is_terminal(stream) or os.environ.get("COLUMNS") else 90, MAX_WIDTH))
-    return plain
 
 
 def tell_error(message: str, remedy: str) -> None:
@@ -164,58 +90,3 @@ def tolerate_any_text() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-
-
-class Activity:
-    """Shows the current activity on stderr, if that is a terminal."""
-
-    def __init__(self, spinner: Any | None, live: Any | None = None) -> None:
-        self._spinner = spinner
-        self._live = live
-
-    def now(self, doing: str) -> None:
-        """Replace the line and draw it at once: an activity may be shorter than a frame."""
-        self._set(doing)
-        if self._live is not None:
-            self._live.refresh()
-
-    def _set(self, doing: str) -> None:
-        if self._spinner is not None:
-            from rich.text import Text
-
-            self._spinner.update(text=Text(one_line(doing, MAX_WIDTH), no_wrap=True, overflow="ellipsis"))
-
-    def limits(self, store_all_ns: int, prefix: str = "", stop: Stop | None = None) -> Limits:
-        """Limits for the solver: ``stop``, and progress on this line: the best plan so far, the bound and the gap."""
-        from ..planner.limits import Limits
-
-        if self._spinner is None:
-            return Limits(stop=stop)
-
-        def show(doing: str, best_ns: int | None, bound_ns: int) -> None:
-            whole = max(1, store_all_ns)
-            stopping = "stopping, Ctrl-C again to give up: " if stop is not None and stop() else ""
-            line = f"{stopping}{prefix}{doing}"
-            if best_ns is not None:
-                line += f", best +{best_ns / whole:.2%}"
-            if bound_ns:
-                line += f", bound {bound_ns / whole:.2%}"
-            if best_ns is not None and bound_ns:
-                line += f", gap {max(0, best_ns - bound_ns) / whole:.2%}"
-            self._set(line)  # drawn with the next frame: a solver reports far more often
-
-        return Limits(stop=stop, progress=show)
-
-
-@contextmanager
-def activity(quiet: bool) -> Iterator[Activity]:
-    """A spinner on stderr while work goes on; none with ``quiet`` or without a terminal."""
-    if quiet or not is_terminal(sys.stderr):
-        yield Activity(None)
-        return
-    from rich.live import Live
-    from rich.spinner import Spinner
-
-    spinner = Spinner("dots")
-    with Live(spinner, console=console(sys.stderr), transient=True, refresh_per_second=12.5) as live:
-        yield Activity(spinner, live)

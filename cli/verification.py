@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..planner.costs.devices import DEVICES, MEASURED, PROFILED
+from ..planner.display.layout import field, name_of, plain_table
+from ..planner.display.plan_report import SCOPES, source_line
+from ..planner.display.terminal import one_line
 from ..planner.errors import ModelError, PlanMismatchError, UnsupportedOpError, UsageError
 from ..planner.model import Model, load_model
 from ..planner.plan_file.record import Plan
 from ..planner.simulate import Timeline
-from ..planner.units import counted, format_both, format_ns
-from .report import SCOPES, field, name_of, percent, plain_table, source_line
-from .terminal import one_line
+from ..planner.units import counted, format_both, format_ns, percent
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -53,7 +53,7 @@ _STAGE_OF: tuple[tuple[Any, str, str], ...] = (
     (make_executor, "TracedStep", "step"),
     (make_executor, "annotate", "annotate"),
     (workspace_meter.WorkspaceMeter, "measure", "workspace"),
-    (workspace_meter, "call_time_ns", "times"),
+    (workspace_meter, "call_time", "times"),
     (make_executor, "from_annotation", "annotate"),
     (make_executor.pipeline, "plan", "search"),
     (make_executor, "replan", "replay"),

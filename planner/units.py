@@ -74,6 +74,11 @@ def _amount(what: str, text: str, remedy: str) -> tuple[int, Fraction]:
     return nbytes, Fraction(0)
 
 
+def percent(share: float) -> str:
+    """A share as a percentage with two digits; a small one is never rounded to zero."""
+    return f"{share:.2%}" if share == 0 or share >= 0.00005 else "<0.01%"
+
+
 def counted(count: int, noun: str) -> str:
     """A number with its noun, in the plural unless it is one: ``1 op``, ``1,234 ops``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from ...planner import pipeline
 from ...planner.annotations import dumps
+from ...planner.autodiff.derive import states_nbytes
 from ...planner.costs.devices import Device
 from ...planner.costs.profile import OpTimes, StepProfile, applied
 from ...planner.errors import AdapterError, BudgetSyntaxError, UsageError
@@ -24,6 +26,7 @@ from ...planner.units import parse_budget, parse_headroom
 from .binding.bound_module import bound, bound_by, runner_of
 from .binding.make_executor import annotated_step, by_plan, planned, profile_of, traced
 from .binding.onnx_export import exported, ops_of_nodes, write_onnx
+from .binding.optimizer_memory import memory_of
 from .binding.plans import LIMIT, Plans
 from .binding.request import Request
 from .errors import UnsupportedModuleError
@@ -59,8 +62,21 @@ def export(
 ) -> None:
     """Write ``model`` as a standard ONNX file that also carries its real training graph.
 
-    ``ogc-plan FILE --budget ...`` plans from it; `bind` runs the plan. Each distinct aten call of the step runs once,
-    alone, to measure its workspace and time, unless a ``profile`` (see `profile`) has them.
+    ``ogc-plan FILE --budget ...`` plans from it; `bind` runs the plan. Each distinct call of the step runs once,
+    alone, to measure its workspace and time, unless a ``profile`` has them.
+
+    Args:
+        model: the module that is called in training.
+        args, kwargs: example arguments of its forward.
+        path: where the file is written.
+        profile: what `profile` returned, or its file.
+
+    Raises:
+        UnsupportedModuleError: the module cannot be traced, or an autocast is on.
+        PlanMismatchError: the profile is of another machine.
+
+    Example:
+        >>> export(torch.nn.Linear(4, 4), (torch.ones(2, 4),), "model.onnx")
     """
     model = original(model)
     _refuse_autocast(model)
@@ -82,8 +98,23 @@ def bind(
 ) -> nn.Module:
     """The module training by ``plan``, on arguments like ``args``: same class, parameters and state_dict.
 
-    Raises PlanMismatchError if the plan was made for another module, shape, device or torch version, or for a bare ONNX
-    file; and what `pipeline.check` raises.
+    Args:
+        model: the module that is called in training.
+        plan: a plan, or its file.
+        args, kwargs: example arguments of its forward.
+
+    Returns:
+        A module of the same class that shares its parameters.
+
+    Raises:
+        PlanMismatchError: the plan was made for another module, shape, device or torch version, or for a bare ONNX
+            file, or does not keep what it promises.
+        UnsupportedModuleError: the module cannot be traced.
+
+    Example:
+        >>> model, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
+        >>> made = plan_of(within_budget(model, (x,), budget="100%"))
+        >>> trained = bind(model, made, (x,))
     """
     made = plan if isinstance(plan, Plan) else read_plan(plan)
     model = original(model)
@@ -101,7 +132,7 @@ def within_budget(
     headroom: str | int = "0%",
     keep: Iterable[str] = (),
     recompute: Iterable[str] = (),
-    optimizer: str | None = None,
+    optimizer: str | torch.optim.Optimizer | None = None,
     grad_accumulation: bool = False,
     device: str | Device | None = None,
     time_limit_s: float | None = None,
@@ -119,7 +150,12 @@ def within_budget(
     Args:
         model: the module that is called in training.
         args, kwargs: example arguments of its forward.
-        budget: ``"3GB"``, ``"60%"``, ``"min"`` or a number of bytes.
+        budget: ``"3GB"``, ``"60%"``, ``"min"`` or a number of bytes. Bytes bound parameters, gradients, buffers,
+            arguments, activations and workspace, and on CUDA the context, what cuBLAS keeps and what the allocator
+            reserves; a share bounds activations and workspace.
+        optimizer: the optimizer whose states a budget in bytes covers: those that it has as they are, and those that
+            its first step will make. Or its name (``"adamw"``, ``"adam"``, ``"momentum"``, ``"sgd"``), a name with a
+            size (``"Lion:340MB"``), or ``"none"``. Without it such a budget leaves them out, with a warning.
         headroom: a size like ``budget`` that is kept free.
         grad_accumulation: plan a step that finds gradients: a full set lives through the step, and each new gradient
             until its part of the backward ends; the peak is that of ``predict(..., gradients_present=True)``.
@@ -132,9 +168,21 @@ def within_budget(
             tells why and what it took. With "raise" it raises InputMismatchError.
         max_plans: how many plans are kept. A plan that no longer holds for the module makes room for another; if all
             hold, the step raises AdapterError.
-        scope, strategy, keep, recompute, optimizer, time_limit_s, seed, effort: as on the command line.
+        scope, strategy, keep, recompute, seed, effort: as on the command line.
+        time_limit_s: seconds for the search. Ctrl-C ends it, too, with the best plan so far.
 
-    Raises InfeasibleBudgetError, and what `capture` raises; the first training step does if it makes the plan.
+    Returns:
+        A module of the same class that shares its parameters.
+
+    Raises:
+        AdapterError, UsageError, BudgetSyntaxError: an argument cannot be used.
+        InfeasibleBudgetError: no plan was found; the first training step raises it if it makes the plan.
+        UnsupportedModuleError: the module cannot be traced; again, perhaps in the first step.
+        KeyboardInterrupt: Ctrl-C before there was a plan, or a second one.
+
+    Example:
+        >>> trained = within_budget(torch.nn.Linear(4, 4), budget="100%")
+        >>> trained(torch.ones(2, 4)).sum().backward()
     """
     if on_change not in ("plan", "raise"):
         raise AdapterError(f"on_change is {on_change!r}", remedy='write "plan" or "raise"')
@@ -146,9 +194,15 @@ def within_budget(
     solver.check()
     parse_budget(asked)
     parse_headroom(reserve)
-    request = Request(asked, scope, reserve, held, rerun, optimizer, grad_accumulation, device, solver)
     if not isinstance(model, nn.Module):
         raise AdapterError(f"{model!r} is no torch.nn.Module", remedy="wrap it in a module")
+    memory = None if optimizer is None or isinstance(optimizer, str) else memory_of(optimizer, model)
+    states = optimizer if memory is None else memory.text
+    if states is not None:
+        states_nbytes(states, 0)  # refuses an unknown name now, not in the first step
+    request = Request(
+        asked, scope, reserve, held, rerun, states, grad_accumulation, device, solver, optimizer_memory=memory
+    )
     model, known = original(model), profile_of(profile)
     plans = Plans(request, replans=on_change == "plan", limit=max_plans, profile=known)
     if model.training and not (args is None and kwargs is None):
@@ -167,11 +221,24 @@ def profile(
 ) -> StepProfile:
     """Measure the training step of ``model`` on ``args`` op by op: times in real steps, and workspace.
 
-    Times are medians of ``rounds`` steps that store everything; with a ``budget``, for a step that does not fit, of
-    steps by a plan within it. They are CUDA events or wall-clock time; with one CPU thread, its processor time.
-    Workspace is that of each distinct call alone. `within_budget`, `export` and the command line take the result. The
-    module, its buffers and gradients, and random generators stay as they are. Raises AdapterError if a step fails, and
-    what `capture` raises.
+    Times are those of CUDA events or wall-clock time; with one CPU thread, its processor time. Workspace is that of
+    each distinct call alone. The module, its buffers and gradients, and random generators stay as they are.
+
+    Args:
+        model: the module that is called in training.
+        args, kwargs: example arguments of its forward.
+        budget: profile steps by a plan within it, where a step that stores everything does not fit.
+        rounds: how many steps are measured; a time is their median.
+
+    Returns:
+        Nanoseconds and bytes of each op, which `within_budget`, `export` and the command line take.
+
+    Raises:
+        AdapterError: a step fails, or ``rounds`` is no number from 1.
+        UnsupportedModuleError: the module cannot be traced.
+
+    Example:
+        >>> measured = profile(torch.nn.Linear(4, 4), (torch.ones(2, 4),), rounds=1)
     """
     if type(rounds) is not int or rounds < 1:
         raise AdapterError(f"rounds is {rounds!r}", remedy="pass a whole number from 1")
@@ -198,21 +265,64 @@ def profile(
 
 
 def plan_of(module: nn.Module) -> Plan:
-    """The plan that a bound module trains by; where there are several, the one made first."""
+    """The plan that a bound module trains by; where there are several, the one made first.
+
+    Args:
+        module: what `bind` or `within_budget` returned.
+
+    Returns:
+        The plan.
+
+    Raises:
+        AdapterError: the module is not bound, or not planned yet.
+
+    Example:
+        >>> trained = within_budget(torch.nn.Linear(4, 4), (torch.ones(2, 4),), budget="100%")
+        >>> plan_of(trained).peak.activation_nbytes <= plan_of(trained).budget.nbytes
+        True
+    """
     return runner_of(module).plan
 
 
 def plans_of(module: nn.Module) -> tuple[Plan, ...]:
-    """The plans that a bound module keeps; the one used last is at the end."""
+    """The plans that a bound module keeps.
+
+    Args:
+        module: what `bind` or `within_budget` returned.
+
+    Returns:
+        The plans; the one used last is at the end.
+
+    Raises:
+        AdapterError: the module is not bound.
+
+    Example:
+        >>> len(plans_of(within_budget(torch.nn.Linear(4, 4), budget="100%")))
+        0
+    """
     return runner_of(module).plans
 
 
 def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_present: bool = False) -> Prediction:
     """The peaks of a bound module's training step.
 
-    Without ``kernel_workspace``, memory that a kernel allocates and frees inside one call is left out, as a meter of
-    tensors sees it. ``gradients_present``: every parameter has a ``.grad`` into which the step accumulates; a gradient
-    that the step makes lives to the end of its part of the backward (backward_parts.py).
+    Args:
+        module: what `bind` or `within_budget` returned.
+        kernel_workspace: without it, memory that a kernel allocates and frees inside one call is left out, as a meter
+            of tensors sees it.
+        gradients_present: every parameter has a ``.grad`` into which the step accumulates; a gradient that the step
+            makes lives to the end of its part of the backward.
+
+    Returns:
+        The peaks in bytes.
+
+    Raises:
+        AdapterError: the module is not bound, or not planned yet.
+
+    Example:
+        >>> trained = within_budget(torch.nn.Linear(4, 4), (torch.ones(2, 4),), budget="100%")
+        >>> predict(trained).total_nbytes >= predict(trained).activation_nbytes
+        True
     """
     executor = runner_of(module).executor
     made = executor.plan
@@ -229,8 +339,20 @@ def predict(module: nn.Module, *, kernel_workspace: bool = True, gradients_prese
 def binding_peak(module: nn.Module) -> DevicePeak | None:
     """The most bytes of the GPU that planning a bound module took, with what was in use before.
 
-    It is that of measuring calls one at a time, each with its arguments and results. None on a CPU, and for a plan from
-    a file, which is bound without measuring.
+    It is that of measuring calls one at a time, each with its arguments and results.
+
+    Args:
+        module: what `bind` or `within_budget` returned.
+
+    Returns:
+        Bytes; None on a CPU, and for a plan from a file, which is bound without measuring.
+
+    Raises:
+        AdapterError: the module is not bound, or not planned yet.
+
+    Example:
+        >>> binding_peak(within_budget(torch.nn.Linear(4, 4), (torch.ones(2, 4),), budget="100%")) is None
+        True
     """
     return runner_of(module).executor.measuring_peak
 

@@ -23,6 +23,17 @@ def original(module: nn.Module) -> nn.Module:
     """The unplanned module behind a bound one, with the same parameters; any other module unchanged.
 
     What wraps the bound module's forward since it was bound is left out: it would run the plan.
+
+    Args:
+        module: any module.
+
+    Returns:
+        A module of the same class.
+
+    Example:
+        >>> trained = within_budget(torch.nn.Linear(4, 4), budget="60%")
+        >>> original(trained).weight is trained.weight
+        True
     """
     if not isinstance(module, Bound):
         return module

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from fractions import Fraction
 
-from ..errors import UsageError
+from ..errors import BudgetSyntaxError, UsageError
 from ..graph import Graph, Op, Role, Storage, View
-from ..training_graph import BackwardOp, Gradient, GradientEdge, Stationary, TrainingGraph, TrainingOp
+from ..training_graph import MAX_NBYTES, BackwardOp, Gradient, GradientEdge, Stationary, TrainingGraph, TrainingOp
+from ..units import parse_headroom
 from .rule_table import (
     ESTIMATED,
     call_of,
@@ -22,7 +24,8 @@ from .rule_table import (
 from .rules.cpu_kernels import saved_on_cpu
 
 CPU_GENERATOR_STATE_NBYTES = 5056  # torch.get_rng_state().numel()
-OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+OPTIMIZER_STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+"""The optimizers whose states are known, as multiples of the bytes of what they train."""
 
 
 class _Slots:
@@ -92,7 +95,7 @@ def derive_backward(
 ) -> TrainingGraph:
     """Apply the training rules to a forward graph.
 
-    ``optimizer`` is a key of OPTIMIZER_STATES or None; its state counts per byte of a trainable parameter.
+    ``optimizer`` is None or what `states_nbytes` takes.
     ``grad_accumulation`` keeps a second full set of parameter gradients alive all step. ``on_cpu`` charges what torch
     saves on a CPU.
     """
@@ -244,14 +247,32 @@ def _backward_op(
     return BackwardOp(reads + hidden_reads, takes, tuple(gives)), hidden
 
 
+def states_nbytes(optimizer: str, trained_nbytes: int) -> int:
+    """Bytes of an optimizer's states: a key of OPTIMIZER_STATES, or its name and their size, ``Lion:340MB``.
+
+    Raises UsageError for anything else.
+    """
+    if optimizer in OPTIMIZER_STATES:
+        return trained_nbytes * OPTIMIZER_STATES[optimizer]
+    name, _, size = optimizer.rpartition(":")
+    try:
+        nbytes, share = parse_headroom(size)
+    except BudgetSyntaxError:
+        nbytes, share = -1, Fraction(0)
+    if name and not share and 0 <= nbytes < MAX_NBYTES // 4:
+        return nbytes
+    known = ", ".join(sorted(OPTIMIZER_STATES))
+    raise UsageError(
+        f"optimizer {optimizer!r} is unknown",
+        remedy=f"choose one of {known}, or write its name and the size of its states, such as Lion:340MB",
+    )
+
+
 def with_options(fixed: Stationary, trained_nbytes: int, optimizer: str | None, grad_accumulation: bool) -> Stationary:
     """``fixed`` with the bytes that the options of a plan add. Raises UsageError for an unknown optimizer."""
-    if optimizer is not None and optimizer not in OPTIMIZER_STATES:
-        known = ", ".join(sorted(OPTIMIZER_STATES))
-        raise UsageError(f"optimizer {optimizer!r} is unknown", remedy=f"choose one of {known}")
     return replace(
         fixed,
-        optimizer_nbytes=trained_nbytes * OPTIMIZER_STATES[optimizer] if optimizer else 0,
+        optimizer_nbytes=0 if optimizer is None else states_nbytes(optimizer, trained_nbytes),
         accumulated_gradient_nbytes=trained_nbytes if grad_accumulation else 0,
     )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from importlib import import_module
 
 from ..annotations import Source
 from ..schedule import Schedule, StepKind
 from ..simulate import Timeline
 from ..training_graph import OpCost, TrainingGraph
+from ..units import counted, format_nbytes, percent
 
 FORMAT = "ogc-plan"
 VERSION = 1
@@ -105,9 +107,29 @@ class Certificate:
         return STOPPED_NOTE in self.notes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
-    """A schedule with everything that is promised about it."""
+    """A schedule with everything that is promised about it: bytes in ``_nbytes``, nanoseconds in ``_ns``.
+
+    Attributes:
+        model: what was planned.
+        budget: what was asked for.
+        graph: the training step, whose ops and storages the schedule numbers.
+        costs: time and workspace of each op.
+        schedule: the steps, in order.
+        timeline: the memory after and during each of them.
+        peak: the peaks of the plan and of a step that stores everything, and their proven floors.
+        time: the time of recomputations, and of a step that stores everything.
+        certificate: what is proven about the plan, and how it was found.
+        modules: the path of the module that each storage comes from.
+
+    Example:
+        >>> made = plan(load_model("model.onnx"), "80%")
+        >>> made.peak.activation_nbytes <= made.budget.nbytes
+        True
+        >>> print(made.covers)
+        activations and workspace
+    """
 
     model: ModelRecord
     budget: BudgetRecord
@@ -119,6 +141,63 @@ class Plan:
     time: Times
     certificate: Certificate
     modules: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Plan({self.outcome}\n     {self.choices})"
+
+    def summary(self, *, verbose: bool = False) -> str:
+        """The report on the plan, as ``ogc-plan show`` prints it.
+
+        Args:
+            verbose: whether to list all that was assumed, kept and recomputed.
+
+        Returns:
+            Lines of text without colours.
+
+        Raises:
+            PlanMismatchError: the plan does not keep what it promises.
+
+        Example:
+            >>> print(plan(load_model("model.onnx"), "80%").summary())  # doctest: +ELLIPSIS
+            model        fixed.onnx, ...
+        """
+        # The report knows plans, and is loaded where one is asked for it.
+        text: str = import_module("..display.plan_report", __package__).text_of(self, verbose=verbose)
+        return text
+
+    @property
+    def outcome(self) -> str:
+        """One line: the budget, the peak that it bounds with that of a step that stores everything, overhead, gap."""
+        total = self.budget.scope == "total"
+        peak, whole = self.peak.activation_nbytes, self.peak.store_all_activation_nbytes
+        if total:
+            peak, whole = self.peak.total_nbytes, self.peak.store_all_total_nbytes
+        gap = f"gap {percent(self.gap)}" if self.certificate.bound_class or not self.time.recompute_ns else "no bound"
+        return (
+            f"budget {self.budget.text}: {self.budget.scope.removesuffix('s')} peak {format_nbytes(peak)}, store-all "
+            f"{format_nbytes(whole)}, overhead {percent(self.time.overhead)}, {gap}"
+        )
+
+    @property
+    def choices(self) -> str:
+        """One line: how much is kept and recomputed."""
+        runs, ops = self.recomputed, counted(len(self.graph.ops), "op")
+        again = f" in {sum(runs.values()):,} runs" if sum(runs.values()) != len(runs) else ""
+        storages = counted(len(self.graph.storages), "activation storage")
+        return f"{len(self.kept):,} of {storages} kept, {len(runs):,} of {ops}{again} recomputed"
+
+    @property
+    def covers(self) -> str:
+        """One line: the memory that the budget bounds."""
+        if self.budget.scope != "total":
+            return "activations and workspace"
+        states, named = self.graph.stationary.optimizer_nbytes, (self.budget.optimizer or "").partition(":")[0]
+        held = ["parameters, gradients, buffers, arguments, activations, workspace"]
+        held += [f"states of {named} ({format_nbytes(states)})"] if states else []
+        source = self.model.annotations
+        if source is not None and source.device.startswith("cuda") and not self.model.sha256:
+            held += ["the CUDA context, what cuBLAS keeps and what the allocator reserves"]
+        return ", ".join(held)
 
     @property
     def gap(self) -> float:

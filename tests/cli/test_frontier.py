@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from ogc_plan.cli.frontier import Frontier, split_budgets
 from ogc_plan.cli.main import main
-from ogc_plan.cli.report import proof_lines
-from ogc_plan.cli.terminal import console
 from ogc_plan.planner import frontier, load_model, verify
+from ogc_plan.planner.display.plan_report import proof_lines
+from ogc_plan.planner.display.terminal import console
 from ogc_plan.planner.errors import BudgetSyntaxError, UsageError
 from ogc_plan.planner.model import Model
 from ogc_plan.planner.plan_file.reader import read_plan

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ogc_plan.cli.interrupt import stoppable
 from ogc_plan.cli.main import main
 from ogc_plan.planner import frontier, load_model, pipeline
+from ogc_plan.planner.display.interrupt import stoppable
 from ogc_plan.planner.errors import SearchStoppedError
 from ogc_plan.planner.limits import Limits
 from ogc_plan.planner.plan_file.record import Plan
@@ -23,7 +23,7 @@ from tests.files.onnx_files import write_perceptron
 SEARCH = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from ogc_plan.cli import terminal
+from ogc_plan.planner.display import terminal
 from ogc_plan.cli.main import main
 from ogc_plan.planner.limits import Limits
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -15,10 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ogc_plan.cli import terminal
-from ogc_plan.cli.terminal import MAX_LINE, one_line
+from ogc_plan.planner.display import terminal
+from ogc_plan.planner.display.terminal import MAX_LINE, one_line
 
 from tests.cli.calls import GREEDY, HOSTILE, Call, process
+from tests.cli.terminals import on_terminal
 
 
 class TestErrorLines:
@@ -108,42 +108,21 @@ class TestStreams:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def on_terminal(*words: Any, **environment: str) -> str:
-    """What a run shows on a pseudo-terminal, stdout and stderr together."""
-    main_end, process_end = pty.openpty()
-    variables = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-    running = subprocess.Popen(
-        [sys.executable, "-m", "ogc_plan.cli.main", *map(str, words)],
-        stdin=process_end, stdout=process_end, stderr=process_end,
-        env={**variables, "TERM": "xterm-256color", "COLUMNS": "90", **environment},
-    )  # fmt: skip
-    os.close(process_end)
-    shown = b""
-    while True:
-        try:
-            part = os.read(main_end, 65536)
-        except OSError:  # Linux ends a pseudo-terminal with EIO
-            break
-        if not part:
-            break
-        shown += part
-    running.wait()
-    os.close(main_end)
-    return shown.decode()
+COMMAND = ("-m", "ogc_plan.cli.main")
 
 
 class TestTerminal:
     COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
     def test_a_terminal_gets_colour_and_progress(self, model: Path) -> None:
-        shown = on_terminal(model, *GREEDY)
+        shown = on_terminal(*COMMAND, model, *GREEDY)
         assert (bool(self.COLOUR.search(shown)), "reading" in shown) == (True, True)
 
     def test_no_color_takes_the_colour_away(self, model: Path) -> None:
-        assert not self.COLOUR.search(on_terminal(model, *GREEDY, NO_COLOR="1"))
+        assert not self.COLOUR.search(on_terminal(*COMMAND, model, *GREEDY, NO_COLOR="1"))
 
     def test_quiet_takes_the_progress_away(self, model: Path) -> None:
-        assert on_terminal(model, *GREEDY, "-q") == ""
+        assert on_terminal(*COMMAND, model, *GREEDY, "-q") == ""
 
     def test_no_colour_in_a_pipe(self, run: Call, model: Path) -> None:
         assert "\x1b" not in run(model, *GREEDY).out

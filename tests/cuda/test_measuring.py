@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from ogc_plan.adapters.pytorch import plan_of, profile, within_budget
 from ogc_plan.adapters.pytorch.execution.attachment import InputMismatchError
-from ogc_plan.adapters.pytorch.memory.call_time import call_time_ns
+from ogc_plan.adapters.pytorch.memory.call_time import call_time
 from ogc_plan.planner.errors import AdapterError
 from torch import Tensor, nn
 
@@ -175,7 +175,7 @@ def test_a_short_call_is_timed_over_many_runs_without_a_wait_between() -> None:
     call()
     call.waits.clear()
     with log.launches() as found:
-        call_time_ns(call, torch.device("cuda:0"))
+        call_time(call, torch.device("cuda:0"))
     alone, *together = call.waits
     assert (len(together) >= 2, len(set(together)), together[0] - alone) == (True, 1, 1)
     assert (launched(found, "neg"), launched(found, "spin_kernel")) == (len(call.waits), 1)
@@ -186,7 +186,7 @@ def test_timing_holds_one_result_at_a_time() -> None:
     call = Counted(8 * MIB)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    call_time_ns(call, torch.device("cuda:0"))
+    call_time(call, torch.device("cuda:0"))
     assert torch.cuda.max_memory_allocated() == before + 8 * MIB
 
 
@@ -197,7 +197,7 @@ def test_a_long_call_is_timed_over_few_runs() -> None:
         runs.append(1)
 
     runs: list[int] = []
-    call_time_ns(call, torch.device("cuda:0"))
+    call_time(call, torch.device("cuda:0"))
     assert len(runs) == 3
 
 

@@ -46,7 +46,7 @@ planner/device_overhead
 planner/costs
 planner/model
 planner/pipeline
-planner/budget_frontier planner/replan
+planner/budget_frontier planner/replan planner/display
 planner/__init__
 adapters/__init__
 adapters/pytorch/unbind adapters/pytorch/errors
@@ -291,13 +291,14 @@ def loaded_by(code: str) -> set[str]:
 @pytest.mark.parametrize(
     "code",
     [
+        "import ogc_plan\nogc_plan.__version__",
         "import ogc_plan.planner",
         "import ogc_plan.cli.main",
         "import ogc_plan.cli.main as cli\ntry:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass",
         "import ogc_plan.planner.strategies",
         "import ogc_plan.planner.training_graph, ogc_plan.planner.schedule, ogc_plan.planner.simulate",
     ],
-    ids=["planner", "command line", "--help", "registry", "replay"],
+    ids=["package", "planner", "command line", "--help", "registry", "replay"],
 )
 def test_starting_loads_no_heavy_package(code: str) -> None:
     assert loaded_by(code) & set(HEAVY) == set()

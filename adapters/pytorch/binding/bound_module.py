@@ -73,6 +73,14 @@ class _Planned(Bound):
             return self.__dict__[FORWARD](*args, **kwargs)
         return super().forward(*args, **kwargs)  # type: ignore[misc]
 
+    def extra_repr(self) -> str:
+        """That of the planned class, and that it trains by a plan."""
+        own: str = super().extra_repr()  # type: ignore[misc]
+        if RUNNER not in self.__dict__:
+            return own
+        told = f"ogc_plan: {self.__dict__[RUNNER].outcome}"
+        return told if not own else f"{own}\n{told}" if "\n" in own else f"{own}, {told}"
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         made = self._bound_like(copy.deepcopy(original(self), memo))
         if "forward" in self.__dict__:  # a wrapper

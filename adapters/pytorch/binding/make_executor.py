@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,10 +14,13 @@ from torch import nn
 from ....planner import pipeline
 from ....planner.annotations import Annotation, Source
 from ....planner.costs.profile import StepProfile, read_profile
-from ....planner.errors import AdapterError, OgcPlanError, PlanMismatchError
+from ....planner.display.interrupt import stoppable
+from ....planner.display.terminal import Activity, activity
+from ....planner.errors import AdapterError, OgcPlanError, PlanMismatchError, SearchStoppedError
 from ....planner.model import from_annotation
 from ....planner.plan_file.record import Plan
 from ....planner.replan.kept_decisions import replan
+from ....planner.solver import CERTIFIED
 from ..capture.diagnostics import first_line
 from ..capture.joint_graph import capture
 from ..errors import UnsupportedModuleError
@@ -25,7 +30,11 @@ from ..step.annotate import Annotated, annotate
 from ..step.step_graph import TracedStep
 from ..unbind import original
 from .kept_steps import SCALED_NOTE, meter_with, noted, of_same_structure, with_times_of
+from .messages import tell, warn_of_the_optimizer
 from .request import Request, overhead_of
+
+_PATIENCE_S = 1.0
+"""Planning that takes no longer shows no progress."""
 
 
 def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Executor:
@@ -49,10 +58,30 @@ def planned(
     Where only sizes differ from those of a plan that was ``kept``, its times are scaled, and its decisions are taken
     over if they fit. Raises what `within_budget` raises.
     """
-    module = original(module)
-    _free_idle_memory()
+    module, began = original(module), time.perf_counter()
     if profile is not None and request.device is not None:
         raise AdapterError("device and profile both give times", remedy="pass one of them")
+    with activity(quiet=False, after_s=_PATIENCE_S) as line:
+        executor = _planned(request, module, args, kwargs, profile, kept, line)
+    if not any(executor.plan is plan for plan in request.made):
+        tell(line, type(module).__name__, executor.plan, request, time.perf_counter() - began)
+        if not kept:
+            warn_of_the_optimizer(executor.plan, request)
+    return executor
+
+
+def _planned(
+    request: Request,
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    profile: StepProfile | None,
+    kept: Sequence[Executor],
+    line: Activity,
+) -> Executor:
+    _free_idle_memory()
+    name = type(module).__name__
+    line.now(f"planning {name}: tracing")
     step = traced(module, args, kwargs)
     annotated = None if profile is None else _annotated_as_profiled(step, profile)
     if request.made:
@@ -64,13 +93,14 @@ def planned(
         annotated = annotated or as_known  # measured, since no plan has its fingerprint
     like = of_same_structure(step, kept) if profile is None else []
     if annotated is None:
+        line.now(f"planning {name}: measuring memory and times of its calls")
         annotated = annotate(step, timed=request.device is None and not like, known=meter_with(step, kept))
     scaled = bool(like) and request.device is None and not annotated.annotation.timed
     if scaled:
         annotated = with_times_of(like[0], annotated)
     prepared = from_annotation(
         annotated.annotation,
-        name=type(module).__name__,
+        name=name,
         device=request.device,
         optimizer=request.optimizer,
         grad_accumulation=request.grad_accumulation,
@@ -86,17 +116,24 @@ def planned(
     }
     solver = request.solver
     plans = [executor.plan for executor in like]
+    line.now(f"planning {name}: searching")
     made = replan(prepared, plans, request.budget, solver, **limits) if like else None
     if made is None:
-        made = pipeline.plan(
-            prepared,
-            request.budget,
-            strategy=solver.strategy,
-            time_limit_s=solver.time_limit_s,
-            seed=solver.seed,
-            effort=solver.effort,
-            **limits,
-        )
+        store_all_ns = sum(cost.forward_ns + cost.backward_ns for cost in prepared.costs)
+        with stoppable() if solver.strategy == CERTIFIED else nullcontext() as stop:
+            try:
+                made = pipeline.plan(
+                    prepared,
+                    request.budget,
+                    strategy=solver.strategy,
+                    time_limit_s=solver.time_limit_s,
+                    seed=solver.seed,
+                    effort=solver.effort,
+                    limits=line.limits(store_all_ns, f"planning {name}: ", stop),
+                    **limits,
+                )
+            except SearchStoppedError:
+                raise KeyboardInterrupt from None
     if scaled:
         made = noted(made, f"{SCALED_NOTE}{like[0].plan.model.fingerprint[:12]}")
     return Executor(module, made, annotated)

@@ -47,6 +47,11 @@ class OnePlan:
         """The one plan."""
         return (self.plan,)
 
+    @property
+    def outcome(self) -> str:
+        """The plan in one line."""
+        return self.plan.outcome
+
     def of_copy(self, module: nn.Module) -> OnePlan:
         """The same for a copy of the module. Raises ChangedModuleError if the plan does not hold for the module now."""
         if self._executor is not None and self._attachment is not None:

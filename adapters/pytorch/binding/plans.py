@@ -96,6 +96,14 @@ class Plans:
         return self.executor.plan if found is None else found
 
     @property
+    def outcome(self) -> str:
+        """The first plan in one line."""
+        made, others = self._first_plan, len(self.plans) - 1
+        if made is None:
+            return f"budget {self._asked.budget}: planned in its first training step"
+        return made.outcome + (f" (and {others} more plans)" if others > 0 else "")
+
+    @property
     def executor(self) -> Executor:
         """The executor of the plan made first. Raises AdapterError before the first training step."""
         if self._first is None:

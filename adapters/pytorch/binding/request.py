@@ -21,13 +21,15 @@ from ..execution.card_memory import Present, card_memory, step_segment, unknown_
 from ..execution.codegen import generate
 from ..step.annotate import Annotated, device_of
 from ..torch_private import pytree
+from .optimizer_memory import OptimizerMemory
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """The arguments of `api.within_budget`, with which each step is planned that no plan holds for.
 
-    A graph that one of the plans ``made`` before has is not planned again.
+    A graph that one of the plans ``made`` before has is not planned again. ``optimizer`` is the text of
+    ``optimizer_memory`` where the optimizer itself was given.
     """
 
     budget: str
@@ -40,6 +42,7 @@ class Request:
     device: str | Device | None
     solver: Solver
     made: tuple[Plan, ...] = ()
+    optimizer_memory: OptimizerMemory | None = None
 
 
 def overhead_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,21 +19,29 @@ _MOST_RUNS = 100
 """Several hundred kernels may wait in a stream before a launch waits, too."""
 
 
-def call_time_ns(call: Callable[[], Any], device: torch.device, first_ns: int | None = None) -> int:
-    """Nanoseconds of a call that has run before, in ``first_ns`` if that is known of a run on a CPU.
+class CallTime(NamedTuple):
+    """The shortest run of a call in ns, and by how much the next one was longer; None if there was none on a CPU."""
+
+    ns: int
+    spread_ns: int | None = None
+
+
+def call_time(call: Callable[[], Any], device: torch.device, first_ns: int | None = None) -> CallTime:
+    """The time of a call that has run before, in ``first_ns`` if that is known of a run on a CPU.
 
     Each result is dropped before the next run.
     """
-    return _cuda_time(call, device) if device.type == "cuda" else _shortest(call, first_ns)
+    return CallTime(_cuda_time(call, device)) if device.type == "cuda" else _shortest(call, first_ns)
 
 
-def _shortest(call: Callable[[], Any], first_ns: int | None) -> int:
+def _shortest(call: Callable[[], Any], first_ns: int | None) -> CallTime:
     """The shortest of a few runs on a CPU."""
     taken = [] if first_ns is None else [first_ns]
     for _ in range(_CPU_RUNS):
         if sum(taken) < _CPU_ENOUGH_NS:
             taken.append(_cpu_time(call))
-    return min(taken)
+    best, *others = sorted(taken)
+    return CallTime(best, others[0] - best if others else None)
 
 
 def _cpu_time(call: Callable[[], Any]) -> int:

@@ -16,7 +16,7 @@ from ....planner.errors import AdapterError
 from .. import torch_private
 from ..torch_private import pytree
 from .allocator_record import AllocatorRecord, DevicePeak, Event, recording
-from .call_time import call_time_ns
+from .call_time import CallTime, call_time
 from .example_inputs import example_arguments
 from .inplace_kernels import InPlace
 from .strides import Layout
@@ -32,6 +32,10 @@ class Change:
     nbytes: int
     positions: frozenset[int]
     number: int
+
+
+_ENOUGH_NS = 10_000_000
+"""Runs that together took less say little about the noise of a machine: the clock is as coarse."""
 
 
 class _Run(NamedTuple):
@@ -70,6 +74,7 @@ class WorkspaceMeter:
         self._changes: dict[str, list[Change]] = {}
         self._storage_nbytes: dict[str, list[int]] = {}
         self._time_ns: dict[str, int] = {}
+        self._spread_ns = self._repeated_ns = 0
         for meter in known:
             self._returned |= meter._returned
             self._changes |= meter._changes
@@ -117,10 +122,21 @@ class WorkspaceMeter:
                     target, args, kwargs = self._call(node)
                     if self._device.type == "cuda":
                         target(*args, **kwargs)
-                    self._time_ns[signature] = call_time_ns(lambda: target(*args, **kwargs), self._device)
+                    self._note_time(signature, call_time(lambda: target(*args, **kwargs), self._device))
                 except torch.OutOfMemoryError as error:
                     raise self._too_large(node) from error
         return self._time_ns.get(signature, 0)
+
+    @property
+    def noise(self) -> float:
+        """How much longer the second shortest runs of calls on a CPU were, as a share; 0 if too few were repeated."""
+        return self._spread_ns / self._repeated_ns if self._repeated_ns > _ENOUGH_NS else 0.0
+
+    def _note_time(self, signature: str, time: CallTime) -> None:
+        self._time_ns[signature] = time.ns
+        if time.spread_ns is not None:
+            self._repeated_ns += time.ns
+            self._spread_ns += time.spread_ns
 
     def measure(self, nodes: Iterable[fx.Node]) -> None:
         """Run the calls of ``nodes`` that are new, in order, under one record.
@@ -220,7 +236,7 @@ class WorkspaceMeter:
         self._storage_nbytes[signature] = held
         given = storage = result = None  # so that the device holds the result of one run at a time
         if self.timed:
-            self._time_ns[signature] = call_time_ns(lambda: target(*args, **kwargs), self._device, first_ns)
+            self._note_time(signature, call_time(lambda: target(*args, **kwargs), self._device, first_ns))
         return _Run(signature, number, addresses)
 
 

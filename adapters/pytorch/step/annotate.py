@@ -17,6 +17,11 @@ from .op_workspace import Workspace, workspaces
 from .step_graph import TracedStep
 from .step_ops import GradientCopy, StepOp
 
+NOISY = 0.2
+"""How far the two best runs of a call may be apart, weighted by time: up to 0.12 on a machine with a load of 1.4 for
+each core. From 0.2 on the sum of all was seen to be 1.1 to 2.4 times that of a quiet run.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Annotated:
@@ -58,6 +63,12 @@ def annotate(
     if meter is not None and meter.unmeasured:
         names = ", ".join(sorted(meter.unmeasured))
         warnings.warn(f"the workspace of {names} is unknown and not charged to the budget", stacklevel=3)
+    if meter is not None and meter.noise > NOISY:
+        warnings.warn(
+            f"times are too noisy to plan by: two runs of a call differ by {meter.noise:.0%}, so the plan may compute "
+            "the wrong ops again; plan while the machine is quiet, or by profile=profile(model, args) or device=...",
+            stacklevel=3,
+        )
     return Annotated(step, annotation, visible, known)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError, original, plan_of
+from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError, original, plan_of, within_budget
 from ogc_plan.planner.errors import AdapterError
 from torch import Tensor, nn
 
@@ -62,8 +62,16 @@ class TestLooksLikeTheOriginal:
     def test_a_bound_module_has_the_same_state_dict_keys(self, plain: Net, trained: nn.Module) -> None:
         assert list(trained.state_dict()) == list(plain.state_dict())
 
-    def test_a_bound_module_prints_like_the_original(self, plain: Net, trained: nn.Module) -> None:
-        assert repr(trained) == repr(plain)
+    def test_a_bound_module_prints_like_the_original_with_a_line_on_its_plan(
+        self, plain: Net, trained: nn.Module
+    ) -> None:
+        name, *rest = repr(plain).split("\n")
+        assert repr(trained).split("\n") == [name, f"  ogc_plan: {plan_of(trained).outcome}", *rest]
+
+    def test_what_its_class_prints_of_it_stays(self) -> None:
+        trained = within_budget(nn.Linear(4, 2), budget="60%")
+        told = "ogc_plan: budget 60%: planned in its first training step"
+        assert repr(trained) == f"Linear(in_features=4, out_features=2, bias=True, {told})"
 
     @pytest.mark.values
     def test_evaluation_runs_the_original_forward(self, plain: Net, trained: nn.Module, args: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ..planner.schedule import Schedule, StepKind
+from ..schedule import Schedule, StepKind
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 

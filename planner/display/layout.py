@@ -1,0 +1,64 @@
+"""How a report is laid out: labelled paragraphs, tables without frames, and names from files as safe text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from .terminal import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SHOWN = 3
+"""How many assumptions or names a report lists unless it is asked for all."""
+
+LABEL = 13
+"""Width of the label column."""
+
+
+def name_of(text: str, limit: int = 60) -> Text:
+    """A name from a file, safe to print; a long one is cut in its middle, as its end is the most specific part."""
+    if len(text) > limit:
+        text = f"{text[: limit // 3]}...{text[len(text) - (limit - limit // 3 - 3) :]}"
+    return Text(one_line(text, limit), no_wrap=True, overflow="ellipsis")
+
+
+def path_of(text: str, out: Console) -> str:
+    """The name of a file, cut in its middle to fit on the line after a label."""
+    return name_of(text, max(20, out.width - LABEL - 1)).plain
+
+
+def listed(items: list[str], everything: bool) -> str:
+    """Items joined into one phrase, at most SHOWN unless everything is asked for."""
+    shown = [one_line(item, 200) for item in (items if everything else items[:SHOWN])]
+    rest = len(items) - len(shown)
+    return "; ".join(shown) + (f"; and {rest} more (-v)" if rest else "")
+
+
+def some(names: Sequence[str], shown: int = SHOWN, limit: int = 60) -> str:
+    """The first names, each cut at ``limit``, and the number of others."""
+    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
+    return ", ".join(one_line(name, limit) for name in names[:shown]) + more
+
+
+def field(out: Console, label: str, text: str) -> None:
+    """A label and a paragraph; a name too long for a line is broken, never cut."""
+    lines = textwrap.wrap(text, max(20, out.width - LABEL), break_on_hyphens=False) or [""]
+    out.print(Text.assemble((f"{label:<{LABEL}}", "cyan"), lines[0]), soft_wrap=True)
+    for line in lines[1:]:
+        out.print(Text(" " * LABEL + line), soft_wrap=True)
+
+
+def plain_table(*headings: str, left: tuple[int, ...] = (0,), gap: int = 3) -> Table:
+    """A table without a frame; columns are ``gap`` spaces apart, and right-aligned unless they are in ``left``."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), pad_edge=False, show_edge=False)
+    for position, heading in enumerate(headings):
+        text, flexible = Text(heading, no_wrap=True, overflow="ellipsis"), position in left
+        table.add_column(text, justify="left" if flexible else "right", no_wrap=not flexible)  # numbers are never cut
+    return table
