@@ -168,7 +168,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     # Its hooks run closest to the forward: the caller's cache of casts is on only while the forward runs.
     lambda trace: eager_autocast(trace.bare, trace.note_autocast),
     # After all modes that read the module when they start.
-    lambda trace: trace.reads.recorded(trace.bare),
+    lambda trace: trace.reads.recorded(trace.bare, trace.sources),
     # Corrections of torch's own rules and kernels: independent of the module and of each other.
     lambda _: data_assignments(),
     lambda trace: refuse_attributes_of_tensors(trace.tensors),

@@ -39,13 +39,13 @@ _REMEDY = (
 _CONTAINERS = (list, dict, set, deque, bytearray)
 
 
-def _all_functions() -> list[FunctionType]:
-    """Every function that exists, those that `gc.freeze` hides included."""
+def _all_objects() -> list[Any]:
+    """Every object that can refer to others, those that `gc.freeze` hides included."""
     frozen = gc.get_freeze_count() > 0
     if frozen:
         gc.unfreeze()
     try:
-        return [found for found in gc.get_objects() if type(found) is FunctionType]
+        return gc.get_objects()
     finally:
         if frozen:
             gc.freeze()
@@ -69,7 +69,13 @@ class SourceGuards:
         self._functions: dict[int, list[FunctionType]] = {}  # by code: functions older than the trace
         self._sources: dict[tuple[int, str], Source] = {}
         self._kept: list[Any] = []  # keeps owners alive, so that no id is used twice
-        self._guards: list[tuple[Any, str, str, Any, Any, IdentityCheck | None]] = []
+        self._older: list[Any] = []  # what is older than the trace; kept alive for the same reason
+        self._ids: set[int] = set()  # of these
+        self._names: set[str] = set()  # that appear in the code that ran, among them those of attributes
+        self._by_name: set[tuple[int, str]] = set()  # sources that count only if the code names them
+        self._of_objects: set[tuple[int, str]] = set()  # sources that are guarded as attributes that were read
+        self.meet: Callable[[Any], None] = lambda _: None  # called with what the code's variables hold
+        self._guards: list[tuple[Any, str, str, Any, Any, IdentityCheck | bool]] = []
         self._ran = False
         self._has_backward_code = False
 
@@ -87,8 +93,10 @@ class SourceGuards:
 
         Raises UnsupportedModuleError if the code that ran changed a source.
         """
-        for function in _all_functions():
-            self._functions.setdefault(id(function.__code__), []).append(function)
+        self._older = _all_objects()
+        for function in self._older:
+            if type(function) is FunctionType:
+                self._functions.setdefault(id(function.__code__), []).append(function)
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # callbacks of the collector are not part of the forward
         try:
@@ -104,10 +112,13 @@ class SourceGuards:
                 source.restore()
             self._guards = [
                 (s.namespace, s.key, s.description, s.value, s.data, quick_check(s.value))
-                for s in self._sources.values()
+                for number, s in self._sources.items()
                 if s.is_same_object()
+                and number not in self._of_objects
+                and (number not in self._by_name or s.key in self._names)
             ]
-            for known in (self._codes, self._done, self._functions, self._sources, self._kept):
+            for known in (self._codes, self._done, self._functions, self._sources, self._kept, self._older, self._ids,
+                          self._names, self._by_name, self._of_objects):  # fmt: skip
                 known.clear()
         for source in changed:
             raise UnsupportedModuleError(
@@ -153,9 +164,9 @@ class SourceGuards:
                 if not skipped and id(code) in codes:
                     self._has_backward_code |= _is_of_autograd_function(frame)
                     self._record(frame)
-                if id(code) in codes and not code.co_freevars:
+                if skipped and not code.co_freevars:
                     done.add(id(code))
-            elif code.co_freevars and not is_skipped(frame.f_globals.get("__name__", "")):
+            elif not is_skipped(frame.f_globals.get("__name__", "")):
                 self._record_closure(frame)
             if before is None:
                 return None
@@ -169,6 +180,7 @@ class SourceGuards:
     def _record(self, frame: FrameType) -> None:
         """Add every source that the code of ``frame`` names, before it runs."""
         where, names = frame.f_globals.get("__name__", "?"), frame.f_globals
+        self._names.update(frame.f_code.co_names, (text for text in frame.f_code.co_consts if isinstance(text, str)))
         steps = [step for step in dis.get_instructions(frame.f_code) if step.opname not in ("COPY", "DUP_TOP")]
         closure = self._record_closure(frame)
         for function in self._functions.get(id(frame.f_code), ()):
@@ -184,6 +196,9 @@ class SourceGuards:
                     self._add(names, name, f"global {name!r} of {where}", partial(names.__setitem__, name))
             elif step.opname == "LOAD_DEREF" and name in closure:
                 value = closure[name]
+            elif step.opname == "IMPORT_NAME" and name in sys.modules and not is_skipped(name):
+                self.add_names(sys.modules[name])
+                continue
             else:
                 continue
             for after in steps[number + 1 :]:
@@ -193,11 +208,15 @@ class SourceGuards:
                 self._kept.append(value)
                 namespace, assign = attribute_source(value, key)
                 self._add(namespace, key, f"{name!r} of {where}", assign, value)
+                self.meet(value)
                 value = namespace.get(key, None)
+            self.meet(value)
 
     def _record_closure(self, frame: FrameType) -> dict[str, Any]:
         """The variables of a closure made before the trace; those with data become sources."""
         code, own = frame.f_code, frame.f_locals
+        for value in own.values():
+            self.meet(value)
         found = {name: own[name] for name in code.co_freevars if name in own}
         for function in self._functions.get(id(code), ()):
             cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
@@ -213,6 +232,8 @@ class SourceGuards:
     def _add(self, namespace: Any, key: str, description: str, assign: Callable[[Any], Any], owner: Any = None) -> None:
         number = id(namespace if owner is None else owner), key
         value = namespace.get(key, MISSING)
+        self._by_name.discard(number)
+        self._of_objects.discard(number)
         if number in self._sources or not (value is MISSING or is_data(value)):
             return
         data = data_snapshot(value)
@@ -220,6 +241,30 @@ class SourceGuards:
         self._kept.append(owner)
         states = data_snapshot(value, generator_states=True)
         self._sources[number] = Source(namespace, key, description, value, data, states, assign, tuple(save(value)))
+
+    def is_old(self, value: Any) -> bool:
+        """Whether an object is older than the trace."""
+        self._ids = self._ids or set(map(id, self._older))
+        return id(value) in self._ids
+
+    def note(self, owner: Any, key: str) -> None:
+        """Add an attribute of an object that the code reads or writes, before that; its reads are guarded elsewhere."""
+        if (id(owner), key) not in self._sources and self.is_old(owner):
+            namespace, assign = attribute_source(owner, key)
+            self._add(namespace, key, f"{key!r} of a {type(owner).__name__}", assign, owner)
+            self._of_objects.add((id(owner), key))
+
+    def add_names(self, owner: Any) -> None:
+        """Add the data in a class or a Python module; what no code names of it, with an attribute, is not guarded."""
+        if (id(owner), "") in self._by_name or not may_have_data(owner):
+            return
+        self._by_name.add((id(owner), ""))
+        spaces = [space for space in (owner.__mro__ if isinstance(owner, type) else (owner,)) if may_have_data(space)]
+        for key in {key: None for space in spaces for key in vars(space) if not key.startswith("__")}:
+            if (id(owner), key) not in self._sources:
+                namespace, assign = attribute_source(owner, key)
+                self._add(namespace, key, f"{key!r} of {owner.__name__}", assign, owner)
+                self._by_name.add((id(owner), key))
 
 
 def _container_defaults(function: FunctionType) -> dict[str, Any]:
