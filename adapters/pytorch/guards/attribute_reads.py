@@ -35,8 +35,10 @@ _HERE = str(Path(__file__).parents[1])
 _WRAPPERS = (str(Path(torch.__file__).parent), functools.__file__)
 """Code that looks into ``__dict__`` of what it wraps or calls, and not for the forward."""
 
-_MACHINERY = frozenset({"dataclasses", "inspect", "typing", "contextlib", "weakref", "warnings", "logging", "enum"})
-"""Modules of the standard library whose objects describe code."""
+_MACHINERY = frozenset(
+    {"dataclasses", "inspect", "typing", "contextlib", "weakref", "warnings", "logging", "unittest.mock"}
+)
+"""Modules of the standard library whose objects describe code, log, or have whatever attribute is asked for."""
 
 FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 """The attributes that keep the hooks which run inside a forward; what their objects hold is read like an attribute."""
@@ -46,9 +48,10 @@ _PARTS = {types.MethodType: ("__self__",), functools.partial: ("func", "args", "
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Outside:
-    """An object that is not reached from the module."""
+    """An object that is not reached from the module, and what code calls it."""
 
     value: Any
+    name: str
 
 
 Owner = str | tuple[Any, ...] | Outside
@@ -97,7 +100,7 @@ class AttributeReads:
         recording.end()
 
 
-def _nothing(_: Any) -> None:
+def _nothing(_: Any, **__: Any) -> None:
     """What is met while no forward is recorded."""
 
 
@@ -113,6 +116,7 @@ class _Recording:
         self._of_objects: dict[tuple[int, str], Any] = {}  # in the order of the first read
         self._watched: dict[type, bool] = {}
         self._seen: set[int] = set()
+        self._names: dict[int, str] = {}
         self._alive: list[Any] = []  # what `_origins` is about, so that no id is used twice
 
     def begin(self) -> None:
@@ -131,7 +135,8 @@ class _Recording:
         """Add the reads of objects, which are known now to be reached from the module or not."""
         outside: dict[int, Outside] = {}
         for (number, key), value in self._of_objects.items():
-            owner: Owner = outside.setdefault(number, Outside(value))
+            name = self._names.get(number, type(value).__name__)
+            owner: Owner = outside.setdefault(number, Outside(value, name))
             origin = self._origins.get(number)
             if origin is not None and found(origin, self._children) is value:
                 owner = origin
@@ -166,9 +171,14 @@ class _Recording:
             if name == ALL:
                 self._meet(child.__dict__[key], (path, key))
 
-    def meet(self, value: Any, origin: tuple[Any, ...] | None = None) -> None:
-        """Watch the classes of a value, of the objects in its containers, and of what its calls take along."""
+    def meet(self, value: Any, origin: tuple[Any, ...] | None = None, name: str = "") -> None:
+        """Watch the classes of a value, of the objects in its containers, and of what its calls take along.
+
+        ``origin`` is how it is reached from the module, ``name`` what code calls it.
+        """
         if get_ident() == self._thread:
+            if name and is_plain_object(value):
+                self._names.setdefault(id(value), name)
             self._meet(value, origin)
 
     def _meet(self, value: Any, origin: tuple[Any, ...] | None, depth: int = 0) -> None:

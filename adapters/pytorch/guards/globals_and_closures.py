@@ -7,13 +7,14 @@ sources. Code of torch and of the standard library is skipped, and data reached 
 from __future__ import annotations
 
 import dis
+import functools
 import gc
+import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from types import CodeType, FrameType, FunctionType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -36,6 +37,8 @@ from .sources import (
 _REMEDY = (
     "count and log outside of the forward, or return it as an output; if it is a cache, run one forward before planning"
 )
+_CALLED = (FunctionType, BuiltinFunctionType, MethodType, functools.partial, type)
+"""Compared by identity: another function under a name makes another step."""
 _CONTAINERS = (list, dict, set, deque, bytearray)
 
 
@@ -74,7 +77,7 @@ class SourceGuards:
         self._names: set[str] = set()  # that appear in the code that ran, among them those of attributes
         self._by_name: set[tuple[int, str]] = set()  # sources that count only if the code names them
         self._of_objects: set[tuple[int, str]] = set()  # sources that are guarded as attributes that were read
-        self.meet: Callable[[Any], None] = lambda _: None  # called with what the code's variables hold
+        self.meet: Callable[..., None] = lambda _, **__: None  # called with what the code's variables hold
         self._guards: list[tuple[Any, str, str, Any, Any, IdentityCheck | bool]] = []
         self._ran = False
         self._has_backward_code = False
@@ -159,7 +162,7 @@ class SourceGuards:
                 return None
             if id(code) not in codes:
                 skipped = is_skipped(frame.f_globals.get("__name__", ""))
-                if skipped or not _is_cleaning_up(frame):
+                if skipped or not _is_aside(frame):
                     codes[id(code)] = code
                 if not skipped and id(code) in codes:
                     self._has_backward_code |= _is_of_autograd_function(frame)
@@ -187,13 +190,13 @@ class SourceGuards:
             defaults = _container_defaults(function)
             for name in list(defaults):
                 description = f"the default of {name!r} in {function.__qualname__} of {where}"
-                self._add(defaults, name, description, partial(defaults.__setitem__, name), function)
+                self._add(defaults, name, description, functools.partial(defaults.__setitem__, name), function)
         for number, step in enumerate(steps):
             name = step.argval
             if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"):
                 value = names.get(name, MISSING)
                 if value is not MISSING or step.opname == "STORE_GLOBAL":
-                    self._add(names, name, f"global {name!r} of {where}", partial(names.__setitem__, name))
+                    self._add(names, name, f"global {name!r} of {where}", functools.partial(names.__setitem__, name))
             elif step.opname == "LOAD_DEREF" and name in closure:
                 value = closure[name]
             elif step.opname == "IMPORT_NAME" and name in sys.modules and not is_skipped(name):
@@ -204,13 +207,13 @@ class SourceGuards:
             for after in steps[number + 1 :]:
                 if after.opname not in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR") or not may_have_data(value):
                     break
+                self.meet(value, name=name)
                 name, key = f"{name}.{after.argval}", after.argval
                 self._kept.append(value)
                 namespace, assign = attribute_source(value, key)
                 self._add(namespace, key, f"{name!r} of {where}", assign, value)
-                self.meet(value)
                 value = namespace.get(key, None)
-            self.meet(value)
+            self.meet(value, name=name)
 
     def _record_closure(self, frame: FrameType) -> dict[str, Any]:
         """The variables of a closure made before the trace; those with data become sources."""
@@ -224,7 +227,7 @@ class SourceGuards:
             if all(variables[name].get(name, MISSING) is value for name, value in found.items()):
                 where = f"{function.__qualname__} of {frame.f_globals.get('__name__', '?')}"
                 for name, cell in cells.items():
-                    assign = partial(setattr, cell, "cell_contents")
+                    assign = functools.partial(setattr, cell, "cell_contents")
                     self._add(variables[name], name, f"{name!r} around {where}", assign, cell)
                 return found
         return {}
@@ -234,7 +237,7 @@ class SourceGuards:
         value = namespace.get(key, MISSING)
         self._by_name.discard(number)
         self._of_objects.discard(number)
-        if number in self._sources or not (value is MISSING or is_data(value)):
+        if number in self._sources or not (value is MISSING or is_data(value) or isinstance(value, _CALLED)):
             return
         data = data_snapshot(value)
         refuse_iterator(data, f"the forward reads {description}")
@@ -263,7 +266,7 @@ class SourceGuards:
         for key in {key: None for space in spaces for key in vars(space) if not key.startswith("__")}:
             if (id(owner), key) not in self._sources:
                 namespace, assign = attribute_source(owner, key)
-                self._add(namespace, key, f"{key!r} of {owner.__name__}", assign, owner)
+                self._add(namespace, key, repr(f"{owner.__name__}.{key}"), assign, owner)
                 self._by_name.add((id(owner), key))
 
 
@@ -275,11 +278,12 @@ def _container_defaults(function: FunctionType) -> dict[str, Any]:
     return {name: value for name, value in values.items() if isinstance(value, _CONTAINERS)}
 
 
-def _is_cleaning_up(frame: FrameType | None) -> bool:
-    """Whether a frame runs inside a callback of the garbage collector or a finalizer."""
+def _is_aside(frame: FrameType | None) -> bool:
+    """Whether a frame runs inside a callback of the garbage collector, a finalizer, or a logger's handlers."""
     callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
     while frame is not None:
-        if frame.f_code.co_name == "__del__" or frame.f_code in callbacks:
+        code = frame.f_code
+        if code.co_name == "__del__" or code in callbacks or code.co_filename == logging.__file__:
             return True
         frame = frame.f_back
     return False

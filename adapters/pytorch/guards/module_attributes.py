@@ -154,7 +154,7 @@ def _description(owner: Owner, key: str) -> str:
 def _name(owner: Owner, key: str) -> str:
     """How code would name an attribute: ``blocks.0.options.rate``."""
     first, *steps = owner if isinstance(owner, tuple) else (owner,)
-    path = type(first.value).__name__ if isinstance(first, Outside) else first
+    path = first.name if isinstance(first, Outside) else first
     keys = [*steps, *([key] if key != ALL else [])]
     return (path + "".join(f"[{step[0]!r}]" if isinstance(step, tuple) else f".{step}" for step in keys)).lstrip(".")
 
