@@ -19,6 +19,7 @@ from ..guards.module_attributes import refuse_iterators
 from ..joint import Joint, Primal, meta
 from ..passes.pipeline import run_passes
 from ..torch_private import TracedGraph, pytree
+from .argument_identity import Same, own_tensors, same_tensors
 from .describe import described
 from .diagnostics import explain_trace_error, first_line, line_of, refuse_calls, refuse_step_counts
 from .module_checks import check_module, tensors_of
@@ -47,9 +48,10 @@ def capture(
         check_module(module, args)
         leaves, in_spec = pytree.tree_flatten((args, named))
         arguments = tuple(meta(leaf) for leaf in leaves)
+        same = same_tensors(leaves, own_tensors(module))
         leaves = _unaliased(leaves, module)
         autocast = AutocastState.now()
-        trace, traced = _traced(module, leaves, in_spec, detached, autocast)
+        trace, traced = _traced(module, leaves, in_spec, detached, autocast, same)
         refuse_step_counts(module, trace.values.guards)
         refuse_calls(module, traced.graph)
         refuse_iterators(module, trace.reads)
@@ -63,6 +65,7 @@ def _traced(
     in_spec: pytree.TreeSpec,
     detached: Collection[int],
     autocast: AutocastState,
+    same: Same,
 ) -> tuple[Trace, TracedGraph]:
     """Trace the step, and trace it again where the first trace shows that it needs other settings."""
     args, kwargs = pytree.tree_unflatten(leaves, in_spec)
@@ -73,7 +76,9 @@ def _traced(
     follow_values = False
     try:
         while True:
-            trace = Trace(module, leaves, names, detached, eager_dropout=eager_dropout, follow_values=follow_values)
+            trace = Trace(
+                module, leaves, names, detached, same=same, eager_dropout=eager_dropout, follow_values=follow_values
+            )
             try:
                 traced = trace.run(args, kwargs)
             except torch_private.DataDependentOutputException:

@@ -19,6 +19,7 @@ from ..guards.host_rng import refuse_host_draws
 from ..guards.side_effects import refuse_side_effects
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
+from .argument_identity import Same, with_same_tensors
 from .attributes_of_tensors import refuse_attributes_of_tensors
 from .autocast import eager_autocast
 from .data_assignments import data_assignments
@@ -86,6 +87,7 @@ class Trace:
     """What is traced, and what the modes record meanwhile.
 
     Attributes:
+        same: which argument leaves are one tensor.
         bare: the module without its own hooks; they run around the planned step and must not run inside it too.
         eager_dropout: whether dropout is traced as eager training composes it.
         follow_values: whether values that decide a branch are computed, and guarded.
@@ -105,10 +107,11 @@ class Trace:
         names: Sequence[str],
         detached: Collection[int],
         *,
+        same: Same,
         eager_dropout: bool,
         follow_values: bool,
     ) -> None:
-        self.module = module
+        self.module, self.same = module, same
         self.bare = _without_own_hooks(module)
         self.eager_dropout, self.follow_values = eager_dropout, follow_values
         self.tensors = tensors_of(module, leaves)
@@ -132,7 +135,8 @@ class Trace:
         forward = self.outputs.wrap(
             self.bare, _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward))
         )
-        self.bare.__dict__["forward"] = self.values.wrap(self.bare, forward) if self.follow_values else forward
+        forward = self.values.wrap(self.bare, forward) if self.follow_values else forward
+        self.bare.__dict__["forward"] = with_same_tensors(self.bare, forward, self.same)
         yield
 
     def note_autocast(self) -> None:
