@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
@@ -13,7 +12,7 @@ from torch import fx, nn
 
 from ....planner.errors import OgcPlanError
 from .. import torch_private
-from ..errors import UnsupportedModuleError
+from ..errors import UnsupportedModuleError, warn
 from ..guards.autocast_state import AutocastState
 from ..guards.module_attributes import refuse_iterators
 from ..joint import Joint, Primal, meta
@@ -21,7 +20,7 @@ from ..passes.pipeline import run_passes
 from ..torch_private import TracedGraph, pytree
 from .argument_identity import Same, own_tensors, same_tensors
 from .describe import described
-from .diagnostics import explain_trace_error, first_line, line_of, refuse_calls, refuse_step_counts
+from .diagnostics import explain_trace_error, first_line, is_of_the_forward, line_of, refuse_calls, refuse_step_counts
 from .module_checks import check_module, tensors_of
 from .tracing import Trace, names_of
 
@@ -99,16 +98,17 @@ def _traced(
             "numbers (a layer drop: set it to 0)",
         ) from error
     except Exception as error:
+        if is_of_the_forward(error):
+            raise
         explain_trace_error(module, args, kwargs, names, error)
         raise UnsupportedModuleError(
             f"{type(module).__name__} cannot be traced{line_of(error)}: {first_line(error)}",
             remedy="keep shapes static and control flow independent of values, or move what fails out of the module",
         ) from error
     for call, why in trace.unknown_strides.items():
-        warnings.warn(
+        warn(
             f"how {call} lays out its results is not known ({why}): where torch describes it otherwise, "
             "a planned step fails or differs from eager training in a last bit",
-            stacklevel=3,
         )
     return trace, traced
 

@@ -28,6 +28,7 @@ from .kernel_strides import kernel_strides
 from .module_checks import HOOKS, REGISTRIES, tensors_of
 from .module_scopes import record_scopes
 from .output_identity import DistinctOutputs
+from .own_call import called_as_a_module
 from .tensor_attributes import attributes_as_buffers
 from .tied_parameters import one_name_each
 
@@ -151,6 +152,8 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda trace: trace.sources.recorded(trace.module),
     # Before wrapped_forward, which follows the values of buffers, and before _restored, which saves the buffers.
     lambda trace: attributes_as_buffers(trace.bare),
+    # Independent of the others: it changes the class only for calls of the bare module.
+    lambda trace: called_as_a_module(trace.bare),
     # Before reads are recorded: looking up the forward and the buffers is not a read of the forward's.
     lambda trace: trace.wrapped_forward(),
     # Torch logs a call that cannot be traced, and warns; the error says it in one line. Independent of the others.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from .. import torch_private
 from ..capture.argument_identity import same_tensors
 from ..capture.diagnostics import signature_error
 from ..capture.joint_graph import capture
+from ..errors import warn
 from ..guards.autocast_state import AutocastState
 from ..joint import Joint, Meta, Primal, meta
 from ..memory.allocator_record import DevicePeak
@@ -212,11 +212,10 @@ class Executor:
             return
         if any(primal.is_leaf and primal.grad is not None for primal in primals):
             self._warned_of_gradients = True
-            warnings.warn(
+            warn(
                 f"parameters have gradients already, {self._uncovered_nbytes:,} B that the budget of "
                 f"{self.plan.budget.nbytes:,} B does not cover: plan with grad_accumulation=True, or clear them "
-                "with zero_grad(set_to_none=True)",
-                stacklevel=2,
+                "with zero_grad(set_to_none=True)"
             )
 
     def _warn_of_setup(self) -> None:
@@ -232,10 +231,9 @@ class Executor:
             changed = f"on {self._measured_on}, this step runs on {cpu_text()}"
         if changed:
             self._warned_of_setup = True
-            warnings.warn(
+            warn(
                 f"the plan's workspace was measured {changed}: its peak may lie above or below the prediction; "
-                "plan again",
-                stacklevel=2,
+                "plan again"
             )
 
 
