@@ -22,6 +22,7 @@ from .argument_identity import Same, own_tensors, same_tensors
 from .describe import described
 from .diagnostics import explain_trace_error, first_line, is_of_the_forward, line_of, refuse_calls, refuse_step_counts
 from .module_checks import check_module, tensors_of
+from .printing import Prints
 from .tracing import Trace, names_of
 
 _ONE_AT_A_TIME = RLock()
@@ -50,7 +51,8 @@ def capture(
         same = same_tensors(leaves, own_tensors(module))
         leaves = _unaliased(leaves, module)
         autocast = AutocastState.now()
-        trace, traced = _traced(module, leaves, in_spec, detached, autocast, same)
+        prints = Prints(silent=bool(detached))  # a step that is traced again, without some outputs, has printed
+        trace, traced = _traced(module, leaves, in_spec, detached, autocast, same, prints)
         refuse_step_counts(module, trace.values.guards)
         refuse_calls(module, traced.graph)
         refuse_iterators(module, trace.reads)
@@ -65,6 +67,7 @@ def _traced(
     detached: Collection[int],
     autocast: AutocastState,
     same: Same,
+    prints: Prints,
 ) -> tuple[Trace, TracedGraph]:
     """Trace the step, and trace it again where the first trace shows that it needs other settings."""
     args, kwargs = pytree.tree_unflatten(leaves, in_spec)
@@ -76,7 +79,14 @@ def _traced(
     try:
         while True:
             trace = Trace(
-                module, leaves, names, detached, same=same, eager_dropout=eager_dropout, follow_values=follow_values
+                module,
+                leaves,
+                names,
+                detached,
+                same=same,
+                prints=prints,
+                eager_dropout=eager_dropout,
+                follow_values=follow_values,
             )
             try:
                 traced = trace.run(args, kwargs)

@@ -16,6 +16,7 @@ from ..torch_private import pytree
 from ..unbind import RUNNER, is_forward_of
 from .autocast import hides_autocast
 from .tensor_attributes import attributes_of
+from .wrappers import refuse_wrapper
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """The attributes in which a module keeps its hooks."""
@@ -57,7 +58,11 @@ def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
 
 
 def check_forward(module: nn.Module) -> None:
-    """Raise UnsupportedModuleError if the module itself has a forward that a bound one could not have."""
+    """Raise UnsupportedModuleError if the module itself has a forward that a bound one could not have.
+
+    Raises AdapterError if it is a wrapper that runs another one in data parallel.
+    """
+    refuse_wrapper(module)
     forward = module.__dict__.get("forward")
     if forward is not None and not is_forward_of(module, forward):
         raise UnsupportedModuleError(

@@ -29,8 +29,10 @@ from .module_checks import HOOKS, REGISTRIES, tensors_of
 from .module_scopes import record_scopes
 from .output_identity import DistinctOutputs
 from .own_call import called_as_a_module
+from .printing import Prints
 from .tensor_attributes import attributes_as_buffers
 from .tied_parameters import one_name_each
+from .wrappers import refuse_reentrant_checkpoints
 
 
 def _without_own_hooks(module: nn.Module) -> nn.Module:
@@ -88,6 +90,7 @@ class Trace:
     """What is traced, and what the modes record meanwhile.
 
     Attributes:
+        prints: what the forward prints.
         same: which argument leaves are one tensor.
         bare: the module without its own hooks; they run around the planned step and must not run inside it too.
         eager_dropout: whether dropout is traced as eager training composes it.
@@ -109,10 +112,11 @@ class Trace:
         detached: Collection[int],
         *,
         same: Same,
+        prints: Prints,
         eager_dropout: bool,
         follow_values: bool,
     ) -> None:
-        self.module, self.same = module, same
+        self.module, self.same, self.prints = module, same, prints
         self.bare = _without_own_hooks(module)
         self.eager_dropout, self.follow_values = eager_dropout, follow_values
         self.tensors = tensors_of(module, leaves)
@@ -137,7 +141,7 @@ class Trace:
             self.bare, _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward))
         )
         forward = self.values.wrap(self.bare, forward) if self.follow_values else forward
-        self.bare.__dict__["forward"] = with_same_tensors(self.bare, forward, self.same)
+        self.bare.__dict__["forward"] = self.prints.wrap(with_same_tensors(self.bare, forward, self.same))
         yield
 
     def note_autocast(self) -> None:
@@ -178,6 +182,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda trace: trace.reads.recorded(trace.bare, trace.sources),
     # Corrections of torch's own rules and kernels: independent of the module and of each other.
     lambda _: data_assignments(),
+    lambda trace: refuse_reentrant_checkpoints(trace.module),
     lambda trace: refuse_attributes_of_tensors(trace.tensors),
     lambda trace: torch_private.without_python_kernels(eager_dropout=trace.eager_dropout),
     lambda _: torch_private.cudnn_batch_norms(),
