@@ -19,10 +19,10 @@ from ..joint import Joint, Primal, meta
 from ..passes.pipeline import run_passes
 from ..torch_private import TracedGraph, pytree
 from .argument_identity import Same, own_tensors, same_tensors
+from .calling import Prints
 from .describe import described
 from .diagnostics import explain_trace_error, first_line, is_of_the_forward, line_of, refuse_calls, refuse_step_counts
 from .module_checks import check_module, tensors_of
-from .printing import Prints
 from .tracing import Trace, names_of
 
 _ONE_AT_A_TIME = RLock()

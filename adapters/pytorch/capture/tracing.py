@@ -22,14 +22,13 @@ from ..unbind import method_of
 from .argument_identity import Same, with_same_tensors
 from .attributes_of_tensors import refuse_attributes_of_tensors
 from .autocast import eager_autocast
+from .calling import Prints, called_as_a_module
 from .data_assignments import data_assignments
 from .inplace_strides import inplace_strides
 from .kernel_strides import kernel_strides
 from .module_checks import HOOKS, REGISTRIES, tensors_of
 from .module_scopes import record_scopes
 from .output_identity import DistinctOutputs
-from .own_call import called_as_a_module
-from .printing import Prints
 from .tensor_attributes import attributes_as_buffers
 from .tied_parameters import one_name_each
 from .wrappers import refuse_reentrant_checkpoints
