@@ -118,6 +118,10 @@ def explain_trace_error(
             "on values",
             remedy="compute it outside of the module that is bound, or select by torch.where, which keeps the shape",
         ) from error
+    if "set_ on a graph input" in str(error):
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} gives one of its tensors other memory by set_", remedy="write into it with copy_"
+        ) from error
     for name, leaf in zip(names, pytree.tree_leaves((args, kwargs)), strict=True):
         traceable = type(leaf).__module__.partition(".")[0] in ("torch", "builtins")
         if "KNOWN_TYPES" in str(error) and not traceable:
@@ -146,7 +150,14 @@ def explain_trace_error(
         raise UnsupportedModuleError(
             f"{type(module).__name__} reads a {'sparse ' if sparse else ''}tensor of shape {found[2]} in {found[1]} "
             "that is no argument, parameter, buffer or attribute without gradient",
-            remedy="use a dense one" if sparse else "register it as a buffer of the module, or pass it as an argument",
+            remedy="use a dense one"
+            if sparse
+            else "register it as a buffer, or what holds it as a submodule (nn.ModuleList), or pass it as an argument",
+        ) from error
+    if "mutating a non-functional tensor" in str(error):
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} writes{line_of(error)} into a tensor that is no buffer of it",
+            remedy="register it as a buffer, or the module that holds it as a submodule (nn.ModuleList)",
         ) from error
 
 
