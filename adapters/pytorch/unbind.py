@@ -30,7 +30,7 @@ def _unbound(cls: type) -> type:
 
 def is_parametrized(cls: type) -> bool:
     """Whether torch has made a class to parametrize tensors of one module."""
-    return getattr(cls.__dict__.get("__getstate__"), "__module__", "") == parametrize.__name__
+    return bool(getattr(cls.__dict__.get("__getstate__"), "__module__", "") == parametrize.__name__)
 
 
 def remade(cls: type, base: type, more: dict[str, Any]) -> type:

@@ -41,7 +41,8 @@ def with_same_tensors(module: nn.Module, forward: Callable[..., Any], same: Same
 
     def given_the_same(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        known = {**dict(enumerate(leaves)), **dict(own_tensors(module))}
+        known: dict[int | str, Any] = dict(enumerate(leaves))
+        known.update(own_tensors(module))
         args, kwargs = pytree.tree_unflatten([known[i if s is None else s] for i, s in enumerate(same)], spec)
         return forward(*args, **kwargs)
 

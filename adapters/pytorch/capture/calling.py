@@ -26,12 +26,12 @@ def called_as_a_module(module: nn.Module) -> Iterator[None]:
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
         return (nn.Module.__call__ if self is module else own)(self, *args, **kwargs)
 
-    cls.__call__ = called  # type: ignore[method-assign]
+    cls.__call__ = called
     try:
         yield
     finally:
         if defined:
-            cls.__call__ = own  # type: ignore[method-assign]
+            cls.__call__ = own
         else:
             del cls.__call__
 

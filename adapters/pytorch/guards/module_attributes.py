@@ -144,7 +144,7 @@ class _QuickCheck:
 
 def _computes(cls: type) -> bool:
     """Whether a class has a say in what its objects' attributes are."""
-    return hasattr(cls, "__getattr__") or cls.__getattribute__ is not object.__getattribute__
+    return hasattr(cls, "__getattr__") or getattr(cls, "__getattribute__", None) is not object.__getattribute__
 
 
 def _description(owner: Owner, key: str) -> str:
