@@ -10,9 +10,11 @@ from __future__ import annotations
 import functools
 import sys
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from threading import get_ident
@@ -24,7 +26,7 @@ from torch import nn
 from ..errors import UnsupportedModuleError
 from .globals_and_closures import SourceGuards
 from .host_rng import is_generator
-from .snapshots import MAX_NESTING, attributes_of_object, is_plain_object
+from .snapshots import MAX_NESTING, attributes_of_object, context_value, is_plain_object
 from .sources import MAX_ITEMS
 
 _OWN = frozenset(nn.Module().__dict__) - {"training"}
@@ -193,6 +195,9 @@ class _Recording:
         elif type(value) in _PARTS:
             for part in _PARTS[type(value)]:
                 self._meet(getattr(value, part), None if origin is None else (*origin, part), depth + 1)
+        elif isinstance(value, (weakref.ref, ContextVar)):
+            for item in context_value(value) if isinstance(value, ContextVar) else [value()]:
+                self._meet(item, None, depth + 1)
         elif isinstance(value, (type, types.ModuleType)):
             if origin is not None or depth == 0:  # not all classes of a registry somewhere else
                 self._sources.add_names(value)

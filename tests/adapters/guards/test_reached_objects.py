@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,6 +65,7 @@ class Settings:
 CONFIGURATION: Any = types.ModuleType("configuration_of_a_test")
 sys.modules[CONFIGURATION.__name__] = CONFIGURATION
 SHARED = Gauge()
+CONTEXT: contextvars.ContextVar[Gauge] = contextvars.ContextVar("CONTEXT", default=SHARED)
 HELD: dict[str, Any] = {"drop": nn.Dropout(0.5)}
 activation: Any = torch.tanh
 
@@ -172,6 +175,12 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "another module in one": (listed, lambda net: net.held[0].__setitem__(0, nn.Tanh())),
     "a mode of a module around": (dropped_in_a_closure, lambda net: net.drop.eval()),
     "a mode of a module in a global": (lambda: Net(lambda _, y: HELD["drop"](y)), lambda _: HELD["drop"].eval()),
+    "an object behind a weak reference": (
+        lambda: Net(lambda net, y: y * net.gauge_of().scale, gauge_of=weakref.ref(SHARED)), lambda _: scale(SHARED)
+    ),
+    "an object in a context variable": (
+        lambda: Net(lambda _, y: y * CONTEXT.get().scale), lambda _: scale(SHARED)
+    ),
     "a class": (
         lambda: Net(lambda net, y: y * net.settings.scale, settings=Settings),
         lambda _: setattr(Settings, "scale", 3.0),
