@@ -280,6 +280,12 @@ class TestCopied:
         with pytest.raises(InputMismatchError, match=r"config\.text\[0\]\.attention\['gauge'\]\.scale"):
             copied(*X)
 
+    def test_a_change_behind_its_own_method_is_another_step(self) -> None:
+        copied = copy.deepcopy(bound(by_method(), on_change="raise"))
+        behind(copied)
+        with pytest.raises(InputMismatchError, match=r"call\.__self__\.scale"):
+            copied(*X)
+
 
 class TestWritten:
     def test_a_count_behind_a_method_is_refused(self) -> None:
