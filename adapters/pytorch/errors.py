@@ -1,6 +1,12 @@
-"""The refusal of modules that cannot be planned."""
+"""The refusal of modules that cannot be planned, and warnings at the user's line."""
 
 from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import torch
 
 from ...planner.errors import AdapterError
 
@@ -9,3 +15,15 @@ class UnsupportedModuleError(AdapterError):
     """The module cannot be captured as one static graph, or does something a plan cannot replay exactly."""
 
     exit_code = 4
+
+
+NOT_THE_USERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[2]}/")
+"""Where code is that no user wrote: torch's and this package's."""
+
+
+def warn(message: str) -> None:
+    """Warn at the line of the user's code that is running."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)

@@ -44,6 +44,7 @@ class Joint:
         enters_autocast: whether the forward enters autocast itself.
         tied: groups of primals that are one parameter under several names.
         detached: distinct outputs that were detached on request.
+        same: for each argument leaf the earlier leaf, or the module's tensor, that is the same tensor; or None.
         guards: conditions on the values of arguments and buffers under which the graph is the module's.
         stationary: bytes of the storages of parameters, buffers, attributes and inputs, by kind.
         reads: attributes that the forward reads of its modules and their plain objects.
@@ -64,6 +65,7 @@ class Joint:
     enters_autocast: bool
     tied: tuple[tuple[int, ...], ...] = ()
     detached: frozenset[int] = frozenset()
+    same: tuple[int | str | None, ...] = ()
     guards: tuple[Guard, ...] = ()
     stationary: Mapping[str, int] = field(default_factory=dict)
     reads: AttributeReads = field(default_factory=AttributeReads)

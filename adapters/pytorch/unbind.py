@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from types import MethodType
 from typing import Any
 
 from torch import nn
+from torch.nn.utils import parametrize
 
 RUNNER = "_ogc_plan_runner"
 """The attribute of a bound module that runs its planned steps."""
@@ -17,6 +19,35 @@ FORWARD = "_ogc_plan_forward"
 
 class Bound:
     """The common base of the classes of bound modules (bound_module.py)."""
+
+
+def _unbound(cls: type) -> type:
+    """The class of the original of a bound module."""
+    if is_parametrized(cls) and issubclass(cls.__bases__[0], Bound):  # made since the module was bound
+        return remade(cls, _unbound(cls.__bases__[0]), {"__deepcopy__": _deepcopied})
+    return cls.__mro__[
+        cls.__mro__.index(Bound) + 1
+    ]  # fully_shard puts a class of its own before that of a bound module
+
+
+def is_parametrized(cls: type) -> bool:
+    """Whether torch has made a class to parametrize tensors of one module."""
+    return bool(getattr(cls.__dict__.get("__getstate__"), "__module__", "") == parametrize.__name__)
+
+
+def remade(cls: type, base: type, more: dict[str, Any]) -> type:
+    """The same class, that torch has made, of another base."""
+    left_out = ("__dict__", "__weakref__", "__deepcopy__")
+    own = {key: value for key, value in vars(cls).items() if key not in left_out}
+    return type.__new__(type(cls), cls.__name__, (base,), {**own, **more})
+
+
+def _deepcopied(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """What torch gives a class that it makes: a copy that is no pickled one."""
+    made: nn.Module = object.__new__(type(module))
+    memo[id(module)] = made
+    made.__dict__.update(copy.deepcopy(module.__dict__, memo))
+    return made
 
 
 def original(module: nn.Module) -> nn.Module:
@@ -37,9 +68,7 @@ def original(module: nn.Module) -> nn.Module:
     """
     if not isinstance(module, Bound):
         return module
-    classes = type(module).__mro__
-    cls = classes[classes.index(Bound) + 1]  # fully_shard puts a class of its own before that of a bound module
-    made: nn.Module = object.__new__(cls)
+    made: nn.Module = object.__new__(_unbound(type(module)))
     made.__dict__.update(
         {key: value for key, value in module.__dict__.items() if key not in (RUNNER, FORWARD, "forward")}
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError, bind, plan_of, within_budget
+from ogc_plan.adapters.pytorch import UnsupportedModuleError, bind, plan_of, within_budget
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
 from ogc_plan.adapters.pytorch.execution.codegen import generate
 from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
@@ -169,18 +169,6 @@ class TestSurroundings:
             loss.backward()
             found.append([bits(p.grad) for p in module.parameters() if p.grad is not None])
         assert found[0] == found[1]
-
-    @pytest.mark.values
-    def test_the_same_example_for_two_arguments_is_taken_for_two(self) -> None:
-        module, x = nn.Bilinear(6, 6, 2), torch.randn(4, 6)
-        trained = planned(module, (x, x))
-        other = torch.randn(4, 6)
-        assert torch.equal(trained(x, other), module(x, other))
-
-    def test_one_tensor_with_gradient_for_two_arguments_is_refused(self) -> None:
-        module, x = nn.Bilinear(6, 6, 2), torch.randn(4, 6, requires_grad=True)
-        with pytest.raises(InputMismatchError, match="passed for two arguments"):
-            planned(module, (x, x))(x, x)
 
     @cpu_only("bytes of a card hold its context too: tests/cuda/test_cap.py")
     def test_gradients_that_a_byte_budget_does_not_cover_cause_a_warning(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from ogc_plan.adapters.pytorch import UnsupportedModuleError
+from ogc_plan.adapters.pytorch import UnsupportedModuleError, within_budget
 from ogc_plan.planner.errors import AdapterError
 from torch import Tensor, nn
 
@@ -277,3 +277,9 @@ def test_a_scripted_submodule_is_refused() -> None:
     module = nn.Sequential(nn.Linear(6, 6), torch.jit.script(nn.Linear(6, 6)))
     with pytest.raises(UnsupportedModuleError, match="submodule '1' is scripted"):
         planned(module, X)
+
+
+class TestDataParallel:
+    def test_it_is_refused_by_name(self) -> None:
+        with pytest.raises(AdapterError, match=r"bind what it wraps and train that: model = .*model\.module"):
+            within_budget(nn.DataParallel(nn.Linear(6, 6)), budget="60%")

@@ -18,7 +18,7 @@ from .. import torch_private
 from ..capture.module_checks import check_forward
 from ..execution.attachment import InputMismatchError
 from ..execution.executor import Executor
-from ..unbind import FORWARD, RUNNER, Bound, method_of, original
+from ..unbind import FORWARD, RUNNER, Bound, is_parametrized, method_of, original, remade
 from .pickled_plan import OnePlan
 from .plans import NOT_PLANNED, Plans
 
@@ -152,6 +152,8 @@ def bound_by(module: nn.Module, runner_of: Callable[[nn.Module], Runner]) -> nn.
 
 
 def _class_of(cls: type[nn.Module]) -> type[nn.Module]:
+    if is_parametrized(cls):  # outermost, where torch looks for it to remove it
+        return remade(cls, _class_of(cls.__bases__[0]), {})
     namespace = {"__module__": cls.__module__, "forward": _forward_like(cls)}
     # Past the metaclass's own making of classes, which may register or change them, but for what `ABCMeta` needs.
     make = ABCMeta if isinstance(cls, ABCMeta) else type

@@ -21,7 +21,7 @@ from ....planner.model import from_annotation
 from ....planner.plan_file.record import Plan
 from ....planner.replan.kept_decisions import replan
 from ....planner.solver import CERTIFIED
-from ..capture.diagnostics import first_line
+from ..capture.diagnostics import first_line, is_of_the_forward
 from ..capture.joint_graph import capture
 from ..errors import UnsupportedModuleError
 from ..execution.executor import Executor
@@ -207,12 +207,17 @@ def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> 
 
 
 def traced(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> TracedStep:
-    """Capture a step and analyse it. Raises what `capture` raises, and UnsupportedModuleError for any other error."""
+    """Capture a step and analyse it.
+
+    Raises what `capture` raises, what the forward raises, and UnsupportedModuleError for any other error.
+    """
     try:
         return TracedStep(capture(model, args, kwargs))
     except OgcPlanError:
         raise
     except Exception as error:
+        if is_of_the_forward(error):
+            raise
         raise UnsupportedModuleError(
             f"the graph of {type(model).__name__} cannot be planned: {first_line(error)}",
             remedy="report this with the module",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +14,7 @@ from ....planner.costs.profile import StepProfile
 from ....planner.errors import AdapterError
 from ....planner.plan_file.record import Plan
 from .. import torch_private
+from ..errors import warn
 from ..execution.attachment import Attachment, ChangedModuleError, InputMismatchError, ReplacedModuleError
 from ..execution.executor import Executor
 from ..torch_private import pytree
@@ -161,11 +161,10 @@ class Plans:
         took_s = time.perf_counter() - began
         self.add(executor, module)
         if fault is not None and not any(executor.plan is plan for plan in self._asked.made):
-            warnings.warn(
+            warn(
                 f"planned {type(module).__name__} again in {took_s:.1f} s, as {fault.message}. This is plan "
                 f"{len(self._kept)} of at most {self._limit}, with an activation peak of "
-                f"{executor.plan.peak.activation_nbytes:,} B{self._hint(fault)}",
-                stacklevel=2,
+                f"{executor.plan.peak.activation_nbytes:,} B{self._hint(fault)}"
             )
 
     def _hint(self, fault: InputMismatchError) -> str:

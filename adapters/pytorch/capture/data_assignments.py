@@ -18,9 +18,12 @@ def data_assignments() -> Iterator[None]:
 
     Raises UnsupportedModuleError for a value that the tensor has no room for.
     """
-    read = torch.Tensor.data.__get__
+    real = torch.Tensor.data
 
     def write(tensor: torch.Tensor, value: Any) -> None:
+        if not isinstance(tensor, FunctionalTensor):
+            real.__set__(tensor, value)
+            return
         found, new = ((t.shape, t.stride(), t.dtype, t.device) for t in (tensor, value))
         if found != new:
             raise UnsupportedModuleError(
@@ -31,8 +34,9 @@ def data_assignments() -> Iterator[None]:
         with torch.no_grad():
             tensor.copy_(value)
 
-    FunctionalTensor.data = property(read, write)
+    # Of all tensors, since code may say `torch.Tensor.data.__set__(tensor, value)`.
+    torch.Tensor.data = property(real.__get__, write)
     try:
         yield
     finally:
-        del FunctionalTensor.data
+        del torch.Tensor.data

@@ -67,6 +67,7 @@ def described(
         trace.enters_autocast,
         tied=_tied(module, primals),
         detached=outputs.detached,
+        same=trace.same,
         guards=tuple(trace.values.guards),
         reads=trace.reads,
         sources=trace.sources,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import pathlib
 import re
-import traceback
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,19 @@ from torch import fx, nn
 
 from ....planner.errors import AdapterError
 from .. import torch_private
-from ..errors import UnsupportedModuleError
+from ..errors import NOT_THE_USERS, UnsupportedModuleError
+from ..guards import attribute_reads
 from ..guards.argument_values import Guard
 from ..torch_private import OpOverload, pytree, schema_of
+from . import attributes_of_tensors
 from .module_scopes import scope_of
 
+_RUN_IN_EAGER = (
+    f"{Path(torch.__file__).parent}/nn/",
+    attribute_reads.__file__,
+    attributes_of_tensors.__file__,
+)
+"""Code under a forward that raises what eager training would raise."""
 _PASS_THEM = "pass what its forward takes: in args by position, in kwargs by name"
 
 
@@ -63,12 +72,33 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}".rstrip(": ")
 
 
+def _frames(error: BaseException) -> tuple[list[types.TracebackType], int]:
+    """The frames that an error has left, and the number of the last one that is the user's; -1 if none is."""
+    found, tb = [], error.__traceback__
+    while tb is not None:
+        found.append(tb)
+        tb = tb.tb_next
+    not_theirs = (*NOT_THE_USERS, f"{Path(pathlib.__file__).parent}/")
+    users = [i for i, tb in enumerate(found) if not tb.tb_frame.f_code.co_filename.startswith(not_theirs)]
+    return found, users[-1] if users else -1
+
+
 def line_of(error: BaseException) -> str:
     """Where the user's code was when torch raised: `` at model.py:12``; empty if none of it ran."""
-    not_theirs = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), str(Path(pathlib.__file__).parent))
-    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    users = [(file, line) for file, line in places if not file.startswith(not_theirs)]
-    return f" at {Path(users[-1][0]).name}:{users[-1][1]}" if users else ""
+    found, last = _frames(error)
+    return f" at {Path(found[last].tb_frame.f_code.co_filename).name}:{found[last].tb_lineno}" if last >= 0 else ""
+
+
+def is_of_the_forward(error: BaseException) -> bool:
+    """Whether the user's code raised an error, or torch's modules that it calls: eager training would end in it too."""
+    found, last = _frames(error)
+    beyond = [tb.tb_frame.f_code.co_filename for tb in found[last + 1 :]]
+    if last < 0 or any(name.startswith(NOT_THE_USERS) and not name.startswith(_RUN_IN_EAGER) for name in beyond):
+        return False
+    # Tracing fails with these in calls of C, which leave no frame.
+    by_torch = isinstance(error, (RuntimeError, TypeError, NotImplementedError))
+    last_step = found[-1].tb_frame.f_code.co_code[found[-1].tb_lasti]
+    return not by_torch or dis.opname[last_step] in ("RAISE_VARARGS", "RERAISE")
 
 
 def explain_trace_error(
@@ -87,6 +117,10 @@ def explain_trace_error(
             f"{type(module).__name__} cannot be traced{line_of(error)}: the shape of what {error.func} returns depends "
             "on values",
             remedy="compute it outside of the module that is bound, or select by torch.where, which keeps the shape",
+        ) from error
+    if "set_ on a graph input" in str(error):
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} gives one of its tensors other memory by set_", remedy="write into it with copy_"
         ) from error
     for name, leaf in zip(names, pytree.tree_leaves((args, kwargs)), strict=True):
         traceable = type(leaf).__module__.partition(".")[0] in ("torch", "builtins")
@@ -116,7 +150,14 @@ def explain_trace_error(
         raise UnsupportedModuleError(
             f"{type(module).__name__} reads a {'sparse ' if sparse else ''}tensor of shape {found[2]} in {found[1]} "
             "that is no argument, parameter, buffer or attribute without gradient",
-            remedy="use a dense one" if sparse else "register it as a buffer of the module, or pass it as an argument",
+            remedy="use a dense one"
+            if sparse
+            else "register it as a buffer, or what holds it as a submodule (nn.ModuleList), or pass it as an argument",
+        ) from error
+    if "mutating a non-functional tensor" in str(error):
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} writes{line_of(error)} into a tensor that is no buffer of it",
+            remedy="register it as a buffer, or the module that holds it as a submodule (nn.ModuleList)",
         ) from error
 
 

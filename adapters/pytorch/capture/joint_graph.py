@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
@@ -13,14 +12,16 @@ from torch import fx, nn
 
 from ....planner.errors import OgcPlanError
 from .. import torch_private
-from ..errors import UnsupportedModuleError
+from ..errors import UnsupportedModuleError, warn
 from ..guards.autocast_state import AutocastState
 from ..guards.module_attributes import refuse_iterators
 from ..joint import Joint, Primal, meta
 from ..passes.pipeline import run_passes
 from ..torch_private import TracedGraph, pytree
+from .argument_identity import Same, own_tensors, same_tensors
+from .calling import Prints
 from .describe import described
-from .diagnostics import explain_trace_error, first_line, line_of, refuse_calls, refuse_step_counts
+from .diagnostics import explain_trace_error, first_line, is_of_the_forward, line_of, refuse_calls, refuse_step_counts
 from .module_checks import check_module, tensors_of
 from .tracing import Trace, names_of
 
@@ -47,9 +48,11 @@ def capture(
         check_module(module, args)
         leaves, in_spec = pytree.tree_flatten((args, named))
         arguments = tuple(meta(leaf) for leaf in leaves)
+        same = same_tensors(leaves, own_tensors(module))
         leaves = _unaliased(leaves, module)
         autocast = AutocastState.now()
-        trace, traced = _traced(module, leaves, in_spec, detached, autocast)
+        prints = Prints(silent=bool(detached))  # a step that is traced again, without some outputs, has printed
+        trace, traced = _traced(module, leaves, in_spec, detached, autocast, same, prints)
         refuse_step_counts(module, trace.values.guards)
         refuse_calls(module, traced.graph)
         refuse_iterators(module, trace.reads)
@@ -63,6 +66,8 @@ def _traced(
     in_spec: pytree.TreeSpec,
     detached: Collection[int],
     autocast: AutocastState,
+    same: Same,
+    prints: Prints,
 ) -> tuple[Trace, TracedGraph]:
     """Trace the step, and trace it again where the first trace shows that it needs other settings."""
     args, kwargs = pytree.tree_unflatten(leaves, in_spec)
@@ -73,7 +78,16 @@ def _traced(
     follow_values = False
     try:
         while True:
-            trace = Trace(module, leaves, names, detached, eager_dropout=eager_dropout, follow_values=follow_values)
+            trace = Trace(
+                module,
+                leaves,
+                names,
+                detached,
+                same=same,
+                prints=prints,
+                eager_dropout=eager_dropout,
+                follow_values=follow_values,
+            )
             try:
                 traced = trace.run(args, kwargs)
             except torch_private.DataDependentOutputException:
@@ -94,22 +108,22 @@ def _traced(
             "numbers (a layer drop: set it to 0)",
         ) from error
     except Exception as error:
+        if is_of_the_forward(error):
+            raise
         explain_trace_error(module, args, kwargs, names, error)
         raise UnsupportedModuleError(
             f"{type(module).__name__} cannot be traced{line_of(error)}: {first_line(error)}",
             remedy="keep shapes static and control flow independent of values, or move what fails out of the module",
         ) from error
     for call, why in trace.unknown_strides.items():
-        warnings.warn(
+        warn(
             f"how {call} lays out its results is not known ({why}): where torch describes it otherwise, "
             "a planned step fails or differs from eager training in a last bit",
-            stacklevel=3,
         )
     if trace.checkpoints and not detached:  # said once, by the first trace of a step
-        warnings.warn(
+        warn(
             f"{type(module).__name__} checkpoints parts of itself (torch.utils.checkpoint): the plan takes these "
-            "checkpoints out, and decides itself what is recomputed",
-            stacklevel=3,
+            "checkpoints out, and decides itself what is recomputed"
         )
     return trace, traced
 

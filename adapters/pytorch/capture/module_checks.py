@@ -65,7 +65,11 @@ def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
 
 
 def check_forward(module: nn.Module) -> None:
-    """Raise UnsupportedModuleError if the module itself has a forward that a bound one could not have."""
+    """Raise UnsupportedModuleError if the module itself has a forward that a bound one could not have.
+
+    Raises AdapterError if it is a wrapper that runs another one in data parallel.
+    """
+    _refuse_wrapper(module)
     forward = module.__dict__.get("forward")
     if forward is not None and not is_forward_of(module, forward):
         raise UnsupportedModuleError(
@@ -114,4 +118,19 @@ def _check_submodule(path: str, child: nn.Module) -> None:
         raise UnsupportedModuleError(
             f"{where} has a norm of torch.nn.utils, whose hook would run outside of the step",
             remedy="use torch.nn.utils.parametrizations, or wrap the module in another",
+        )
+
+
+def _refuse_wrapper(module: nn.Module) -> None:
+    """Raise AdapterError for a module that runs another one in data parallel."""
+    within = "model.module = within_budget(model.module, ...)"
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        raise AdapterError(
+            "DistributedDataParallel reduces gradients among processes, which is no part of a plan",
+            remedy=f"bind what it wraps: {within}, or before it is wrapped",
+        )
+    if isinstance(module, nn.DataParallel):
+        raise AdapterError(
+            "DataParallel copies what it wraps for each step, which is no part of a plan",
+            remedy="bind what it wraps and train that: model = within_budget(model.module, ...)",
         )

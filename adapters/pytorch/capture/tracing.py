@@ -20,8 +20,10 @@ from ..guards.module_wide_hooks import module_wide_hooks_inside
 from ..guards.side_effects import refuse_side_effects
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
+from .argument_identity import Same, with_same_tensors
 from .attributes_of_tensors import refuse_attributes_of_tensors
 from .autocast import eager_autocast
+from .calling import Prints, called_as_a_module
 from .data_assignments import data_assignments
 from .inplace_strides import inplace_strides
 from .kernel_strides import kernel_strides
@@ -88,6 +90,8 @@ class Trace:
     """What is traced, and what the modes record meanwhile.
 
     Attributes:
+        prints: what the forward prints.
+        same: which argument leaves are one tensor.
         bare: the module without its own hooks; they run around the planned step and must not run inside it too.
         eager_dropout: whether dropout is traced as eager training composes it.
         follow_values: whether values that decide a branch are computed, and guarded.
@@ -108,10 +112,12 @@ class Trace:
         names: Sequence[str],
         detached: Collection[int],
         *,
+        same: Same,
+        prints: Prints,
         eager_dropout: bool,
         follow_values: bool,
     ) -> None:
-        self.module = module
+        self.module, self.same, self.prints = module, same, prints
         self.bare = _without_own_hooks(module)
         self.eager_dropout, self.follow_values = eager_dropout, follow_values
         self.tensors = tensors_of(module, leaves)
@@ -135,7 +141,8 @@ class Trace:
         forward = self.outputs.wrap(
             self.bare, _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward))
         )
-        self.bare.__dict__["forward"] = self.values.wrap(self.bare, forward) if self.follow_values else forward
+        forward = self.values.wrap(self.bare, forward) if self.follow_values else forward
+        self.bare.__dict__["forward"] = self.prints.wrap(with_same_tensors(self.bare, forward, self.same))
         yield
 
     def note_autocast(self) -> None:
@@ -154,6 +161,8 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda trace: trace.sources.recorded(trace.module),
     # Before wrapped_forward, which follows the values of buffers, and before _restored, which saves the buffers.
     lambda trace: attributes_as_buffers(trace.bare),
+    # Independent of the others: it changes the class only for calls of the bare module.
+    lambda trace: called_as_a_module(trace.bare),
     # Before reads are recorded: looking up the forward and the buffers is not a read of the forward's.
     lambda trace: trace.wrapped_forward(),
     # Torch logs a call that cannot be traced, and warns; the error says it in one line. Independent of the others.
@@ -177,7 +186,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     # Its hooks run closest to the forward: the caller's cache of casts is on only while the forward runs.
     lambda trace: eager_autocast(trace.bare, trace.note_autocast),
     # After all modes that read the module when they start.
-    lambda trace: trace.reads.recorded(trace.bare),
+    lambda trace: trace.reads.recorded(trace.bare, trace.sources),
     # Corrections of torch's own rules and kernels: independent of the module and of each other.
     lambda _: data_assignments(),
     lambda trace: without_own_checkpoints(trace.note_checkpoint),

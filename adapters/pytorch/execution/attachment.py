@@ -80,7 +80,7 @@ def settings_of(module: nn.Module, reads: AttributeReads) -> tuple[Setting, ...]
         Setting(
             path,
             type(child) if path else None,
-            child.training if path and (path, TRAINING) in reads.of_modules else None,
+            child.training if path and (path, TRAINING) in reads.reads else None,
             _hooks_of(child) if path else (),
         )
         for path, child in module.named_modules()

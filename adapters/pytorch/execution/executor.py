@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,8 +14,10 @@ from ....planner.errors import PlanMismatchError
 from ....planner.plan_file.record import Plan
 from ....planner.units import counted
 from .. import torch_private
+from ..capture.argument_identity import same_tensors
 from ..capture.diagnostics import signature_error
 from ..capture.joint_graph import capture
+from ..errors import warn
 from ..guards.autocast_state import AutocastState
 from ..joint import Joint, Meta, Primal, meta
 from ..memory.allocator_record import DevicePeak
@@ -59,6 +60,9 @@ class Executor:
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
         self._returned_primals = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
+        self._own_names = [primal.name for primal in step.joint.primals if primal.kind != "input"]
+        self._all_differ = all(known is None for known in step.joint.same)
+        self._count = sum(isinstance(argument, Meta) for argument in step.joint.arguments)
         self._settings = settings_of(module, step.joint.reads)
         self._described: Described | None = None
         self._traced_under, self._measured_under = kernels_traced(), kernels_chosen()
@@ -122,6 +126,7 @@ class Executor:
         self._check_switches()
         attachment.check_values(leaves)
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
+        self._check_same(leaves, spec, attachment.own_tensors())
         attachment.check_reads()
         return Checked(primals, partial(self._retrace, attachment.module, args, kwargs))
 
@@ -186,11 +191,20 @@ class Executor:
                     else "bind again for this input, pad it to the planned shape, or plan with within_budget, "
                     "which makes a plan for each shape",
                 )
-        differentiable = [id(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-        if len(set(differentiable)) < len(differentiable):
-            raise InputMismatchError(
-                "one tensor that takes a gradient is passed for two arguments", remedy="pass a clone for one of them"
-            )
+
+    def _check_same(self, leaves: list[Any], spec: pytree.TreeSpec, own: list[torch.Tensor]) -> None:
+        """Raise InputMismatchError if other arguments are one tensor than those that were when the step was traced."""
+        tensors = {id(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
+        if self._all_differ and len(tensors) == self._count and tensors.isdisjoint(map(id, own)):
+            return
+        same = same_tensors(leaves, zip(self._own_names, own, strict=True))
+        for position, (now, then) in enumerate(zip(same, self._joint.same, strict=True)):
+            if now != then:
+                raise InputMismatchError(
+                    f"argument {_path(leaves, spec, position)} is {_identity(leaves, spec, now)}; "
+                    f"the plan was bound for {_identity(leaves, spec, then)}",
+                    remedy="pass a clone, or plan with within_budget, which makes a plan for each",
+                )
 
     def _warn_of_gradients(self, primals: list[torch.Tensor]) -> None:
         """Warn once if gradients exist, to accumulate into, for which a byte budget has no room."""
@@ -198,11 +212,10 @@ class Executor:
             return
         if any(primal.is_leaf and primal.grad is not None for primal in primals):
             self._warned_of_gradients = True
-            warnings.warn(
+            warn(
                 f"parameters have gradients already, {self._uncovered_nbytes:,} B that the budget of "
                 f"{self.plan.budget.nbytes:,} B does not cover: plan with grad_accumulation=True, or clear them "
-                "with zero_grad(set_to_none=True)",
-                stacklevel=2,
+                "with zero_grad(set_to_none=True)"
             )
 
     def _warn_of_setup(self) -> None:
@@ -218,10 +231,9 @@ class Executor:
             changed = f"on {self._measured_on}, this step runs on {cpu_text()}"
         if changed:
             self._warned_of_setup = True
-            warnings.warn(
+            warn(
                 f"the plan's workspace was measured {changed}: its peak may lie above or below the prediction; "
-                "plan again",
-                stacklevel=2,
+                "plan again"
             )
 
 
@@ -258,6 +270,12 @@ def _path(leaves: list[Any], spec: pytree.TreeSpec, position: int) -> str:
     (_, first, *rest), _ = named[position]
     name = first.idx if isinstance(first, pytree.SequenceKey) else first.key
     return f"{name}{pytree.keystr(tuple(rest))}"
+
+
+def _identity(leaves: list[Any], spec: pytree.TreeSpec, same: int | str | None) -> str:
+    if same is None:
+        return "a tensor of its own"
+    return f"the module's {same!r}" if isinstance(same, str) else f"argument {_path(leaves, spec, same)} itself"
 
 
 def _described(given: Any) -> str:

@@ -7,13 +7,14 @@ sources. Code of torch and of the standard library is skipped, and data reached 
 from __future__ import annotations
 
 import dis
+import functools
 import gc
+import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from types import CodeType, FrameType, FunctionType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -36,16 +37,18 @@ from .sources import (
 _REMEDY = (
     "count and log outside of the forward, or return it as an output; if it is a cache, run one forward before planning"
 )
+_CALLED = (FunctionType, BuiltinFunctionType, MethodType, functools.partial, type)
+"""Compared by identity: another function under a name makes another step."""
 _CONTAINERS = (list, dict, set, deque, bytearray)
 
 
-def _all_functions() -> list[FunctionType]:
-    """Every function that exists, those that `gc.freeze` hides included."""
+def _all_objects() -> list[Any]:
+    """Every object that can refer to others, those that `gc.freeze` hides included."""
     frozen = gc.get_freeze_count() > 0
     if frozen:
         gc.unfreeze()
     try:
-        return [found for found in gc.get_objects() if type(found) is FunctionType]
+        return gc.get_objects()
     finally:
         if frozen:
             gc.freeze()
@@ -69,7 +72,13 @@ class SourceGuards:
         self._functions: dict[int, list[FunctionType]] = {}  # by code: functions older than the trace
         self._sources: dict[tuple[int, str], Source] = {}
         self._kept: list[Any] = []  # keeps owners alive, so that no id is used twice
-        self._guards: list[tuple[Any, str, str, Any, Any, IdentityCheck | None]] = []
+        self._older: list[Any] = []  # what is older than the trace; kept alive for the same reason
+        self._ids: set[int] = set()  # of these
+        self._names: set[str] = set()  # that appear in the code that ran, among them those of attributes
+        self._by_name: set[tuple[int, str]] = set()  # sources that count only if the code names them
+        self._of_objects: set[tuple[int, str]] = set()  # sources that are guarded as attributes that were read
+        self.meet: Callable[..., None] = lambda _, **__: None  # called with what the code's variables hold
+        self._guards: list[tuple[Any, str, str, Any, Any, IdentityCheck | bool]] = []
         self._ran = False
         self._has_backward_code = False
 
@@ -87,8 +96,10 @@ class SourceGuards:
 
         Raises UnsupportedModuleError if the code that ran changed a source.
         """
-        for function in _all_functions():
-            self._functions.setdefault(id(function.__code__), []).append(function)
+        self._older = _all_objects()
+        for function in self._older:
+            if type(function) is FunctionType:
+                self._functions.setdefault(id(function.__code__), []).append(function)
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # callbacks of the collector are not part of the forward
         try:
@@ -104,10 +115,13 @@ class SourceGuards:
                 source.restore()
             self._guards = [
                 (s.namespace, s.key, s.description, s.value, s.data, quick_check(s.value))
-                for s in self._sources.values()
+                for number, s in self._sources.items()
                 if s.is_same_object()
+                and number not in self._of_objects
+                and (number not in self._by_name or s.key in self._names)
             ]
-            for known in (self._codes, self._done, self._functions, self._sources, self._kept):
+            for known in (self._codes, self._done, self._functions, self._sources, self._kept, self._older, self._ids,
+                          self._names, self._by_name, self._of_objects):  # fmt: skip
                 known.clear()
         for source in changed:
             raise UnsupportedModuleError(
@@ -148,14 +162,14 @@ class SourceGuards:
                 return None
             if id(code) not in codes:
                 skipped = is_skipped(frame.f_globals.get("__name__", ""))
-                if skipped or not _is_cleaning_up(frame):
+                if skipped or not _is_aside(frame):
                     codes[id(code)] = code
                 if not skipped and id(code) in codes:
                     self._has_backward_code |= _is_of_autograd_function(frame)
                     self._record(frame)
-                if id(code) in codes and not code.co_freevars:
+                if skipped and not code.co_freevars:
                     done.add(id(code))
-            elif code.co_freevars and not is_skipped(frame.f_globals.get("__name__", "")):
+            elif not is_skipped(frame.f_globals.get("__name__", "")):
                 self._record_closure(frame)
             if before is None:
                 return None
@@ -169,35 +183,43 @@ class SourceGuards:
     def _record(self, frame: FrameType) -> None:
         """Add every source that the code of ``frame`` names, before it runs."""
         where, names = frame.f_globals.get("__name__", "?"), frame.f_globals
+        self._names.update(frame.f_code.co_names, (text for text in frame.f_code.co_consts if isinstance(text, str)))
         steps = [step for step in dis.get_instructions(frame.f_code) if step.opname not in ("COPY", "DUP_TOP")]
         closure = self._record_closure(frame)
         for function in self._functions.get(id(frame.f_code), ()):
             defaults = _container_defaults(function)
             for name in list(defaults):
                 description = f"the default of {name!r} in {function.__qualname__} of {where}"
-                self._add(defaults, name, description, partial(defaults.__setitem__, name), function)
+                self._add(defaults, name, description, functools.partial(defaults.__setitem__, name), function)
         for number, step in enumerate(steps):
             name = step.argval
             if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"):
                 value = names.get(name, MISSING)
                 if value is not MISSING or step.opname == "STORE_GLOBAL":
-                    self._add(names, name, f"global {name!r} of {where}", partial(names.__setitem__, name))
+                    self._add(names, name, f"global {name!r} of {where}", functools.partial(names.__setitem__, name))
             elif step.opname == "LOAD_DEREF" and name in closure:
                 value = closure[name]
+            elif step.opname == "IMPORT_NAME" and name in sys.modules and not is_skipped(name):
+                self.add_names(sys.modules[name])
+                continue
             else:
                 continue
             for after in steps[number + 1 :]:
                 if after.opname not in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR") or not may_have_data(value):
                     break
+                self.meet(value, name=name)
                 name, key = f"{name}.{after.argval}", after.argval
                 self._kept.append(value)
                 namespace, assign = attribute_source(value, key)
                 self._add(namespace, key, f"{name!r} of {where}", assign, value)
                 value = namespace.get(key, None)
+            self.meet(value, name=name)
 
     def _record_closure(self, frame: FrameType) -> dict[str, Any]:
         """The variables of a closure made before the trace; those with data become sources."""
         code, own = frame.f_code, frame.f_locals
+        for value in own.values():
+            self.meet(value)
         found = {name: own[name] for name in code.co_freevars if name in own}
         for function in self._functions.get(id(code), ()):
             cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
@@ -205,7 +227,7 @@ class SourceGuards:
             if all(variables[name].get(name, MISSING) is value for name, value in found.items()):
                 where = f"{function.__qualname__} of {frame.f_globals.get('__name__', '?')}"
                 for name, cell in cells.items():
-                    assign = partial(setattr, cell, "cell_contents")
+                    assign = functools.partial(setattr, cell, "cell_contents")
                     self._add(variables[name], name, f"{name!r} around {where}", assign, cell)
                 return found
         return {}
@@ -213,13 +235,39 @@ class SourceGuards:
     def _add(self, namespace: Any, key: str, description: str, assign: Callable[[Any], Any], owner: Any = None) -> None:
         number = id(namespace if owner is None else owner), key
         value = namespace.get(key, MISSING)
-        if number in self._sources or not (value is MISSING or is_data(value)):
+        self._by_name.discard(number)
+        self._of_objects.discard(number)
+        if number in self._sources or not (value is MISSING or is_data(value) or isinstance(value, _CALLED)):
             return
         data = data_snapshot(value)
         refuse_iterator(data, f"the forward reads {description}")
         self._kept.append(owner)
         states = data_snapshot(value, generator_states=True)
         self._sources[number] = Source(namespace, key, description, value, data, states, assign, tuple(save(value)))
+
+    def is_old(self, value: Any) -> bool:
+        """Whether an object is older than the trace."""
+        self._ids = self._ids or set(map(id, self._older))
+        return id(value) in self._ids
+
+    def note(self, owner: Any, key: str) -> None:
+        """Add an attribute of an object that the code reads or writes, before that; its reads are guarded elsewhere."""
+        if (id(owner), key) not in self._sources and self.is_old(owner):
+            namespace, assign = attribute_source(owner, key)
+            self._add(namespace, key, f"{key!r} of a {type(owner).__name__}", assign, owner)
+            self._of_objects.add((id(owner), key))
+
+    def add_names(self, owner: Any) -> None:
+        """Add the data in a class or a Python module; what no code names of it, with an attribute, is not guarded."""
+        if (id(owner), "") in self._by_name or not may_have_data(owner):
+            return
+        self._by_name.add((id(owner), ""))
+        spaces = [space for space in (owner.__mro__ if isinstance(owner, type) else (owner,)) if may_have_data(space)]
+        for key in {key: None for space in spaces for key in vars(space) if not key.startswith("__")}:
+            if (id(owner), key) not in self._sources:
+                namespace, assign = attribute_source(owner, key)
+                self._add(namespace, key, repr(f"{owner.__name__}.{key}"), assign, owner)
+                self._by_name.add((id(owner), key))
 
 
 def _container_defaults(function: FunctionType) -> dict[str, Any]:
@@ -230,11 +278,12 @@ def _container_defaults(function: FunctionType) -> dict[str, Any]:
     return {name: value for name, value in values.items() if isinstance(value, _CONTAINERS)}
 
 
-def _is_cleaning_up(frame: FrameType | None) -> bool:
-    """Whether a frame runs inside a callback of the garbage collector or a finalizer."""
+def _is_aside(frame: FrameType | None) -> bool:
+    """Whether a frame runs inside a callback of the garbage collector, a finalizer, or a logger's handlers."""
     callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
     while frame is not None:
-        if frame.f_code.co_name == "__del__" or frame.f_code in callbacks:
+        code = frame.f_code
+        if code.co_name == "__del__" or code in callbacks or code.co_filename == logging.__file__:
             return True
         frame = frame.f_back
     return False

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import is_, itemgetter
-from types import FunctionType
+from types import FunctionType, MemberDescriptorType
 from typing import Any
 
 import torch
 from torch import nn
 
-from .attribute_reads import AttributeReads
+from .attribute_reads import ALL, AttributeReads, Outside, Owner, found
 from .side_effects import DERIVED
-from .snapshots import IdentityCheck, equal_snapshots, refuse_iterator, snapshot, without_references
+from .snapshots import IdentityCheck, equal_snapshots, refuse_iterator, slots_of, snapshot, without_references
 from .sources import MISSING
 
 TRAINING = "training"
@@ -21,38 +21,40 @@ TRAINING = "training"
 
 def refuse_iterators(module: nn.Module, reads: AttributeReads) -> None:
     """Raise UnsupportedModuleError if an attribute read is an iterator or a file open for reading."""
+    for holder, key, value, owner in _values(module, reads):
+        where = f"submodule {owner!r}" if owner and isinstance(owner, str) else type(module).__name__
+        name = key if holder is None or isinstance(owner, str) else _name(owner, key)
+        refuse_iterator(snapshot(value, into_objects=False), f"the forward of {where} reads {name!r}")
+
+
+def _values(module: nn.Module, reads: AttributeReads) -> Iterator[tuple[Any, str, Any, Owner]]:
+    """Each attribute read: its owner in ``module``, None if there is none; its name, its value, and whose it is."""
     children = dict(module.named_modules())
-    for path, key in reads.of_modules:
-        where = f"submodule {path!r}" if path else type(module).__name__
-        content = snapshot(_value(children[path], key), fields=reads.of_objects)
-        refuse_iterator(content, f"the forward of {where} reads {key!r}")
+    for owner, key in reads.reads:
+        holder = found(owner, children)
+        yield holder, key, MISSING if holder is None else _value(holder, key), owner
 
 
 class AttributeGuards:
     """Guards on the attributes in ``reads``, with the values that they have now."""
 
     def __init__(self, module: nn.Module, reads: AttributeReads) -> None:
-        children = dict(module.named_modules())
-        self._fields = reads.of_objects
-        self._reads = [
-            (path, key, children[path])
-            for path, key in reads.of_modules
-            if (path, key) != ("", "forward")  # that of a bound module runs the plan
-            and key != TRAINING
-            and path in children
-            and not (isinstance(children[path], nn.RNNBase) and key in DERIVED)
+        known = [
+            read
+            for read in _values(module, reads)
+            if (read[3], read[1]) != ("", "forward")  # that of a bound module runs the plan
+            and not (isinstance(read[3], str) and (read[1] == TRAINING or read[0] is None))
+            and not (isinstance(read[0], nn.RNNBase) and read[1] in DERIVED)
         ]
-        self._values = [_value(child, key) for _, key, child in self._reads]
+        self._reads = [(owner, key, holder) for holder, key, _, owner in known]
+        self._values = [value for _, _, value, _ in known]
         different = {id(value): value for value in self._values}  # a configuration is often read from every submodule
-        known = {
-            number: (snapshot(value, fields=self._fields), IdentityCheck(value, fields=self._fields))
-            for number, value in different.items()
+        contents = {
+            number: (snapshot(value, into_objects=False), IdentityCheck(value)) for number, value in different.items()
         }
-        self._snapshots = [known[id(value)][0] for value in self._values]
-        self._checks = [known[id(value)][1] for value in self._values]
-        self._quick = _QuickCheck(
-            [(child, key) for _, key, child in self._reads], [check for _, check in known.values()]
-        )
+        self._snapshots = [contents[id(value)][0] for value in self._values]
+        self._checks = [contents[id(value)][1] for value in self._values]
+        self._quick = _QuickCheck(known, [check for _, check in contents.values()])
 
     def changed(self) -> str | None:
         """A description of an attribute that changed; None if none did."""
@@ -60,12 +62,12 @@ class AttributeGuards:
             return None
         checked: set[int] = set()
         entries = zip(self._reads, self._values, self._snapshots, self._checks, strict=True)
-        for (path, key, child), before, known, check in entries:
-            value = _value(child, key)
+        for (owner, key, holder), before, known, check in entries:
+            value = _value(holder, key)
             if value is before and (id(before) in checked or check):
                 checked.add(id(before))
-            elif not equal_snapshots(snapshot(value, fields=self._fields), known):
-                return _description(path, key)
+            elif not equal_snapshots(snapshot(value, into_objects=False), known):
+                return _description(owner, key)
         return None
 
     @property
@@ -75,9 +77,9 @@ class AttributeGuards:
 
     def differs_from(self, other: list[Any]) -> str | None:
         """A description of an attribute that differs from another module's `values`; None if none does."""
-        for (path, key, _), mine, theirs in zip(self._reads, self.values, other, strict=True):
+        for (owner, key, _), mine, theirs in zip(self._reads, self.values, other, strict=True):
             if not equal_snapshots(mine, theirs):
-                return _description(path, key)
+                return _description(owner, key)
         return None
 
 
@@ -87,25 +89,36 @@ class _QuickCheck:
     Makes one look-up for each module, class or object, not one for each attribute read.
     """
 
-    def __init__(self, reads: Iterable[tuple[nn.Module, str]], checks: list[IdentityCheck]) -> None:
+    def __init__(self, reads: Iterable[tuple[Any, str, Any, Owner]], checks: list[IdentityCheck]) -> None:
         self._checks = [check for check in checks if check.has_content]
         present: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._tensors: dict[tuple[int, str], tuple[dict[str, Any], str, bool]] = {}
         self._of_class: dict[tuple[type, str], tuple[Mapping[str, Any], str, Any]] = {}
         absent: dict[int, tuple[dict[str, Any], set[str]]] = {}
-        for child, key in reads:
-            own = child.__dict__
+        self._spaces: list[tuple[Any, dict[str, Any]]] = []  # of objects, whose `__dict__` may become another
+        self._looked_up: list[tuple[Any, str, Any]] = []
+        for holder, key, value, owner in reads:
+            own = getattr(holder, "__dict__", {})
+            if own and not isinstance(holder, nn.Module) and id(own) not in present and id(own) not in absent:
+                self._spaces.append((holder, own))
+            if key == ALL:
+                continue
             if key in own:
                 present.setdefault(id(own), (own, {}))[1][key] = own[key]
                 continue
             absent.setdefault(id(own), (own, set()))[1].add(key)
-            tensors = next((group for group in (own["_parameters"], own["_buffers"]) if key in group), None)
+            homes = (own["_parameters"], own["_buffers"]) if isinstance(holder, nn.Module) else ()
+            tensors = next((group for group in homes if key in group), None)
             if tensors is not None:
                 self._tensors[id(tensors), key] = tensors, key, tensors[key] is None
-            for cls in () if tensors is not None else type(child).__mro__:  # including classes that may come to hide it
+                continue
+            for cls in type(holder).__mro__:  # including classes that may come to hide it
                 self._of_class.setdefault((cls, key), (cls.__dict__, key, cls.__dict__.get(key, MISSING)))
                 if key in cls.__dict__:
                     break
+            computed = key in slots_of(type(holder)) or (key not in cls.__dict__ and _computes(type(holder)))
+            if computed and not isinstance(owner, str):
+                self._looked_up.append((holder, key, value))
         self._absent = list(absent.values())
         # A key that is there twice: with one alone `itemgetter` would not give a tuple.
         self._present = [
@@ -123,22 +136,53 @@ class _QuickCheck:
             all(own.keys().isdisjoint(keys) for own, keys in self._absent)
             and all((tensors.get(key) is None) is none for tensors, key, none in self._tensors.values())
             and all(namespace.get(key, MISSING) is value for namespace, key, value in self._of_class.values())
+            and all(holder.__dict__ is own for holder, own in self._spaces)
+            and all(getattr(holder, key, MISSING) is value for holder, key, value in self._looked_up)
             and all(self._checks)
         )
 
 
-def _description(path: str, key: str) -> str:
-    name = f"{path}.{key}".lstrip(".")
-    return f"attribute {name!r}"
+def _computes(cls: type) -> bool:
+    """Whether a class has a say in what its objects' attributes are."""
+    return hasattr(cls, "__getattr__") or getattr(cls, "__getattribute__", None) is not object.__getattribute__
 
 
-def _value(child: nn.Module, key: str) -> Any:
-    """An attribute's value, of a method its function; MISSING for tensors, submodules and properties."""
-    own = child.__dict__
+def _description(owner: Owner, key: str) -> str:
+    return f"attribute {_name(owner, key)!r}"
+
+
+def _name(owner: Owner, key: str) -> str:
+    """How code would name an attribute: ``blocks.0.options.rate``."""
+    first, *steps = owner if isinstance(owner, tuple) else (owner,)
+    path = first.name if isinstance(first, Outside) else first
+    keys = [*steps, *([key] if key != ALL else [])]
+    return (path + "".join(f"[{step[0]!r}]" if isinstance(step, tuple) else f".{step}" for step in keys)).lstrip(".")
+
+
+def _value(holder: Any, key: str) -> Any:
+    """An attribute's value, of a method its function; MISSING for submodules, properties and a module's tensors."""
+    own = getattr(holder, "__dict__", {})
+    if key == ALL:
+        return own
+    if isinstance(holder, nn.Module):
+        if key in own:
+            return MISSING if isinstance(own[key], torch.Tensor) else own[key]
+        for tensors in (own["_parameters"], own["_buffers"]):
+            if key in tensors:
+                return None if tensors[key] is None else MISSING
     if key in own:
-        return MISSING if isinstance(own[key], torch.Tensor) else own[key]
-    for tensors in (own["_parameters"], own["_buffers"]):
-        if key in tensors:
-            return None if tensors[key] is None else MISSING
-    found = getattr(type(child), key, MISSING)
-    return MISSING if hasattr(found, "__get__") and not isinstance(found, FunctionType) else found
+        return own[key]
+    for cls in type(holder).__mro__:
+        if key in cls.__dict__:
+            value = cls.__dict__[key]
+            if isinstance(value, MemberDescriptorType):
+                return getattr(holder, key, MISSING)
+            value = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+            return MISSING if hasattr(value, "__get__") and not isinstance(value, FunctionType) else value
+    if isinstance(holder, nn.Module):
+        return holder._modules.get(key, MISSING)
+    try:
+        value = getattr(holder, key)  # another name for an attribute, or none
+        return value if value is getattr(holder, key) else MISSING
+    except Exception:
+        return MISSING

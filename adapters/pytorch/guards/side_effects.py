@@ -51,7 +51,7 @@ def refuse_side_effects(module: nn.Module) -> Iterator[None]:
                     raise _changed(module, *name)
 
     hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave)
-    values = [value for child in module.modules() for key, value in child.__dict__.items() if key not in _HOOKS]
+    values = [value for child in module.modules() for key, value in child.__dict__.items() if key not in _IGNORED]
     saved = [pair for value in values for pair in save(value)]
     recurrent = [child for child in module.modules() if isinstance(child, nn.RNNBase)]
     derived = [{key: child.__dict__[key] for key in DERIVED if key in child.__dict__} for child in recurrent]
@@ -158,8 +158,7 @@ def _set_by_norm_hooks(module: nn.Module) -> set[tuple[str, str]]:
 
 
 _IGNORED = frozenset(nn.Module().__dict__) - {"training"} | {"_output_capturing_hooks_installed"}
-"""Hooks change around a forward. transformers installs hooks to collect outputs, which the graph returns anyway."""
-_HOOKS = frozenset(key for key in nn.Module().__dict__ if "hooks" in key) - set(FORWARD_HOOKS)
+"""Tracing restores what modules register. transformers installs hooks to collect outputs, which the graph returns."""
 _HOOK = "hook "
 _HERE = __name__.partition(".")[0]
 DERIVED = ("_flat_weights", "_flat_weight_refs")

@@ -10,10 +10,9 @@ import types
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from enum import Enum
-from functools import partial
 from io import IOBase
 from numbers import Number
 from operator import is_
@@ -83,37 +82,30 @@ class _Attributes(dict[str, Any]):
     """The attributes of a plain object by name; its type under the empty name."""
 
 
-Fields = Mapping[type, Collection[str]]
-"""The attributes that count of the plain objects of some classes. Of objects of other classes all do."""
-
-
-def snapshot(
-    value: Any, *, generator_states: bool = False, into_objects: bool = True, fields: Fields | None = None
-) -> Any:
+def snapshot(value: Any, *, generator_states: bool = False, into_objects: bool = True) -> Any:
     """A copy of ``value`` and of the containers in it, to compare by `equal_snapshots`.
 
-    ``into_objects`` follows the attributes of plain objects, those in ``fields`` alone where they name the object's
-    class; ``generator_states`` includes the states of generators.
+    ``into_objects`` follows the attributes of plain objects; ``generator_states`` includes the states of generators.
     """
-    return _snapshot(value, generator_states, 0, 0 if into_objects else MAX_OBJECTS, fields or {})
+    return _snapshot(value, generator_states, 0, 0 if into_objects else MAX_OBJECTS)
 
 
-def _snapshot(value: Any, generator_states: bool, depth: int, objects: int, fields: Fields) -> Any:
+def _snapshot(value: Any, generator_states: bool, depth: int, objects: int) -> Any:
     if isinstance(value, (*_PLAIN, *_OPAQUE)):
         return value
     for kind, content in _KINDS.items():
         if isinstance(value, kind):
             if depth >= MAX_NESTING:
                 return value
-            return _Items(_snapshot(item, generator_states, depth + 1, objects, fields) for item in content(value))
+            return _Items(_snapshot(item, generator_states, depth + 1, objects) for item in content(value))
     if is_numpy_array(value):
         return _Items([value.dtype.str, str(value.shape), *_elements(value)])
     if is_generator(value):
         return repr(state_of(value)) if generator_states else value
     if is_plain_object(value) and objects < MAX_OBJECTS:
         made = _Attributes({"": type(value)})
-        for key, content in _attributes_that_count(value, fields).items():
-            made[key] = _snapshot(content, generator_states, depth, objects + 1, fields)
+        for key, content in attributes_of_object(value).items():
+            made[key] = _snapshot(content, generator_states, depth, objects + 1)
         return made
     return value
 
@@ -160,33 +152,6 @@ def attributes_of_object(value: Any) -> dict[str, Any]:
     own = dict(getattr(value, "__dict__", {}))
     own.update({key: getattr(value, key) for key in slots_of(type(value)) if hasattr(value, key)})
     return own
-
-
-def _attributes_that_count(value: Any, fields: Fields) -> dict[str, Any]:
-    """Attributes of a plain object; without properties and methods, as what those read is in ``fields`` itself."""
-    if type(value) not in fields:
-        return attributes_of_object(value)
-    found = {key: _field(value, key) for key in fields[type(value)]}
-    return {key: content for key, content in found.items() if content is not _COMPUTED}
-
-
-_ABSENT, _COMPUTED = object(), object()
-
-
-def _field(value: Any, key: str) -> Any:
-    own = getattr(value, "__dict__", {})
-    if key in own:
-        return own[key]
-    for cls in type(value).__mro__:
-        if key in cls.__dict__:
-            found = cls.__dict__[key]
-            if not hasattr(found, "__get__"):
-                return found
-            return getattr(value, key, _ABSENT) if isinstance(found, types.MemberDescriptorType) else _COMPUTED
-    try:
-        return getattr(value, key)  # another name for an attribute, or none
-    except Exception:
-        return _ABSENT
 
 
 def is_leaf(value: Any) -> bool:
@@ -280,33 +245,24 @@ def _elements(value: Any) -> list[Any]:
 _ITEMS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     **dict.fromkeys((list, tuple, deque, set, frozenset), tuple),
     dict: lambda value: (*value, *value.values()),
+    ContextVar: lambda value: tuple(context_value(value)),
 }
 
 
 class IdentityCheck:
     """True while ``value`` holds the objects that it held; only if it is False, a step compares snapshots.
 
-    Follows containers and objects as deep as `snapshot` does with the same ``into_objects`` and ``fields``.
+    Follows containers as deep as `snapshot` does; what objects hold is no part of it.
     """
 
     __slots__ = ("_inner", "_items", "_list_items", "_value")
 
-    def __init__(
-        self,
-        value: Any,
-        *,
-        into_objects: bool = True,
-        fields: Fields | None = None,
-        depth: int = 0,
-        objects: int = 0,
-    ) -> None:
+    def __init__(self, value: Any, depth: int = 0) -> None:
         self._value = value
-        self._list_items = _item_lister(value, depth, objects if into_objects else MAX_OBJECTS, fields or {})
+        self._list_items = _item_lister(value, depth)
         self._items = () if self._list_items is None else self._list_items(value)
-        plain = is_plain_object(value)
-        depth, objects = depth + (not plain), objects + plain
-        within = partial(IdentityCheck, into_objects=into_objects, fields=fields, depth=depth, objects=objects)
-        self._inner = tuple(check for check in map(within, self._items) if check._list_items is not None)
+        within = (IdentityCheck(item, depth + 1) for item in self._items)
+        self._inner = tuple(check for check in within if check._list_items is not None)
 
     @property
     def has_content(self) -> bool:
@@ -321,7 +277,7 @@ class IdentityCheck:
         return len(now) == len(self._items) and all(map(is_, now, self._items)) and all(self._inner)
 
 
-def _item_lister(value: Any, depth: int, objects: int, fields: Fields) -> Callable[[Any], tuple[Any, ...]] | None:
+def _item_lister(value: Any, depth: int) -> Callable[[Any], tuple[Any, ...]] | None:
     """How to list what ``value`` holds; None for a value without content that can change."""
     if is_leaf(value):
         return None
@@ -330,24 +286,13 @@ def _item_lister(value: Any, depth: int, objects: int, fields: Fields) -> Callab
             return items if depth < MAX_NESTING else None
     if is_data(value):
         return _shape if is_large_array(value) else _never_same
-    if not is_plain_object(value) or objects >= MAX_OBJECTS:
-        return None
-    return partial(_fields, keys=tuple(fields[type(value)])) if type(value) in fields else _attributes
+    return None
 
 
 def _never_same(_: Any) -> tuple[Any, ...]:
-    """For small arrays and context variables, whose content has no identity."""
+    """For small arrays, whose content has no identity."""
     return (object(),)
 
 
 def _shape(value: Any) -> tuple[Any, ...]:
     return (sys.intern(repr(getattr(value, "shape", len(value)))),)
-
-
-def _attributes(value: Any) -> tuple[Any, ...]:
-    attributes = attributes_of_object(value)
-    return (*attributes, *attributes.values())
-
-
-def _fields(value: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple([_field(value, key) for key in keys])

@@ -44,7 +44,10 @@ class _Lookup:
 
     def get(self, key: str, missing: Any) -> Any:
         """The attribute's value."""
-        return next((namespace[key] for namespace in self._namespaces if key in namespace), missing)
+        for namespace in self._namespaces:
+            if key in namespace:
+                return namespace[key]
+        return missing
 
 
 class _Slot:
@@ -94,6 +97,8 @@ class Source:
             self.assign(self.value)
         elif isinstance(self.namespace, dict):
             self.namespace.pop(self.key, None)
+        elif isinstance(self.namespace, _Lookup):
+            self.assign(MISSING)
 
 
 def data_snapshot(value: Any, *, generator_states: bool = False) -> Any:
@@ -103,9 +108,12 @@ def data_snapshot(value: Any, *, generator_states: bool = False) -> Any:
     return snapshot(data_part(value), generator_states=generator_states, into_objects=False)
 
 
-def quick_check(value: Any) -> IdentityCheck | None:
-    """The check of a value that each step makes first; None for a large container, whose snapshot is quick itself."""
-    return None if _count_items(value) > MAX_ITEMS else IdentityCheck(value, into_objects=False)
+def quick_check(value: Any) -> IdentityCheck | bool:
+    """The check of a value that each step makes first; false for a large container, whose snapshot is quick itself."""
+    if _count_items(value) > MAX_ITEMS:
+        return False
+    check = IdentityCheck(value)
+    return check if check.has_content else True
 
 
 def _count_items(value: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,6 +9,7 @@ from torch import fx
 
 from ....planner.annotations import Annotation, OpWork, fingerprint
 from ....planner.training_graph import OpCost
+from ..errors import warn
 from ..memory.workspace_meter import WorkspaceMeter
 from .gradient_release import with_ends
 from .op_work import NodeWork, work_of
@@ -62,12 +62,11 @@ def annotate(
     )
     if meter is not None and meter.unmeasured:
         names = ", ".join(sorted(meter.unmeasured))
-        warnings.warn(f"the workspace of {names} is unknown and not charged to the budget", stacklevel=3)
+        warn(f"the workspace of {names} is unknown and not charged to the budget")
     if meter is not None and meter.noise > NOISY:
-        warnings.warn(
+        warn(
             f"times are too noisy to plan by: two runs of a call differ by {meter.noise:.0%}, so the plan may compute "
             "the wrong ops again; plan while the machine is quiet, or by profile=profile(model, args) or device=...",
-            stacklevel=3,
         )
     return Annotated(step, annotation, visible, known)
 

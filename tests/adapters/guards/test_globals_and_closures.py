@@ -126,7 +126,7 @@ def test_a_change_of_what_the_code_names_is_refused(change: str, monkeypatch: py
         CHANGE_AROUND() if owner is None else monkeypatch.setattr(owner, "shift", 5.0, raising=False)
     else:
         monkeypatch.setattr(*place)
-    with pytest.raises(InputMismatchError, match=f"{message} .* changed since the plan was bound"):
+    with pytest.raises(InputMismatchError, match=f"{message} .*changed since the plan was bound"):
         trained(*X)
 
 

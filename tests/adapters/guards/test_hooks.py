@@ -121,7 +121,7 @@ class TestGuarded:
     def test_other_hooks_are_another_step(self, change: str) -> None:
         trained = bound(hooked("an object"), on_change="raise")
         CHANGES[change](trained)
-        with pytest.raises(InputMismatchError, match=r"its hooks|'first\._forward_hooks' changed"):
+        with pytest.raises(InputMismatchError, match=r"its hooks|'first\._forward_hooks.* changed"):
             trained(*X)
 
     def test_state_of_a_hook_that_it_does_not_read_may_change(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -28,6 +30,26 @@ class Averaged(nn.Module):
         return self.layer(x - self.mean).square().sum()
 
 
+class Spelled(Averaged):
+    """Assigns its mean in another spelling."""
+
+    def __init__(self, assign: Callable[[Tensor, Tensor], object]) -> None:
+        super().__init__()
+        self.assign = assign
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.assign(self.mean, self.mean * 0.9 + x.mean(0) * 0.1)
+        return self.layer(x - self.mean).square().sum()
+
+
+SPELLINGS: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "of all tensors": lambda tensor, value: torch.Tensor.data.__set__(tensor, value),
+    "of its type": lambda tensor, value: type(tensor).data.__set__(tensor, value),
+    "setattr": lambda tensor, value: setattr(tensor, "data", value),
+    "object.__setattr__": lambda tensor, value: object.__setattr__(tensor, "data", value),
+}
+
+
 class Renormed(nn.Linear):
     """A layer whose weight is assigned before it is used, as EEGNet's."""
 
@@ -47,6 +69,15 @@ class Grown(Averaged):
 class TestDataAssignments:
     def test_a_buffer_is_written(self) -> None:
         assert train(planned(Averaged(), X, "min"), X, steps=3) == train(Averaged(), X, steps=3)
+
+    @pytest.mark.parametrize("spelling", SPELLINGS)
+    def test_a_buffer_is_written_in_another_spelling(self, spelling: str) -> None:
+        assign = SPELLINGS[spelling]
+        assert train(planned(Spelled(assign), X, "min"), X, steps=3) == train(Spelled(assign), X, steps=3)
+
+    def test_other_memory_is_refused(self) -> None:
+        with pytest.raises(UnsupportedModuleError, match="gives one of its tensors other memory by set_"):
+            planned(Spelled(lambda tensor, value: tensor.set_(value)), X)
 
     def test_a_parameter_that_takes_a_gradient_is_refused(self) -> None:
         with pytest.raises(

@@ -1,0 +1,73 @@
+"""Arguments that are one tensor are traced as one, and which ones are is part of the plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from ogc_plan.adapters.pytorch import InputMismatchError, within_budget
+from torch import Tensor, nn
+
+from tests.modules.torch_training import bits
+
+
+class Attention(nn.Module):
+    """Treats a key that is the query, or a buffer of its own, in another way: [6, 4], [6, 4] -> []."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("memory", torch.ones(6, 4))
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        if key is self.memory:
+            return self.linear(query).sigmoid().sum()
+        y = self.linear(query)
+        return (y.tanh() * query if key is query else y + key.tanh()).square().sum()
+
+
+def arguments(kind: str, module: Any, *, takes_gradient: bool = False) -> tuple[Tensor, Tensor]:
+    query = torch.ones(6, 4, requires_grad=takes_gradient)
+    return query, {"one": query, "two": torch.full((6, 4), 2.0), "own": module.memory}[kind]
+
+
+def bound(module: nn.Module, **options: Any) -> Any:
+    return within_budget(module, budget="min", device="cpu", strategy="greedy", **options)
+
+
+def trained(module: Any, kinds: tuple[str, ...], *, takes_gradient: bool) -> list[bytes]:
+    found = []
+    for kind in kinds:
+        given = arguments(kind, module, takes_gradient=takes_gradient)
+        loss = module(*given)
+        loss.backward()
+        gradients = [tensor.grad for tensor in (given[0], *module.parameters())]
+        found += [bits(loss), *(bits(gradient) for gradient in gradients if gradient is not None)]
+        module.zero_grad()
+    return found
+
+
+@pytest.mark.values
+@pytest.mark.filterwarnings("ignore:planned .* again")
+@pytest.mark.parametrize("takes_gradient", [False, True])
+@pytest.mark.parametrize("kinds", [("one", "two", "one"), ("two", "one"), ("two", "own", "one")])
+def test_each_pattern_trains_to_the_bits_of_eager(kinds: tuple[str, ...], takes_gradient: bool) -> None:
+    eager = trained(Attention(), kinds, takes_gradient=takes_gradient)
+    assert trained(bound(Attention()), kinds, takes_gradient=takes_gradient) == eager
+
+
+@pytest.mark.parametrize(
+    ("planned", "given", "message"),
+    [
+        ("one", "two", "argument 1 is a tensor of its own; the plan was bound for argument 0 itself"),
+        ("two", "one", "argument 1 is argument 0 itself; the plan was bound for a tensor of its own"),
+        ("two", "own", "argument 1 is the module's 'memory'; the plan was bound for a tensor of its own"),
+    ],
+)
+def test_another_pattern_is_another_step(planned: str, given: str, message: str) -> None:
+    module = bound(Attention(), on_change="raise")
+    module(*arguments(planned, module))
+    with pytest.raises(InputMismatchError, match=message):
+        module(*arguments(given, module))
