@@ -144,6 +144,9 @@ __all__ = [
 ]  # fmt: skip
 """What is passed on as it is."""
 
+VALUES_NEEDED = (DataDependentOutputException, DynamicOutputShapeException)
+"""What is raised where a trace cannot go on without the values of tensors."""
+
 
 @dataclass(frozen=True, slots=True)
 class TracedGraph:
@@ -234,19 +237,40 @@ def cudnn_batch_norms() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def one_hot_with_checks() -> Iterator[None]:
-    """Trace ``one_hot`` with the assertions on classes that eager training makes; torch 2.11 leaves them out."""
-    op = torch.ops.aten.one_hot.default
-    if op.py_kernels:
+def composed_as_run() -> Iterator[None]:
+    """Trace calls as eager training composes them of others.
+
+    Torch 2.11 leaves out the assertions on classes that ``one_hot`` makes. It gives the CTC loss tensors of lengths,
+    where eager training gives lists of numbers to all kernels but that of cuDNN. A list is made of the tensors that
+    torch wraps, past the modes that know their values.
+    """
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patched(FunctionalTensor, "tolist", _listed))
+        for op, kernel in ((torch.ops.aten.one_hot.default, _one_hot), (_CTC_LOSS, _ctc_loss)):
+            if key not in op.py_kernels:
+                op.py_kernels[key] = kernel
+                stack.callback(op._dispatch_cache.clear)
+                stack.callback(op.py_kernels.pop, key)
+                op._dispatch_cache.clear()
         yield
-        return
-    op.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd] = _one_hot
-    op._dispatch_cache.clear()
-    try:
-        yield
-    finally:
-        op.py_kernels.clear()
-        op._dispatch_cache.clear()
+
+
+def _listed(tensor: torch.Tensor) -> Any:
+    return tensor.item() if tensor.dim() == 0 else [_listed(inner) for inner in tensor.unbind()]
+
+
+_CTC_LOSS = torch.ops.aten.ctc_loss.Tensor
+
+
+def _ctc_loss(
+    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: torch.Tensor, target_lengths: torch.Tensor, *rest: Any
+) -> torch.Tensor:
+    lengths: Any = (input_lengths, target_lengths)
+    if log_probs.device.type == "cpu" or targets.dtype is not torch.int32:
+        lengths = [given.tolist() for given in lengths]
+    made: torch.Tensor = torch.ops.aten.ctc_loss.IntList(log_probs, targets, *lengths, *rest)
+    return made
 
 
 def _one_hot(classes: torch.Tensor, count: int = -1) -> torch.Tensor:
@@ -303,7 +327,7 @@ def described_as_run() -> Iterator[None]:
 
     Grouped matrix products (mixtures of experts) exist in every dtype that the CPU computes; torch describes bfloat16
     only. An LSTM layer of oneDNN returns its workspace, and a gradient for each bias; torch describes no workspace, and
-    one gradient for both biases.
+    one gradient for both biases. It does not describe the CTC loss of lists of lengths.
     """
     known = {call: op_implementations_dict.get(call) for call in _DESCRIBED}
     op_implementations_dict.update(_DESCRIBED)
@@ -344,11 +368,41 @@ def _rnn_layer(mode: Any, call: Any, *args: Any) -> tuple[torch.Tensor, ...]:
         return tuple(torch.empty_strided(given.shape, given.stride(), dtype=given.dtype) for given in made)
 
 
+def _ctc_result(mode: Any, _: Any, log_probs: torch.Tensor, *rest: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The losses and the probabilities that the CTC loss keeps, of the length that lists of numbers give."""
+    times, batch, _classes = log_probs.shape
+    with mode:
+        kept = torch.empty((batch, times, 2 * max(rest[2]) + 1), dtype=log_probs.dtype, device=log_probs.device)
+        return kept.new_empty(batch), kept
+
+
 _DESCRIBED = {
+    torch.ops.aten._ctc_loss.default: _ctc_result,
     _GROUPED: _grouped_product,
     torch.ops.aten.mkldnn_rnn_layer.default: _rnn_layer,
     torch.ops.aten.mkldnn_rnn_layer_backward.default: _rnn_layer,
 }
+
+
+@contextlib.contextmanager
+def described(call: OpOverload, result: Any) -> Iterator[None]:
+    """Describe what a call returns, for fake tensors, as of the layout of ``result``."""
+    known = op_implementations_dict.get(call)
+
+    def alike(mode: Any, *_: Any, **__: Any) -> Any:
+        def empty(like: torch.Tensor) -> torch.Tensor:
+            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+
+        with mode:
+            return pytree.tree_map_only(torch.Tensor, empty, result)
+
+    op_implementations_dict[call] = alike
+    try:
+        yield
+    finally:
+        del op_implementations_dict[call]
+        if known is not None:
+            op_implementations_dict[call] = known
 
 
 def inside_functorch() -> bool:

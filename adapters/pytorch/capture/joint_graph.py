@@ -76,7 +76,7 @@ def _traced(
             trace = Trace(module, leaves, names, detached, eager_dropout=eager_dropout, follow_values=follow_values)
             try:
                 traced = trace.run(args, kwargs)
-            except torch_private.DataDependentOutputException:
+            except torch_private.VALUES_NEEDED:
                 if follow_values:
                     raise
                 follow_values = True

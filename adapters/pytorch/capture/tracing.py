@@ -175,7 +175,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda trace: torch_private.without_python_kernels(eager_dropout=trace.eager_dropout),
     lambda _: torch_private.cudnn_batch_norms(),
     lambda _: torch_private.described_as_run(),
-    lambda _: torch_private.one_hot_with_checks(),
+    lambda _: torch_private.composed_as_run(),
     lambda _: torch_private.dense_tangents(),
 )
 """The modes under which a step is traced, outermost first."""

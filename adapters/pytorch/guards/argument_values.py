@@ -17,6 +17,7 @@ from torch import nn
 
 from .. import torch_private
 from ..torch_private import OpOverload, TorchDispatchMode, pytree, schema_of
+from ..value_shapes import Decider, decider
 
 LARGEST_NUMEL = 2**22
 """The values of larger tensors are not computed during the trace."""
@@ -104,6 +105,7 @@ class Guard:
         last = self.calls[-1][1]
         before = self.calls[-2][1] if len(self.calls) > 1 else last
         made = before.function or last.function
+        made = made if isinstance(made, OpOverload) else made.__name__
         return f"a value that decides the way through the module ({made} of {', '.join(self.names) or 'constants'})"
 
 
@@ -164,6 +166,9 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         if func in _NEVER and args[0] in self._uniform and _is_never(func, args[1]):
             return self._never(func, args)
+        deciding = decider(func, args)
+        if deciding is not None and torch.Tag.dynamic_output_shape in func.tags and self._is_known(deciding.values):
+            return self._sized(func, args, kwargs, deciding)
         if not isinstance(func, OpOverload) or torch.Tag.nondeterministic_seeded in func.tags:
             made = self._unknown(func, args, kwargs)
             if func in _UNIFORM:
@@ -202,6 +207,25 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         self._kept.append(value)
         self._known[traced] = (_Known(len(self._tape), 0), value)
         self._tape.append(_Call(torch.ops.aten.clone.default, (value,), {}, _storages(value)))
+        return traced
+
+    def _sized(self, func: Any, args: Any, kwargs: Any, deciding: Decider) -> Any:
+        """A call whose result has a size that known values decide: it is traced for that size, which is guarded."""
+        self._decide(deciding.count, self._of(((deciding.values,), {}), 0), self._of(((deciding.values,), {}), 1))
+        operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        known = all(map(self._is_known, operands))
+
+        def shown(leaf: Any) -> Any:  # the values of other operands do not matter for the size
+            unknown = isinstance(leaf, torch.Tensor) and not self._is_known(leaf)
+            return torch.zeros((), dtype=leaf.dtype, device=leaf.device).expand(leaf.shape) if unknown else leaf
+
+        with torch_private.outside_of_modes(), torch.no_grad():
+            values = self._of(pytree.tree_map(shown, (args, kwargs)), 1)
+            real = func(*values[0], **values[1])
+        with torch_private.described(func, real):
+            traced = func(*args, **kwargs)
+        if known:
+            self._record(func, self._of((args, kwargs), 0), values, pytree.tree_leaves(traced))
         return traced
 
     def _unknown(self, func: Any, args: Any, kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ from torch import fx
 
 from .. import torch_private
 from ..torch_private import pytree
+from ..value_shapes import decider, size_decided
 from .strides import Layout
 
 
@@ -25,6 +26,9 @@ def example_arguments(node: fx.Node, layouts: Callable[[fx.Node], Any]) -> tuple
         leaves[place] = tensor
     given = dict(zip(arguments, pytree.tree_unflatten(leaves, spec), strict=True))
     args, kwargs = fx.map_arg((node.args, node.kwargs), given.__getitem__)
+    deciding = decider(node.target, args)
+    if deciding is not None:
+        deciding.fill(size_decided(node.target, args, pytree.tree_leaves(node.meta["val"])))
     return args, kwargs
 
 
