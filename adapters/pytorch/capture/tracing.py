@@ -16,7 +16,7 @@ from ..guards.argument_values import ValueGuards
 from ..guards.attribute_reads import AttributeReads
 from ..guards.globals_and_closures import SourceGuards
 from ..guards.host_rng import refuse_host_draws
-from ..guards.side_effects import refuse_side_effects
+from ..guards.side_effects import refuse_kept_tensors, refuse_side_effects
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
 from .attributes_of_tensors import refuse_attributes_of_tensors
@@ -48,9 +48,9 @@ def _without_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _restored(module: nn.Module) -> Iterator[None]:
-    """Restore the attributes, parameters, buffers, submodules and hooks of a module and its submodules at the end."""
-    own = {child: dict(child.__dict__) for child in module.modules()}
+def _restored(*modules: nn.Module) -> Iterator[None]:
+    """Restore the attributes, parameters, buffers, submodules and hooks of modules and their submodules at the end."""
+    own = {child: dict(child.__dict__) for module in modules for child in module.modules()}
     registries = (held for state in own.values() for key, held in state.items() if key in REGISTRIES)
     inside = [(held, dict(held)) for held in registries if isinstance(held, dict)]  # a scripted module has others
     try:
@@ -130,7 +130,7 @@ class Trace:
     def wrapped_forward(self) -> Iterator[None]:
         """Let the bare module's forward return distinct outputs, and record its sources and values."""
         forward = self.outputs.wrap(
-            self.bare, _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward))
+            self.bare, _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward)), self.reads
         )
         self.bare.__dict__["forward"] = self.values.wrap(self.bare, forward) if self.follow_values else forward
         yield
@@ -154,14 +154,16 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda _: _without_warnings(),
     # The caller may plan under no_grad; a training step has gradients on.
     lambda _: torch.enable_grad(),
+    # Around _restored and refuse_side_effects, which let go of what the forward has set.
+    lambda trace: refuse_kept_tensors(trace.bare),
     # Around every mode that changes the module: tracing swaps its tensors, its forward sets attributes.
-    lambda trace: _restored(trace.module),
+    lambda trace: _restored(trace.module, trace.bare),
     # Hooks run in the order of this list. First: calls of every later hook belong to a submodule too.
     lambda trace: record_scopes(trace.bare),
     # Inside _restored, which restores the names that this mode removes.
     lambda trace: one_name_each(trace.bare),
     # After one_name_each: filling in the tied names is not a side effect of the forward.
-    lambda trace: refuse_side_effects(trace.bare),
+    lambda trace: refuse_side_effects(trace.bare, trace.outputs.assigned),
     # Fake tensors get the strides of real kernels, functional tensors keep theirs when they are written in place.
     lambda trace: kernel_strides(trace.unknown_strides),
     lambda _: inplace_strides(),

@@ -39,11 +39,13 @@ class AttributeReads:
     Attributes:
         of_modules: attributes of submodules, in the order of the first read.
         of_objects: by class, attributes of plain objects. A class is missing if reads of it cannot be told.
+        written: attributes that the forward sets on submodules, and whether it does so before it reads them.
     """
 
     def __init__(self) -> None:
         self.of_modules: dict[Read, None] = {}
         self.of_objects: dict[type, dict[str, None]] = {}
+        self.written: dict[Read, bool] = {}
 
     @contextmanager
     def recorded(self, module: nn.Module) -> Iterator[None]:
@@ -62,7 +64,13 @@ class AttributeReads:
             if path is not None and name not in _OWN:
                 self._note_module(path, child, name)
 
+        def note_written(child: nn.Module, name: str) -> None:
+            path = paths.get(id(child))
+            if path is not None:
+                self.written.setdefault((path, name), (path, name) not in self.of_modules)
+
         with ExitStack() as patches:
+            patches.enter_context(_noting_writes(note_written))
             patches.enter_context(_noting(nn.Module, note))
             for cls in _classes_of_objects(module):
                 with suppress(TypeError):  # a class that cannot be changed: all attributes count
@@ -104,6 +112,23 @@ def _noting(cls: type, note: Callable[[Any, str], None]) -> Iterator[None]:
             cls.__getattribute__ = read  # type: ignore[method-assign]
         else:
             del cls.__getattribute__
+
+
+@contextmanager
+def _noting_writes(note: Callable[[nn.Module, str], None]) -> Iterator[None]:
+    """Call ``note`` with the module and the name for each attribute that code outside of torch sets inside."""
+    write: Any = nn.Module.__setattr__
+
+    def noted(self: nn.Module, name: str, value: Any) -> None:
+        if not sys._getframe(1).f_code.co_filename.startswith((_HERE, _WRAPPERS[0])):
+            note(self, name)
+        write(self, name, value)
+
+    nn.Module.__setattr__ = noted  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        nn.Module.__setattr__ = write  # type: ignore[method-assign]
 
 
 def _is_read_by_forward(name: str) -> bool:
