@@ -58,6 +58,7 @@ NEEDED = (
     "torch.utils._python_dispatch._disable_current_modes",
     "torch.utils._pytree.TreeSpec",
     "torch.utils._pytree.keystr",
+    "torch.utils._pytree.register_pytree_node",
     "torch.utils._pytree.tree_flatten",
     "torch.utils._pytree.tree_flatten_with_path",
     "torch.utils._pytree.tree_leaves",

@@ -21,6 +21,7 @@ from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..guards.assignments import Assignment, assigned
 from ..guards.attribute_reads import AttributeReads, Read
+from ..guards.object_parts import take_apart
 from ..torch_private import pytree
 
 
@@ -61,7 +62,7 @@ class DistinctOutputs:
         """``forward`` of ``module`` returning the distinct leaves of its result and of what it sets."""
 
         def distinct(*args: Any, **kwargs: Any) -> list[Any]:
-            leaves, self.spec = pytree.tree_flatten(forward(*args, **kwargs))
+            leaves, self.spec = pytree.tree_flatten(take_apart(forward(*args, **kwargs), module))
             values = {target: pytree.tree_flatten(value) for target, value in assigned(module, reads).items()}
             leaves += [leaf for own, _ in values.values() for leaf in own]
             first: dict[int, int] = {}

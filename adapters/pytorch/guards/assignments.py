@@ -15,8 +15,7 @@ from torch import nn
 
 from ..torch_private import FunctionalTensor, pytree
 from .attribute_reads import AttributeReads, Read
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+from .object_parts import LEAVES, take_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,12 @@ def assigned(module: nn.Module, reads: AttributeReads) -> dict[Read, Any]:
     found = {}
     for (path, key), first in reads.written.items():
         home = home_of(module.get_submodule(path), key)
-        leaves = pytree.tree_leaves(home.get(key))
+        value = take_apart(home.get(key), module)
+        leaves = pytree.tree_leaves(value)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         own = all(isinstance(leaf, FunctionalTensor) and id(leaf) not in taken for leaf in tensors)
-        plain = all(isinstance(leaf, _PLAIN) for leaf in leaves if not isinstance(leaf, torch.Tensor))
+        plain = all(isinstance(leaf, LEAVES) for leaf in leaves if not isinstance(leaf, torch.Tensor))
         follows = len(leaves) == len(tensors) == 1 and not tensors[0].requires_grad
         if key in home and own and plain and (first or follows):
-            found[path, key] = home[key]
+            found[path, key] = value
     return found
