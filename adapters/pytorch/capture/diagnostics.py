@@ -105,12 +105,7 @@ def explain_trace_error(
         raise UnsupportedModuleError(
             f"{type(module).__name__} returns a {found[1]}, whose tensors a plan cannot hand back", remedy=cached
         ) from error
-    # A tensor that the forward takes from elsewhere: a list, a cache, a global.
-    found = re.search(
-        r"convert all Tensors to FakeTensors first .* Found in (\S+?)\(.*?tensor\(.*?, size=(\(.*?\))",
-        str(error),
-        re.DOTALL,
-    )
+    found = taken_from_elsewhere(error)
     if found:
         sparse = "tensor(indices=" in str(error)
         raise UnsupportedModuleError(
@@ -118,6 +113,15 @@ def explain_trace_error(
             "that is no argument, parameter, buffer or attribute without gradient",
             remedy="use a dense one" if sparse else "register it as a buffer of the module, or pass it as an argument",
         ) from error
+
+
+def taken_from_elsewhere(error: Exception) -> re.Match[str] | None:
+    """The call, and the shape, of a tensor that the forward takes from a list, a cache, a global."""
+    return re.search(
+        r"convert all Tensors to FakeTensors first .* Found in (\S+?)\(.*?tensor\(.*?, size=(\(.*?\))",
+        str(error),
+        re.DOTALL,
+    )
 
 
 def _in_cudnn(module: nn.Module) -> str | None:

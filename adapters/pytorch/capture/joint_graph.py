@@ -20,7 +20,14 @@ from ..joint import Joint, Primal, meta
 from ..passes.pipeline import run_passes
 from ..torch_private import TracedGraph, pytree
 from .describe import described
-from .diagnostics import explain_trace_error, first_line, line_of, refuse_calls, refuse_step_counts
+from .diagnostics import (
+    explain_trace_error,
+    first_line,
+    line_of,
+    refuse_calls,
+    refuse_step_counts,
+    taken_from_elsewhere,
+)
 from .module_checks import check_module, tensors_of
 from .tracing import Trace, names_of
 
@@ -70,16 +77,32 @@ def _traced(
     eager_dropout = autocast.enabled or any(
         tensor.dtype in (torch.float16, torch.bfloat16) for tensor in tensors_of(module, leaves)
     )
-    follow_values = False
+    follow_values = memoised = False
     try:
         while True:
-            trace = Trace(module, leaves, names, detached, eager_dropout=eager_dropout, follow_values=follow_values)
+            trace = Trace(
+                module,
+                leaves,
+                names,
+                detached,
+                eager_dropout=eager_dropout,
+                follow_values=follow_values,
+                memoised=memoised,
+            )
             try:
                 traced = trace.run(args, kwargs)
             except torch_private.VALUES_NEEDED:
                 if follow_values:
                     raise
                 follow_values = True
+                continue
+            except Exception as error:
+                if memoised or not (trace.memoises or taken_from_elsewhere(error)):
+                    raise
+                memoised = True
+                continue
+            if trace.memoises and not memoised:
+                memoised = True
                 continue
             if eager_dropout or not (trace.enters_autocast or _drops_everything(traced.graph)):
                 break

@@ -16,6 +16,7 @@ from ..guards.argument_values import ValueGuards
 from ..guards.attribute_reads import AttributeReads
 from ..guards.globals_and_closures import SourceGuards
 from ..guards.host_rng import refuse_host_draws
+from ..guards.memoised_tensors import memoising, with_memoised_tensors
 from ..guards.side_effects import refuse_kept_tensors, refuse_side_effects
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
@@ -89,6 +90,7 @@ class Trace:
         bare: the module without its own hooks; they run around the planned step and must not run inside it too.
         eager_dropout: whether dropout is traced as eager training composes it.
         follow_values: whether values that decide a branch are computed, and guarded.
+        memoised: whether tensors that memoised functions keep are constants.
         tensors: the arguments, parameters, buffers and tensor attributes.
         outputs: the structure of the result, and which of its leaves are the same tensor.
         values: guards on the values that decide a branch.
@@ -96,6 +98,7 @@ class Trace:
         sources: guards on data outside of the module that the forward's code names.
         unknown_strides: calls whose result's strides are unknown -> what their kernel objected to.
         enters_autocast: whether the forward enters autocast itself.
+        memoises: whether memoised functions have kept tensors of the trace.
     """
 
     def __init__(
@@ -107,17 +110,18 @@ class Trace:
         *,
         eager_dropout: bool,
         follow_values: bool,
+        memoised: bool,
     ) -> None:
         self.module = module
         self.bare = _without_own_hooks(module)
-        self.eager_dropout, self.follow_values = eager_dropout, follow_values
+        self.eager_dropout, self.follow_values, self.memoised = eager_dropout, follow_values, memoised
         self.tensors = tensors_of(module, leaves)
         self.outputs = DistinctOutputs(detached)
         self.values = ValueGuards(leaves, names)
         self.reads = AttributeReads()
         self.sources = SourceGuards()
         self.unknown_strides: dict[str, str] = {}
-        self.enters_autocast = False
+        self.enters_autocast = self.memoises = False
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedGraph:
         """Trace the step. Raises what torch or a mode raises."""
@@ -132,8 +136,16 @@ class Trace:
         forward = self.outputs.wrap(
             self.bare, _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward)), self.reads
         )
-        self.bare.__dict__["forward"] = self.values.wrap(self.bare, forward) if self.follow_values else forward
+        forward = self.values.wrap(self.bare, forward) if self.follow_values else forward
+        # Around values, whose mode then sees these tensors first: it knows the values of real ones.
+        self.bare.__dict__["forward"] = with_memoised_tensors(forward) if self.memoised else forward
         yield
+
+    def forget_kept(self, tensors: list[torch.Tensor]) -> None:
+        """Let memoised functions forget the traced tensors that they keep, and note that there were any."""
+        for function in memoising(tensors):
+            function.cache_clear()
+            self.memoises = True
 
     def note_autocast(self) -> None:
         """Note that the forward entered autocast itself."""
@@ -155,7 +167,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     # The caller may plan under no_grad; a training step has gradients on.
     lambda _: torch.enable_grad(),
     # Around _restored and refuse_side_effects, which let go of what the forward has set.
-    lambda trace: refuse_kept_tensors(trace.bare),
+    lambda trace: refuse_kept_tensors(trace.bare, trace.forget_kept),
     # Around every mode that changes the module: tracing swaps its tensors, its forward sets attributes.
     lambda trace: _restored(trace.module, trace.bare),
     # Hooks run in the order of this list. First: calls of every later hook belong to a submodule too.

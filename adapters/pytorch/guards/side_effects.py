@@ -7,7 +7,7 @@ import gc
 import sys
 import weakref
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,10 +75,16 @@ def refuse_side_effects(module: nn.Module, assigned: Collection[Read]) -> Iterat
 
 
 @contextmanager
-def refuse_kept_tensors(module: nn.Module) -> Iterator[None]:
-    """Raise UnsupportedModuleError if a tensor that tracing ``module`` made inside is still there at the end."""
+def refuse_kept_tensors(module: nn.Module, forget: Callable[[list[Any]], None]) -> Iterator[None]:
+    """Raise UnsupportedModuleError if a tensor that tracing ``module`` made inside is still there at the end.
+
+    ``forget`` is given those that are.
+    """
     with _tensors_made() as made:
-        yield
+        try:
+            yield
+        finally:
+            forget([tensor for tensor in (reference() for reference in made) if tensor is not None])
     if any(tensor() is not None for tensor in made):
         gc.collect()
         if any(tensor() is not None for tensor in made):
