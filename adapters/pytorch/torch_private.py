@@ -264,13 +264,11 @@ def _listed(tensor: torch.Tensor) -> Any:
 _CTC_LOSS = torch.ops.aten.ctc_loss.Tensor
 
 
-def _ctc_loss(
-    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: torch.Tensor, target_lengths: torch.Tensor, *rest: Any
-) -> torch.Tensor:
-    lengths: Any = (input_lengths, target_lengths)
-    if log_probs.device.type == "cpu" or targets.dtype is not torch.int32:
-        lengths = [given.tolist() for given in lengths]
-    made: torch.Tensor = torch.ops.aten.ctc_loss.IntList(log_probs, targets, *lengths, *rest)
+def _ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *lengths_and_rest: Any) -> torch.Tensor:
+    if log_probs.device.type != "cpu" and targets.dtype is torch.int32:
+        raise DynamicOutputShapeException(torch.ops.aten._ctc_loss.Tensor)  # cuDNN may run it
+    lengths = [tensor.tolist() for tensor in lengths_and_rest[:2]]
+    made: torch.Tensor = torch.ops.aten.ctc_loss.IntList(log_probs, targets, *lengths, *lengths_and_rest[2:])
     return made
 
 

@@ -1,4 +1,4 @@
-"""Calls whose results have a size that values decide, as those of a mask: which argument that is, and examples of it."""
+"""Calls whose results have a size that the values of an argument decide, such as a mask, and examples of such values."""
 
 from __future__ import annotations
 

@@ -161,6 +161,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda trace: attributes_as_buffers(trace.bare),
     # Before reads are recorded: looking up the forward and the buffers is not a read of the forward's.
     lambda trace: trace.wrapped_forward(),
+    lambda trace: trace.values.recorded(),
     # Torch logs a call that cannot be traced, and warns; the error says it in one line. Independent of the others.
     lambda _: torch_private.silenced(torch_private.FakeTensorMode.__module__),
     lambda _: _without_warnings(),

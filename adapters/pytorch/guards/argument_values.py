@@ -8,7 +8,8 @@ whose arguments give another value needs another graph.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import nn
 from .. import torch_private
 from ..torch_private import OpOverload, TorchDispatchMode, pytree, schema_of
 from ..value_shapes import Decider, decider
+from .assertions import Assertion, assertion
 
 LARGEST_NUMEL = 2**22
 """The values of larger tensors are not computed during the trace."""
@@ -37,6 +39,11 @@ _NEVER = {
     torch.ops.aten.gt.Scalar: 1,
 }
 """Comparison -> the limit at which it is false for every number in [0, 1): at most (lt, le) or at least (ge, gt)."""
+
+_SELECTIONS = frozenset({
+    torch.ops.aten.index.Tensor, torch.ops.aten.index_select.default, torch.ops.aten.gather.default,
+})  # fmt: skip
+"""Calls that select from their first argument: if its values are all equal, so are those of the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,20 @@ class ValueGuards:
     leaves: Sequence[Any]
     names: Sequence[str]
     guards: list[Guard] = field(default_factory=list)
+    _mode: _Following | None = None
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Follow the values through the backward too: it selects by the masks that the forward wrote by."""
+        differentiate = torch.autograd.grad
+
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            with self._mode or nullcontext():
+                return differentiate(*args, **kwargs)
+
+        with torch_private.patched(torch.autograd, "grad", followed):
+            yield
+        self._mode = None
 
     def wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         """``forward`` of ``module`` with its values followed; `guards` are those of the last call."""
@@ -130,7 +151,7 @@ class ValueGuards:
                 mode.source(traced, real[name], _Source(-1, name))
             with mode:
                 made = forward(*args, **kwargs)
-            self.guards = mode.guards
+            self.guards, self._mode = mode.guards, mode
             return made
 
         return followed
@@ -176,6 +197,11 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
             return made
         operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not all(self._is_known(operand) for operand in operands) or func.namespace != "aten":
+            if func in _SELECTIONS and self._is_known(args[0]) and _all_equal(self._of(args[0], 1)):
+                return self._selected(func, args, kwargs)
+            found = assertion() if func in _DECISIONS and len(operands) == 1 else None
+            if found is not None:
+                return _asserted(found, *operands)
             return self._unknown(func, args, kwargs)
         references, values = self._of((args, kwargs), 0), self._of((args, kwargs), 1)
         if func in _DECISIONS:
@@ -228,10 +254,23 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
             self._record(func, self._of((args, kwargs), 0), values, pytree.tree_leaves(traced))
         return traced
 
+    def _selected(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What is selected, by unknown indices, from known values that are all equal, which is guarded."""
+        reference, value = self._of(args[0], 0), self._of(args[0], 1)
+        self._decide(_all_equal, ((reference,), {}), ((value,), {}))
+        traced = func(*args, **kwargs)
+        shape = tuple(traced.shape)
+        self._record(_repeated, ((reference, shape), {}), ((value, shape), {}), [traced])
+        return traced
+
     def _unknown(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a call whose result is unknown; what it writes into becomes unknown too."""
         if not isinstance(func, OpOverload) or schema_of(func).is_mutable:
-            for leaf in pytree.tree_leaves((args, kwargs)):
+            written: Any = (args, kwargs)
+            if isinstance(func, OpOverload):
+                named = dict(zip((argument.name for argument in schema_of(func).arguments), args, strict=False)) | kwargs
+                written = [named.get(a.name) for a in schema_of(func).arguments if a.alias_info and a.alias_info.is_write]
+            for leaf in pytree.tree_leaves(written):
                 known = self._known.get(leaf) if isinstance(leaf, torch.Tensor) else None
                 if known is not None:
                     self._lost.add(torch_private.storage_key(known[1]))
@@ -245,7 +284,8 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         for index, (leaf, value) in enumerate(zip(traced, real, strict=True)):
             if isinstance(leaf, torch.Tensor):
                 self._known[leaf] = (_Known(len(self._tape), index), value)
-        writes = _storages(real) | (reads if schema_of(func).is_mutable else frozenset())
+        mutable = isinstance(func, OpOverload) and schema_of(func).is_mutable
+        writes = _storages(real) | (reads if mutable else frozenset())
         self._tape.append(_Call(func, references[0], references[1], writes, reads))
 
     def _decide(self, func: Any, references: Any, values: Any) -> Any:
@@ -263,6 +303,22 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
             names = tuple(source.name or self._names[source.index] for source in sources)
             self.guards.append(Guard(calls, value, names))
         return value
+
+
+def _all_equal(values: torch.Tensor) -> bool:
+    with torch_private.outside_of_modes():
+        return values.numel() > 0 and bool((values == values.flatten()[0]).all())
+
+
+def _repeated(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    return values.flatten()[0].expand(shape)
+
+
+def _asserted(found: Assertion, value: torch.Tensor) -> bool:
+    """The truth that an assertion needs, for which the step checks the value."""
+    holds = value != 0 if found.needed else value == 0
+    torch.ops.aten._assert_async.msg(holds, f"the assertion at {found.place} does not hold")
+    return found.needed
 
 
 def _is_never(func: Any, number: Any) -> bool:
