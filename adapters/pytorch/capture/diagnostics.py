@@ -19,6 +19,7 @@ from ..errors import UnsupportedModuleError
 from ..guards.argument_values import Guard
 from ..torch_private import OpOverload, pytree, schema_of
 from .module_scopes import scope_of
+from .ways_around import place_in, way_around
 
 _PASS_THEM = "pass what its forward takes: in args by position, in kwargs by name"
 
@@ -82,11 +83,19 @@ def explain_trace_error(
     fault = signature_error(module, args, kwargs) if isinstance(error, TypeError) else None
     if fault is not None:
         raise AdapterError(fault, remedy=_PASS_THEM) from error
-    if isinstance(error, torch_private.DynamicOutputShapeException):
+    if isinstance(error, torch_private.VALUES_NEEDED):
+        path, culprit = place_in(module, error)
+        sized = isinstance(error, torch_private.DynamicOutputShapeException)
+        why = f"the shape of what {error.func} returns depends on values" if sized else (
+            f"it needs a number (.item(), float(), a branch) that does not follow from its arguments ({error.func})"
+        )  # fmt: skip
+        remedy = "select by torch.where, which keeps the shape" if sized else (
+            "return the tensor and take its number outside; let no branch depend on parameters or random numbers (a "
+            "layer drop: set it to 0)"
+        )  # fmt: skip
         raise UnsupportedModuleError(
-            f"{type(module).__name__} cannot be traced{line_of(error)}: the shape of what {error.func} returns depends "
-            "on values",
-            remedy="compute it outside of the module that is bound, or select by torch.where, which keeps the shape",
+            f"{_submodule(module, path)} cannot be traced{line_of(error)}: {why}",
+            remedy=remedy + way_around(module, culprit),
         ) from error
     for name, leaf in zip(names, pytree.tree_leaves((args, kwargs)), strict=True):
         traceable = type(leaf).__module__.partition(".")[0] in ("torch", "builtins")
@@ -173,8 +182,12 @@ def refuse_calls(module: nn.Module, graph: fx.Graph) -> None:
 
 
 def _where(module: nn.Module, node: fx.Node) -> str:
-    path = scope_of(node)
-    return f"submodule {path!r}" if path else type(module).__name__
+    return _submodule(module, scope_of(node))
+
+
+def _submodule(module: nn.Module, path: str) -> str:
+    name = type(module).__name__
+    return f"submodule {path!r} of {name}" if path else name
 
 
 def _argument(node: fx.Node, name: str) -> Any:

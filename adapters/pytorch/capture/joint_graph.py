@@ -109,13 +109,6 @@ def _traced(
             eager_dropout = True
     except OgcPlanError:
         raise
-    except torch_private.DataDependentOutputException as error:
-        raise UnsupportedModuleError(
-            f"{type(module).__name__} cannot be traced{line_of(error)}: it needs a number (.item(), float(), a branch) "
-            f"that does not follow from its arguments ({error.func})",
-            remedy="return the tensor and take its number outside; let no branch depend on parameters or random "
-            "numbers (a layer drop: set it to 0)",
-        ) from error
     except Exception as error:
         explain_trace_error(module, args, kwargs, names, error)
         raise UnsupportedModuleError(

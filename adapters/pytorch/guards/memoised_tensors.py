@@ -33,14 +33,14 @@ def memoising(tensors: Sequence[torch.Tensor]) -> list[Any]:
     for _ in range(_NESTING if found else 0):
         around = [holder for holder in gc.get_referrers(*found) if id(holder) not in seen]
         seen |= {id(found), id(around), *map(id, around)}
-        kept += [holder for holder in around if isinstance(holder, functools._lru_cache_wrapper)]
+        kept += [holder for holder in around if type(holder) is functools._lru_cache_wrapper]
         found = [holder for holder in around if type(holder) in (tuple, list, dict)]
     return kept
 
 
 def _memoised_code() -> set[CodeType]:
     """The code of the memoised functions that exist outside of torch and the standard library."""
-    functions = [found for found in gc.get_objects() if isinstance(found, functools._lru_cache_wrapper)]
+    functions = [found for found in gc.get_objects() if type(found) is functools._lru_cache_wrapper]
     inner = [function.__wrapped__ for function in functions if not is_skipped(function.__module__ or "")]
     return {function.__code__ for function in inner if isinstance(function, FunctionType)}
 

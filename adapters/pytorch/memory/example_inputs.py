@@ -26,10 +26,15 @@ def example_arguments(node: fx.Node, layouts: Callable[[fx.Node], Any]) -> tuple
         leaves[place] = tensor
     given = dict(zip(arguments, pytree.tree_unflatten(leaves, spec), strict=True))
     args, kwargs = fx.map_arg((node.args, node.kwargs), given.__getitem__)
-    deciding = decider(node.target, args)
-    if deciding is not None:
-        deciding.fill(size_decided(node.target, args, pytree.tree_leaves(node.meta["val"])))
+    fill(node.target, args, node.meta["val"])
     return args, kwargs
+
+
+def fill(call: Any, args: Sequence[Any], result: Any) -> None:
+    """Give the values among ``args`` that decide the size of a call's result those that lead to this ``result``."""
+    deciding = decider(call, args)
+    if deciding is not None:
+        deciding.fill(size_decided(call, args, pytree.tree_leaves(result)))
 
 
 def examples(wanted: Sequence[tuple[Layout, Any]]) -> list[torch.Tensor]:
