@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from .guards.argument_values import Guard
 from .guards.assignments import Assignment
 from .guards.attribute_reads import AttributeReads
 from .guards.autocast_state import AutocastState
 from .guards.globals_and_closures import SourceGuards
+from .guards.value_tape import Guard
 from .torch_private import pytree
 
 

@@ -1,4 +1,4 @@
-"""Calls whose results have a size that the values of an argument decide, such as a mask, and examples of such values."""
+"""Calls whose results have a size that values of an argument decide, such as a mask, and examples of such values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def count_true(values: torch.Tensor) -> int:
 
 def count_distinct(values: torch.Tensor) -> int:
     """How many values differ from each other."""
-    return values.unique().numel()
+    return int(values.unique().numel())
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from torch import fx, nn
 from ....planner.errors import AdapterError
 from .. import torch_private
 from ..errors import UnsupportedModuleError
-from ..guards.argument_values import Guard
+from ..guards.value_tape import Guard
 from ..torch_private import OpOverload, pytree, schema_of
 from .module_scopes import scope_of
 from .ways_around import place_in, way_around

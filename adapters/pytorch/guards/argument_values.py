@@ -8,7 +8,7 @@ whose arguments give another value needs another graph.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from .. import torch_private
 from ..torch_private import OpOverload, TorchDispatchMode, pytree, schema_of
 from ..value_shapes import Decider, decider
 from .assertions import Assertion, assertion
+from .value_tape import Call, Guard, Known, Source
 
 LARGEST_NUMEL = 2**22
 """The values of larger tensors are not computed during the trace."""
@@ -44,76 +45,6 @@ _SELECTIONS = frozenset({
     torch.ops.aten.index.Tensor, torch.ops.aten.index_select.default, torch.ops.aten.gather.default,
 })  # fmt: skip
 """Calls that select from their first argument: if its values are all equal, so are those of the result."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A tensor whose value is known: output ``index`` of call ``call`` of the tape."""
-
-    call: int
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """An argument leaf (``index``), or a buffer or tensor attribute (``name``)."""
-
-    index: int
-    name: str
-
-
-@dataclass(slots=True)
-class _Call:
-    """One call of the tape, with the storages that it writes and reads; without a ``function`` it is a source."""
-
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    writes: frozenset[int] = frozenset()
-    reads: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """The calls that lead from arguments and buffers to one plain value, in order, and the value for the example."""
-
-    calls: tuple[tuple[int, _Call], ...]
-    value: Any
-    names: tuple[str, ...]
-
-    def holds(self, leaves: Sequence[Any], buffers: Mapping[str, torch.Tensor]) -> bool:
-        """Whether these argument leaves and buffers give the value of the example."""
-        return bool(self.evaluate(leaves, buffers) == self.value)
-
-    def evaluate(self, leaves: Sequence[Any], buffers: Mapping[str, torch.Tensor]) -> Any:
-        """The value for these argument leaves and buffers."""
-        made: dict[int, list[Any]] = {}
-        changed = {s for _, call in self.calls if call.function is not None for s in call.writes & call.reads}
-
-        def computed(leaf: Any) -> Any:
-            return made[leaf.call][leaf.index] if isinstance(leaf, _Known) else leaf
-
-        result: Any = None
-        with torch.no_grad(), torch_private.WithoutAutocast():
-            for number, call in self.calls:
-                if call.function is None:
-                    (source,) = call.args
-                    result = buffers[source.name] if source.name else leaves[source.index]
-                    result = result.detach().clone() if call.writes & changed else result.detach()
-                else:
-                    args, kwargs = pytree.tree_map(
-                        computed, (call.args, call.kwargs), is_leaf=lambda leaf: isinstance(leaf, _Known)
-                    )
-                    result = call.function(*args, **kwargs)
-                made[number] = pytree.tree_leaves(result)
-        return result
-
-    def __str__(self) -> str:
-        last = self.calls[-1][1]
-        before = self.calls[-2][1] if len(self.calls) > 1 else last
-        made = before.function or last.function
-        made = made if isinstance(made, OpOverload) else made.__name__
-        return f"a value that decides the way through the module ({made} of {', '.join(self.names) or 'constants'})"
 
 
 @dataclass(slots=True)
@@ -146,9 +77,9 @@ class ValueGuards:
             mode = _Following(self.names)
             for index, (leaf, traced) in enumerate(zip(self.leaves, pytree.tree_leaves((args, kwargs)), strict=True)):
                 if isinstance(leaf, torch.Tensor):
-                    mode.source(traced, leaf, _Source(index, ""))
+                    mode.source(traced, leaf, Source(index, ""))
             for name, traced in module.named_buffers(remove_duplicate=False):
-                mode.source(traced, real[name], _Source(-1, name))
+                mode.source(traced, real[name], Source(-1, name))
             with mode:
                 made = forward(*args, **kwargs)
             self.guards, self._mode = mode.guards, mode
@@ -166,21 +97,21 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.guards: list[Guard] = []
         self._names = names
-        self._tape: list[_Call] = []
-        self._known: weakref.WeakKeyDictionary[Any, tuple[_Known, torch.Tensor]] = torch_private.by_tensor()
+        self._tape: list[Call] = []
+        self._known: weakref.WeakKeyDictionary[Any, tuple[Known, torch.Tensor]] = torch_private.by_tensor()
         self._kept: list[Any] = []  # keeps real results alive, so that no storage key is used twice
         self._uniform: weakref.WeakKeyDictionary[Any, bool] = torch_private.by_tensor()
         self._lost: set[int] = set()  # storages with unknown content
 
-    def source(self, traced: Any, real: torch.Tensor, source: _Source) -> None:
+    def source(self, traced: Any, real: torch.Tensor, source: Source) -> None:
         """Note that ``traced`` stands for ``real``."""
         if real.layout is not torch.strided or real.numel() > LARGEST_NUMEL:
             return
         with torch_private.outside_of_modes():
             value = real.detach().clone()
         self._kept.append(value)
-        self._known[traced] = (_Known(len(self._tape), 0), value)
-        self._tape.append(_Call(None, (source,), {}, frozenset([torch_private.storage_key(value)])))
+        self._known[traced] = (Known(len(self._tape), 0), value)
+        self._tape.append(Call(None, (source,), {}, frozenset([torch_private.storage_key(value)])))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the call, and run it on real values too if they are known."""
@@ -231,8 +162,8 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         with torch_private.outside_of_modes():
             value = torch.zeros(traced.shape, dtype=torch.bool, device=traced.device)
         self._kept.append(value)
-        self._known[traced] = (_Known(len(self._tape), 0), value)
-        self._tape.append(_Call(torch.ops.aten.clone.default, (value,), {}, _storages(value)))
+        self._known[traced] = (Known(len(self._tape), 0), value)
+        self._tape.append(Call(torch.ops.aten.clone.default, (value,), {}, _storages(value)))
         return traced
 
     def _sized(self, func: Any, args: Any, kwargs: Any, deciding: Decider) -> Any:
@@ -265,15 +196,10 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
 
     def _unknown(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a call whose result is unknown; what it writes into becomes unknown too."""
-        if not isinstance(func, OpOverload) or schema_of(func).is_mutable:
-            written: Any = (args, kwargs)
-            if isinstance(func, OpOverload):
-                named = dict(zip((argument.name for argument in schema_of(func).arguments), args, strict=False)) | kwargs
-                written = [named.get(a.name) for a in schema_of(func).arguments if a.alias_info and a.alias_info.is_write]
-            for leaf in pytree.tree_leaves(written):
-                known = self._known.get(leaf) if isinstance(leaf, torch.Tensor) else None
-                if known is not None:
-                    self._lost.add(torch_private.storage_key(known[1]))
+        for leaf in pytree.tree_leaves(_written(func, args, kwargs)):
+            known = self._known.get(leaf) if isinstance(leaf, torch.Tensor) else None
+            if known is not None:
+                self._lost.add(torch_private.storage_key(known[1]))
         return func(*args, **kwargs)
 
     def _record(self, func: Any, references: Any, values: Any, traced: list[Any]) -> None:
@@ -283,10 +209,10 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         reads = _storages(values)
         for index, (leaf, value) in enumerate(zip(traced, real, strict=True)):
             if isinstance(leaf, torch.Tensor):
-                self._known[leaf] = (_Known(len(self._tape), index), value)
+                self._known[leaf] = (Known(len(self._tape), index), value)
         mutable = isinstance(func, OpOverload) and schema_of(func).is_mutable
         writes = _storages(real) | (reads if mutable else frozenset())
-        self._tape.append(_Call(func, references[0], references[1], writes, reads))
+        self._tape.append(Call(func, references[0], references[1], writes, reads))
 
     def _decide(self, func: Any, references: Any, values: Any) -> Any:
         with torch_private.outside_of_modes(), torch.no_grad():
@@ -297,12 +223,21 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
             if call.writes & needed:
                 kept.append((number, call))
                 needed |= call.reads
-        calls = (*reversed(kept), (len(self._tape), _Call(func, references[0], references[1])))
+        calls = (*reversed(kept), (len(self._tape), Call(func, references[0], references[1])))
         sources = [call.args[0] for _, call in calls if call.function is None]
         if sources:  # a value that follows from constants alone never changes
             names = tuple(source.name or self._names[source.index] for source in sources)
             self.guards.append(Guard(calls, value, names))
         return value
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> Any:
+    """What a call writes into."""
+    if not isinstance(func, OpOverload):
+        return args, kwargs
+    arguments = schema_of(func).arguments
+    named = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | kwargs
+    return [named.get(a.name) for a in arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
 def _all_equal(values: torch.Tensor) -> bool:

@@ -45,7 +45,8 @@ class Assignment:
 
 def home_of(owner: nn.Module, key: str) -> dict[str, Any]:
     """Where a module keeps an attribute or buffer."""
-    return owner._buffers if key in owner._buffers else owner.__dict__
+    home: dict[str, Any] = owner._buffers if key in owner._buffers else owner.__dict__
+    return home
 
 
 def assigned(module: nn.Module, reads: AttributeReads) -> dict[Read, Any]:

@@ -64,7 +64,8 @@ def _taken_apart(value: Any, kept: Collection[int], around: tuple[int, ...]) -> 
             return leaf
         if isinstance(leaf, _FIXED) or id(leaf) in kept:
             return _Fixed(leaf)
-        if not is_plain_object(leaf) or id(leaf) in around or type(leaf).__new__ is not object.__new__:
+        own = any("__new__" in cls.__dict__ for cls in type(leaf).__mro__[:-1])
+        if not is_plain_object(leaf) or id(leaf) in around or own:
             return leaf  # it cannot be handed back, and tracing says so
         inside = (*around, id(leaf))
         return _Parts(
