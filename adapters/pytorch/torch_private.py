@@ -264,12 +264,22 @@ def _listed(tensor: torch.Tensor) -> Any:
 _CTC_LOSS = torch.ops.aten.ctc_loss.Tensor
 
 
-def _ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *lengths_and_rest: Any) -> torch.Tensor:
+def _ctc_loss(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: torch.Tensor,
+    target_lengths: torch.Tensor,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> torch.Tensor:
     if log_probs.device.type != "cpu" and targets.dtype is torch.int32:
         raise DynamicOutputShapeException(torch.ops.aten._ctc_loss.Tensor)  # cuDNN may run it
-    lengths = [tensor.tolist() for tensor in lengths_and_rest[:2]]
-    made: torch.Tensor = torch.ops.aten.ctc_loss.IntList(log_probs, targets, *lengths, *lengths_and_rest[2:])
-    return made
+    given, wanted = _listed(input_lengths), _listed(target_lengths)
+    losses: torch.Tensor = torch.ops.aten.ctc_loss.IntList(log_probs, targets, given, wanted, blank, 0, zero_infinity)
+    if reduction == 1:  # torch would make a tensor of the numbers past the trace
+        return (losses / torch.tensor(wanted, dtype=losses.dtype, device=losses.device).clamp_min(1)).mean()
+    return losses.sum() if reduction else losses
 
 
 def _one_hot(classes: torch.Tensor, count: int = -1) -> torch.Tensor:
