@@ -21,7 +21,7 @@ from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..guards.assignments import Assignment, assigned
 from ..guards.attribute_reads import AttributeReads, Read
-from ..guards.object_parts import take_apart
+from ..guards.object_parts import held_by, take_apart
 from ..torch_private import pytree
 
 
@@ -62,8 +62,14 @@ class DistinctOutputs:
         """``forward`` of ``module`` returning the distinct leaves of its result and of what it sets."""
 
         def distinct(*args: Any, **kwargs: Any) -> list[Any]:
-            leaves, self.spec = pytree.tree_flatten(take_apart(forward(*args, **kwargs), module))
-            values = {target: pytree.tree_flatten(value) for target, value in assigned(module, reads).items()}
+            inputs: dict[int | str, Any] = dict(enumerate(pytree.tree_leaves((args, kwargs))))
+            inputs |= {
+                **dict(module.named_parameters()),
+                **dict(module.named_buffers()),
+            }  # the forward may replace them
+            kept = held_by(module)
+            leaves, self.spec = pytree.tree_flatten(take_apart(forward(*args, **kwargs), kept))
+            values = {target: pytree.tree_flatten(value) for target, value in assigned(module, reads, kept).items()}
             leaves += [leaf for own, _ in values.values() for leaf in own]
             first: dict[int, int] = {}
             outputs: list[Any] = []
@@ -84,10 +90,7 @@ class DistinctOutputs:
                     f"the forward of {type(module).__name__} asks to keep the gradient of a tensor that it returns",
                     remedy="leave out its retain_grad(), and compute what is needed of the gradient in the forward",
                 )
-            inputs: dict[int | str, Any] = dict(enumerate(pytree.tree_leaves((args, kwargs))))
-            return self._unaliased(
-                outputs, {**inputs, **dict(module.named_parameters()), **dict(module.named_buffers())}
-            )
+            return self._unaliased(outputs, inputs)
 
         return distinct
 

@@ -7,6 +7,7 @@ as a moving average does: the step reads that one as its input.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,13 +50,16 @@ def home_of(owner: nn.Module, key: str) -> dict[str, Any]:
     return home
 
 
-def assigned(module: nn.Module, reads: AttributeReads) -> dict[Read, Any]:
-    """The attributes that the forward of ``module`` has set and that a planned step can set, with their values."""
+def assigned(module: nn.Module, reads: AttributeReads, kept: Mapping[int, Any]) -> dict[Read, Any]:
+    """The attributes that the forward of ``module`` has set and that a planned step can set, with their values.
+
+    What the module ``kept`` before is not taken apart.
+    """
     taken = {id(parameter) for parameter in module.parameters()}
     found = {}
     for (path, key), first in reads.written.items():
         home = home_of(module.get_submodule(path), key)
-        value = take_apart(home.get(key), module)
+        value = take_apart(home.get(key), kept)
         leaves = pytree.tree_leaves(value)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         own = all(isinstance(leaf, FunctionalTensor) and id(leaf) not in taken for leaf in tensors)

@@ -6,7 +6,7 @@ class without calling its ``__init__``. A planned step returns such an object ea
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import FunctionType
@@ -52,13 +52,14 @@ pytree.register_pytree_node(
 pytree.register_pytree_node(_Fixed, lambda fixed: ([], fixed.value), lambda _, value: value)
 
 
-def take_apart(value: Any, module: nn.Module) -> Any:
-    """``value`` with each plain object in it taken apart, except those that ``module`` keeps in its attributes."""
-    kept = {id(held) for child in module.modules() for held in child.__dict__.values()}
-    return _taken_apart(value, kept, ())
+def held_by(module: nn.Module) -> dict[int, Any]:
+    """What ``module`` and its submodules keep in attributes, by id."""
+    return {id(held): held for child in module.modules() for held in child.__dict__.values()}
 
 
-def _taken_apart(value: Any, kept: Collection[int], around: tuple[int, ...]) -> Any:
+def take_apart(value: Any, kept: Mapping[int, Any], around: tuple[int, ...] = ()) -> Any:
+    """``value`` with each plain object in it taken apart, except those that are ``kept``, and ``around`` it."""
+
     def part(leaf: Any) -> Any:
         if isinstance(leaf, (torch.Tensor, *LEAVES)) and not isinstance(leaf, Enum):
             return leaf
@@ -69,7 +70,7 @@ def _taken_apart(value: Any, kept: Collection[int], around: tuple[int, ...]) -> 
             return leaf  # it cannot be handed back, and tracing says so
         inside = (*around, id(leaf))
         return _Parts(
-            type(leaf), {key: _taken_apart(held, kept, inside) for key, held in attributes_of_object(leaf).items()}
+            type(leaf), {key: take_apart(held, kept, inside) for key, held in attributes_of_object(leaf).items()}
         )
 
     leaves, spec = pytree.tree_flatten(value)
