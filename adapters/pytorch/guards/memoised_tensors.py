@@ -21,7 +21,7 @@ from .. import torch_private
 from ..torch_private import TorchDispatchMode, pytree, schema_of
 from .sources import is_skipped
 
-_NESTING = 3
+_NESTING = 5
 """How deep the containers inside a memoised result are followed."""
 
 
