@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from ..guards.argument_values import ValueGuards
 from ..guards.attribute_reads import AttributeReads
 from ..guards.globals_and_closures import SourceGuards
 from ..guards.host_rng import refuse_host_draws
-from ..guards.memoised_tensors import memoising, with_memoised_tensors
+from ..guards.memoised_tensors import backward_with_memoised_tensors, memoising, with_memoised_tensors
 from ..guards.side_effects import refuse_kept_tensors, refuse_side_effects
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
@@ -139,7 +139,8 @@ class Trace:
         forward = self.values.wrap(self.bare, forward) if self.follow_values else forward
         # Around values, whose mode then sees these tensors first: it knows the values of real ones.
         self.bare.__dict__["forward"] = with_memoised_tensors(forward) if self.memoised else forward
-        yield
+        with backward_with_memoised_tensors() if self.memoised else nullcontext():
+            yield
 
     def forget_kept(self, tensors: list[torch.Tensor]) -> None:
         """Let memoised functions forget the traced tensors that they keep, and note that there were any."""

@@ -94,5 +94,16 @@ def with_memoised_tensors(forward: Callable[..., Any]) -> Callable[..., Any]:
     return lifted
 
 
+def backward_with_memoised_tensors() -> AbstractContextManager[None]:
+    """Trace the backward inside with memoised tensors as constants: autograd saves those that a forward uses."""
+    differentiate = torch.autograd.grad
+
+    def lifted(*args: Any, **kwargs: Any) -> Any:
+        with _Lifting():
+            return differentiate(*args, **kwargs)
+
+    return torch_private.patched(torch.autograd, "grad", lifted)
+
+
 def _takes_tensors(frame: FrameType) -> bool:
     return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(list(frame.f_locals.values())))
