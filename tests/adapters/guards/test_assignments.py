@@ -12,7 +12,7 @@ from ogc_plan.adapters.pytorch import plans_of, within_budget
 from torch import Tensor, nn
 
 from tests.modules.generators import seeded
-from tests.modules.torch_training import bits, measured, planned, predicted
+from tests.modules.torch_training import bits, planned
 
 X = torch.randn(4, 6, generator=seeded(0))
 
@@ -92,12 +92,6 @@ def test_no_step_needs_another_plan(what: str) -> None:
     net = within_budget(Setting(SET[what]), budget="100%", strategy="greedy", device="cpu")
     left_behind(net, used=True)
     assert len(plans_of(net)) == 1
-
-
-def test_what_the_last_step_has_set_is_let_go_before_the_next() -> None:
-    net = planned(Setting(lambda net, h: setattr(net, "kept", h.detach().repeat(50, 1))), (X,))
-    net(X).backward()
-    assert measured(net, (X,)) == predicted(net)
 
 
 def test_what_was_set_while_planning_is_restored() -> None:
