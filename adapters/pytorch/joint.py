@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from .guards.argument_values import Guard
+from .guards.assignments import Assignment
 from .guards.attribute_reads import AttributeReads
 from .guards.autocast_state import AutocastState
 from .guards.globals_and_closures import SourceGuards
+from .guards.value_tape import Guard
 from .torch_private import pytree
 
 
@@ -48,6 +49,7 @@ class Joint:
         guards: conditions on the values of arguments and buffers under which the graph is the module's.
         stationary: bytes of the storages of parameters, buffers, attributes and inputs, by kind.
         reads: attributes that the forward reads of its modules and their plain objects.
+        assignments: attributes and buffers that the step sets.
         sources: guards on globals, closures and objects that the forward's code names.
     """
 
@@ -69,6 +71,7 @@ class Joint:
     guards: tuple[Guard, ...] = ()
     stationary: Mapping[str, int] = field(default_factory=dict)
     reads: AttributeReads = field(default_factory=AttributeReads)
+    assignments: tuple[Assignment, ...] = ()
     sources: SourceGuards = field(default_factory=SourceGuards)
 
 

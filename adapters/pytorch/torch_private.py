@@ -67,6 +67,7 @@ NEEDED = (
     "torch.utils._python_dispatch._disable_current_modes",
     "torch.utils._pytree.TreeSpec",
     "torch.utils._pytree.keystr",
+    "torch.utils._pytree.register_pytree_node",
     "torch.utils._pytree.tree_flatten",
     "torch.utils._pytree.tree_flatten_with_path",
     "torch.utils._pytree.tree_leaves",
@@ -161,6 +162,8 @@ FORWARD_HOOKS_OF_ALL_MODULES = (_modules._global_forward_pre_hooks, _modules._gl
 HOOKS_OF_ALL_MODULES = (
     *FORWARD_HOOKS_OF_ALL_MODULES, _modules._global_backward_pre_hooks, _modules._global_backward_hooks
 )  # fmt: skip
+VALUES_NEEDED = (DataDependentOutputException, DynamicOutputShapeException)
+"""What is raised where a trace cannot go on without the values of tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,19 +255,48 @@ def cudnn_batch_norms() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def one_hot_with_checks() -> Iterator[None]:
-    """Trace ``one_hot`` with the assertions on classes that eager training makes; torch 2.11 leaves them out."""
-    op = torch.ops.aten.one_hot.default
-    if op.py_kernels:
+def composed_as_run() -> Iterator[None]:
+    """Trace calls as eager training composes them of others.
+
+    Torch 2.11 leaves out the assertions on classes that ``one_hot`` makes. It gives the CTC loss tensors of lengths,
+    where eager training gives lists of numbers to all kernels but that of cuDNN. A list is made of the tensors that
+    torch wraps, past the modes that know their values.
+    """
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patched(FunctionalTensor, "tolist", _listed))
+        for op, kernel in ((torch.ops.aten.one_hot.default, _one_hot), (_CTC_LOSS, _ctc_loss)):
+            if key not in op.py_kernels:
+                op.py_kernels[key] = kernel
+                stack.callback(op._dispatch_cache.clear)
+                stack.callback(op.py_kernels.pop, key)
+                op._dispatch_cache.clear()
         yield
-        return
-    op.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd] = _one_hot
-    op._dispatch_cache.clear()
-    try:
-        yield
-    finally:
-        op.py_kernels.clear()
-        op._dispatch_cache.clear()
+
+
+def _listed(tensor: torch.Tensor) -> Any:
+    return tensor.item() if tensor.dim() == 0 else [_listed(inner) for inner in tensor.unbind()]
+
+
+_CTC_LOSS = torch.ops.aten.ctc_loss.Tensor
+
+
+def _ctc_loss(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: torch.Tensor,
+    target_lengths: torch.Tensor,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> torch.Tensor:
+    if log_probs.device.type != "cpu" and targets.dtype is torch.int32:
+        raise DynamicOutputShapeException(torch.ops.aten._ctc_loss.Tensor)  # cuDNN may run it
+    given, wanted = _listed(input_lengths), _listed(target_lengths)
+    losses: torch.Tensor = torch.ops.aten.ctc_loss.IntList(log_probs, targets, given, wanted, blank, 0, zero_infinity)
+    if reduction == 1:  # torch would make a tensor of the numbers past the trace
+        return (losses / torch.tensor(wanted, dtype=losses.dtype, device=losses.device).clamp_min(1)).mean()
+    return losses.sum() if reduction else losses
 
 
 def _one_hot(classes: torch.Tensor, count: int = -1) -> torch.Tensor:
@@ -345,7 +377,7 @@ def described_as_run() -> Iterator[None]:
 
     Grouped matrix products (mixtures of experts) exist in every dtype that the CPU computes; torch describes bfloat16
     only. An LSTM layer of oneDNN returns its workspace, and a gradient for each bias; torch describes no workspace, and
-    one gradient for both biases.
+    one gradient for both biases. It does not describe the CTC loss of lists of lengths.
     """
     known = {call: op_implementations_dict.get(call) for call in _DESCRIBED}
     op_implementations_dict.update(_DESCRIBED)
@@ -386,11 +418,41 @@ def _rnn_layer(mode: Any, call: Any, *args: Any) -> tuple[torch.Tensor, ...]:
         return tuple(torch.empty_strided(given.shape, given.stride(), dtype=given.dtype) for given in made)
 
 
+def _ctc_result(mode: Any, _: Any, log_probs: torch.Tensor, *rest: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The losses and the probabilities that the CTC loss keeps, of the length that lists of numbers give."""
+    times, batch, _classes = log_probs.shape
+    with mode:
+        kept = torch.empty((batch, times, 2 * max(rest[2]) + 1), dtype=log_probs.dtype, device=log_probs.device)
+        return kept.new_empty(batch), kept
+
+
 _DESCRIBED = {
+    torch.ops.aten._ctc_loss.default: _ctc_result,
     _GROUPED: _grouped_product,
     torch.ops.aten.mkldnn_rnn_layer.default: _rnn_layer,
     torch.ops.aten.mkldnn_rnn_layer_backward.default: _rnn_layer,
 }
+
+
+@contextlib.contextmanager
+def described(call: OpOverload, result: Any) -> Iterator[None]:
+    """Describe what a call returns, for fake tensors, as of the layout of ``result``."""
+    known = op_implementations_dict.get(call)
+
+    def alike(mode: Any, *_: Any, **__: Any) -> Any:
+        def empty(like: torch.Tensor) -> torch.Tensor:
+            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+
+        with mode:
+            return pytree.tree_map_only(torch.Tensor, empty, result)
+
+    op_implementations_dict[call] = alike
+    try:
+        yield
+    finally:
+        del op_implementations_dict[call]
+        if known is not None:
+            op_implementations_dict[call] = known
 
 
 def inside_functorch() -> bool:

@@ -134,7 +134,9 @@ class Embedded(nn.Module):
 
 
 def test_a_sparse_gradient_is_refused() -> None:
-    with pytest.raises(UnsupportedModuleError, match=r"submodule 'table' makes a sparse gradient .* sparse=False"):
+    with pytest.raises(
+        UnsupportedModuleError, match=r"submodule 'table' of Embedded makes a sparse gradient .* sparse=False"
+    ):
         planned(Embedded(nn.EmbeddingBag(5, 6, mode="sum", sparse=True)), IDS)
 
 
@@ -203,7 +205,8 @@ class Selecting(nn.Linear):
     """Selects rows by a mask."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x)[x[:, 0] > 0].sum()
+        y = super().forward(x)
+        return y[y[:, 0] > 0].sum()
 
 
 class Logging(nn.Linear):
@@ -224,6 +227,30 @@ class Logging(nn.Linear):
 def test_a_call_that_cannot_be_traced_is_named_with_its_line(kind: type[nn.Linear], message: str) -> None:
     with pytest.raises(UnsupportedModuleError, match=rf"cannot be traced at test_refusals\.py:\d+: {message}"):
         planned(kind(6, 6), (torch.randn(4, 6),))
+
+
+class Routed(nn.Module):
+    """Sends the rows that a router picks through an expert: the loop of a mixture of experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.expert = nn.Linear(6, 1), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = (self.router(x)[:, 0] > 0).nonzero()[:, 0]
+        return x.index_add(0, rows, self.expert(x[rows]))
+
+
+def test_what_can_be_planned_around_a_refused_module_trains_as_the_advice_says() -> None:
+    blocks = [nn.Sequential(nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.2), nn.Tanh()), Routed()) for _ in range(2)]
+    model: Any = nn.Sequential(*blocks, nn.Linear(6, 6))
+    expected = train(model, X, steps=2, loss=lambda y: y.square().sum())
+    with pytest.raises(UnsupportedModuleError, match=r"submodule '0\.1' of Sequential cannot be traced") as refused:
+        planned(model, X)
+    advice = refused.value.remedy.split("budget of its own: ")[1].replace("...", "'100%'")
+    exec(advice, {"model": model, "within_budget": within_budget})
+    found = train(model, X, steps=2, loss=lambda y: y.square().sum())
+    assert (advice.count("within_budget"), found) == (2, expected)
 
 
 @pytest.mark.parametrize("path", ["", "0"])

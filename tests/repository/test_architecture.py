@@ -51,6 +51,7 @@ planner/__init__
 adapters/__init__
 adapters/pytorch/unbind adapters/pytorch/errors
 adapters/pytorch/torch_private
+adapters/pytorch/value_shapes
 adapters/pytorch/memory adapters/pytorch/guards
 adapters/pytorch/joint
 adapters/pytorch/passes

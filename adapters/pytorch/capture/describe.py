@@ -28,6 +28,9 @@ def described(
     if any(traced.shares_memory):
         raise _shared_outputs(module)
     primals, tangents = _inputs(module, graph)
+    for assignment in outputs.assigned.values():
+        if assignment.first:  # what was read is what the step sets
+            trace.reads.reads.pop(assignment.target, None)
     index = {primal.node.meta["desc"]: i for i, primal in enumerate(primals)}
     results: dict[int, Any] = {}
     gradients: list[tuple[int, fx.Node]] = []
@@ -70,6 +73,7 @@ def described(
         same=trace.same,
         guards=tuple(trace.values.guards),
         reads=trace.reads,
+        assignments=tuple(outputs.assigned.values()),
         sources=trace.sources,
     )
 

@@ -18,10 +18,11 @@ from ....planner.errors import AdapterError
 from .. import torch_private
 from ..errors import NOT_THE_USERS, UnsupportedModuleError
 from ..guards import attribute_reads
-from ..guards.argument_values import Guard
+from ..guards.value_tape import Guard
 from ..torch_private import OpOverload, pytree, schema_of
 from . import attributes_of_tensors
 from .module_scopes import scope_of
+from .ways_around import place_in, way_around
 
 _RUN_IN_EAGER = (
     f"{Path(torch.__file__).parent}/nn/",
@@ -112,11 +113,19 @@ def explain_trace_error(
     fault = signature_error(module, args, kwargs) if isinstance(error, TypeError) else None
     if fault is not None:
         raise AdapterError(fault, remedy=_PASS_THEM) from error
-    if isinstance(error, torch_private.DynamicOutputShapeException):
+    if isinstance(error, torch_private.VALUES_NEEDED):
+        path, culprit = place_in(module, error)
+        sized = isinstance(error, torch_private.DynamicOutputShapeException)
+        why = f"the shape of what {error.func} returns depends on values" if sized else (
+            f"it needs a number (.item(), float(), a branch) that does not follow from its arguments ({error.func})"
+        )  # fmt: skip
+        remedy = "select by torch.where, which keeps the shape" if sized else (
+            "return the tensor and take its number outside; let no branch depend on parameters or random numbers (a "
+            "layer drop: set it to 0)"
+        )  # fmt: skip
         raise UnsupportedModuleError(
-            f"{type(module).__name__} cannot be traced{line_of(error)}: the shape of what {error.func} returns depends "
-            "on values",
-            remedy="compute it outside of the module that is bound, or select by torch.where, which keeps the shape",
+            f"{_submodule(module, path)} cannot be traced{line_of(error)}: {why}",
+            remedy=remedy + way_around(module, culprit),
         ) from error
     if "set_ on a graph input" in str(error):
         raise UnsupportedModuleError(
@@ -139,12 +148,7 @@ def explain_trace_error(
         raise UnsupportedModuleError(
             f"{type(module).__name__} returns a {found[1]}, whose tensors a plan cannot hand back", remedy=cached
         ) from error
-    # A tensor that the forward takes from elsewhere: a list, a cache, a global.
-    found = re.search(
-        r"convert all Tensors to FakeTensors first .* Found in (\S+?)\(.*?tensor\(.*?, size=(\(.*?\))",
-        str(error),
-        re.DOTALL,
-    )
+    found = taken_from_elsewhere(error)
     if found:
         sparse = "tensor(indices=" in str(error)
         raise UnsupportedModuleError(
@@ -159,6 +163,15 @@ def explain_trace_error(
             f"{type(module).__name__} writes{line_of(error)} into a tensor that is no buffer of it",
             remedy="register it as a buffer, or the module that holds it as a submodule (nn.ModuleList)",
         ) from error
+
+
+def taken_from_elsewhere(error: Exception) -> re.Match[str] | None:
+    """The call, and the shape, of a tensor that the forward takes from a list, a cache, a global."""
+    return re.search(
+        r"convert all Tensors to FakeTensors first .* Found in (\S+?)\(.*?tensor\(.*?, size=(\(.*?\))",
+        str(error),
+        re.DOTALL,
+    )
 
 
 def _in_cudnn(module: nn.Module) -> str | None:
@@ -210,8 +223,12 @@ def refuse_calls(module: nn.Module, graph: fx.Graph) -> None:
 
 
 def _where(module: nn.Module, node: fx.Node) -> str:
-    path = scope_of(node)
-    return f"submodule {path!r}" if path else type(module).__name__
+    return _submodule(module, scope_of(node))
+
+
+def _submodule(module: nn.Module, path: str) -> str:
+    name = type(module).__name__
+    return f"submodule {path!r} of {name}" if path else name
 
 
 def _argument(node: fx.Node, name: str) -> Any:

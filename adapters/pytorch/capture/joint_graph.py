@@ -21,7 +21,15 @@ from ..torch_private import TracedGraph, pytree
 from .argument_identity import Same, own_tensors, same_tensors
 from .calling import Prints
 from .describe import described
-from .diagnostics import explain_trace_error, first_line, is_of_the_forward, line_of, refuse_calls, refuse_step_counts
+from .diagnostics import (
+    explain_trace_error,
+    first_line,
+    is_of_the_forward,
+    line_of,
+    refuse_calls,
+    refuse_step_counts,
+    taken_from_elsewhere,
+)
 from .module_checks import check_module, tensors_of
 from .tracing import Trace, names_of
 
@@ -75,7 +83,7 @@ def _traced(
     eager_dropout = autocast.enabled or any(
         tensor.dtype in (torch.float16, torch.bfloat16) for tensor in tensors_of(module, leaves)
     )
-    follow_values = False
+    follow_values = memoised = False
     try:
         while True:
             trace = Trace(
@@ -87,26 +95,28 @@ def _traced(
                 prints=prints,
                 eager_dropout=eager_dropout,
                 follow_values=follow_values,
+                memoised=memoised,
             )
             try:
                 traced = trace.run(args, kwargs)
-            except torch_private.DataDependentOutputException:
+            except torch_private.VALUES_NEEDED:
                 if follow_values:
                     raise
                 follow_values = True
+                continue
+            except Exception as error:
+                if memoised or not (trace.memoises or taken_from_elsewhere(error)):
+                    raise
+                memoised = True
+                continue
+            if trace.memoises and not memoised:
+                memoised = True
                 continue
             if eager_dropout or not (trace.enters_autocast or _drops_everything(traced.graph)):
                 break
             eager_dropout = True
     except OgcPlanError:
         raise
-    except torch_private.DataDependentOutputException as error:
-        raise UnsupportedModuleError(
-            f"{type(module).__name__} cannot be traced{line_of(error)}: it needs a number (.item(), float(), a branch) "
-            f"that does not follow from its arguments ({error.func})",
-            remedy="return the tensor and take its number outside; let no branch depend on parameters or random "
-            "numbers (a layer drop: set it to 0)",
-        ) from error
     except Exception as error:
         if is_of_the_forward(error):
             raise

@@ -16,7 +16,7 @@ import torch
 
 from ....planner.errors import AdapterError
 from .. import torch_private
-from ..memory.example_inputs import examples
+from ..memory.example_inputs import examples, fill
 from ..memory.strides import Layout
 from ..torch_private import FakeTensorMode, OpOverload, pytree, schema_of
 
@@ -73,7 +73,7 @@ class _KernelLayouts:
         signature = repr((func, pytree.tree_map_only(torch.Tensor, Layout.of, (args, kwargs))))
         if signature not in self._known:
             try:
-                self._known[signature] = _run(func, args, kwargs)
+                self._known[signature] = _run(func, args, kwargs, made)
             except torch.OutOfMemoryError as error:
                 raise AdapterError(
                     f"{fresh[0].device} ran out of memory while {func} ran alone, to learn how it lays out its results",
@@ -104,8 +104,8 @@ def _may_differ(func: Any, arguments: Any) -> bool:
     return any(leaf.layout is torch.strided and not leaf.is_contiguous() for leaf in given)
 
 
-def _run(func: OpOverload, args: Any, kwargs: Any) -> list[Layout | None]:
-    """The layouts of a call's results on example tensors. Raises what the kernel raises."""
+def _run(func: OpOverload, args: Any, kwargs: Any, made: Any) -> list[Layout | None]:
+    """The layouts of a call's results, described as ``made``, on example tensors. Raises what the kernel raises."""
     devices = {leaf.device for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
     generators = [device for device in devices if device.type == "cuda"]
     with ExitStack() as stack:
@@ -118,6 +118,7 @@ def _run(func: OpOverload, args: Any, kwargs: Any) -> list[Layout | None]:
         for place, real in zip(places, examples([(Layout.of(leaves[p]), leaves[p]) for p in places]), strict=True):
             leaves[place] = real
         given, named = pytree.tree_unflatten(leaves, spec)
+        fill(func, given, made)
         made = torch_private.direct(func)(*given, **named)
     return [_layout(leaf) for leaf in pytree.tree_leaves(made)]
 

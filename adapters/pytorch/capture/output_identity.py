@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from itertools import islice
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from torch import nn
 
 from .. import torch_private
 from ..errors import UnsupportedModuleError
+from ..guards.assignments import Assignment, assigned
+from ..guards.attribute_reads import AttributeReads, Place
+from ..guards.object_parts import held_by, take_apart
 from ..torch_private import pytree
 
 
@@ -41,6 +45,8 @@ class DistinctOutputs:
     Attributes:
         detached: distinct outputs that take no gradient on request.
         leaf_outputs: for each leaf the index of its distinct output.
+        assigned: the attributes that the forward sets and the step sets too; their tensors are outputs after those of
+            the result.
         returned_inputs: for each distinct output without gradient that shares memory with an argument leaf (by index),
             a parameter or a buffer (by name): that index or name, and whether it is the same tensor.
     """
@@ -49,13 +55,22 @@ class DistinctOutputs:
         self.detached = frozenset(detached)
         self.spec: pytree.TreeSpec = pytree.tree_flatten(None)[1]
         self.leaf_outputs: tuple[int, ...] = ()
+        self.assigned: dict[Place, Assignment] = {}
         self.returned_inputs: dict[int, tuple[int | str, bool]] = {}
 
-    def wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """``forward`` of ``module`` returning the distinct leaves of its result."""
+    def wrap(self, module: nn.Module, forward: Callable[..., Any], reads: AttributeReads) -> Callable[..., Any]:
+        """``forward`` of ``module`` returning the distinct leaves of its result and of what it sets."""
 
         def distinct(*args: Any, **kwargs: Any) -> list[Any]:
-            leaves, self.spec = pytree.tree_flatten(forward(*args, **kwargs))
+            inputs: dict[int | str, Any] = dict(enumerate(pytree.tree_leaves((args, kwargs))))
+            inputs |= {
+                **dict(module.named_parameters()),
+                **dict(module.named_buffers()),
+            }  # the forward may replace them
+            kept = held_by(module)
+            leaves, self.spec = pytree.tree_flatten(take_apart(forward(*args, **kwargs), kept))
+            values = {target: pytree.tree_flatten(value) for target, value in assigned(module, reads, kept).items()}
+            leaves += [leaf for own, _ in values.values() for leaf in own]
             first: dict[int, int] = {}
             outputs: list[Any] = []
             leaf_outputs = []
@@ -65,16 +80,17 @@ class DistinctOutputs:
                     known = first[id(leaf)] = len(outputs)
                     outputs.append(leaf)
                 leaf_outputs.append(known)
-            self.leaf_outputs = tuple(leaf_outputs)
+            self.leaf_outputs = tuple(leaf_outputs[: self.spec.num_leaves])
+            rest = iter(leaf_outputs[self.spec.num_leaves :])
+            self.assigned.clear()  # the mode that refuses side effects has it
+            for target, (own, spec) in values.items():
+                self.assigned[target] = Assignment(target, reads.written[target], spec, tuple(islice(rest, len(own))))
             if any(isinstance(leaf, torch.Tensor) and leaf.retains_grad for leaf in outputs):
                 raise UnsupportedModuleError(
                     f"the forward of {type(module).__name__} asks to keep the gradient of a tensor that it returns",
                     remedy="leave out its retain_grad(), and compute what is needed of the gradient in the forward",
                 )
-            inputs: dict[int | str, Any] = dict(enumerate(pytree.tree_leaves((args, kwargs))))
-            return self._unaliased(
-                outputs, {**inputs, **dict(module.named_parameters()), **dict(module.named_buffers())}
-            )
+            return self._unaliased(outputs, inputs)
 
         return distinct
 

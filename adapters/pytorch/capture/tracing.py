@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,8 +16,9 @@ from ..guards.argument_values import ValueGuards
 from ..guards.attribute_reads import AttributeReads
 from ..guards.globals_and_closures import SourceGuards
 from ..guards.host_rng import refuse_host_draws
+from ..guards.memoised_tensors import backward_with_memoised_tensors, memoising, with_memoised_tensors
 from ..guards.module_wide_hooks import module_wide_hooks_inside
-from ..guards.side_effects import refuse_side_effects
+from ..guards.side_effects import refuse_kept_tensors, refuse_side_effects
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
 from .argument_identity import Same, with_same_tensors
@@ -52,9 +53,9 @@ def _without_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _restored(module: nn.Module) -> Iterator[None]:
-    """Restore the attributes, parameters, buffers, submodules and hooks of a module and its submodules at the end."""
-    own = {child: dict(child.__dict__) for child in module.modules()}
+def _restored(*modules: nn.Module) -> Iterator[None]:
+    """Restore the attributes, parameters, buffers, submodules and hooks of modules and their submodules at the end."""
+    own = {child: dict(child.__dict__) for module in modules for child in module.modules()}
     registries = (held for state in own.values() for key, held in state.items() if key in REGISTRIES)
     inside = [(held, dict(held)) for held in registries if isinstance(held, dict)]  # a scripted module has others
     try:
@@ -95,6 +96,7 @@ class Trace:
         bare: the module without its own hooks; they run around the planned step and must not run inside it too.
         eager_dropout: whether dropout is traced as eager training composes it.
         follow_values: whether values that decide a branch are computed, and guarded.
+        memoised: whether tensors that memoised functions keep are constants.
         tensors: the arguments, parameters, buffers and tensor attributes.
         outputs: the structure of the result, and which of its leaves are the same tensor.
         values: guards on the values that decide a branch.
@@ -103,6 +105,7 @@ class Trace:
         unknown_strides: calls whose result's strides are unknown -> what their kernel objected to.
         enters_autocast: whether the forward enters autocast itself.
         checkpoints: whether the forward checkpoints parts of itself.
+        memoises: whether memoised functions have kept tensors of the trace.
     """
 
     def __init__(
@@ -116,17 +119,18 @@ class Trace:
         prints: Prints,
         eager_dropout: bool,
         follow_values: bool,
+        memoised: bool,
     ) -> None:
         self.module, self.same, self.prints = module, same, prints
         self.bare = _without_own_hooks(module)
-        self.eager_dropout, self.follow_values = eager_dropout, follow_values
+        self.eager_dropout, self.follow_values, self.memoised = eager_dropout, follow_values, memoised
         self.tensors = tensors_of(module, leaves)
         self.outputs = DistinctOutputs(detached)
         self.values = ValueGuards(leaves, names)
         self.reads = AttributeReads()
         self.sources = SourceGuards()
         self.unknown_strides: dict[str, str] = {}
-        self.enters_autocast = self.checkpoints = False
+        self.enters_autocast = self.checkpoints = self.memoises = False
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedGraph:
         """Trace the step. Raises what torch or a mode raises."""
@@ -139,11 +143,20 @@ class Trace:
     def wrapped_forward(self) -> Iterator[None]:
         """Let the bare module's forward return distinct outputs, and record its sources and values."""
         forward = self.outputs.wrap(
-            self.bare, _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward))
+            self.bare, _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward)), self.reads
         )
         forward = self.values.wrap(self.bare, forward) if self.follow_values else forward
+        # Around values, whose mode then sees these tensors first: it knows the values of real ones.
+        forward = with_memoised_tensors(forward) if self.memoised else forward
         self.bare.__dict__["forward"] = self.prints.wrap(with_same_tensors(self.bare, forward, self.same))
-        yield
+        with backward_with_memoised_tensors() if self.memoised else nullcontext():
+            yield
+
+    def forget_kept(self, tensors: list[torch.Tensor]) -> None:
+        """Let memoised functions forget the traced tensors that they keep, and note that there were any."""
+        for function in memoising(tensors):
+            function.cache_clear()
+            self.memoises = True
 
     def note_autocast(self) -> None:
         """Note that the forward entered autocast itself."""
@@ -165,6 +178,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda trace: called_as_a_module(trace.bare),
     # Before reads are recorded: looking up the forward and the buffers is not a read of the forward's.
     lambda trace: trace.wrapped_forward(),
+    lambda trace: trace.values.recorded(),
     # Torch logs a call that cannot be traced, and warns; the error says it in one line. Independent of the others.
     lambda _: torch_private.silenced(torch_private.FakeTensorMode.__module__),
     lambda _: _without_warnings(),
@@ -172,14 +186,16 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda _: torch.enable_grad(),
     # Before any mode registers hooks of all modules for itself.
     lambda trace: module_wide_hooks_inside(trace.bare),
+    # Around _restored and refuse_side_effects, which let go of what the forward has set.
+    lambda trace: refuse_kept_tensors(trace.bare, trace.forget_kept),
     # Around every mode that changes the module: tracing swaps its tensors, its forward sets attributes.
-    lambda trace: _restored(trace.module),
+    lambda trace: _restored(trace.module, trace.bare),
     # Hooks run in the order of this list. First: calls of every later hook belong to a submodule too.
     lambda trace: record_scopes(trace.bare),
     # Inside _restored, which restores the names that this mode removes.
     lambda trace: one_name_each(trace.bare),
     # After one_name_each: filling in the tied names is not a side effect of the forward.
-    lambda trace: refuse_side_effects(trace.bare),
+    lambda trace: refuse_side_effects(trace.bare, trace.outputs.assigned),
     # Fake tensors get the strides of real kernels, functional tensors keep theirs when they are written in place.
     lambda trace: kernel_strides(trace.unknown_strides),
     lambda _: inplace_strides(),
@@ -194,7 +210,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda trace: torch_private.without_python_kernels(eager_dropout=trace.eager_dropout),
     lambda _: torch_private.cudnn_batch_norms(),
     lambda _: torch_private.described_as_run(),
-    lambda _: torch_private.one_hot_with_checks(),
+    lambda _: torch_private.composed_as_run(),
     lambda _: torch_private.dense_tangents(),
 )
 """The modes under which a step is traced, outermost first."""

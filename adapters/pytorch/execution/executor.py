@@ -37,8 +37,9 @@ from .step_pool import StepPool
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A step that a plan holds for: the tensors of its primals, and how its graph is traced again."""
+    """A step that a plan holds for: its module, the tensors of its primals, and how its graph is traced again."""
 
+    module: nn.Module
     primals: list[torch.Tensor]
     retrace: Retrace
 
@@ -128,7 +129,7 @@ class Executor:
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
         self._check_same(leaves, spec, attachment.own_tensors())
         attachment.check_reads()
-        return Checked(primals, partial(self._retrace, attachment.module, args, kwargs))
+        return Checked(attachment.module, primals, partial(self._retrace, attachment.module, args, kwargs))
 
     def check_module(self, attachment: Attachment) -> None:
         """Raise ChangedModuleError if the plan does not hold for the module as it is, whatever the arguments are."""
@@ -145,11 +146,15 @@ class Executor:
         given = {self._joint.primals[position]: primals[position] for position in self._returned_primals}
         if self._pool is not None and self._segment_nbytes is not None:
             self._pool.require(self._segment_nbytes)
+        for assignment in self._joint.assignments:
+            assignment.clear(checked.module)
         outputs = iter(self._executable(primals, checked.retrace))
         results = [
             next(outputs) if isinstance(value, torch.fx.Node) else given[value] if isinstance(value, Primal) else value
             for value in self._joint.outputs
         ]
+        for assignment in self._joint.assignments:
+            assignment.set(checked.module, results)
         return pytree.tree_unflatten([results[output] for output in self._joint.leaf_outputs], self._joint.out_spec)
 
     def _check_switches(self) -> None:

@@ -8,7 +8,8 @@ whose arguments give another value needs another graph.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,9 @@ from torch import nn
 
 from .. import torch_private
 from ..torch_private import OpOverload, TorchDispatchMode, pytree, schema_of
+from ..value_shapes import Decider, decider
+from .assertions import Assertion, assertion
+from .value_tape import Call, Guard, Known, Source
 
 LARGEST_NUMEL = 2**22
 """The values of larger tensors are not computed during the trace."""
@@ -37,74 +41,10 @@ _NEVER = {
 }
 """Comparison -> the limit at which it is false for every number in [0, 1): at most (lt, le) or at least (ge, gt)."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A tensor whose value is known: output ``index`` of call ``call`` of the tape."""
-
-    call: int
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """An argument leaf (``index``), or a buffer or tensor attribute (``name``)."""
-
-    index: int
-    name: str
-
-
-@dataclass(slots=True)
-class _Call:
-    """One call of the tape, with the storages that it writes and reads; without a ``function`` it is a source."""
-
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    writes: frozenset[int] = frozenset()
-    reads: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """The calls that lead from arguments and buffers to one plain value, in order, and the value for the example."""
-
-    calls: tuple[tuple[int, _Call], ...]
-    value: Any
-    names: tuple[str, ...]
-
-    def holds(self, leaves: Sequence[Any], buffers: Mapping[str, torch.Tensor]) -> bool:
-        """Whether these argument leaves and buffers give the value of the example."""
-        return bool(self.evaluate(leaves, buffers) == self.value)
-
-    def evaluate(self, leaves: Sequence[Any], buffers: Mapping[str, torch.Tensor]) -> Any:
-        """The value for these argument leaves and buffers."""
-        made: dict[int, list[Any]] = {}
-        changed = {s for _, call in self.calls if call.function is not None for s in call.writes & call.reads}
-
-        def computed(leaf: Any) -> Any:
-            return made[leaf.call][leaf.index] if isinstance(leaf, _Known) else leaf
-
-        result: Any = None
-        with torch.no_grad(), torch_private.WithoutAutocast():
-            for number, call in self.calls:
-                if call.function is None:
-                    (source,) = call.args
-                    result = buffers[source.name] if source.name else leaves[source.index]
-                    result = result.detach().clone() if call.writes & changed else result.detach()
-                else:
-                    args, kwargs = pytree.tree_map(
-                        computed, (call.args, call.kwargs), is_leaf=lambda leaf: isinstance(leaf, _Known)
-                    )
-                    result = call.function(*args, **kwargs)
-                made[number] = pytree.tree_leaves(result)
-        return result
-
-    def __str__(self) -> str:
-        last = self.calls[-1][1]
-        before = self.calls[-2][1] if len(self.calls) > 1 else last
-        made = before.function or last.function
-        return f"a value that decides the way through the module ({made} of {', '.join(self.names) or 'constants'})"
+_SELECTIONS = frozenset({
+    torch.ops.aten.index.Tensor, torch.ops.aten.index_select.default, torch.ops.aten.gather.default,
+})  # fmt: skip
+"""Calls that select from their first argument: if its values are all equal, so are those of the result."""
 
 
 @dataclass(slots=True)
@@ -114,6 +54,20 @@ class ValueGuards:
     leaves: Sequence[Any]
     names: Sequence[str]
     guards: list[Guard] = field(default_factory=list)
+    _mode: _Following | None = None
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Follow the values through the backward too: it selects by the masks that the forward wrote by."""
+        differentiate = torch.autograd.grad
+
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            with self._mode or nullcontext():
+                return differentiate(*args, **kwargs)
+
+        with torch_private.patched(torch.autograd, "grad", followed):
+            yield
+        self._mode = None
 
     def wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         """``forward`` of ``module`` with its values followed; `guards` are those of the last call."""
@@ -123,12 +77,12 @@ class ValueGuards:
             mode = _Following(self.names)
             for index, (leaf, traced) in enumerate(zip(self.leaves, pytree.tree_leaves((args, kwargs)), strict=True)):
                 if isinstance(leaf, torch.Tensor):
-                    mode.source(traced, leaf, _Source(index, ""))
+                    mode.source(traced, leaf, Source(index, ""))
             for name, traced in module.named_buffers(remove_duplicate=False):
-                mode.source(traced, real[name], _Source(-1, name))
+                mode.source(traced, real[name], Source(-1, name))
             with mode:
                 made = forward(*args, **kwargs)
-            self.guards = mode.guards
+            self.guards, self._mode = mode.guards, mode
             return made
 
         return followed
@@ -143,27 +97,30 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.guards: list[Guard] = []
         self._names = names
-        self._tape: list[_Call] = []
-        self._known: weakref.WeakKeyDictionary[Any, tuple[_Known, torch.Tensor]] = torch_private.by_tensor()
+        self._tape: list[Call] = []
+        self._known: weakref.WeakKeyDictionary[Any, tuple[Known, torch.Tensor]] = torch_private.by_tensor()
         self._kept: list[Any] = []  # keeps real results alive, so that no storage key is used twice
         self._uniform: weakref.WeakKeyDictionary[Any, bool] = torch_private.by_tensor()
         self._lost: set[int] = set()  # storages with unknown content
 
-    def source(self, traced: Any, real: torch.Tensor, source: _Source) -> None:
+    def source(self, traced: Any, real: torch.Tensor, source: Source) -> None:
         """Note that ``traced`` stands for ``real``."""
         if real.layout is not torch.strided or real.numel() > LARGEST_NUMEL:
             return
         with torch_private.outside_of_modes():
             value = real.detach().clone()
         self._kept.append(value)
-        self._known[traced] = (_Known(len(self._tape), 0), value)
-        self._tape.append(_Call(None, (source,), {}, frozenset([torch_private.storage_key(value)])))
+        self._known[traced] = (Known(len(self._tape), 0), value)
+        self._tape.append(Call(None, (source,), {}, frozenset([torch_private.storage_key(value)])))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the call, and run it on real values too if they are known."""
         kwargs = kwargs or {}
         if func in _NEVER and args[0] in self._uniform and _is_never(func, args[1]):
             return self._never(func, args)
+        deciding = decider(func, args)
+        if deciding is not None and torch.Tag.dynamic_output_shape in func.tags and self._is_known(deciding.values):
+            return self._sized(func, args, kwargs, deciding)
         if not isinstance(func, OpOverload) or torch.Tag.nondeterministic_seeded in func.tags:
             made = self._unknown(func, args, kwargs)
             if func in _UNIFORM:
@@ -171,6 +128,11 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
             return made
         operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not all(self._is_known(operand) for operand in operands) or func.namespace != "aten":
+            if func in _SELECTIONS and self._is_known(args[0]) and _all_equal(self._of(args[0], 1)):
+                return self._selected(func, args, kwargs)
+            found = assertion() if func in _DECISIONS and len(operands) == 1 else None
+            if found is not None:
+                return _asserted(found, *operands)
             return self._unknown(func, args, kwargs)
         references, values = self._of((args, kwargs), 0), self._of((args, kwargs), 1)
         if func in _DECISIONS:
@@ -200,17 +162,44 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         with torch_private.outside_of_modes():
             value = torch.zeros(traced.shape, dtype=torch.bool, device=traced.device)
         self._kept.append(value)
-        self._known[traced] = (_Known(len(self._tape), 0), value)
-        self._tape.append(_Call(torch.ops.aten.clone.default, (value,), {}, _storages(value)))
+        self._known[traced] = (Known(len(self._tape), 0), value)
+        self._tape.append(Call(torch.ops.aten.clone.default, (value,), {}, _storages(value)))
+        return traced
+
+    def _sized(self, func: Any, args: Any, kwargs: Any, deciding: Decider) -> Any:
+        """A call whose result has a size that known values decide: it is traced for that size, which is guarded."""
+        self._decide(deciding.count, self._of(((deciding.values,), {}), 0), self._of(((deciding.values,), {}), 1))
+        operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        known = all(map(self._is_known, operands))
+
+        def shown(leaf: Any) -> Any:  # the values of other operands do not matter for the size
+            unknown = isinstance(leaf, torch.Tensor) and not self._is_known(leaf)
+            return torch.zeros((), dtype=leaf.dtype, device=leaf.device).expand(leaf.shape) if unknown else leaf
+
+        with torch_private.outside_of_modes(), torch.no_grad():
+            values = self._of(pytree.tree_map(shown, (args, kwargs)), 1)
+            real = func(*values[0], **values[1])
+        with torch_private.described(func, real):
+            traced = func(*args, **kwargs)
+        if known:
+            self._record(func, self._of((args, kwargs), 0), values, pytree.tree_leaves(traced))
+        return traced
+
+    def _selected(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What is selected, by unknown indices, from known values that are all equal, which is guarded."""
+        reference, value = self._of(args[0], 0), self._of(args[0], 1)
+        self._decide(_all_equal, ((reference,), {}), ((value,), {}))
+        traced = func(*args, **kwargs)
+        shape = tuple(traced.shape)
+        self._record(_repeated, ((reference, shape), {}), ((value, shape), {}), [traced])
         return traced
 
     def _unknown(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a call whose result is unknown; what it writes into becomes unknown too."""
-        if not isinstance(func, OpOverload) or schema_of(func).is_mutable:
-            for leaf in pytree.tree_leaves((args, kwargs)):
-                known = self._known.get(leaf) if isinstance(leaf, torch.Tensor) else None
-                if known is not None:
-                    self._lost.add(torch_private.storage_key(known[1]))
+        for leaf in pytree.tree_leaves(_written(func, args, kwargs)):
+            known = self._known.get(leaf) if isinstance(leaf, torch.Tensor) else None
+            if known is not None:
+                self._lost.add(torch_private.storage_key(known[1]))
         return func(*args, **kwargs)
 
     def _record(self, func: Any, references: Any, values: Any, traced: list[Any]) -> None:
@@ -220,9 +209,10 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         reads = _storages(values)
         for index, (leaf, value) in enumerate(zip(traced, real, strict=True)):
             if isinstance(leaf, torch.Tensor):
-                self._known[leaf] = (_Known(len(self._tape), index), value)
-        writes = _storages(real) | (reads if schema_of(func).is_mutable else frozenset())
-        self._tape.append(_Call(func, references[0], references[1], writes, reads))
+                self._known[leaf] = (Known(len(self._tape), index), value)
+        mutable = isinstance(func, OpOverload) and schema_of(func).is_mutable
+        writes = _storages(real) | (reads if mutable else frozenset())
+        self._tape.append(Call(func, references[0], references[1], writes, reads))
 
     def _decide(self, func: Any, references: Any, values: Any) -> Any:
         with torch_private.outside_of_modes(), torch.no_grad():
@@ -233,12 +223,37 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
             if call.writes & needed:
                 kept.append((number, call))
                 needed |= call.reads
-        calls = (*reversed(kept), (len(self._tape), _Call(func, references[0], references[1])))
+        calls = (*reversed(kept), (len(self._tape), Call(func, references[0], references[1])))
         sources = [call.args[0] for _, call in calls if call.function is None]
         if sources:  # a value that follows from constants alone never changes
             names = tuple(source.name or self._names[source.index] for source in sources)
             self.guards.append(Guard(calls, value, names))
         return value
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> Any:
+    """What a call writes into."""
+    if not isinstance(func, OpOverload):
+        return args, kwargs
+    arguments = schema_of(func).arguments
+    named = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | kwargs
+    return [named.get(a.name) for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+
+
+def _all_equal(values: torch.Tensor) -> bool:
+    with torch_private.outside_of_modes():
+        return values.numel() > 0 and bool((values == values.flatten()[0]).all())
+
+
+def _repeated(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    return values.flatten()[0].expand(shape)
+
+
+def _asserted(found: Assertion, value: torch.Tensor) -> bool:
+    """The truth that an assertion needs, for which the step checks the value."""
+    holds = value != 0 if found.needed else value == 0
+    torch.ops.aten._assert_async.msg(holds, f"the assertion at {found.place} does not hold")
+    return found.needed
 
 
 def _is_never(func: Any, number: Any) -> bool:

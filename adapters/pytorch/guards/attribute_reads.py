@@ -78,21 +78,27 @@ def found(owner: Owner, children: Mapping[str, nn.Module]) -> Any:
     return value
 
 
+Place = tuple[str, str]
+"""The path of a submodule, and the name of one of its attributes."""
+
+
 class AttributeReads:
     """What one forward reads.
 
     Attributes:
         reads: the attributes, in the order of the first read.
+        written: attributes that the forward sets on submodules, and whether it does so before it reads them.
     """
 
     def __init__(self) -> None:
         self.reads: dict[Read, None] = {}
+        self.written: dict[Place, bool] = {}
 
     @contextmanager
     def recorded(self, module: nn.Module, sources: SourceGuards) -> Iterator[None]:
         """Record what is read of ``module``, its submodules and other objects inside; ``sources`` sees writes."""
         with ExitStack() as patches:
-            recording = _Recording(self.reads, module, sources, patches)
+            recording = _Recording(self, module, sources, patches)
             sources.meet = recording.meet
             try:
                 recording.begin()
@@ -109,8 +115,9 @@ def _nothing(_: Any, **__: Any) -> None:
 class _Recording:
     """One recording of the reads of a module's forward."""
 
-    def __init__(self, reads: dict[Read, None], module: nn.Module, sources: SourceGuards, patches: ExitStack) -> None:
-        self._reads, self._module, self._sources, self._patches = reads, module, sources, patches
+    def __init__(self, found: AttributeReads, module: nn.Module, sources: SourceGuards, patches: ExitStack) -> None:
+        self._reads, self._written = found.reads, found.written
+        self._module, self._sources, self._patches = module, sources, patches
         self._children = dict(module.named_modules())
         self._paths = {id(child): path for path, child in reversed(self._children.items())}
         self._thread = get_ident()
@@ -152,6 +159,8 @@ class _Recording:
             return None
         path = self._paths.get(id(owner))
         if path is not None:
+            if written and not sys._getframe(2).f_code.co_filename.startswith(_WRAPPERS[0]):
+                self._written.setdefault((path, name), (path, name) not in self._reads)
             if name in _OWN or written:
                 return None
             self._note_module(path, owner, name)

@@ -7,7 +7,7 @@ import gc
 import sys
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,17 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ..errors import UnsupportedModuleError
 from ..torch_private import FunctionalTensor
-from .attribute_reads import FORWARD_HOOKS
+from .attribute_reads import FORWARD_HOOKS, Place
 from .host_rng import is_generator
 from .rollback import roll_back, save
 from .snapshots import equal_snapshots, snapshot
 
 
 @contextmanager
-def refuse_side_effects(module: nn.Module) -> Iterator[None]:
+def refuse_side_effects(module: nn.Module, assigned: Collection[Place]) -> Iterator[None]:
     """Trace ``module`` inside; what its forward changes is rolled back at the end.
 
-    Raises UnsupportedModuleError if the forward changes anything but buffers in place.
+    Raises UnsupportedModuleError if the forward changes anything but buffers in place and attributes in ``assigned``.
     """
     derived_by_hooks = _set_by_norm_hooks(module)
     states: list[dict[tuple[str, str], Any]] = []
@@ -46,6 +46,8 @@ def refuse_side_effects(module: nn.Module) -> Iterator[None]:
             for name in {**before, **after}:
                 if name[1].startswith(_HOOK) and name not in before:
                     continue  # rolled back: the graph has what it did
+                if name in assigned:
+                    continue  # the step sets them too
                 unchanged = equal_snapshots(before.get(name), after.get(name), ignore_filled=True)
                 if name not in derived_by_hooks and not unchanged:
                     raise _changed(module, *name)
@@ -59,8 +61,7 @@ def refuse_side_effects(module: nn.Module) -> Iterator[None]:
     places = [(home, key) for child, key in homes for home in (child._buffers, child.__dict__) if key in home]
     computed = [(home, key, home[key]) for home, key in places]
     try:
-        with _tensors_made() as made:
-            yield
+        yield
     finally:
         torch.random.default_generator = generator
         for hook in hooks:
@@ -71,6 +72,19 @@ def refuse_side_effects(module: nn.Module) -> Iterator[None]:
             home[key] = value
         for container, content in saved:
             roll_back(container, content)
+
+
+@contextmanager
+def refuse_kept_tensors(module: nn.Module, forget: Callable[[list[Any]], None]) -> Iterator[None]:
+    """Raise UnsupportedModuleError if a tensor that tracing ``module`` made inside is still there at the end.
+
+    ``forget`` is given those that are.
+    """
+    with _tensors_made() as made:
+        try:
+            yield
+        finally:
+            forget([tensor for tensor in (reference() for reference in made) if tensor is not None])
     if any(tensor() is not None for tensor in made):
         gc.collect()
         if any(tensor() is not None for tensor in made):

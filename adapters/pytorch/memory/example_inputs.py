@@ -11,6 +11,7 @@ from torch import fx
 
 from .. import torch_private
 from ..torch_private import pytree
+from ..value_shapes import decider, size_decided
 from .strides import Layout
 
 
@@ -25,7 +26,15 @@ def example_arguments(node: fx.Node, layouts: Callable[[fx.Node], Any]) -> tuple
         leaves[place] = tensor
     given = dict(zip(arguments, pytree.tree_unflatten(leaves, spec), strict=True))
     args, kwargs = fx.map_arg((node.args, node.kwargs), given.__getitem__)
+    fill(node.target, args, node.meta["val"])
     return args, kwargs
+
+
+def fill(call: Any, args: Sequence[Any], result: Any) -> None:
+    """Give the values among ``args`` that decide the size of a call's result those that lead to this ``result``."""
+    deciding = decider(call, args)
+    if deciding is not None:
+        deciding.fill(size_decided(call, args, pytree.tree_leaves(result)))
 
 
 def examples(wanted: Sequence[tuple[Layout, Any]]) -> list[torch.Tensor]:

@@ -15,6 +15,7 @@ from torch import fx
 from ....planner.errors import AdapterError
 from .. import torch_private
 from ..torch_private import pytree
+from ..value_shapes import decider
 from .allocator_record import AllocatorRecord, DevicePeak, Event, recording
 from .call_time import CallTime, call_time
 from .example_inputs import example_arguments
@@ -181,6 +182,8 @@ class WorkspaceMeter:
     def _sign(self, node: fx.Node) -> str:
         call = self._in_place.get(node)
         layouts = fx.map_arg((node.args, node.kwargs), self._layouts)
+        if decider(node.target, node.args) is not None:  # its result has a size that its arguments do not tell
+            layouts = layouts, self._layouts(node)
         return repr((str(node.target), layouts) if call is None else (str(node.target), layouts, call.argument))
 
     def _layouts(self, argument: fx.Node) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -332,3 +333,44 @@ class TestUnused:
         trained.eval()
         with pytest.raises(UnsupportedModuleError, match="leaves out output 1, and the backward without it"):
             outputs[0].backward()
+
+
+class Cached:
+    """Keys and values as a language model returns them: an object in whose list are objects with tensors."""
+
+    def __init__(self, layers: list[Any], *, kind: type = Tensor) -> None:
+        self.layers, self.kind, self.device = layers, kind, torch.device(DEVICE_TYPE)
+
+    @property
+    def keys(self) -> list[Tensor]:
+        return [layer.key for layer in self.layers]
+
+
+@dataclass
+class Layer:
+    key: Tensor
+    step: int = 0
+
+
+class TestObjects:
+    """An object that a forward returns is one of its class, made anew, with the tensors of the step."""
+
+    @staticmethod
+    def net() -> Convolved:
+        return Convolved(lambda net, h: (net.second(h), Cached([Layer(h), Layer(h.sin(), 3)])))
+
+    @pytest.mark.parametrize("used", [True, False])
+    def test_it_trains_to_the_bits_of_eager(self, used: bool) -> None:
+        module = self.net()
+
+        def loss(output: Any) -> Tensor:
+            total: Tensor = output[0].square().sum()
+            return total + sum(key.sum() for key in output[1].keys) if used else total
+
+        assert train(planned(module, IMAGES), IMAGES, steps=2, loss=loss) == train(module, IMAGES, steps=2, loss=loss)
+
+    def test_it_is_another_object_each_time(self) -> None:
+        trained = planned(self.net(), IMAGES)
+        trained(*IMAGES)[1].layers.clear()
+        cached = trained(*IMAGES)[1]
+        assert (type(cached), len(cached.keys), cached.layers[1].step) == (Cached, 2, 3)

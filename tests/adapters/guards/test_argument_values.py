@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from ogc_plan.adapters.pytorch import InputMismatchError, plans_of, within_budget
+from ogc_plan.adapters.pytorch.capture.joint_graph import capture
 from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
+from ogc_plan.adapters.pytorch.step.annotate import annotate
+from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
 from torch import Tensor, nn
 
+from tests.modules.asserting import Checked
 from tests.modules.devices import cpu_only
 from tests.modules.generators import seeded
-from tests.modules.torch_training import backward_calls, bits, planned
+from tests.modules.torch_training import backward_calls, bits, planned, train
 
 WHOLE = torch.ones(8, 16, dtype=torch.bool)
 PADDED = WHOLE.clone()
@@ -122,19 +128,68 @@ def test_a_layer_drop_that_drops_is_refused() -> None:
         planned(DroppedLayer(0.5), (X, WHOLE))
 
 
-class Cache:
-    """An output of a language model that is neither tensor nor tuple."""
+class Selecting(nn.Module):
+    """Goes on with what ``select`` takes from a layer's result by a mask."""
+
+    def __init__(self, select: Callable[[Selecting, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.last, self.token = nn.Linear(16, 16), nn.Linear(16, 4), nn.Parameter(torch.ones(()))
+        self.select = select
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        taken = self.select(self, self.first(x).tanh(), mask)
+        return nn.functional.dropout(taken, 0.1).square().mean() + (self.last(self.first(x)) * self.token).sum()
 
 
-class Caching(nn.Linear):
-    def forward(self, x: Tensor) -> tuple[Tensor, Cache]:
-        return super().forward(x), Cache()
+def written(net: Selecting, x: Tensor, mask: Tensor) -> Tensor:
+    x = x.clone()
+    x[mask] = net.token
+    return x
 
 
-def test_a_cache_in_the_outputs_is_refused_with_the_remedy() -> None:
-    with pytest.raises(UnsupportedModuleError, match="returns a Cache") as refused:
-        planned(Caching(16, 16), (X,))
-    assert refused.value.remedy == "pass use_cache=False"
+def with_ctc_loss(net: Selecting, x: Tensor, mask: Tensor) -> Tensor:
+    scores = x.log_softmax(-1)[:, None].expand(8, 2, 16)
+    lengths = torch.stack([mask.sum() // 32, mask[-1].sum() // 8])
+    return nn.functional.ctc_loss(scores, torch.arange(1, 1 + int(lengths.sum())), torch.tensor([8, 8]), lengths)
+
+
+SELECTED: dict[str, Callable[[Selecting, Tensor, Tensor], Tensor]] = {
+    "an index": lambda net, x, mask: x[mask],
+    "an index of rows": lambda net, x, mask: net.last(x[mask.all(1)]),
+    "a selection": lambda net, x, mask: x.masked_select(mask),
+    "positions": lambda net, x, mask: x[tuple(mask.nonzero().unbind(1))],
+    "distinct values": lambda net, x, mask: x[mask.sum(1).unique() % 8],
+    "a list": lambda net, x, mask: torch.cat([row[:count] for row, count in zip(x, mask.sum(1).tolist(), strict=True)]),
+    "a write": written,
+    "draws from equal values": lambda net, x, mask: (
+        x if (~mask)[:, :3].reshape(-1)[torch.randperm(24)].any() else net.last(x)
+    ),
+    "the CTC loss": with_ctc_loss,
+}
+
+
+@pytest.mark.values
+@pytest.mark.parametrize("select", SELECTED)
+def test_a_size_that_a_mask_decides_is_planned_as_it_comes(select: str) -> None:
+    masks, build = (WHOLE, PADDED, WHOLE), partial(Selecting, SELECTED[select])
+    torch.manual_seed(0)
+    module = build()
+    expected = trained(copy.deepcopy(module), masks)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert trained(within_budget(module, budget="100%", strategy="greedy", device="cpu"), masks) == expected
+
+
+@pytest.mark.parametrize("select", ["an index", "a selection", "positions", "distinct values", "a write"])
+def test_the_workspace_of_a_selection_is_measured_with_a_mask_of_its_size(select: str) -> None:
+    step = TracedStep(capture(Selecting(SELECTED[select]), (X, PADDED)))
+    assert not annotate(step).meter.unmeasured
+
+
+def test_a_mask_that_selects_another_number_is_refused() -> None:
+    module = planned(Selecting(SELECTED["an index"]), (X, WHOLE), strategy="greedy")
+    with pytest.raises(InputMismatchError, match=r"count_true of args\[1\]\) was 128"):
+        module(X, PADDED)
 
 
 class Classes(nn.Module):
@@ -167,6 +222,17 @@ class TestAssertions:
             trained.table.neg_()
         with pytest.raises(RuntimeError, match="a sum is not positive"):
             trained(torch.tensor([0, 1, 3]))
+
+    def test_an_assert_statement_holds_for_the_bits_of_eager(self) -> None:
+        module = Checked(16, 16)
+        assert train(planned(module, (X,)), (X,)) == train(module, (X,))
+
+    @ASSERTED
+    @pytest.mark.parametrize("value", [float("nan"), 1e3], ids=["the first", "the second"])
+    def test_an_assert_statement_is_checked(self, value: float) -> None:
+        trained = planned(Checked(16, 16), (X,))
+        with pytest.raises(RuntimeError, match=r"the assertion at asserting\.py:1[34] does not hold"):
+            trained(X * value)
 
     def test_an_assertion_is_not_recomputed(self) -> None:
         trained = planned(Classes(), (torch.tensor([0, 1, 3]),), "1GB", "segments:2")

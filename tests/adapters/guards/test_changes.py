@@ -144,6 +144,7 @@ class Leaving(nn.Linear):
         self.python, self.numpy = random.Random(0), numpy.random.default_rng(0)
         self.old, self.seen, self.losses = numpy.random.RandomState(0), SimpleNamespace(steps=0), {"all": [1]}
         self.register_buffer("moved", torch.zeros(6))
+        self.steps = 0
 
     def forward(self, x: Tensor) -> Tensor:
         y = super().forward(x)
@@ -162,8 +163,9 @@ EFFECTS: dict[str, tuple[str, Callable[[Leaving, Tensor], Any]]] = {
     "numpy's old generator": ("draws from the generator 'old'", lambda net, _: net.old.rand()),
     "an object": ("sets attribute 'seen'", lambda net, _: setattr(net.seen, "steps", net.seen.steps + 1)),
     "the class": (r"sets attribute 'Leaving\.count'", counted_in_the_class),
-    "a replaced buffer": ("sets buffer 'moved'", lambda net, _: setattr(net, "moved", net.moved + 1)),
-    "a tensor": ("sets attribute 'last'", lambda net, y: setattr(net, "last", y)),
+    "a buffer with a gradient": ("sets buffer 'moved'", lambda net, y: setattr(net, "moved", net.moved + y)),
+    "a counter": ("sets attribute 'steps'", lambda net, _: setattr(net, "steps", net.steps + 1)),
+    "a parameter under another name": ("sets attribute 'last'", lambda net, _: setattr(net, "last", net.weight)),
     "an append further in": ("sets attribute 'losses'", lambda net, _: net.losses["all"].append(2)),
     "a tensor kept outside": ("stores a tensor outside the module", lambda _, y: OUTSIDE.append(y.sum())),
 }

@@ -1,0 +1,109 @@
+"""Lets a forward read tensors that ``functools.lru_cache`` keeps: they are constants of the step, read where they are.
+
+What is memoised follows from the arguments of its function, so a tensor that is made again is equal to the one kept. A
+memoised function that has not run for these arguments runs on real tensors while its caller is traced, as it would in
+the first forward; nothing of a trace may stay in its memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from ..torch_private import TorchDispatchMode, pytree, schema_of
+from .sources import is_skipped
+
+_NESTING = 5
+"""How deep the containers inside a memoised result are followed."""
+
+
+def memoising(tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """The memoised functions that keep one of ``tensors``, or a container of one, as a result."""
+    kept: list[Any] = []
+    found: list[Any] = list(tensors)
+    seen = {id(found), id(tensors)}
+    for _ in range(_NESTING if found else 0):
+        around = [holder for holder in gc.get_referrers(*found) if id(holder) not in seen]
+        seen |= {id(found), id(around), *map(id, around)}
+        kept += [holder for holder in around if type(holder) is functools._lru_cache_wrapper]
+        found = [holder for holder in around if type(holder) in (tuple, list, dict)]
+    return kept
+
+
+def _memoised_code() -> set[CodeType]:
+    """The code of the memoised functions that exist outside of torch and the standard library."""
+    functions = [found for found in gc.get_objects() if type(found) is functools._lru_cache_wrapper]
+    inner = [function.__wrapped__ for function in functions if not is_skipped(function.__module__ or "")]
+    return {function.__code__ for function in inner if isinstance(function, FunctionType)}
+
+
+class _Lifting(TorchDispatchMode):  # type: ignore[misc]
+    """Makes memoised tensors among the arguments of calls constants of the trace."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lifted: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the call on constants; one that writes keeps real tensors, and is refused."""
+        kwargs = kwargs or {}
+        if isinstance(func, torch_private.OpOverload) and not schema_of(func).is_mutable:
+            args, kwargs = pytree.tree_map_only(torch.Tensor, self._constant, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def _constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not torch_private.is_plain(tensor):
+            return tensor
+        if id(tensor) not in self._lifted:
+            kept = bool(memoising([tensor])) and not tensor.requires_grad
+            self._lifted[id(tensor)] = tensor, torch.ops.aten.lift_fresh.default(tensor) if kept else tensor
+        return self._lifted[id(tensor)][1]
+
+
+def with_memoised_tensors(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """``forward`` with the memoised tensors that it reads as constants; what makes them runs outside of the trace."""
+    codes = _memoised_code()
+    open_calls: list[tuple[FrameType, AbstractContextManager[None]]] = []
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code in codes and not _takes_tensors(frame):
+            open_calls.append((frame, torch_private.outside_of_modes()))
+            open_calls[-1][1].__enter__()
+        elif event == "return" and open_calls and open_calls[-1][0] is frame:
+            open_calls.pop()[1].__exit__(None, None, None)
+
+    def lifted(*args: Any, **kwargs: Any) -> Any:
+        before = sys.getprofile()
+        sys.setprofile(watch)
+        try:
+            with _Lifting():
+                return forward(*args, **kwargs)
+        finally:
+            sys.setprofile(before)
+
+    return lifted
+
+
+def backward_with_memoised_tensors() -> AbstractContextManager[None]:
+    """Trace the backward inside with memoised tensors as constants: autograd saves those that a forward uses."""
+    differentiate = torch.autograd.grad
+
+    def lifted(*args: Any, **kwargs: Any) -> Any:
+        with _Lifting():
+            return differentiate(*args, **kwargs)
+
+    return torch_private.patched(torch.autograd, "grad", lifted)
+
+
+def _takes_tensors(frame: FrameType) -> bool:
+    return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(list(frame.f_locals.values())))

@@ -1,0 +1,101 @@
+"""Attributes that a forward sets have the same values after a planned step, and take the same gradients."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from ogc_plan.adapters.pytorch import plans_of, within_budget
+from torch import Tensor, nn
+
+from tests.modules.generators import seeded
+from tests.modules.torch_training import bits, planned
+
+X = torch.randn(4, 6, generator=seeded(0))
+
+
+class Setting(nn.Module):
+    """Two layers; between them ``do`` sets attributes of the module and its first layer."""
+
+    def __init__(self, do: Callable[[Setting, Tensor], Any]) -> None:
+        super().__init__()
+        self.first, self.last, self.do = nn.Linear(6, 6), nn.Linear(6, 2), do
+        self.kept: Any = None
+        self.mean: Any = torch.zeros(6)
+        self.register_buffer("moved", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x).tanh()
+        self.do(self, h)
+        return self.last(torch.nn.functional.dropout(h, 0.2)).square().mean()
+
+
+class Held:
+    """An object with a tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, self.count = tensor, len(tensor)
+
+
+def doubled(net: Setting, h: Tensor) -> None:
+    net.kept = 1
+    net.kept *= 2 * len(h)
+
+
+SET: dict[str, Callable[[Setting, Tensor], Any]] = {
+    "a number": doubled,
+    "a device": lambda net, h: setattr(net.first, "kept", h.device),
+    "a tensor": lambda net, h: setattr(net.first, "kept", h.square().mean()),
+    "tensors in a list": lambda net, h: setattr(net, "kept", [h, {"max": h.max(), "size": h.shape[0]}]),
+    "an object": lambda net, h: setattr(net, "kept", Held(h * 2)),
+    "an argument's view": lambda net, h: setattr(net, "kept", h.detach()[0]),
+    "a moving average": lambda net, h: setattr(net, "mean", 0.9 * net.mean + 0.1 * h.detach().mean(0)),
+    "a replaced buffer": lambda net, h: setattr(net, "moved", net.moved + h.detach().mean(0)),
+}
+
+
+def losses(net: Setting) -> Tensor:
+    """What a training script adds to the loss of what a forward has set."""
+    found = [getattr(net, "kept", None), getattr(net.first, "kept", None)]
+    leaves = [leaf.tensor if isinstance(leaf, Held) else leaf for leaf in torch.utils._pytree.tree_leaves(found)]
+    return sum((leaf.sum() for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad), torch.zeros(()))
+
+
+def left_behind(net: Setting, *, used: bool) -> list[Any]:
+    torch.manual_seed(1)
+    optimizer, seen = torch.optim.AdamW(net.parameters()), []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = net(X) + (losses(net) if used else 0)
+        loss.backward()
+        optimizer.step()
+        leaves = torch.utils._pytree.tree_leaves([net.kept, getattr(net.first, "kept", None), net.mean, net.moved])
+        leaves = [part for leaf in leaves for part in (vars(leaf).values() if isinstance(leaf, Held) else [leaf])]
+        seen += [bits(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    return seen + [bits(parameter) for parameter in net.parameters()]
+
+
+@pytest.mark.values
+@pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
+@pytest.mark.parametrize("what", SET)
+def test_it_has_the_bits_of_eager_after_each_step(what: str, used: bool) -> None:
+    net = Setting(SET[what])
+    expected = left_behind(copy.deepcopy(net), used=used)
+    assert left_behind(planned(net, (X,)), used=used) == expected
+
+
+@pytest.mark.parametrize("what", SET)
+def test_no_step_needs_another_plan(what: str) -> None:
+    net = within_budget(Setting(SET[what]), budget="100%", strategy="greedy", device="cpu")
+    left_behind(net, used=True)
+    assert len(plans_of(net)) == 1
+
+
+def test_what_was_set_while_planning_is_restored() -> None:
+    net = Setting(SET["a tensor"])
+    net.first.kept = 3
+    planned(net, (X,))
+    assert net.first.kept == 3

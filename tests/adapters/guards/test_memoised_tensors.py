@@ -1,0 +1,52 @@
+"""A forward may read tensors that a memoised function keeps, whether or not it has run before."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.modules.generators import seeded
+from tests.modules.torch_training import measured, planned, predicted, train
+
+X = (torch.randn(4, 6, generator=seeded(0)),)
+
+
+@lru_cache(maxsize=4)
+def order(size: int) -> Tensor:
+    """The positions of a row, backwards."""
+    return torch.arange(size - 1, -1, -1)
+
+
+class Ordered(nn.Linear):
+    """A linear layer whose result is put in another order."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (super().forward(x)[:, order(6)] * x).square().sum()
+
+
+@pytest.fixture(params=[True, False], ids=["filled", "empty"], autouse=True)
+def filled(request: pytest.FixtureRequest) -> bool:
+    """Whether the function has run before the module is planned."""
+    order.cache_clear()
+    if request.param:
+        Ordered(6, 6)(*X)
+    return bool(request.param)
+
+
+def test_it_trains_to_the_bits_of_eager() -> None:
+    module = Ordered(6, 6)
+    trained = planned(module, X)
+    assert train(trained, X, steps=2) == train(module, X, steps=2)
+
+
+def test_its_constants_are_part_of_the_predicted_peak() -> None:
+    trained = planned(Ordered(6, 6), X)
+    assert measured(trained, X) == predicted(trained)
+
+
+def test_no_tensor_of_the_trace_is_kept() -> None:
+    planned(Ordered(6, 6), X)
+    assert order(6).tolist() == [5, 4, 3, 2, 1, 0]
