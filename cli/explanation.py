@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MARKS = {
     "training": ("in inference form",),
-    "shapes": ("is bound to", "in constant targets of"),
+    "shapes": ("is bound to", "in constants of the file"),
     "charged": ("no rule", "are charged as asked", "does not declare are taken as"),
     "estimates": tuple(f"{kind}: {how}" for kind, how in backward_rules.ESTIMATED.items()),
 }

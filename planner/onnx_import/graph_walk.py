@@ -45,12 +45,12 @@ class Walk:
         self.inference_form: list[Call] = []
         self.charged: list[Call] = []
         self.cast_operands: list[tuple[Call, str]] = []
-        self._table = table
+        self.table = table
         self._sequences = Sequences(table)
-        self._rules = rules
-        self._declared = declared
-        self._data_shapes = data_shapes
-        self._rebatch = rebatch
+        self.rules = rules
+        self.declared = declared
+        self.data_shapes = data_shapes
+        self.rebatch = rebatch
         self._opset = opset
         self._charge_unknown = charge_unknown
         self._absent: set[str] = set()  # the names given to outputs that the file leaves out
@@ -65,7 +65,7 @@ class Walk:
         except OgcPlanError as error:
             if not speculative:
                 raise
-            self._table.refused.update(dict.fromkeys(node.output, error))
+            self.table.refused.update(dict.fromkeys(node.output, error))
 
     def _visit(self, node: NodeProto, name: str, speculative: bool) -> None:
         if node.domain == "ai.onnx":
@@ -84,12 +84,13 @@ class Walk:
                 f"{where} carries a graph of its own, which runs as the op pleases",
                 remedy="export the model without it",
             )
-        if self._charge_unknown and (excluded is not None or self._rules.find_schema(node) is None):
+        if self._charge_unknown and (excluded is not None or self.rules.find_schema(node) is None):
             self._charge(node, name, where)
             return
-        self._rules.check_node(node, where)
+        self.rules.check_node(node, where)
         if node.op_type == "Constant" and not node.domain:
-            leaf(self._table, node.output[0], constant_tensor(node, where), where)
+            made = leaf(self.table, node.output[0], constant_tensor(node, where), where)
+            self.rebatch.enter_constants([made])
         elif not self._sequences.read(node, name, where):
             self._tensor_node(node, name, where)
 
@@ -98,7 +99,7 @@ class Walk:
     def _if(self, node: NodeProto, name: str, where: str, speculative: bool) -> None:
         """Read the nodes of the branch that the condition takes, in place of the If."""
         graph = self._taken_branch(node, where)
-        order = NodeOrder(graph, self._table)
+        order = NodeOrder(graph, self.table)
         outputs = list(zip((output.name for output in graph.output), node.output, strict=True))
         names: dict[str, str] = {}
         for inner, outer in outputs:
@@ -107,12 +108,12 @@ class Walk:
         made = [value for value, maker in order.made.items() if maker >= 0]
         for value in (*made, *sorted(constant_names(graph))):
             if value not in names:
-                names[value] = self._table.fresh(value)
-        self._table.used.update(names.get(value, value) for value in order.used)
-        enter_leaves(self._table, graph, names)
-        self._declared.add(graph, names)
+                names[value] = self.table.fresh(value)
+        self.table.used.update(names.get(value, value) for value in order.used)
+        enter_leaves(self.table, graph, names)
+        self.declared.add(graph, names)
         for index, inner_node in zip(order.live, renamed((order.nodes[i] for i in order.live), names), strict=True):
-            inner_name = self._table.call_name(order.names[index], name)
+            inner_name = self.table.call_name(order.names[index], name)
             self.visit(inner_node, inner_name, speculative=speculative or index in order.speculative)
         for inner, outer in outputs:
             if outer and names.get(inner, inner) != outer:
@@ -121,7 +122,7 @@ class Walk:
     def _taken_branch(self, node: NodeProto, where: str) -> GraphProto:
         if len(node.input) != 1 or not node.input[0]:
             raise InvalidModelError(f"{where} has {len(node.input)} inputs; one condition is needed", remedy=REMEDY)
-        condition = self._table.get(node.input[0], where)
+        condition = self.table.get(node.input[0], where)
         if condition.known is None or condition.known.size != 1:
             behind = " and ".join(f"input {quoted(name)}" for name in inputs_behind(condition)[:2])
             kind = "is an input of the model" if condition.is_input else f"depends on {behind or 'data'}"
@@ -136,28 +137,28 @@ class Walk:
 
     def _pass_on(self, inner: str, outer: str, where: str) -> None:
         """Make an output of an If whose branch returns a value from outside, or one value twice."""
-        self._table.raise_refusal(inner)
-        if inner in self._table.sequences:
-            self._table.sequences[outer] = self._table.sequences[inner]
+        self.table.raise_refusal(inner)
+        if inner in self.table.sequences:
+            self.table.sequences[outer] = self.table.sequences[inner]
             return
-        source = self._table.get(inner, where)
-        output = self._table.make(outer, source.dtype, source.shape, where)
+        source = self.table.get(inner, where)
+        output = self.table.make(outer, source.dtype, source.shape, where)
         output.known = source.known
-        self._table.derive("Identity", [source], output, where)
+        self.table.derive("Identity", [source], output, where)
 
     # --- ops that the library does not know ---------------------------------------------------------
 
     def _charge(self, node: NodeProto, name: str, where: str) -> None:
         """Read an op by what the file declares of its outputs; its backward is charged with all inputs and outputs."""
         node = self._with_named_outputs(node)
-        call = Call(name, node.op_type, node.domain, self._table.inputs(node.input, where), scope=scope_of(node))
+        call = Call(name, node.op_type, node.domain, self.table.inputs(node.input, where), scope=scope_of(node))
         call.attributes = attributes_of(node)
         call.deterministic, call.charged = False, True
         batched = any(value is not None and value.from_input for value in call.inputs)
-        schema = self._rules.find_schema(node)
+        schema = self.rules.find_schema(node)
         inferred: Mapping[str, Inferred] = {}
         if schema is not None and schema.has_type_and_shape_inference_function:
-            inferred = self._rules.infer(node, call, {}, where)
+            inferred = self.rules.infer(node, call, {}, where)
         outputs: dict[str, Inferred] = {}
         for output in node.output:
             if output in self._absent:
@@ -165,12 +166,12 @@ class Walk:
             elif output in inferred and inferred[output].shape is not None:
                 outputs[output] = inferred[output]
             else:
-                number = self._declared.element_type(output)
+                number = self.declared.element_type(output)
                 if number:
                     dtype = dtype_name(number, f"{where}, output {quoted(output)},")
                 else:
-                    dtype = self._declared.guess(output, call, where)
-                dims = None if self._data_shapes.given(output) else self._declared.dims(output, batched=batched)
+                    dtype = self.declared.guess(output, call, where)
+                dims = None if self.data_shapes.given(output) else self.declared.dims(output, batched=batched)
                 outputs[output] = Inferred(dtype, dims)
         self.charged.append(call)
         self._finish(node, call, outputs, where)
@@ -179,7 +180,7 @@ class Walk:
 
     def _tensor_node(self, node: NodeProto, name: str, where: str) -> None:
         node = self._normalised(node, where)
-        call = Call(name, node.op_type, node.domain, self._table.inputs(node.input, where), scope=scope_of(node))
+        call = Call(name, node.op_type, node.domain, self.table.inputs(node.input, where), scope=scope_of(node))
         call.attributes = attributes_of(node)
         self._cast_bool(node, call, where)
         call.deterministic = bool(node.domain) or node.op_type not in (_RANDOM | {"Dropout"})
@@ -191,8 +192,8 @@ class Walk:
             and _is_inference_batch_norm(node, call, self._opset)
         ):
             self.inference_form.append(call)
-        node, known = self._rebatch.apply(node, call)
-        inferred = self._rules.infer(node, call, known, where)
+        node, known = self.rebatch.apply(node, call)
+        inferred = self.rules.infer(node, call, known, where)
         self._finish(node, call, inferred, where)
 
     def _cast_bool(self, node: NodeProto, call: Call, where: str) -> None:
@@ -203,8 +204,8 @@ class Walk:
         position, dtype = found
         mask = call.inputs[position]
         assert mask is not None
-        floats = self._table.make(self._table.fresh(f"{mask.name} as {dtype}"), dtype, mask.shape, where)
-        self._table.derive("Cast", [mask], floats, where, to=self._rules.number(dtype))
+        floats = self.table.make(self.table.fresh(f"{mask.name} as {dtype}"), dtype, mask.shape, where)
+        self.table.derive("Cast", [mask], floats, where, to=self.rules.number(dtype))
         call.inputs = tuple(floats if at == position else value for at, value in enumerate(call.inputs))
         node.input[position] = floats.name
         self.cast_operands.append((call, dtype))
@@ -213,15 +214,15 @@ class Walk:
         """A copy in which CastLike is a Cast and every output has a name."""
         copy = self._with_named_outputs(node)
         if node.op_type == "CastLike" and not node.domain:
-            like = self._table.inputs(node.input, where)[1]
+            like = self.table.inputs(node.input, where)[1]
             if like is None:
                 raise InvalidModelError(f"{where} leaves out the input whose type it takes", remedy=REMEDY)
             copy.op_type = "Cast"
             del copy.input[1:]
-            copy.attribute.append(self._rules.integer_attribute("to", self._rules.number(like.dtype)))
+            copy.attribute.append(self.rules.integer_attribute("to", self.rules.number(like.dtype)))
         if node.op_type == "BatchNormalization" and self._opset >= 14:
             missing = 3 - len(node.output) if attributes_of(node).get("training_mode", 0) else 0
-            copy.output.extend(self._table.fresh(f"{node.output[0]}#{3 - missing + i}") for i in range(missing))
+            copy.output.extend(self.table.fresh(f"{node.output[0]}#{3 - missing + i}") for i in range(missing))
         return copy
 
     def _with_named_outputs(self, node: NodeProto) -> NodeProto:
@@ -229,17 +230,17 @@ class Walk:
         copy.CopyFrom(node)
         for position, output in enumerate(copy.output):
             if not output:
-                copy.output[position] = self._table.fresh(f"{node.output[0] or node.output[-1]}#{position}")
+                copy.output[position] = self.table.fresh(f"{node.output[0] or node.output[-1]}#{position}")
                 self._absent.add(copy.output[position])
         return copy
 
     def _used_outputs(self, node: NodeProto, where: str) -> int:
         """The number of outputs without the unused optional ones at the end."""
         count = len(node.output)
-        if self._rules.find_schema(node) is None:
+        if self.rules.find_schema(node) is None:
             return count
-        optional = self._rules.optional_outputs(node, where)
-        while count > 1 and optional[min(count, len(optional)) - 1] and node.output[count - 1] not in self._table.used:
+        optional = self.rules.optional_outputs(node, where)
+        while count > 1 and optional[min(count, len(optional)) - 1] and node.output[count - 1] not in self.table.used:
             count -= 1
         return count
 
@@ -264,7 +265,7 @@ class Walk:
         if not call.domain and call.op_type in ("Shape", "Size"):
             arrays = [measured(call)]
         elif call.deterministic:
-            arrays = compute(node, call, inferred, self._rules.opsets, where)
+            arrays = compute(node, call, inferred, self.rules.opsets, where)
         outputs: list[Value] = []
         for position, name in enumerate(node.output[: self._used_outputs(node, where)]):
             array = arrays[position] if arrays is not None else None
@@ -277,7 +278,7 @@ class Walk:
         if call.op_type == "ConstantOfShape" and not call.domain and all(v.from_file for v in call.data_inputs):
             outputs[0].is_leaf = outputs[0].from_file = True
             return
-        self._table.add(call, where)
+        self.table.add(call, where)
 
     def _output(
         self, name: str, inferred: Inferred, array: Array | None, call: Call, absent: tuple[int, ...], where: str
@@ -289,8 +290,8 @@ class Walk:
             shape = absent  # the file leaves this output out, so that no user can bind it
         if shape is None:
             reason = "is not declared by the file" if call.charged else "depends on data"
-            shape = self._data_shapes.bind(name, inferred.dims, where, reason)
-        return self._table.make(name, inferred.dtype, shape, where)
+            shape = self.data_shapes.bind(name, inferred.dims, where, reason)
+        return self.table.make(name, inferred.dtype, shape, where)
 
 
 def _is_inference_batch_norm(node: NodeProto, call: Call, opset: int) -> bool:

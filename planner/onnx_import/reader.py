@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from json import dumps as quoted
 from pathlib import Path
@@ -23,6 +23,7 @@ from .document.unsupported_ops import EXPORT_AGAIN
 from .graph_walk import Walk
 from .meaning.assemble import assemble
 from .meaning.fused_calls import FusedCalls
+from .shapes.batch_search import BatchSearch
 from .shapes.data_dependent_shapes import DataShapes, check_names
 from .shapes.declared_types import DeclaredTypes
 from .shapes.element_types import cast_operands, taken_as_they_are
@@ -65,51 +66,66 @@ def forward_graph(
     if not graph.output:
         raise InvalidModelError(f"the graph {quoted(graph.name)} has no outputs", remedy=EXPORT_AGAIN)
     order = NodeOrder(graph)
-    table = ValueTable(order.used, order.made)
-
-    declared = read_inputs(graph, constant_names(graph), table)
-    left_out = tuple(table.refused)
+    declared, left_out = read_inputs(graph, constant_names(graph))
     names = [entry.name for entry in declared]
     given = dict(inputs or {})
     if given:
         check_names(given, tensor_names(graph), names)
-    data_shapes = DataShapes({name: given.pop(name) for name in [*given] if name not in names})
+    inside = {name: given.pop(name) for name in [*given] if name not in names}
     bound = bind_inputs(declared, dims or {}, given, batch)
-    for entry in declared:
-        shape = bound.shapes[entry.name]
-        table.values[entry.name] = Value(entry.name, entry.dtype, shape, from_input=True, is_input=True)
-    enter_leaves(table, graph, {})
-    types = DeclaredTypes(dict(bound.dims), bound.rebatch)
-    types.add(graph, {})
 
-    rules, rebatch = ShapeRules(opsets), Rebatch(bound.rebatch)
-    walk = Walk(rules, table, types, data_shapes, rebatch, opsets[""], charge_unknown=charge_unknown)
-    for name in order.names:
-        table.call_name(name)
-    fused = FusedCalls(order.nodes, order.live, [output.name for output in graph.output])
-    for index in order.live:
-        walk.visit(order.nodes[index], order.names[index], speculative=index in order.speculative)
-        fused.visited(index, table.calls)
-    outputs = [
-        value for output in graph.output for value in table.tensors(output.name, f"output {quoted(output.name)}")
-    ]
-    data_shapes.check(table.values, names)
+    def read(rebatch: Rebatch, shapes: Mapping[str, tuple[int, ...]]) -> _Reading:
+        table = ValueTable(order.used, order.made)
+        table.refused.update(left_out)
+        for entry in declared:
+            shape = shapes[entry.name]
+            table.values[entry.name] = Value(entry.name, entry.dtype, shape, from_input=True, is_input=True)
+        enter_leaves(table, graph, {})
+        rebatch.enter_constants(table.values.values())
+        types = DeclaredTypes(dict(bound.dims), bound.rebatch if rebatch.change else None)
+        types.add(graph, {})
+        walk = Walk(
+            ShapeRules(opsets), table, types, DataShapes(inside), rebatch, opsets[""], charge_unknown=charge_unknown
+        )
+        for name in order.names:
+            table.call_name(name)
+        fused = FusedCalls(order.nodes, order.live, [output.name for output in graph.output])
+        for index in order.live:
+            walk.visit(order.nodes[index], order.names[index], speculative=index in order.speculative)
+            fused.visited(index, table.calls)
+        outputs = [
+            value for output in graph.output for value in table.tensors(output.name, f"output {quoted(output.name)}")
+        ]
+        walk.data_shapes.check(table.values, names)
+        return _Reading(walk, fused, outputs)
+
+    if bound.rebatch is None:
+        reading = read(Rebatch(None), bound.shapes)
+    else:
+        before = read(Rebatch(None), bound.shapes_before).walk.table.values
+        reading = BatchSearch(
+            bound.rebatch,
+            {name: value.shape for name, value in before.items()},
+            lambda rebatch: read(rebatch, bound.shapes),
+            lambda found: {name: value.nbytes for name, value in found.walk.table.values.items()},
+        ).run()
+    walk, fused, table = reading.walk, reading.fused, reading.walk.table
     if batch is not None:
         check_batch_axis(table.calls, {entry.name: entry.dims for entry in declared}, batch)
 
     leaves = [value for value in dict.fromkeys(table.values.values()) if value.is_leaf]
-    read, dropped = assemble(
+    made, dropped = assemble(
         graph.name or Path(path).stem,
         leaves,
         table.calls,
         [table.values[name] for name in names],
-        outputs,
+        reading.outputs,
         model.producer_name,
     )
     dropped += len(order.nodes) - len(order.live)
-    gone = {call.name for call in table.calls}.difference(op.name for op in read.ops)
+    gone = {call.name for call in table.calls}.difference(op.name for op in made.ops)
     return replace(
-        read,
+        made,
         opset=opsets[""],
         producer=producer_of(model),
         dims=bound.dims,
@@ -118,16 +134,25 @@ def forward_graph(
             *(f"dimension {quoted(symbol)} is bound to {size}" for symbol, size in bound.dims),
             *_counted(((call, call.op_type) for call in walk.inference_form), gone, _in_inference_form),
             *([f"{dropped} nodes that reach no output are dropped"] if dropped else []),
-            *rebatch.assumed(),
-            *data_shapes.assumed(),
+            *walk.rebatch.assumed(),
+            *walk.data_shapes.assumed(),
             *fused.assumed(),
-            *_counted(rules.off_schema, gone, partial(taken_as_they_are, opset=opsets[""])),
+            *_counted(walk.rules.off_schema, gone, partial(taken_as_they_are, opset=opsets[""])),
             *_counted(walk.cast_operands, gone, cast_operands),
             *_counted(((call, call.domain) for call in walk.charged), gone, _charged),
-            *types.assumed(),
+            *walk.declared.assumed(),
             *(f"input {quoted(name)} reaches no output and is left out" for name in left_out),
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One pass over the nodes of a file: what it read, the calls it fused, and the outputs of the graph."""
+
+    walk: Walk
+    fused: FusedCalls
+    outputs: list[Value]
 
 
 def _counted(

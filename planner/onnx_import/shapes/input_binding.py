@@ -12,7 +12,6 @@ from ...units import counted
 from ..document.protobuf import GraphProto, ValueInfoProto, dtype_name
 from ..document.subgraphs import all_nodes, constant_names
 from ..document.unsupported_ops import EXPORT_AGAIN
-from ..values.value_table import ValueTable
 
 Dimension = int | str | None  # a number, a symbol, or nothing at all
 
@@ -28,9 +27,10 @@ class DeclaredInput:
 
 @dataclass(frozen=True, slots=True)
 class BoundInputs:
-    """Static input shapes; ``rebatch`` is (old, new) if a static batch was changed."""
+    """Static input shapes; ``rebatch`` is (old, new) if a static batch was changed, from ``shapes_before``."""
 
     shapes: dict[str, tuple[int, ...]]
+    shapes_before: dict[str, tuple[int, ...]]
     dims: tuple[tuple[str, int], ...]
     rebatch: tuple[int, int] | None
 
@@ -71,7 +71,11 @@ def bind_inputs(
     if main is not None and main.dims:
         old, new = main.dims[0], resolved[main.name][0]
         rebatch = (old, new) if isinstance(old, int) and old != new else None
-    return BoundInputs(resolved, used, rebatch)
+    before = dict(resolved)
+    for entry in declared if rebatch is not None else ():
+        if entry.dims and entry.dims[0] == rebatch[0] and resolved[entry.name][0] == rebatch[1]:
+            before[entry.name] = (rebatch[0], *resolved[entry.name][1:])
+    return BoundInputs(resolved, before, used, rebatch)
 
 
 def _main_input(declared: Sequence[DeclaredInput]) -> DeclaredInput | None:
@@ -184,20 +188,23 @@ def _choices(what: str, names: Iterable[str]) -> str:
     return f"its {what} are {listed}" if listed else f"it has no {what}"
 
 
-def read_inputs(graph: GraphProto, constants: frozenset[str], table: ValueTable) -> list[DeclaredInput]:
+def read_inputs(
+    graph: GraphProto, constants: frozenset[str]
+) -> tuple[list[DeclaredInput], dict[str, UnsupportedOpError]]:
     """The inputs that are not initializers; files of IR version 3 list those, too.
 
-    An input that is no tensor of numbers is refused if a node reads it.
+    An input that is no tensor of numbers is refused if a node reads it: the second result has its error.
     """
     declared: list[DeclaredInput] = []
+    refused: dict[str, UnsupportedOpError] = {}
     for entry in graph.input:
         if entry.name in constants:
             continue
         try:
             declared.append(DeclaredInput(entry.name, _input_dtype(entry), _dims(entry)))
         except UnsupportedOpError as error:
-            table.refused[entry.name] = error
-    return declared
+            refused[entry.name] = error
+    return declared, refused
 
 
 def _input_dtype(entry: ValueInfoProto) -> str:

@@ -1,11 +1,17 @@
-"""A file exported at a fixed batch has it in the targets of Reshape and Expand; here the new batch replaces it."""
+"""One reading of a file exported at a fixed batch, at another batch: its constants are given the new one.
+
+What a constant becomes is a placement (batch_placements.py). Where several are possible, the reading takes the one that
+was decided on for all nodes of the same form, and notes the choice. It ends with a `Conflict` at the first node that
+shows a wrong one. batch_search.py decides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from json import dumps as quoted
-from math import prod
 from shlex import quote
+from typing import cast
 
 import numpy as np
 
@@ -13,84 +19,320 @@ from ...errors import UsageError
 from ..document.protobuf import NodeProto
 from ..values.consistency import shape_text
 from ..values.constant_folding import Array
-from ..values.values import Call, Value
+from ..values.values import Call, Value, row_major
+from . import batch_placements as placements
+from .batch_placements import Change, Sizes, batch_axes
+
+_MIXING = {
+    "MatMul", "Gemm", "Attention", "Softmax", "LogSoftmax", "LayerNormalization", "Conv", "Gather", "GatherND",
+    "ScatterND",
+}  # fmt: skip
+"""Ops that work on each sample alone. What sums over the batch, pairs samples, or takes some of them is misplaced."""
+_NORMS = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1}
+"""Ops along a dimension, by its default."""
+_DOUBTFUL = {"Reshape", "Slice"}
+"""Ops whose other placements are tried even if the first one fits: two that fit make a file ambiguous."""
+
+
+class Conflict(Exception):
+    """A node works across samples, which a wrong placement of the batch makes it do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A placement taken by a node, or by a constant of the file.
+
+    Attributes:
+        form: what nodes that are decided together have in common.
+        where: the node or constant, for messages.
+        options: the placements, likeliest first.
+        taken: which one was taken.
+        doubtful: whether another placement that fits, too, makes the file ambiguous.
+    """
+
+    form: Hashable
+    where: str
+    options: tuple[Sizes, ...]
+    taken: int
+    doubtful: bool
+
+    def __str__(self) -> str:
+        shown = " or ".join(shape_text(list(sizes)) for sizes in self.options[:3])
+        return f"{self.where}: {shown}"
 
 
 class Rebatch:
-    """Changes constant Reshape and Expand targets of activations from the old batch to the new one."""
+    """Changes what carries the old batch in one reading.
 
-    def __init__(self, change: tuple[int, int] | None) -> None:
-        self.change = change
+    Args:
+        change: the batch of the file and the new one, or None if nothing changes.
+        before: the shapes of a reading at the old batch, by name.
+        decisions: by form, which placement is taken; the first without an entry.
+        accepted: names of nodes that may work across samples.
+    """
+
+    def __init__(
+        self,
+        change: tuple[int, int] | None,
+        before: Mapping[str, Sizes] | None = None,
+        decisions: Mapping[Hashable, int] | None = None,
+        *,
+        accepted: frozenset[str] = frozenset(),
+    ) -> None:
+        self.change = None if change is None or before is None else Change(*change)
+        self._before, self._decisions, self._accepted = before or {}, decisions or {}, accepted
+        self.choices: dict[str, Choice] = {}  # by the name of the result, in the order of the reading
+        self._reading: tuple[NodeProto, Call] | None = None  # the node that is read now
         self._changed: list[str] = []
+
+    # --- constants of the file --------------------------------------------------------------------
+
+    def enter_constants(self, values: Iterable[Value]) -> None:
+        """Let constants that are no recorded parameters have the batch where that was decided.
+
+        One of a single dimension is a list of sizes or axes.
+        """
+        if self.change is None:
+            return
+        for value in values:
+            sizes = value.shape
+            if value.is_leaf and value.declared != "PARAMETER" and len(sizes) > 1 and self.change.old in sizes:
+                options = placements.filled(self.change, sizes)
+                taken = self._take(value.name, ("constant", value.name), f"constant {quoted(value.name)}", options)
+                if taken != sizes:
+                    value.shape, value.strides, value.known = taken, row_major(taken), None
+
+    # --- nodes --------------------------------------------------------------------------------------
 
     def apply(self, node: NodeProto, call: Call) -> tuple[NodeProto, Mapping[int, Array]]:
         """The node to infer, and by position the inputs whose values change."""
-        if self.change is None or call.domain or call.op_type not in ("Reshape", "Expand"):
+        self._reading = node, call
+        if self.change is None or call.domain:
             return node, {}
-        data = call.inputs[0]
-        if data is None or not data.from_input:
-            return node, {}
-        position = next((i for i, attribute in enumerate(node.attribute) if attribute.name == "shape"), None)
-        if position is not None:  # opset 1 to 4
-            target = [int(size) for size in node.attribute[position].ints]
-            changed = self._reshape(target, data, zero_copies=True)
-            if changed is not None:
-                node.attribute[position].ints[:] = changed
-                call.attributes["shape"] = tuple(changed)
-            return node, {}
-        shape = call.inputs[1] if len(call.inputs) > 1 else None
-        if shape is None or shape.known is None or not shape.from_file:
-            return node, {}
-        target = [int(size) for size in shape.known.ravel()]
-        if call.op_type == "Expand":
-            changed = self._expand(target)
-        else:
-            changed = self._reshape(target, data, zero_copies=not call.attributes.get("allowzero", 0))
-        return node, {} if changed is None else {1: np.asarray(changed, np.int64)}
+        mixes = call.op_type in _MIXING or call.op_type.startswith("Reduce")
+        if mixes and call.name not in self._accepted:
+            self._check(call)
+        change = getattr(self, f"_{call.op_type.lower()}", None) if call.op_type in _CONSTANTS else None
+        known: Mapping[int, Array] = {} if change is None else change(node, call)
+        return node, known
 
-    def _expand(self, target: Sequence[int]) -> list[int] | None:
-        """A 1 in an Expand changes nothing, so a batch of one needs no new target."""
+    def _axes(self, value: Value | None) -> tuple[int, ...]:
+        """The dimensions of a value that have the batch."""
+        before = None if value is None else self._before.get(value.name)
+        if value is None or before is None or len(before) != len(value.shape):
+            return ()
+        return batch_axes(before, value.shape)
+
+    def _take(
+        self, owner: str, form: Hashable, where: str, options: Sequence[Sizes], *, doubtful: bool = False
+    ) -> Sizes:
+        """The placement that was decided on. If there are several, the choice is noted."""
+        options = tuple(dict.fromkeys(options))
+        taken = min(self._decisions.get(form, 0), len(options) - 1)
+        if len(options) > 1:
+            self.choices[owner] = Choice(form, where, options, taken, doubtful)
+        return options[taken]
+
+    def _taken(self, call: Call, node: NodeProto, options: Sequence[Sizes], before: Sizes) -> Sizes | None:
+        """The placement that a node takes; None if it changes nothing."""
+        data = call.inputs[0] if call.inputs else None
+        shape = None if data is None else self._before.get(data.name)
+        form = (call.op_type, shape, self._axes(data), before, tuple(options))
+        where = f"node {quoted(call.name)} ({call.op_type})"
         assert self.change is not None
-        old, new = self.change
-        if not target or old == 1 or target[0] != old:
+        doubtful = call.op_type in _DOUBTFUL and not placements.is_sure(self.change, before, options[0])
+        taken = self._take(node.output[0], form, where, options, doubtful=doubtful)
+        if taken == before:
             return None
-        return self._noted(target, [new, *target[1:]])
+        self._changed.append(f"{shape_text(list(before))} to {shape_text(list(taken))}")
+        return taken
 
-    def _reshape(self, target: Sequence[int], data: Value, *, zero_copies: bool) -> list[int] | None:
-        """The new target, or None if the old one is still right.
+    def _constant(self, call: Call, position: int) -> Sizes | None:
+        """The numbers of a constant of the file."""
+        value = call.inputs[position] if len(call.inputs) > position else None
+        if value is None or value.known is None or not value.from_file:
+            return None
+        return tuple(int(number) for number in value.known.ravel())
 
-        A first entry equal to the old batch is the batch. A larger one may be the product of the batch and another
-        dimension; it changes only if the number of elements then fits.
-        """
+    def _reshape(self, node: NodeProto, call: Call) -> dict[int, Array]:
+        attribute = next((entry for entry in node.attribute if entry.name == "shape"), None)  # opset 1 to 4
+        target = self._constant(call, 1) if attribute is None else tuple(int(size) for size in attribute.ints)
+        data, result = call.inputs[0], self._before.get(node.output[0])
+        axes = self._axes(data)
+        if target is None or data is None or result is None or not axes:
+            return {}
         assert self.change is not None
-        old, new = self.change
-        if not target or not data.shape:
-            return None
-        unchanged = _fits(target, data.shape, zero_copies)
-        if target[0] == old:
-            changed = [new, *target[1:]]
-            if unchanged and not _fits(changed, data.shape, zero_copies):
-                return None
-        else:
-            folded = target[0] > 0 and target[0] % old == 0
-            changed = [target[0] // old * new, *target[1:]] if folded else []
-            leads = bool(changed) and data.shape[0] in (new, changed[0])
-            if unchanged or -1 in target or not leads or not _fits(changed, data.shape, zero_copies):
-                return None
-        return self._noted(target, changed)
+        if call.attributes.get("allowzero", 0):
+            target = tuple(size or 1 for size in target)  # nothing is copied
+        options = placements.reshaped(self.change, self._before[data.name], axes, target, result)
+        taken = self._taken(call, node, options, result) if options else None
+        if taken is None:
+            return {}
+        if attribute is None:
+            return {1: np.asarray(taken, np.int64)}
+        attribute.ints[:] = taken
+        call.attributes["shape"] = taken
+        return {}
 
-    def _noted(self, target: Sequence[int], changed: list[int]) -> list[int]:
-        self._changed.append(f"{shape_text(list(target))} to {shape_text(changed)}")
-        return changed
+    def _expand(self, node: NodeProto, call: Call) -> dict[int, Array]:
+        data, result = call.inputs[0], self._before.get(node.output[0])
+        if data is None or result is None or self._constant(call, 1) is None:
+            return {}
+        assert self.change is not None
+        before = self._before.get(data.name, data.shape)
+        options = placements.expanded(self.change, before, self._axes(data), result)
+        return _given(1, self._taken(call, node, options, result))
+
+    def _tile(self, node: NodeProto, call: Call) -> dict[int, Array]:
+        repeats, data = self._constant(call, 1), call.inputs[0]
+        if repeats is None or data is None or len(call.inputs) > 2:
+            return {}
+        assert self.change is not None
+        has_batch = bool(self._axes(data))
+        if has_batch and set(repeats) == {1} and data.name in self.choices and call.name not in self._accepted:
+            raise Conflict(call.name)  # a Tile that repeats nothing stands for the batch, not the Expand before it
+        options = placements.tiled(self.change, has_batch, repeats)
+        return _given(1, self._taken(call, node, options, repeats))
+
+    def _constantofshape(self, node: NodeProto, call: Call) -> dict[int, Array]:
+        shape = self._constant(call, 0)
+        if shape is None:
+            return {}
+        assert self.change is not None
+        return _given(0, self._taken(call, node, placements.filled(self.change, shape), shape))
+
+    def _range(self, node: NodeProto, call: Call) -> dict[int, Array]:
+        limit = self._constant(call, 1)
+        if limit is None:
+            return {}
+        assert self.change is not None
+        taken = self._taken(call, node, placements.filled(self.change, limit), limit)
+        value = cast(Value, call.inputs[1])
+        assert value.known is not None
+        return {} if taken is None else {1: np.asarray(taken, value.known.dtype).reshape(value.known.shape)}
+
+    def _resize(self, node: NodeProto, call: Call) -> dict[int, Array]:
+        sizes, axes = self._constant(call, 3), self._axes(call.inputs[0])
+        if not sizes or not axes or "axes" in call.attributes:
+            return {}
+        assert self.change is not None
+        return _given(3, self._taken(call, node, placements.resized(self.change, axes, sizes), sizes))
+
+    def _split(self, node: NodeProto, call: Call) -> dict[int, Array]:
+        sizes, data = self._constant(call, 1), call.inputs[0]
+        if sizes is None or data is None:
+            return {}
+        assert self.change is not None
+        axis = cast(int, call.attributes.get("axis", 0)) % len(data.shape)
+        options = placements.split(self.change, sizes) if axis in self._axes(data) else []
+        return _given(1, self._taken(call, node, options, sizes)) if options else {}
+
+    def _slice(self, node: NodeProto, call: Call) -> dict[int, Array]:
+        starts, ends, data = self._constant(call, 1), self._constant(call, 2), call.inputs[0]
+        axes = self._axes(data)
+        if starts is None or ends is None or data is None or not axes:
+            return {}
+        assert self.change is not None
+        along = self._constant(call, 3) or tuple(range(len(starts)))
+        steps = self._constant(call, 4) or (1,) * len(starts)
+        at = [axis % len(data.shape) for axis in along]
+        if axes[0] not in at or steps[at.index(axes[0])] != 1:
+            return {}
+        place = at.index(axes[0])
+        size = self._before[data.name][axes[0]]
+        bounds = placements.sliced(self.change, size, starts[place], min(ends[place], 2**31))
+        taken = self._taken(call, node, list(bounds), (starts[place], min(ends[place], 2**31)))
+        if taken is None:
+            return {}
+        first, last = list(starts), list(ends)
+        first[place], last[place] = taken
+        return {1: np.asarray(first, np.int64), 2: np.asarray(last, np.int64)}
+
+    # --- conflicts ----------------------------------------------------------------------------------
+
+    def suspects(self) -> list[Choice]:
+        """The choices that the node which is read now depends on, the nearest one first."""
+        if self._reading is None:
+            return []
+        node, call = self._reading
+        names = dict.fromkeys(node.output)
+        queue = [value for value in call.inputs if value is not None]
+        seen = {id(value) for value in queue}
+        for value in queue:
+            names[value.name] = None
+            if value.producer is not None:
+                names.update(dict.fromkeys(output.name for output in value.producer.outputs))
+                sources = [source for source in value.producer.inputs if source is not None and id(source) not in seen]
+                seen.update(map(id, sources))
+                queue.extend(sources)
+        return [self.choices[name] for name in names if name in self.choices]
+
+    def _check(self, call: Call) -> None:
+        """Raise Conflict if a node would work across samples."""
+        axes = [self._axes(value) for value in call.inputs]
+        if not any(axes):
+            return
+        first = call.inputs[0]
+        assert first is not None
+        rank = len(first.shape)
+        if call.op_type in _NORMS:
+            along = cast(int, call.attributes.get("axis", _NORMS[call.op_type])) % max(rank, 1)
+            crossed = any(axis >= along if call.op_type == "LayerNormalization" else axis == along for axis in axes[0])
+        elif call.op_type == "Conv":
+            crossed = any(axis != 0 for axis in axes[0])
+        elif call.op_type == "Attention":
+            crossed = any(axis != 0 for one in axes[:3] for axis in one)
+        elif call.op_type.startswith("Reduce"):
+            over = call.integers("axes", 1) or ()  # a loss is a reduction of everything
+            crossed = any(axis % rank in axes[0] for axis in over) and len(over) < rank
+        elif call.op_type in ("Gather", "GatherND", "ScatterND"):
+            crossed = _takes_samples(call, axes)
+        else:
+            crossed = _product_crosses(call, axes)
+        if crossed:
+            raise Conflict(call.name)
 
     def assumed(self) -> Iterable[str]:
-        """A sentence for the targets that were changed."""
+        """A sentence for the constants that were changed."""
         if self.change is not None and self._changed:
-            old, new = self.change
             yield (
-                f"batch {old} becomes {new} in constant targets of Reshape and Expand ({len(self._changed)} in all), "
-                f"e.g. {self._changed[0]}"
+                f"batch {self.change.old} becomes {self.change.new} in constants of the file ({len(self._changed)} in "
+                f"all), e.g. {self._changed[0]}"
             )
+
+
+_CONSTANTS = {"Reshape", "Expand", "Tile", "ConstantOfShape", "Range", "Resize", "Split", "Slice"}
+"""Ops that take sizes, counts or bounds from constants."""
+
+
+def _given(position: int, sizes: Sizes | None) -> dict[int, Array]:
+    return {} if sizes is None else {position: np.asarray(sizes, np.int64)}
+
+
+def _takes_samples(call: Call, axes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether indices that are constants of the file, and have no batch, select along the batch."""
+    data, indices = call.inputs[0], call.inputs[1]
+    if data is None or indices is None or axes[1] or not indices.from_file:
+        return False
+    if call.op_type == "Gather":
+        return cast(int, call.attributes.get("axis", 0)) % len(data.shape) in axes[0]
+    first = cast(int, call.attributes.get("batch_dims", 0))
+    return any(first <= axis < first + indices.shape[-1] for axis in axes[0])
+
+
+def _product_crosses(call: Call, axes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether a matrix product sums over the batch, or pairs the samples of its two arguments."""
+    left, right = call.inputs[0], call.inputs[1]
+    if left is None or right is None:
+        return False
+    rows, inner = len(left.shape) - 2, len(left.shape) - 1
+    summed, columns = len(right.shape) - 2, len(right.shape) - 1
+    if call.op_type == "Gemm" and call.attributes.get("transA", 0):
+        rows, inner = inner, rows
+    if call.op_type == "Gemm" and call.attributes.get("transB", 0):
+        summed, columns = columns, summed
+    pairs = rows in axes[0] and columns in axes[1]
+    return inner in axes[0] or summed in axes[1] or pairs
 
 
 def check_batch_axis(
@@ -126,12 +368,3 @@ def _with_the_batch_second(call: Call, data: Value, length: int, batch: int) -> 
         shapes.append((state, (state.shape[0], batch, state.shape[2])))
     options = (f"--shape {quote(value.name)}={'x'.join(map(str, shape))}" for value, shape in shapes)
     return f"pass {' '.join(options)} in place of --batch"
-
-
-def _fits(target: Sequence[int], shape: Sequence[int], zero_copies: bool) -> bool:
-    """Whether a Reshape to ``target`` keeps the number of elements."""
-    sizes = [shape[i] if size == 0 and zero_copies and i < len(shape) else size for i, size in enumerate(target)]
-    known = prod(size for size in sizes if size != -1)
-    if -1 in sizes:
-        return known > 0 and prod(shape) % known == 0
-    return known == prod(shape)
