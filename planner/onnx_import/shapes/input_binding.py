@@ -72,9 +72,10 @@ def bind_inputs(
         old, new = main.dims[0], resolved[main.name][0]
         rebatch = (old, new) if isinstance(old, int) and old != new else None
     before = dict(resolved)
-    for entry in declared if rebatch is not None else ():
-        if entry.dims and entry.dims[0] == rebatch[0] and resolved[entry.name][0] == rebatch[1]:
-            before[entry.name] = (rebatch[0], *resolved[entry.name][1:])
+    if rebatch is not None:
+        for entry in declared:
+            if entry.dims and (entry.dims[0], resolved[entry.name][0]) == rebatch:
+                before[entry.name] = (rebatch[0], *resolved[entry.name][1:])
     return BoundInputs(resolved, before, used, rebatch)
 
 
