@@ -11,10 +11,25 @@ import functools
 import gc
 import logging
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
+from importlib.machinery import ModuleSpec
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -40,6 +55,14 @@ _REMEDY = (
 _CALLED = (FunctionType, BuiltinFunctionType, MethodType, functools.partial, type)
 """Compared by identity: another function under a name makes another step."""
 _CONTAINERS = (list, dict, set, deque, bytearray)
+
+
+_WITHOUT_ATTRIBUTES = frozenset({
+    dict, list, tuple, set, frozenset, CellType, CodeType, MethodType, BuiltinFunctionType, MethodDescriptorType,
+    WrapperDescriptorType, GetSetDescriptorType, MemberDescriptorType, MappingProxyType, property, staticmethod,
+    classmethod, functools.partial, weakref.ref, type, ModuleType, ModuleSpec,
+})  # fmt: skip
+"""Most of what there is in a process, and nothing whose attributes a forward reads as those of an object."""
 
 
 def _all_objects() -> list[Any]:
@@ -72,7 +95,7 @@ class SourceGuards:
         self._functions: dict[int, list[FunctionType]] = {}  # by code: functions older than the trace
         self._sources: dict[tuple[int, str], Source] = {}
         self._kept: list[Any] = []  # keeps owners alive, so that no id is used twice
-        self._older: list[Any] = []  # what is older than the trace; kept alive for the same reason
+        self._older: list[Any] = []  # functions and other objects, older than the trace; kept for the same reason
         self._ids: set[int] = set()  # of these
         self._names: set[str] = set()  # that appear in the code that ran, among them those of attributes
         self._by_name: set[tuple[int, str]] = set()  # sources that count only if the code names them
@@ -96,10 +119,10 @@ class SourceGuards:
 
         Raises UnsupportedModuleError if the code that ran changed a source.
         """
-        self._older = _all_objects()
-        for function in self._older:
-            if type(function) is FunctionType:
-                self._functions.setdefault(id(function.__code__), []).append(function)
+        self._older = [found for found in _all_objects() if type(found) not in _WITHOUT_ATTRIBUTES]
+        self._ids = set(map(id, self._older))
+        for function in [found for found in self._older if type(found) is FunctionType]:
+            self._functions.setdefault(id(function.__code__), []).append(function)
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # callbacks of the collector are not part of the forward
         try:
@@ -246,8 +269,7 @@ class SourceGuards:
         self._sources[number] = Source(namespace, key, description, value, data, states, assign, tuple(save(value)))
 
     def is_old(self, value: Any) -> bool:
-        """Whether an object is older than the trace."""
-        self._ids = self._ids or set(map(id, self._older))
+        """Whether an object with attributes of its own is older than the trace."""
         return id(value) in self._ids
 
     def note(self, owner: Any, key: str) -> None:
