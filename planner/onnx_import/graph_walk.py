@@ -91,7 +91,9 @@ class Walk:
         if node.op_type == "Constant" and not node.domain:
             made = leaf(self.table, node.output[0], constant_tensor(node, where), where)
             self.rebatch.enter_constants([made])
-        elif not self._sequences.read(node, name, where):
+            return
+        self.rebatch.refuse_split(node, self.table.values.get(node.input[0]) if node.input else None, where)
+        if not self._sequences.read(node, name, where):
             self._tensor_node(node, name, where)
 
     # --- If ---------------------------------------------------------------------------------------

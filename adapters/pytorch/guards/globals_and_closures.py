@@ -290,6 +290,9 @@ class SourceGuards:
                 namespace, assign = attribute_source(owner, key)
                 self._add(namespace, key, repr(f"{owner.__name__}.{key}"), assign, owner)
                 self._by_name.add((id(owner), key))
+                inner = namespace.get(key, None)
+                if isinstance(inner, type) and inner.__qualname__.startswith(f"{getattr(owner, '__qualname__', '')}."):
+                    self.add_names(inner)  # a class that is written inside of this one
 
 
 def _container_defaults(function: FunctionType) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from .. import torch_private
+from ..errors import UnsupportedModuleError
 from ..torch_private import TorchDispatchMode, pytree, schema_of
 from .sources import is_skipped
 
@@ -71,15 +72,23 @@ class _Lifting(TorchDispatchMode):  # type: ignore[misc]
 
 
 def with_memoised_tensors(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """``forward`` with the memoised tensors that it reads as constants; what makes them runs outside of the trace."""
+    """``forward`` with the memoised tensors that it reads as constants; what makes them runs outside of the trace.
+
+    It raises UnsupportedModuleError for a memoised function that draws random numbers, as only a first step would.
+    """
     codes = _memoised_code()
     open_calls: list[tuple[FrameType, AbstractContextManager[None]]] = []
+    draws: list[str] = []
+    states: list[torch.Tensor] = []
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code in codes and not _takes_tensors(frame):
             open_calls.append((frame, torch_private.outside_of_modes()))
             open_calls[-1][1].__enter__()
+            states.append(torch.get_rng_state())
         elif event == "return" and open_calls and open_calls[-1][0] is frame:
+            if not torch.equal(states.pop(), torch.get_rng_state()):
+                draws.append(frame.f_code.co_name)
             open_calls.pop()[1].__exit__(None, None, None)
 
     def lifted(*args: Any, **kwargs: Any) -> Any:
@@ -87,9 +96,15 @@ def with_memoised_tensors(forward: Callable[..., Any]) -> Callable[..., Any]:
         sys.setprofile(watch)
         try:
             with _Lifting():
-                return forward(*args, **kwargs)
+                result = forward(*args, **kwargs)
         finally:
             sys.setprofile(before)
+        for name in draws:
+            raise UnsupportedModuleError(
+                f"the memoised function {name!r} draws random numbers in the first forward alone",
+                remedy="call it once before the module is planned",
+            )
+        return result
 
     return lifted
 

@@ -59,10 +59,23 @@ def reshaped(change: Change, data: Sizes, axes: Sequence[int], target: Sequence[
         alone = result[k] == change.old
         follows = data[axes[0] + 1] if axes[0] + 1 < len(data) else 0
         kept = begins and not alone and result[k] == follows  # a feature dimension that the Reshape leaves as it is
-        return (not copied, not alone, not rest, kept, not begins, abs(k - axes[0]))
+        return (not copied, not (alone or rest), k if alone or rest else 0, kept, not begins, abs(k - axes[0]))
 
     order = sorted(_places(change, data, axes[0], result), key=likelihood)
-    return [change.at(sizes, k) for k in order if sizes[k] == result[k]]
+    placed = [change.at(sizes, k) for k in order if sizes[k] == result[k]]
+    alone = bool(placed) and result[order[0]] == change.old and -1 not in target[: order[0]]
+    if alone and order[0] == axes[0] and (order[0] == 0 or data[axes[0]] == change.old):
+        return placed[:1]  # where it was, in the first place or alone: others would fit by chance
+    return [*placed, *_with_the_rest(change, data, axes, target)]
+
+
+def _with_the_rest(change: Change, data: Sizes, axes: Sequence[int], target: Sequence[int]) -> Iterator[Sizes]:
+    """The shape that a target as it is gives, if it has a size for the rest: the batch may be divided there."""
+    now = [change.scaled(size) if axis in axes else size for axis, size in enumerate(data)]
+    sizes = [now[k] if size == 0 and k < len(now) else size for k, size in enumerate(target)]
+    known = prod(size for size in sizes if size != -1)
+    if sizes.count(-1) == 1 and known > 0 and prod(now) % known == 0:
+        yield tuple(prod(now) // known if size == -1 else size for size in sizes)
 
 
 def _places(change: Change, data: Sizes, axis: int, result: Sizes) -> list[int]:
@@ -100,7 +113,8 @@ def expanded(change: Change, data: Sizes, axes: Sequence[int], result: Sizes) ->
         for axis in axes:
             if result[shift + axis] == data[axis]:
                 sizes[shift + axis] = change.scaled(data[axis])
-        return [tuple(sizes)]
+        pairs = [k for k, size in enumerate(result) if size == change.old > 1 and (k < shift or data[k - shift] == 1)]
+        return [tuple(sizes), *(change.at(sizes, k) for k in pairs)]  # all pairs of samples, least likely
     free = [k for k, size in enumerate(result) if k < shift or data[k - shift] == 1]
     placed = [change.at(result, k) for k in free if result[k] == change.old]
     folded = [change.at(result, k) for k in free if result[k] % change.old == 0]
@@ -109,21 +123,25 @@ def expanded(change: Change, data: Sizes, axes: Sequence[int], result: Sizes) ->
 
 
 def tiled(change: Change, has_batch: bool, repeats: Sizes) -> list[Sizes]:
-    """Repeats that a Tile may have; one that repeats nothing stands for the batch, as an Expand."""
-    if has_batch:
-        return [repeats]
+    """Repeats that a Tile may have; one that repeats nothing stands for the batch, as an Expand.
+
+    Data that have the batch may be repeated once more for each sample, to make all pairs of them.
+    """
     placed = [change.at(repeats, k) for k, count in enumerate(repeats) if count == change.old]
-    likely = change.old > 1 or all(count == 1 for count in repeats)
+    likely = not has_batch and (change.old > 1 or all(count == 1 for count in repeats))
     return [*placed, repeats] if likely else [repeats, *placed]
 
 
-def filled(change: Change, shape: Sizes) -> list[Sizes]:
-    """Shapes of a constant tensor: as it is, or with the batch in a dimension of its size.
+def filled(change: Change, shape: Sizes, *, folded: bool = True) -> list[Sizes]:
+    """Shapes of a constant tensor: as it is, or with the batch in a dimension of its size, or of a multiple of it.
+
+    Multiples count if they are asked for (``folded``).
 
     One of several dimensions of size 1 leads to one number for each sample, such as those that drop a sample's path.
     """
     placed = [change.at(shape, k) for k, size in enumerate(shape) if size == change.old]
-    return [*placed, shape] if len(shape) > 1 and set(shape) == {1} else [shape, *placed]
+    factors = [change.at(shape, k) for k, size in enumerate(shape) if folded and size % change.old == 0]
+    return [*placed, shape] if len(shape) > 1 and set(shape) == {1} else [shape, *placed, *factors]
 
 
 def resized(change: Change, axes: Sequence[int], sizes: Sizes) -> list[Sizes]:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from ...errors import OgcPlanError, UsageError
 from .batch_placements import Sizes
-from .rebatch import Conflict, Rebatch
+from .rebatch import Choice, Conflict, Rebatch
 
 READINGS = 60
 """At most so many readings find the placements; a file that needs more is refused by its first conflict."""
@@ -56,14 +56,21 @@ class BatchSearch(Generic[R]):
         """The reading. Raises the error of the first one, or UsageError where two placements fit and differ."""
         first = self._attempt({}, frozenset())
         found = self._from(first, {}, frozenset())
-        if found is not None:
-            self._refuse_ambiguous(*found)
-            assert found[0].result is not None
-            return found[0].result
-        raise first.error or UsageError(
-            f"the batch of the file, {self._change[0]}, cannot be changed: node {quoted(first.conflict)} would work "
-            "across samples",
-            remedy=f"export the model at batch {self._change[1]}, or with a named batch",
+        if found is None:
+            raise first.error or self._across_samples(first.conflict)
+        attempt, decisions, accepted = found
+        if accepted and decisions and self._change[0] == 1:
+            # At batch 1 sizes say nothing, and what mixes samples says nothing either: no evidence is left.
+            raise self._across_samples(min(accepted))
+        self._refuse_ambiguous(attempt, decisions, accepted)
+        assert attempt.result is not None
+        return attempt.result
+
+    def _across_samples(self, node: str) -> UsageError:
+        old, new = self._change
+        return UsageError(
+            f"the batch of the file, {old}, cannot be changed: node {quoted(node)} would work across samples",
+            remedy=f"export the model at batch {new}, or with a named batch",
         )
 
     def _attempt(self, decisions: Decisions, accepted: frozenset[str]) -> _Attempt[R]:
@@ -113,8 +120,11 @@ class BatchSearch(Generic[R]):
                     continue
                 found = self._attempt(changed, accepted)
                 if found.result is not None and self._sizes(found.result) != sizes:
-                    old, new = self._change
-                    raise UsageError(
-                        f"where the batch is cannot be told from a file at batch {old}: {choice}",
-                        remedy=f"export the model at batch {new}, or at another one than {old}, or with a named batch",
-                    )
+                    raise self._ambiguous(choice)
+
+    def _ambiguous(self, choice: Choice) -> UsageError:
+        old, new = self._change
+        return UsageError(
+            f"where the batch is cannot be told from a file at batch {old}: {choice}",
+            remedy=f"export the model at batch {new}, or at another one than {old}, or with a named batch",
+        )

@@ -34,6 +34,10 @@ _DOUBTFUL = {"Reshape", "Slice"}
 """Ops whose other placements are tried even if the first one fits: two that fit make a file ambiguous."""
 
 
+_PAIRING = {"Expand", "Tile"}
+"""Ops that may repeat data with the batch once more for each sample."""
+
+
 class Conflict(Exception):
     """A node works across samples, which a wrong placement of the batch makes it do."""
 
@@ -96,11 +100,27 @@ class Rebatch:
             return
         for value in values:
             sizes = value.shape
-            if value.is_leaf and value.declared != "PARAMETER" and len(sizes) > 1 and self.change.old in sizes:
-                options = placements.filled(self.change, sizes)
+            if value.is_leaf and value.declared != "PARAMETER" and len(sizes) > 1:
+                uniform = (
+                    value.known is not None
+                    and value.known.size > 1
+                    and bool((value.known == value.known.flat[0]).all())
+                )
+                options = placements.filled(self.change, sizes, folded=uniform)
                 taken = self._take(value.name, ("constant", value.name), f"constant {quoted(value.name)}", options)
                 if taken != sizes:
                     value.shape, value.strides, value.known = taken, row_major(taken), None
+
+    def refuse_split(self, node: NodeProto, data: Value | None, where: str) -> None:
+        """Raise UsageError for a node that takes parts of a fixed size from the batch as a sequence."""
+        if self.change is None or node.op_type != "SplitToSequence" or data is None:
+            return
+        axis = next((int(entry.i) for entry in node.attribute if entry.name == "axis"), 0)
+        if axis % max(len(data.shape), 1) in self._axes(data):
+            raise UsageError(
+                f"{where} takes samples of the batch {self.change.old} in parts of a fixed size",
+                remedy=f"export the model at batch {self.change.new}",
+            )
 
     # --- nodes --------------------------------------------------------------------------------------
 
@@ -140,7 +160,8 @@ class Rebatch:
         form = (call.op_type, shape, self._axes(data), before, tuple(options))
         where = f"node {quoted(call.name)} ({call.op_type})"
         assert self.change is not None
-        doubtful = call.op_type in _DOUBTFUL and not placements.is_sure(self.change, before, options[0])
+        sure = placements.is_sure(self.change, before, options[0])
+        doubtful = (call.op_type in _DOUBTFUL and not sure) or (call.op_type in _PAIRING and bool(self._axes(data)))
         taken = self._take(node.output[0], form, where, options, doubtful=doubtful)
         if taken == before:
             return None
@@ -191,6 +212,13 @@ class Rebatch:
         has_batch = bool(self._axes(data))
         if has_batch and set(repeats) == {1} and data.name in self.choices and call.name not in self._accepted:
             raise Conflict(call.name)  # a Tile that repeats nothing stands for the batch, not the Expand before it
+        old = self.change.old
+        once = [repeats[axis] == old for axis in self._axes(data)] if old > 1 else [set(repeats) == {1}]
+        if has_batch and any(once):
+            raise UsageError(
+                f"node {quoted(call.name)} (Tile) repeats samples {old} times, which may be the batch or not",
+                remedy=f"export the model at batch {self.change.new}",
+            )
         options = placements.tiled(self.change, has_batch, repeats)
         return _given(1, self._taken(call, node, options, repeats))
 
@@ -303,6 +331,10 @@ class Rebatch:
 
 _CONSTANTS = {"Reshape", "Expand", "Tile", "ConstantOfShape", "Range", "Resize", "Split", "Slice"}
 """Ops that take sizes, counts or bounds from constants."""
+
+
+def _is_uniform(known: Array | None) -> bool:
+    return known is not None and known.size > 1 and bool((known == known.flat[0]).all())
 
 
 def _given(position: int, sizes: Sizes | None) -> dict[int, Array]:

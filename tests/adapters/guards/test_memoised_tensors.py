@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import pytest
 import torch
+from ogc_plan.adapters.pytorch import UnsupportedModuleError
 from torch import Tensor, nn
 
 from tests.modules.generators import seeded
@@ -50,3 +51,26 @@ def test_its_constants_are_part_of_the_predicted_peak() -> None:
 def test_no_tensor_of_the_trace_is_kept() -> None:
     planned(Ordered(6, 6), X)
     assert order(6).tolist() == [5, 4, 3, 2, 1, 0]
+
+
+@lru_cache(maxsize=4)
+def projection(size: int) -> Tensor:
+    """A fixed random matrix."""
+    return torch.randn(size, size)
+
+
+class Projected(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return (super().forward(x) @ projection(6)).square().sum()
+
+
+class TestRandomResults:
+    def test_a_function_that_draws_while_it_is_planned_is_refused(self) -> None:
+        projection.cache_clear()
+        with pytest.raises(UnsupportedModuleError, match="'projection' draws random numbers"):
+            planned(Projected(6, 6), X)
+
+    def test_calling_it_before_helps(self) -> None:
+        projection(6)
+        module = Projected(6, 6)
+        assert train(planned(module, X), X) == train(module, X)

@@ -322,3 +322,20 @@ class TestWritten:
     def test_tensors_of_a_module_in_a_list_are_refused(self, held: nn.Module) -> None:
         with pytest.raises(UnsupportedModuleError, match=r"as a submodule \(nn\.ModuleList\)"):
             bound(Net(lambda net, y: net.held[0](y), held=[held]))
+
+
+class Nested:
+    """A configuration with a part that is a class, too."""
+
+    class Part:
+        """The part."""
+
+        scale = 1.0
+
+
+@pytest.mark.filterwarnings("ignore:planned .* again")
+def test_a_class_inside_of_a_class_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = lambda: Net(lambda net, y: y * net.settings.Part.scale, settings=Nested)  # noqa: E731
+    trained = within_budget(make(), X, budget="min", strategy="greedy", device="cpu")
+    monkeypatch.setattr(Nested.Part, "scale", 3.0)
+    assert bits(trained(*X)) == bits(make()(*X))

@@ -129,8 +129,17 @@ class Folded(Block):
         return (picked @ q).view(x.shape[0], 4, LENGTH, 4).transpose(1, 2).reshape(x.shape)
 
 
+class Biased(Block):
+    """Attention with a constant of batch and heads together added to its scores."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.layer(x).view(x.shape[0], LENGTH, 4, 4).transpose(1, 2).reshape(-1, LENGTH, 4)
+        scores = torch.baddbmm(torch.zeros(q.shape[0], LENGTH, LENGTH), q, q.transpose(1, 2)).softmax(-1)
+        return (scores @ q).view(x.shape[0], 4, LENGTH, 4).transpose(1, 2).reshape(x.shape)
+
+
 BLOCKS: tuple[Callable[[], Block], ...] = (
-    Token, Recurrent, Positions, Attention, Heads, Queries, Windows, Dropped, Selected, Flat, TimeFirst, Folded,
+    Token, Recurrent, Positions, Attention, Heads, Queries, Windows, Dropped, Selected, Flat, TimeFirst, Folded, Biased,
 )  # fmt: skip
 
 
@@ -204,3 +213,26 @@ def test_a_file_that_fits_two_places_is_refused_and_both_are_named(tmp_path: Pat
     onnx.save(export_module(Both(), (torch.randn(1, 6, 4),)), tmp_path / "both.onnx")
     with pytest.raises(UsageError, match=r"cannot be told from a file at batch 1: .*\[48, 4\] or \[6, 32\]"):
         read_onnx(tmp_path / "both.onnx", batch=8)
+
+
+class AllPairs(nn.Module):
+    """Each sample beside each other one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(x.shape[0], -1)
+        return rows.repeat(x.shape[0], 1).exp()
+
+
+class Halves(nn.Module):
+    """The first half of the samples beside the second."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = x.exp().chunk(2, 0)
+        return first * second
+
+
+@pytest.mark.parametrize("module", [AllPairs(), Halves()], ids=lambda module: type(module).__name__)
+def test_a_count_of_samples_that_may_be_the_batch_is_refused(module: nn.Module, tmp_path: Path) -> None:
+    onnx.save(export_module(module, (torch.randn(2, 3, 4),)), tmp_path / "count.onnx")
+    with pytest.raises(UsageError, match="batch"):
+        read_onnx(tmp_path / "count.onnx", batch=8)
