@@ -32,8 +32,6 @@ _NORMS = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1}
 """Ops along a dimension, by its default."""
 _DOUBTFUL = {"Reshape", "Slice"}
 """Ops whose other placements are tried even if the first one fits: two that fit make a file ambiguous."""
-
-
 _PAIRING = {"Expand", "Tile"}
 """Ops that may repeat data with the batch once more for each sample."""
 
@@ -132,9 +130,9 @@ class Rebatch:
         mixes = call.op_type in _MIXING or call.op_type.startswith("Reduce")
         if mixes and call.name not in self._accepted:
             self._check(call)
-        change = getattr(self, f"_{call.op_type.lower()}", None) if call.op_type in _CONSTANTS else None
-        known: Mapping[int, Array] = {} if change is None else change(node, call)
-        return node, known
+        if call.op_type not in _CONSTANTS:
+            return node, {}
+        return node, getattr(self, f"_{call.op_type.lower()}")(node, call, self.change)
 
     def _axes(self, value: Value | None) -> tuple[int, ...]:
         """The dimensions of a value that have the batch."""
@@ -160,7 +158,7 @@ class Rebatch:
         form = (call.op_type, shape, self._axes(data), before, tuple(options))
         where = f"node {quoted(call.name)} ({call.op_type})"
         assert self.change is not None
-        sure = placements.is_sure(self.change, before, options[0])
+        sure = call.op_type == "Reshape" and placements.is_sure(self.change, before, options[0])
         doubtful = (call.op_type in _DOUBTFUL and not sure) or (call.op_type in _PAIRING and bool(self._axes(data)))
         taken = self._take(node.output[0], form, where, options, doubtful=doubtful)
         if taken == before:
@@ -175,17 +173,16 @@ class Rebatch:
             return None
         return tuple(int(number) for number in value.known.ravel())
 
-    def _reshape(self, node: NodeProto, call: Call) -> dict[int, Array]:
+    def _reshape(self, node: NodeProto, call: Call, change: Change) -> dict[int, Array]:
         attribute = next((entry for entry in node.attribute if entry.name == "shape"), None)  # opset 1 to 4
         target = self._constant(call, 1) if attribute is None else tuple(int(size) for size in attribute.ints)
         data, result = call.inputs[0], self._before.get(node.output[0])
         axes = self._axes(data)
         if target is None or data is None or result is None or not axes:
             return {}
-        assert self.change is not None
         if call.attributes.get("allowzero", 0):
             target = tuple(size or 1 for size in target)  # nothing is copied
-        options = placements.reshaped(self.change, self._before[data.name], axes, target, result)
+        options = placements.reshaped(change, self._before[data.name], axes, target, result)
         taken = self._taken(call, node, options, result) if options else None
         if taken is None:
             return {}
@@ -195,72 +192,65 @@ class Rebatch:
         call.attributes["shape"] = taken
         return {}
 
-    def _expand(self, node: NodeProto, call: Call) -> dict[int, Array]:
+    def _expand(self, node: NodeProto, call: Call, change: Change) -> dict[int, Array]:
         data, result = call.inputs[0], self._before.get(node.output[0])
         if data is None or result is None or self._constant(call, 1) is None:
             return {}
-        assert self.change is not None
         before = self._before.get(data.name, data.shape)
-        options = placements.expanded(self.change, before, self._axes(data), result)
+        options = placements.expanded(change, before, self._axes(data), result)
         return _given(1, self._taken(call, node, options, result))
 
-    def _tile(self, node: NodeProto, call: Call) -> dict[int, Array]:
+    def _tile(self, node: NodeProto, call: Call, change: Change) -> dict[int, Array]:
         repeats, data = self._constant(call, 1), call.inputs[0]
         if repeats is None or data is None or len(call.inputs) > 2:
             return {}
-        assert self.change is not None
         has_batch = bool(self._axes(data))
         if has_batch and set(repeats) == {1} and data.name in self.choices and call.name not in self._accepted:
             raise Conflict(call.name)  # a Tile that repeats nothing stands for the batch, not the Expand before it
-        old = self.change.old
+        old = change.old
         once = [repeats[axis] == old for axis in self._axes(data)] if old > 1 else [set(repeats) == {1}]
         if has_batch and any(once):
             raise UsageError(
                 f"node {quoted(call.name)} (Tile) repeats samples {old} times, which may be the batch or not",
-                remedy=f"export the model at batch {self.change.new}",
+                remedy=f"export the model at batch {change.new}",
             )
-        options = placements.tiled(self.change, has_batch, repeats)
+        options = placements.tiled(change, has_batch, repeats)
         return _given(1, self._taken(call, node, options, repeats))
 
-    def _constantofshape(self, node: NodeProto, call: Call) -> dict[int, Array]:
+    def _constantofshape(self, node: NodeProto, call: Call, change: Change) -> dict[int, Array]:
         shape = self._constant(call, 0)
         if shape is None:
             return {}
-        assert self.change is not None
-        return _given(0, self._taken(call, node, placements.filled(self.change, shape), shape))
+        return _given(0, self._taken(call, node, placements.filled(change, shape), shape))
 
-    def _range(self, node: NodeProto, call: Call) -> dict[int, Array]:
+    def _range(self, node: NodeProto, call: Call, change: Change) -> dict[int, Array]:
         limit = self._constant(call, 1)
         if limit is None:
             return {}
-        assert self.change is not None
-        taken = self._taken(call, node, placements.filled(self.change, limit), limit)
+        taken = self._taken(call, node, placements.filled(change, limit), limit)
         value = cast(Value, call.inputs[1])
         assert value.known is not None
         return {} if taken is None else {1: np.asarray(taken, value.known.dtype).reshape(value.known.shape)}
 
-    def _resize(self, node: NodeProto, call: Call) -> dict[int, Array]:
+    def _resize(self, node: NodeProto, call: Call, change: Change) -> dict[int, Array]:
         sizes, axes = self._constant(call, 3), self._axes(call.inputs[0])
         if not sizes or not axes or "axes" in call.attributes:
             return {}
-        assert self.change is not None
-        return _given(3, self._taken(call, node, placements.resized(self.change, axes, sizes), sizes))
+        return _given(3, self._taken(call, node, placements.resized(change, axes, sizes), sizes))
 
-    def _split(self, node: NodeProto, call: Call) -> dict[int, Array]:
+    def _split(self, node: NodeProto, call: Call, change: Change) -> dict[int, Array]:
         sizes, data = self._constant(call, 1), call.inputs[0]
         if sizes is None or data is None:
             return {}
-        assert self.change is not None
         axis = cast(int, call.attributes.get("axis", 0)) % len(data.shape)
-        options = placements.split(self.change, sizes) if axis in self._axes(data) else []
+        options = placements.split(change, sizes) if axis in self._axes(data) else []
         return _given(1, self._taken(call, node, options, sizes)) if options else {}
 
-    def _slice(self, node: NodeProto, call: Call) -> dict[int, Array]:
+    def _slice(self, node: NodeProto, call: Call, change: Change) -> dict[int, Array]:
         starts, ends, data = self._constant(call, 1), self._constant(call, 2), call.inputs[0]
         axes = self._axes(data)
         if starts is None or ends is None or data is None or not axes:
             return {}
-        assert self.change is not None
         along = self._constant(call, 3) or tuple(range(len(starts)))
         steps = self._constant(call, 4) or (1,) * len(starts)
         at = [axis % len(data.shape) for axis in along]
@@ -268,7 +258,7 @@ class Rebatch:
             return {}
         place = at.index(axes[0])
         size = self._before[data.name][axes[0]]
-        bounds = placements.sliced(self.change, size, starts[place], min(ends[place], 2**31))
+        bounds = placements.sliced(change, size, starts[place], min(ends[place], 2**31))
         taken = self._taken(call, node, list(bounds), (starts[place], min(ends[place], 2**31)))
         if taken is None:
             return {}
