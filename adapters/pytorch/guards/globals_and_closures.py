@@ -11,25 +11,10 @@ import functools
 import gc
 import logging
 import sys
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FrameType,
-    FunctionType,
-    GetSetDescriptorType,
-    MappingProxyType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    MethodType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -37,6 +22,7 @@ from torch import nn
 
 from ..errors import UnsupportedModuleError
 from .rollback import save
+from .running_functions import Ages, RunningFunctions
 from .snapshots import IdentityCheck, equal_snapshots, is_data, refuse_iterator
 from .sources import (
     MISSING,
@@ -57,26 +43,6 @@ _CALLED = (FunctionType, BuiltinFunctionType, MethodType, functools.partial, typ
 _CONTAINERS = (list, dict, set, deque, bytearray)
 
 
-_WITHOUT_ATTRIBUTES = frozenset({
-    dict, list, tuple, set, frozenset, CellType, CodeType, MethodType, BuiltinFunctionType, MethodDescriptorType,
-    WrapperDescriptorType, GetSetDescriptorType, MemberDescriptorType, MappingProxyType, property, staticmethod,
-    classmethod, functools.partial, weakref.ref, type, ModuleType, ModuleSpec,
-})  # fmt: skip
-"""Most of what there is in a process, and nothing whose attributes a forward reads as those of an object."""
-
-
-def _all_objects() -> list[Any]:
-    """Every object that can refer to others, those that `gc.freeze` hides included."""
-    frozen = gc.get_freeze_count() > 0
-    if frozen:
-        gc.unfreeze()
-    try:
-        return gc.get_objects()
-    finally:
-        if frozen:
-            gc.freeze()
-
-
 def _is_of_autograd_function(frame: FrameType) -> bool:
     """Whether a method of a ``torch.autograd.Function`` runs: torch calls it, or its first argument says so."""
     caller, code = frame.f_back, frame.f_code
@@ -92,11 +58,10 @@ class SourceGuards:
     def __init__(self) -> None:
         self._codes: dict[int, CodeType] = {}
         self._done: set[int] = set()  # codes that need not be looked at again: recorded or skipped, and no closures
-        self._functions: dict[int, list[FunctionType]] = {}  # by code: functions older than the trace
         self._sources: dict[tuple[int, str], Source] = {}
         self._kept: list[Any] = []  # keeps owners alive, so that no id is used twice
-        self._older: list[Any] = []  # functions and other objects, older than the trace; kept for the same reason
-        self._ids: set[int] = set()  # of these
+        self._ages = Ages()
+        self._functions = RunningFunctions(self._ages)
         self._names: set[str] = set()  # that appear in the code that ran, among them those of attributes
         self._by_name: set[tuple[int, str]] = set()  # sources that count only if the code names them
         self._of_objects: set[tuple[int, str]] = set()  # sources that are guarded as attributes that were read
@@ -119,18 +84,17 @@ class SourceGuards:
 
         Raises UnsupportedModuleError if the code that ran changed a source.
         """
-        self._older = [found for found in _all_objects() if type(found) not in _WITHOUT_ATTRIBUTES]
-        self._ids = set(map(id, self._older))
-        for function in [found for found in self._older if type(found) is FunctionType]:
-            self._functions.setdefault(id(function.__code__), []).append(function)
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # callbacks of the collector are not part of the forward
+        self._ages.begin()
         try:
             # On a card autograd would run a backward written by hand on a thread of its own, which is not recorded.
             with torch.autograd.set_multithreading_enabled(False):
                 yield
         finally:
             sys.settrace(before)
+            self._ages.end()
+            self._functions.forget()
             if collects:
                 gc.enable()
             changed = [source for source in self._sources.values() if source.changed()]
@@ -143,8 +107,8 @@ class SourceGuards:
                 and number not in self._of_objects
                 and (number not in self._by_name or s.key in self._names)
             ]
-            for known in (self._codes, self._done, self._functions, self._sources, self._kept, self._older, self._ids,
-                          self._names, self._by_name, self._of_objects):  # fmt: skip
+            for known in (self._codes, self._done, self._sources, self._kept, self._names,
+                          self._by_name, self._of_objects):  # fmt: skip
                 known.clear()
         for source in changed:
             raise UnsupportedModuleError(
@@ -209,7 +173,7 @@ class SourceGuards:
         self._names.update(frame.f_code.co_names, (text for text in frame.f_code.co_consts if isinstance(text, str)))
         steps = [step for step in dis.get_instructions(frame.f_code) if step.opname not in ("COPY", "DUP_TOP")]
         closure = self._record_closure(frame)
-        for function in self._functions.get(id(frame.f_code), ()):
+        for function in self._functions.of(frame):
             defaults = _container_defaults(function)
             for name in list(defaults):
                 description = f"the default of {name!r} in {function.__qualname__} of {where}"
@@ -243,8 +207,8 @@ class SourceGuards:
         code, own = frame.f_code, frame.f_locals
         for value in own.values():
             self.meet(value)
-        found = {name: own[name] for name in code.co_freevars if name in own}
-        for function in self._functions.get(id(code), ()):
+        found, held = {name: own[name] for name in code.co_freevars if name in own}, {}
+        for function in self._functions.of(frame) if found else ():
             cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
             variables = {name: ClosureCell(cells[name]) for name in found}
             if all(variables[name].get(name, MISSING) is value for name, value in found.items()):
@@ -252,8 +216,8 @@ class SourceGuards:
                 for name, cell in cells.items():
                     assign = functools.partial(setattr, cell, "cell_contents")
                     self._add(variables[name], name, f"{name!r} around {where}", assign, cell)
-                return found
-        return {}
+                held = found
+        return held
 
     def _add(self, namespace: Any, key: str, description: str, assign: Callable[[Any], Any], owner: Any = None) -> None:
         number = id(namespace if owner is None else owner), key
@@ -270,7 +234,7 @@ class SourceGuards:
 
     def is_old(self, value: Any) -> bool:
         """Whether an object with attributes of its own is older than the trace."""
-        return id(value) in self._ids
+        return self._ages.is_old(value)
 
     def note(self, owner: Any, key: str) -> None:
         """Add an attribute of an object that the code reads or writes, before that; its reads are guarded elsewhere."""

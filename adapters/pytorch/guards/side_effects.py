@@ -84,6 +84,8 @@ def refuse_kept_tensors(module: nn.Module, forget: Callable[[list[Any]], None]) 
         try:
             yield
         finally:
+            if any(tensor() is not None for tensor in made):
+                gc.collect(0)  # what a trace makes is young, and torch's own cycles hold most of these tensors
             forget([tensor for tensor in (reference() for reference in made) if tensor is not None])
     if any(tensor() is not None for tensor in made):
         gc.collect()

@@ -6,6 +6,7 @@ import gc
 import itertools
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -140,6 +141,52 @@ def test_a_function_that_the_collector_has_frozen_is_guarded() -> None:
     change()
     with pytest.raises(InputMismatchError, match="'factor' around"):
         trained(*X)
+
+
+def shifting(shift: float) -> tuple[type[Through], Callable[[], None]]:
+    """A class whose forward reads a variable around it, and what changes the variable."""
+
+    class Shifting(Through):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + shift
+
+    def change() -> None:
+        nonlocal shift
+        shift = 5.0
+
+    return Shifting, change
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_of_two_classes_with_the_same_code_each_has_its_own_closure(changed: bool) -> None:
+    (cls, change), (_, change_other) = shifting(1.0), shifting(2.0)
+    trained = planned(cls(lambda _, x: x), X)
+    (change if changed else change_other)()
+    with pytest.raises(InputMismatchError, match="'shift' around") if changed else nullcontext():
+        trained(*X)
+
+
+def test_a_function_is_found_though_a_class_of_its_argument_has_another_of_the_same_code() -> None:
+    call, change = held_around()
+    trained = planned(type("Another", (Through,), {"call": held_around()[0]})(call), X)
+    change()
+    with pytest.raises(InputMismatchError, match="'factor' around"):
+        trained(*X)
+
+
+def raised(made: Settings) -> float:
+    made.shift += 1.0
+    return made.shift
+
+
+def test_an_object_is_the_forwards_own_though_the_forward_collects_garbage() -> None:
+    def counts(_: Any, x: Tensor) -> Tensor:
+        made = Settings()
+        gc.collect()
+        return x * raised(made)
+
+    module = Through(counts)
+    assert train(planned(module, X), X) == train(module, X)
 
 
 def test_what_no_code_of_the_forward_names_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
