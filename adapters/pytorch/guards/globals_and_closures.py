@@ -87,6 +87,7 @@ class SourceGuards:
         before, collects = sys.gettrace(), gc.isenabled()
         gc.disable()  # callbacks of the collector are not part of the forward
         self._ages.begin()
+        self._functions.begin()
         try:
             # On a card autograd would run a backward written by hand on a thread of its own, which is not recorded.
             with torch.autograd.set_multithreading_enabled(False):
@@ -94,7 +95,7 @@ class SourceGuards:
         finally:
             sys.settrace(before)
             self._ages.end()
-            self._functions.forget()
+            self._functions.end()
             if collects:
                 gc.enable()
             changed = [source for source in self._sources.values() if source.changed()]

@@ -64,7 +64,14 @@ class RunningFunctions:
         self._ages = ages
         self._older: dict[int, list[FunctionType]] | None = None
 
-    def forget(self) -> None:
+    def begin(self) -> None:
+        """Look for what `gc.freeze` hides: to show it and hide it again would hide what a trace has made, too."""
+        if gc.get_freeze_count() > 0:
+            gc.unfreeze()
+            self._older = self._with_data()
+            gc.freeze()
+
+    def end(self) -> None:
         """Let go of the functions."""
         self._older = None
 
@@ -81,19 +88,15 @@ class RunningFunctions:
         return self._older.get(id(code), [])
 
     def _with_data(self) -> dict[int, list[FunctionType]]:
-        """By their code, the functions of the process that hold data, those that `gc.freeze` hides included.
+        """By their code, the functions of the process that hold data.
 
         One that is made in the trace is not among them: it would keep tensors of the trace alive.
         """
-        newer, frozen = self._ages.newer(), gc.get_freeze_count() > 0
-        if frozen:
-            gc.unfreeze()
+        newer = self._ages.newer()
         found: dict[int, list[FunctionType]] = {}
         for function in [value for value in gc.get_objects() if type(value) is FunctionType]:
             if (function.__closure__ or function.__defaults__ or function.__kwdefaults__) and id(function) not in newer:
                 found.setdefault(id(function.__code__), []).append(function)
-        if frozen:
-            gc.freeze()
         return found
 
 
