@@ -11,6 +11,7 @@ from ...errors import UnsupportedOpError
 from ...graph import ITEM_BITS
 from ...units import counted, is_or_are
 from ..values.values import Call, Partial
+from .derived_dimensions import formula
 
 if TYPE_CHECKING:
     from ..document.protobuf import GraphProto, ValueInfoProto
@@ -50,7 +51,8 @@ class DeclaredTypes:
             if dim.WhichOneof("value") == "dim_value":
                 sizes.append(dim.dim_value if dim.dim_value > 0 else None)
             else:
-                sizes.append(self._dims.get(dim.dim_param))
+                derived = formula(dim.dim_param, self._dims)
+                sizes.append(self._dims.get(dim.dim_param) if derived is None else derived.value(self._dims))
         if batched and self._rebatch is not None and sizes and sizes[0] == self._rebatch[0]:
             sizes[0] = self._rebatch[1]
         return tuple(sizes)

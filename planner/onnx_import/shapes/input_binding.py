@@ -12,6 +12,7 @@ from ...units import counted
 from ..document.protobuf import GraphProto, ValueInfoProto, dtype_name
 from ..document.subgraphs import all_nodes, constant_names
 from ..document.unsupported_ops import EXPORT_AGAIN
+from .derived_dimensions import Formula, formula
 
 Dimension = int | str | None  # a number, a symbol, or nothing at all
 
@@ -47,7 +48,9 @@ def bind_inputs(
     leading dimension of every input that starts with the old batch. Raises UsageError for names that do not exist and
     for values that contradict one another, and UnboundDimensionError for a dimension without a value.
     """
-    symbols = dict.fromkeys(dim for entry in declared for dim in entry.dims or () if isinstance(dim, str))
+    named = dict.fromkeys(dim for entry in declared for dim in entry.dims or () if isinstance(dim, str))
+    formulas = {text: found for text in named if (found := formula(text, named)) is not None}
+    symbols = dict.fromkeys((*named, *(name for found in formulas.values() for name in found.names)))
     bound = dict(dims)
     for name, value in bound.items():
         if name not in symbols:
@@ -64,7 +67,8 @@ def bind_inputs(
         if main is None:
             raise UsageError("the model has no input whose batch could be changed", remedy="leave --batch out")
         _rebatch(main, batch, current, bound, shapes)
-    _check_bound(current, bound, main)
+    _derive(formulas, bound)
+    _check_bound(current, bound, main, formulas)
     resolved = {name: _resolve(name, entry, bound) for name, entry in current.items()}
     used = tuple((symbol, bound[symbol]) for symbol in symbols if symbol in bound)
     rebatch = None
@@ -77,6 +81,21 @@ def bind_inputs(
             if entry.dims and (entry.dims[0], resolved[entry.name][0]) == rebatch:
                 before[entry.name] = (rebatch[0], *resolved[entry.name][1:])
     return BoundInputs(resolved, before, used, rebatch)
+
+
+def _derive(formulas: Mapping[str, Formula], bound: dict[str, int]) -> None:
+    """Bind the dimensions that follow from bound ones, and the names that follow from bound formulas."""
+    for text, entry in formulas.items():
+        found = entry.solved(bound[text], bound) if text in bound else None
+        if found is not None:
+            bound[found[0]] = found[1]
+    for text, entry in formulas.items():
+        size = entry.value(bound)
+        if size is not None:
+            by = " and ".join(f"{name}={bound[name]}" for name in entry.names)
+            if text not in bound:
+                _positive(size, f"dimension {quoted(text)}, with {by},")
+            _bind(text, size, bound, by)
 
 
 def _main_input(declared: Sequence[DeclaredInput]) -> DeclaredInput | None:
@@ -145,7 +164,10 @@ def _bind(symbol: str, size: int, bound: dict[str, int], by: str) -> None:
 
 
 def _check_bound(
-    current: Mapping[str, tuple[Dimension, ...] | None], bound: Mapping[str, int], main: DeclaredInput | None
+    current: Mapping[str, tuple[Dimension, ...] | None],
+    bound: Mapping[str, int],
+    main: DeclaredInput | None,
+    formulas: Mapping[str, Formula],
 ) -> None:
     """Raise UnboundDimensionError for the first symbol without a value; the remedy has an option for each one."""
     batch = main.dims[0] if main is not None and main.dims else None
@@ -153,7 +175,9 @@ def _check_bound(
     for name, dims in current.items():
         for dim in dims or ():
             if isinstance(dim, str) and dim not in bound and None not in (dims or ()):
-                owner.setdefault(dim, name)
+                for symbol in formulas[dim].names if dim in formulas else (dim,):
+                    if symbol not in bound:
+                        owner.setdefault(symbol, name)
     for dim, name in owner.items():
         options = (f"--dim {quote(f'{other}={8 if other == batch else 512}')}" for other in owner)
         raise UnboundDimensionError(
