@@ -16,6 +16,7 @@ from .shapes.data_dependent_shapes import DataShapes
 from .shapes.declared_types import DeclaredTypes
 from .shapes.element_types import bool_operand
 from .shapes.rebatch import Rebatch
+from .shapes.runtime_ops import runtime_shape
 from .shapes.shape_inference import ShapeRules
 from .values.consistency import REMEDY
 from .values.constant_folding import Array, attributes_of, compute, constant_tensor, measured
@@ -174,6 +175,8 @@ class Walk:
                 else:
                     dtype = self.declared.guess(output, call, where)
                 dims = None if self.data_shapes.given(output) else self.declared.dims(output, batched=batched)
+                if dims is None and not self.data_shapes.given(output) and output == node.output[0]:
+                    dims = runtime_shape(call)
                 outputs[output] = Inferred(dtype, dims)
         self.charged.append(call)
         self._finish(node, call, outputs, where)
@@ -292,7 +295,8 @@ class Walk:
             shape = absent  # the file leaves this output out, so that no user can bind it
         if shape is None:
             reason = "is not declared by the file" if call.charged else "depends on data"
-            shape = self.data_shapes.bind(name, inferred.dims, where, reason)
+            like = next((value.shape for value in call.data_inputs if value.is_float), ())
+            shape = self.data_shapes.bind(name, inferred.dims, where, reason, like)
         return self.table.make(name, inferred.dtype, shape, where)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from json import dumps as quoted
 from pathlib import Path
 
-from ..errors import InvalidModelError
+from ..errors import InvalidModelError, OgcPlanError
 from ..graph import Graph
 from ..units import is_or_are
 from .document.functions import inline_functions
@@ -27,7 +28,9 @@ from .shapes.batch_search import BatchSearch
 from .shapes.data_dependent_shapes import DataShapes, check_names
 from .shapes.declared_types import DeclaredTypes
 from .shapes.element_types import cast_operands, taken_as_they_are
-from .shapes.input_binding import bind_inputs, read_inputs, tensor_names
+from .shapes.input_binding import BoundInputs, bind_inputs, read_inputs, tensor_names
+from .shapes.input_hints import InputHints
+from .shapes.offered_sizes import UnboundSizesError, UnknownSizesError, with_tried_remedy
 from .shapes.rebatch import Rebatch, check_batch_axis
 from .shapes.shape_inference import ShapeRules
 from .values.initializers import enter_leaves
@@ -61,34 +64,65 @@ def forward_graph(
     The file's name stands for a graph that has none. Raises InvalidModelError, UnsupportedOpError and
     UnboundDimensionError if the file cannot be planned, and UsageError if an argument does not fit the model.
     """
-    model = inline_functions(model)
+    options = partial(_forward_graph, inline_functions(model), path, batch=batch, charge_unknown=charge_unknown)
+    try:
+        return options(dims=dims or {}, inputs=inputs or {})
+    except (UnboundSizesError, UnknownSizesError) as error:
+        raise with_tried_remedy(
+            error, lambda more: options(dims={**(dims or {}), **more.dims}, inputs={**(inputs or {}), **more.shapes})
+        ) from None
+
+
+def _forward_graph(
+    model: ModelProto,
+    path: str | os.PathLike[str],
+    *,
+    dims: Mapping[str, int],
+    inputs: Mapping[str, tuple[int, ...]],
+    batch: int | None,
+    charge_unknown: bool,
+) -> Graph:
     graph, opsets = model.graph, opset_versions(model)
     if not graph.output:
         raise InvalidModelError(f"the graph {quoted(graph.name)} has no outputs", remedy=EXPORT_AGAIN)
     order = NodeOrder(graph)
     declared, left_out = read_inputs(graph, constant_names(graph))
     names = [entry.name for entry in declared]
-    given = dict(inputs or {})
+    given = dict(inputs)
     if given:
         check_names(given, tensor_names(graph), names)
     inside = {name: given.pop(name) for name in [*given] if name not in names}
-    bound = bind_inputs(declared, dims or {}, given, batch)
 
-    def read(rebatch: Rebatch, shapes: Mapping[str, tuple[int, ...]]) -> _Reading:
+    def walker(rebatch: Rebatch, bound: BoundInputs | None, shapes: Mapping[str, tuple[int, ...]]) -> Walk:
         table = ValueTable(order.used, order.made)
         table.refused.update(left_out)
-        for entry in declared:
+        for entry in declared if bound is not None else ():
             shape = shapes[entry.name]
             table.values[entry.name] = Value(entry.name, entry.dtype, shape, from_input=True, is_input=True)
         enter_leaves(table, graph, {})
         rebatch.enter_constants(table.values.values())
-        types = DeclaredTypes(dict(bound.dims), bound.rebatch if rebatch.change else None)
+        types = DeclaredTypes(dict(bound.dims) if bound else {}, bound.rebatch if bound and rebatch.change else None)
         types.add(graph, {})
-        walk = Walk(
-            ShapeRules(opsets), table, types, DataShapes(inside), rebatch, opsets[""], charge_unknown=charge_unknown
-        )
         for name in order.names:
             table.call_name(name)
+        rules = ShapeRules(opsets, graph.node)
+        return Walk(rules, table, types, DataShapes(inside), rebatch, opsets[""], charge_unknown=charge_unknown)
+
+    def hints() -> InputHints:
+        """What the weights say, those included that the file computes from others."""
+        walk = walker(Rebatch(None), None, {})
+        for index in order.live:
+            node = order.nodes[index]
+            if all(not name or name in walk.table.values for name in node.input):
+                with suppress(OgcPlanError):
+                    walk.visit(node, order.names[index], speculative=False)
+        return InputHints(graph, {name: value.shape for name, value in walk.table.values.items()})
+
+    bound = bind_inputs(declared, dims, given, batch, lambda name: hints().template(name))
+
+    def read(rebatch: Rebatch, shapes: Mapping[str, tuple[int, ...]]) -> _Reading:
+        walk = walker(rebatch, bound, shapes)
+        table = walk.table
         fused = FusedCalls(order.nodes, order.live, [output.name for output in graph.output])
         for index in order.live:
             walk.visit(order.nodes[index], order.names[index], speculative=index in order.speculative)

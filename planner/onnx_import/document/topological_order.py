@@ -82,7 +82,7 @@ def _makers(
     for index, node in enumerate(nodes):
         for name in node.output:
             if name and name in made:
-                raise InvalidModelError(f"the value {quoted(name)} is made twice", remedy=EXPORT_AGAIN)
+                raise _made_twice(name, made[name], node, nodes)
             if name:
                 made[name] = index
     for index, node in enumerate(nodes):
@@ -95,6 +95,16 @@ def _makers(
         if output.name not in made and output.name not in outer:
             raise InvalidModelError(f"nothing makes the output {quoted(output.name)}", remedy=EXPORT_AGAIN)
     return made
+
+
+def _made_twice(name: str, first: int, second: NodeProto, nodes: Sequence[NodeProto]) -> InvalidModelError:
+    """The error for two values of one name, which exporters give to what a module calls alike."""
+    other = f"node {quoted(nodes[first].name or nodes[first].op_type)}" if first >= 0 else "an initializer or input"
+    where = f"node {quoted(second.name or second.op_type)} ({quoted(second.op_type)[1:-1]})"
+    return InvalidModelError(
+        f"two values have the name {quoted(name)}: {other} makes one, {where} the other",
+        remedy=f"rename what the module calls {quoted(name)}, as a parameter or an argument, and {EXPORT_AGAIN}",
+    )
 
 
 def node_names(nodes: Sequence[NodeProto]) -> list[str]:

@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping
 from json import dumps as quoted
 
-from ...errors import UnsupportedOpError, UsageError
+from ...errors import UsageError
 from ..values.consistency import shape_text
 from ..values.values import Partial, Value
+from .offered_sizes import SIZES, Sizes, UnknownSizesError
 
 
 class DataShapes:
@@ -22,20 +23,21 @@ class DataShapes:
         """Whether the user gave that tensor a shape."""
         return name in self._shapes
 
-    def bind(self, name: str, dims: Partial, where: str, reason: str) -> tuple[int, ...]:
+    def bind(self, name: str, dims: Partial, where: str, reason: str, like: tuple[int, ...] = ()) -> tuple[int, ...]:
         """The shape of a tensor of which only ``dims`` are known; ``reason`` says why.
 
-        Raises UnsupportedOpError if the user gave none, and UsageError if it does not fit.
+        ``like`` is a shape that it may have if nothing is known. Raises UnknownSizesError if the user gave none, and
+        UsageError if it does not fit.
         """
         if name not in self._shapes:
-            raise UnsupportedOpError(
+            filled = [tuple(size if dim is None else dim for dim in dims) for size in SIZES] if dims else [(64, 64)]
+            likely = [like] if like and (dims is None or fits(like, dims)) else []
+            raise UnknownSizesError(
                 f"{where}: the shape of its output {quoted(name)} {reason}",
-                remedy=f"pass --shape {shlex.quote(name)}={_example(dims)} with its sizes, to plan for one shape",
+                [Sizes(shapes={name: shape}) for shape in (*filled, *likely)],
             )
         shape = self._shapes[name]
-        if dims is not None and (
-            len(dims) != len(shape) or any(dim not in (None, size) for dim, size in zip(dims, shape, strict=True))
-        ):
+        if dims is not None and not fits(shape, dims):
             raise UsageError(
                 f"--shape gives {quoted(name)} the shape {shape_text(shape)}, but {where} makes it {_shown(dims)}",
                 remedy=f"pass --shape {shlex.quote(name)}={_example(dims)} with its sizes",
@@ -61,6 +63,11 @@ class DataShapes:
         """A sentence for every shape that the user gave."""
         for name, (shape, reason) in self._bound.items():
             yield f"the shape of {quoted(name)}, which {reason}, is bound to {shape_text(shape)}"
+
+
+def fits(shape: tuple[int, ...], dims: tuple[int | None, ...]) -> bool:
+    """Whether a shape has the sizes that are known."""
+    return len(dims) == len(shape) and all(dim in (None, size) for dim, size in zip(dims, shape, strict=True))
 
 
 def check_names(names: Iterable[str], tensors: Collection[str], inputs: Collection[str]) -> None:

@@ -58,7 +58,7 @@ class Formula:
 
 
 def formula(text: str, symbols: Collection[str]) -> Formula | None:
-    """The formula that a dimension's text is, None if it is a name of its own; ``symbols`` are the file's dimensions."""
+    """The formula that a dimension's text is, None if it is a name; ``symbols`` are the file's dimensions."""
     found = _parsed(text)
     if found is None or text in found.names:
         return None
@@ -98,5 +98,5 @@ def _value(node: ast.expr, dims: Mapping[str, int]) -> Fraction:
         return Fraction(_FUNCTIONS[node.func.id](*(_value(argument, dims) for argument in node.args)))
     if isinstance(node, ast.Name):
         return Fraction(dims[node.id])
-    assert isinstance(node, ast.Constant) and type(node.value) is int
-    return Fraction(node.value)
+    assert isinstance(node, ast.Constant)
+    return Fraction(int(str(node.value)))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json import dumps as quoted
-from shlex import quote
 
-from ...errors import InvalidModelError, UnboundDimensionError, UnsupportedOpError, UsageError
+from ...errors import InvalidModelError, UnsupportedOpError, UsageError
 from ...units import counted
 from ..document.protobuf import GraphProto, ValueInfoProto, dtype_name
 from ..document.subgraphs import all_nodes, constant_names
 from ..document.unsupported_ops import EXPORT_AGAIN
 from .derived_dimensions import Formula, formula
+from .input_hints import Template
+from .offered_sizes import COMMON, Sizes, UnboundSizesError
 
 Dimension = int | str | None  # a number, a symbol, or nothing at all
 
@@ -41,12 +42,14 @@ def bind_inputs(
     dims: Mapping[str, int],
     shapes: Mapping[str, tuple[int, ...]],
     batch: int | None,
+    template_of: Callable[[str], Template | None] = lambda _: None,
 ) -> BoundInputs:
     """Give every input a static shape.
 
     ``dims`` binds symbols. ``shapes`` replaces whole shapes and binds the symbols in them. ``batch`` replaces the
-    leading dimension of every input that starts with the old batch. Raises UsageError for names that do not exist and
-    for values that contradict one another, and UnboundDimensionError for a dimension without a value.
+    leading dimension of every input that starts with the old batch. ``template_of`` says what the weights know of an
+    input's shape, for the sizes that an error offers. Raises UsageError for names that do not exist and for values that
+    contradict one another, and UnboundSizesError for a dimension without a value.
     """
     named = dict.fromkeys(dim for entry in declared for dim in entry.dims or () if isinstance(dim, str))
     formulas = {text: found for text in named if (found := formula(text, named)) is not None}
@@ -68,8 +71,8 @@ def bind_inputs(
             raise UsageError("the model has no input whose batch could be changed", remedy="leave --batch out")
         _rebatch(main, batch, current, bound, shapes)
     _derive(formulas, bound)
-    _check_bound(current, bound, main, formulas)
-    resolved = {name: _resolve(name, entry, bound) for name, entry in current.items()}
+    _check_bound(current, bound, main, formulas, template_of)
+    resolved = {name: _resolve(name, entry, bound, template_of) for name, entry in current.items()}
     used = tuple((symbol, bound[symbol]) for symbol in symbols if symbol in bound)
     rebatch = None
     if main is not None and main.dims:
@@ -168,39 +171,68 @@ def _check_bound(
     bound: Mapping[str, int],
     main: DeclaredInput | None,
     formulas: Mapping[str, Formula],
+    template_of: Callable[[str], Template | None],
 ) -> None:
-    """Raise UnboundDimensionError for the first symbol without a value; the remedy has an option for each one."""
+    """Raise UnboundSizesError for the first symbol without a value; its offers have a value for each one."""
     batch = main.dims[0] if main is not None and main.dims else None
     owner: dict[str, str] = {}
+    wanted: dict[str, int] = {}
     for name, dims in current.items():
-        for dim in dims or ():
-            if isinstance(dim, str) and dim not in bound and None not in (dims or ()):
+        if None in (dims or ()):
+            continue
+        template = None
+        for place, dim in enumerate(dims or ()):
+            if isinstance(dim, str) and dim not in bound:
+                template = template or _aligned(template_of(name), len(dims or ()))
+                size = template[place]
+                if size is not None and dim not in formulas:
+                    wanted.setdefault(dim, size)
                 for symbol in formulas[dim].names if dim in formulas else (dim,):
                     if symbol not in bound:
                         owner.setdefault(symbol, name)
-    for dim, name in owner.items():
-        options = (f"--dim {quote(f'{other}={8 if other == batch else 512}')}" for other in owner)
-        raise UnboundDimensionError(
-            f"dimension {quoted(dim)} of input {quoted(name)} is not bound", remedy=f"pass {' '.join(options)}"
-        )
+    for symbol, name in owner.items():
+        offers = [
+            Sizes({other: wanted.get(other, first if other == batch else size) for other in owner})
+            for first, size in COMMON
+        ]
+        raise UnboundSizesError(f"dimension {quoted(symbol)} of input {quoted(name)} is not bound", offers)
 
 
-def _resolve(name: str, dims: tuple[Dimension, ...] | None, bound: Mapping[str, int]) -> tuple[int, ...]:
+def _aligned(template: Template | None, rank: int) -> Template:
+    """What is known of a shape of that rank; a template of another rank, as of a matrix, is about the last sizes."""
+    if template is not None and len(template) == rank:
+        return template
+    return (*[None] * (rank - 1), template[-1] if template else None) if rank else ()
+
+
+def _resolve(
+    name: str,
+    dims: tuple[Dimension, ...] | None,
+    bound: Mapping[str, int],
+    template_of: Callable[[str], Template | None],
+) -> tuple[int, ...]:
     if dims is None:
-        raise UnboundDimensionError(
-            f"input {quoted(name)} has no shape", remedy=f"pass --shape {quote(name)}=8x64 with as many sizes as it has"
-        )
+        known = template_of(name)
+        templates = [(None, None), (None, 3, None, None), (None, None, None), (None,)] if known is None else [known]
+        offers = [Sizes(shapes={name: _filled(each, *sizes)}) for sizes in COMMON for each in templates]
+        raise UnboundSizesError(f"input {quoted(name)} has no shape", offers)
     if None in dims:
         sizes = "x".join("?" if other is None else str(other) for other in dims)
-        raise UnboundDimensionError(
+        known = _aligned(template_of(name), len(dims))
+        given = tuple(
+            at if dim is None else bound.get(dim, at) if isinstance(dim, str) else dim
+            for dim, at in zip(dims, known, strict=True)
+        )
+        raise UnboundSizesError(
             f"dimension {dims.index(None)} of input {quoted(name)} ({sizes}) has neither a size nor a name",
-            remedy=f"pass --shape {quote(name)}={'x'.join(_example(other, bound) for other in dims)} with your sizes",
+            [Sizes(shapes={name: _filled(given, *sizes)}) for sizes in COMMON],
         )
     return tuple(bound[dim] if isinstance(dim, str) else dim for dim in dims if dim is not None)
 
 
-def _example(dim: Dimension, bound: Mapping[str, int]) -> str:
-    return str(bound.get(dim, 64) if isinstance(dim, str) else dim or 64)
+def _filled(template: Template, batch: int, size: int) -> tuple[int, ...]:
+    """A shape with ``batch`` in front and ``size`` elsewhere, but for the sizes that are known."""
+    return tuple(known or (size if place else batch) for place, known in enumerate(template))
 
 
 def _positive(size: int, what: str) -> None:

@@ -5,7 +5,7 @@ Nodes come in topological order, so every input of a node has a static shape and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from json import dumps as quoted
 from math import prod
@@ -22,6 +22,7 @@ from ..values.constant_folding import Array, first_line
 from ..values.values import Call, Inferred, Partial
 from .element_types import Formals, StandIns, attribute_of_type, dtypes, not_taken, stand_ins
 from .extra_shape_inference import missed_shape
+from .runtime_ops import origin
 
 _NUMBERS = {name: number for number, name in DTYPES.items()}
 
@@ -64,8 +65,9 @@ class ShapeRules:
     ``off_schema`` lists calls with an element type that their definition does not allow, and that type.
     """
 
-    def __init__(self, opsets: Mapping[str, int]) -> None:
+    def __init__(self, opsets: Mapping[str, int], nodes: Sequence[NodeProto] = ()) -> None:
         self.opsets = dict(opsets)
+        self._nodes = nodes  # of the whole graph, by which an error says what the file is
         self._imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
         self._schemas: dict[tuple[str, str], defs.OpSchema | None] = {}
         self._attributes: dict[tuple[str, str], dict[str, int]] = {}
@@ -88,6 +90,11 @@ class ShapeRules:
         found = self.find_schema(node)
         if found is not None:
             return found
+        made = origin(self._nodes, node.domain)
+        if made is not None:
+            raise UnsupportedOpError(
+                f"{where} is an op of {quoted(node.domain)}, so this is {made[0]}", remedy=f"{made[1]}, or {CHARGE}"
+            )
         if node.domain not in self.opsets:
             reason = f"is of the unknown domain {quoted(node.domain)}"
         else:

@@ -71,14 +71,19 @@ def _layer_scale(call: Call) -> str:
     return f"normalises {shape_text(normalised)} of {shape_text(data)} with a scale of shape {shape_text(scale)}"
 
 
-def _initial_state(call: Call) -> str:
-    data = _shape(call, 0)
-    if not data:
+def _recurrent(call: Call) -> str:
+    data, weight, recurrence = (_shape(call, position) for position in range(3))
+    if not data or not weight or not recurrence or {len(data), len(weight), len(recurrence)} != {3}:
         return ""
-    batch = data[0] if call.attributes.get("layout", 0) else data[1]
+    gates = {"LSTM": 4, "GRU": 3}.get(call.op_type, 1)
+    directions, hidden = weight[0], recurrence[2]
+    first = bool(call.attributes.get("layout", 0))
+    if weight != (directions, gates * hidden, data[2]) or recurrence != (directions, gates * hidden, hidden):
+        return f"takes {shape_text(data)} with weights of shapes {shape_text(weight)} and {shape_text(recurrence)}"
+    wanted = (data[0], directions, hidden) if first else (directions, data[1], hidden)
     for position in (5, 6):
         state = _shape(call, position)
-        if state and len(state) == 3 and state[0 if call.attributes.get("layout", 0) else 1] != batch:
+        if state and state != wanted:
             return f"takes {shape_text(data)} with an initial state of shape {shape_text(state)}"
     return ""
 
@@ -130,7 +135,7 @@ _RULES: dict[str, Callable[[Call], str]] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "DepthToSpace", "SpaceToDepth"), _same_elements),
     **dict.fromkeys(("Conv", "ConvTranspose", "InstanceNormalization", "BatchNormalization"), _channels),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _layer_scale),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), _initial_state),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
     "Attention": _attention,
     "ReverseSequence": _reverse_sequence,
     "Einsum": _einsum,

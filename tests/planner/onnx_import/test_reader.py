@@ -61,8 +61,8 @@ INVALID = {
     "an undeclared input": (model([node("Add", "x z", "y")], X), 'reads "z", which nothing makes'),
     "an output that nothing makes": (model(RELU, X, "y z"), 'nothing makes the output "z"'),
     "no outputs": (model(RELU, X, ""), "has no outputs"),
-    "a value made twice": (model([*RELU, *RELU], X), '"y" is made twice'),
-    "a node that makes an input": (model([node("Relu", "x", "x")], X, "x"), '"x" is made twice'),
+    "a value made twice": (model([*RELU, *RELU], X), 'two values have the name "y"'),
+    "a node that makes an input": (model([node("Relu", "x", "x")], X, "x"), 'two values have the name "x"'),
     "a cycle": (
         model([node("Add", "x b", "a"), node("Relu", "a", "b", node_name="back")], X, "b"),
         'cycle through node "',
@@ -118,7 +118,7 @@ def test_a_reshape_that_loses_elements_points_at_the_options(tmp_path: Path) -> 
 UNSUPPORTED = {
     "an unknown domain": (
         model([node("FusedMatMul", "x x", "y", domain="com.microsoft")], X),
-        'domain "com.microsoft"',
+        "is a file that ONNX Runtime has optimised",
     ),
     "an unknown op": (model([node("Frobnicate", "x", "y")], X), "is not an op of opset 21"),
     "an op newer than its opset": (model([node("Gelu", "x", "y")], X, opset=13), "is not an op of opset 13"),

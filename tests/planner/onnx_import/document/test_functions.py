@@ -123,7 +123,7 @@ def test_a_function_whose_opset_cannot_be_brought_to_the_models_is_refused(tmp_p
 
 def test_a_body_with_an_op_of_another_domain_is_refused_by_its_name(tmp_path: Path) -> None:
     body = function("f", [node("FusedGelu", "a", "d", domain="com.microsoft")])
-    with pytest.raises(UnsupportedOpError, match=r"\(FusedGelu\) is of the unknown domain"):
+    with pytest.raises(UnsupportedOpError, match=r"\(FusedGelu\) is an op of .com.microsoft."):
         inlined(tmp_path, [call("f")], body)
 
 

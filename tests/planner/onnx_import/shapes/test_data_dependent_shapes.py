@@ -53,7 +53,7 @@ def test_a_shape_that_depends_on_data_asks_for_its_sizes(tmp_path: Path, what: s
     _, name, pattern, _ = DEPENDENT[what]
     with pytest.raises(UnsupportedOpError) as caught:
         read(dependent(what), tmp_path)
-    example = pattern.replace("?", "64")
+    example = "2x4" if what == "Reshape" else pattern.replace("?", "64")  # 64x64 would not hold its elements
     assert caught.value.remedy == f"pass --shape {name}={example} with its sizes, to plan for one shape"
 
 
@@ -116,7 +116,7 @@ def charged(proto: onnx.ModelProto, folder: Path, **options: object) -> Graph:
 
 
 def test_an_op_of_another_domain_is_refused_with_the_option_that_charges(tmp_path: Path) -> None:
-    refusal = r'node "fused" \(FusedMatMul\) is of the unknown domain "com.microsoft"'
+    refusal = r'node "fused" \(FusedMatMul\) is an op of "com.microsoft", so this is a file that ONNX Runtime'
     with pytest.raises(UnsupportedOpError, match=refusal) as caught:
         read(contrib(["n", 3]), tmp_path, dims={"n": 2})
     assert "--charge-unknown" in caught.value.remedy

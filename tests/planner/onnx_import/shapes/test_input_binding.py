@@ -70,7 +70,7 @@ def test_an_unknown_dimension_lists_those_that_exist(tmp_path: Path) -> None:
 def test_a_dimension_without_a_name_asks_for_the_whole_shape(tmp_path: Path, unknown: int | None) -> None:
     with pytest.raises(UnboundDimensionError) as caught:
         read(model(RELU, {"x": [unknown, 3, 224]}), tmp_path)
-    assert "--shape x=64x3x224" in caught.value.remedy
+    assert "--shape x=8x3x224" in caught.value.remedy
 
 
 def test_the_batch_option_fills_a_leading_dimension_without_a_name(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_initializers_listed_as_inputs_are_not_inputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "remedy"),
     [
-        (["?", "?"], "pass --shape x=64x64 with your sizes"),
-        (["?", "n"], "pass --shape x=64x64 with your sizes"),
+        (["?", "?"], "pass --shape x=8x512 with your sizes"),
+        (["?", "n"], "pass --shape x=8x512 with your sizes"),
         (["N", "sequence length"], "pass --dim N=8 --dim 'sequence length=512'"),
     ],
 )
