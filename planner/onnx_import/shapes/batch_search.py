@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from json import dumps as quoted
 from typing import Generic, TypeVar
 
-from ...errors import OgcPlanError, UsageError
+from ...errors import InvalidModelError, OgcPlanError, UsageError
 from .batch_placements import Sizes
 from .rebatch import Choice, Conflict, Rebatch
 
@@ -57,6 +57,8 @@ class BatchSearch(Generic[R]):
         first = self._attempt({}, frozenset())
         found = self._from(first, {}, frozenset())
         if found is None:
+            if isinstance(first.error, InvalidModelError):  # the file fits its own batch, so it is not at fault
+                raise self._unplaced(first.error, first.rebatch.suspects())
             raise first.error or self._across_samples(first.conflict)
         attempt, decisions, accepted = found
         if accepted and decisions and self._change[0] == 1:
@@ -65,6 +67,16 @@ class BatchSearch(Generic[R]):
         self._refuse_ambiguous(attempt, decisions, accepted)
         assert attempt.result is not None
         return attempt.result
+
+    def _unplaced(self, error: InvalidModelError, suspects: Sequence[Choice]) -> UsageError:
+        """The error for a file that no placement found fits; it names what may have been placed wrong."""
+        old, new = self._change
+        places = "; ".join(map(str, suspects[:2]))
+        tried = f", wherever the batch is placed ({places})" if places else ""
+        return UsageError(
+            f"the batch of the file, {old}, cannot be changed to {new}: {error.message}{tried}",
+            remedy=f"export the model at batch {new}, or with a named batch",
+        )
 
     def _across_samples(self, node: str) -> UsageError:
         old, new = self._change
