@@ -119,13 +119,19 @@ def explain_trace_error(
         why = f"the shape of what {error.func} returns depends on values" if sized else (
             f"it needs a number (.item(), float(), a branch) that does not follow from its arguments ({error.func})"
         )  # fmt: skip
-        remedy = "select by torch.where, which keeps the shape" if sized else (
+        repeats = sized and "repeat_interleave" in str(error.func)
+        remedy = "pass its output_size=" if repeats else "select by torch.where, which keeps the shape" if sized else (
             "return the tensor and take its number outside; let no branch depend on parameters or random numbers (a "
             "layer drop: set it to 0)"
         )  # fmt: skip
         raise UnsupportedModuleError(
             f"{_submodule(module, path)} cannot be traced{line_of(error)}: {why}",
             remedy=remedy + way_around(module, culprit),
+        ) from error
+    if ".numpy() is not supported" in str(error):
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} takes{line_of(error)} the values of a tensor by .numpy(), which cannot be traced",
+            remedy="take those of an argument by .tolist(), and compute on others with torch",
         ) from error
     if "set_ on a graph input" in str(error):
         raise UnsupportedModuleError(

@@ -19,7 +19,7 @@ from torch import nn
 
 from .. import torch_private
 from ..errors import UnsupportedModuleError
-from ..guards.assignments import Assignment, assigned
+from ..guards.assignments import Assignment, assigned, attributes, put_back
 from ..guards.attribute_reads import AttributeReads, Place
 from ..guards.object_parts import held_by, take_apart
 from ..torch_private import pytree
@@ -67,10 +67,11 @@ class DistinctOutputs:
                 **dict(module.named_parameters()),
                 **dict(module.named_buffers()),
             }  # the forward may replace them
-            kept = held_by(module)
+            kept, before = held_by(module), attributes(module)
             leaves, self.spec = pytree.tree_flatten(take_apart(forward(*args, **kwargs), kept))
             values = {target: pytree.tree_flatten(value) for target, value in assigned(module, reads, kept).items()}
             leaves += [leaf for own, _ in values.values() for leaf in own]
+            put_back(module, before, values)  # torch runs the forward twice; the second must find what the first found
             first: dict[int, int] = {}
             outputs: list[Any] = []
             leaf_outputs = []

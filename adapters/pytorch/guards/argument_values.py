@@ -27,6 +27,7 @@ LARGEST_NUMEL = 2**22
 
 _DECISIONS = frozenset({
     torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default, torch.ops.aten.is_nonzero.default,
+    torch.ops.aten.allclose.default,
 })  # fmt: skip
 """Calls that return a plain value."""
 
@@ -250,9 +251,9 @@ def _repeated(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _asserted(found: Assertion, value: torch.Tensor) -> bool:
-    """The truth that an assertion needs, for which the step checks the value."""
+    """The truth that a check needs to go on; the step checks the value."""
     holds = value != 0 if found.needed else value == 0
-    torch.ops.aten._assert_async.msg(holds, f"the assertion at {found.place} does not hold")
+    torch.ops.aten._assert_async.msg(holds, f"the check at {found.place} fails")
     return found.needed
 
 

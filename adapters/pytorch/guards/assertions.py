@@ -1,4 +1,4 @@
-"""Python's assertions on tensor values that no trace knows: a planned step makes them, as eager training does."""
+"""Checks of tensor values that no trace knows, which raise an error or go on: a planned step makes them, too."""
 
 from __future__ import annotations
 
@@ -11,36 +11,46 @@ from types import FrameType
 import torch
 
 _NOT_THEIRS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
-_RAISES = ("LOAD_ASSERTION_ERROR", "LOAD_COMMON_CONSTANT")
+_CHECKS_FOR_THEM = str(Path(torch.distributions.__file__).parent)
+"""Code of torch that asks for the values of a user's tensors only to raise an error."""
 _BETWEEN = ("TO_BOOL", "NOT_TAKEN", "NOP", "CACHE", "EXTENDED_ARG")
+_GOES_ON = ("JUMP", "RETURN", "STORE", "DELETE", "YIELD", "FOR_ITER", "SEND", "SETUP", "BEFORE_WITH", "PUSH_EXC")
+"""In the names of instructions after which code does more than raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """An ``assert`` statement that asks for the truth of a tensor: what it must be, and where that is."""
+    """A statement that raises unless a tensor is true, or false: what it must be, and where that is."""
 
     needed: bool
     place: str
 
 
 def assertion() -> Assertion | None:
-    """The assertion in the user's code that asks for a value right now; None if other code does."""
+    """The check in the user's code that asks for a value right now; None if other code does."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_THEIRS):
+        if frame.f_code.co_filename.startswith(_CHECKS_FOR_THEM):
+            break
         frame = frame.f_back
     if frame is None:
         return None
-    steps = [step for step in dis.get_instructions(frame.f_code) if step.offset >= frame.f_lasti]
-    steps = [step for step in steps if step.opname not in _BETWEEN]
+    code = list(dis.get_instructions(frame.f_code))
+    steps = [step for step in code if step.offset >= frame.f_lasti and step.opname not in _BETWEEN]
     if len(steps) < 2 or not steps[0].opname.startswith("POP_JUMP"):
         return None
     jumps_if = "_IF_TRUE" in steps[0].opname
-    target = next((step for step in dis.get_instructions(frame.f_code) if step.offset == steps[0].argval), steps[0])
+    target = next((number for number, step in enumerate(code) if step.offset == steps[0].argval), len(code))
     place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-    if _raises(steps[1]):
+    if _only_raises(steps[1:]):
         return Assertion(jumps_if, place)
-    return Assertion(not jumps_if, place) if _raises(target) else None
+    return Assertion(not jumps_if, place) if _only_raises(code[target:]) else None
 
 
-def _raises(step: dis.Instruction) -> bool:
-    return step.opname in _RAISES and "Assert" in (step.argrepr or "AssertionError")
+def _only_raises(steps: list[dis.Instruction]) -> bool:
+    for step in steps:
+        if step.opname == "RAISE_VARARGS":
+            return True
+        if any(part in step.opname for part in _GOES_ON):
+            return False
+    return False

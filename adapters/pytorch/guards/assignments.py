@@ -7,7 +7,7 @@ as a moving average does: the step reads that one as its input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,3 +68,23 @@ def assigned(module: nn.Module, reads: AttributeReads, kept: Mapping[int, Any]) 
         if key in home and own and plain and (first or follows):
             found[path, key] = value
     return found
+
+
+def attributes(module: nn.Module) -> dict[Place, Any]:
+    """The attributes and buffers of a module and its submodules."""
+    return {
+        (path, key): value
+        for path, child in module.named_modules()
+        for home in (child.__dict__, child._buffers)
+        for key, value in home.items()
+    }
+
+
+def put_back(module: nn.Module, before: Mapping[Place, Any], places: Iterable[Place]) -> None:
+    """Set attributes to what they were ``before``; those that were not there are removed."""
+    for path, key in places:
+        home = home_of(module.get_submodule(path), key)
+        if (path, key) in before:
+            home[key] = before[path, key]
+        else:
+            del home[key]

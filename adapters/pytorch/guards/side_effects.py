@@ -50,7 +50,7 @@ def refuse_side_effects(module: nn.Module, assigned: Collection[Place]) -> Itera
                     continue  # the step sets them too
                 unchanged = equal_snapshots(before.get(name), after.get(name), ignore_filled=True)
                 if name not in derived_by_hooks and not unchanged:
-                    raise _changed(module, *name)
+                    raise _changed(module, *name, new=name not in before)
 
     hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave)
     values = [value for child in module.modules() for key, value in child.__dict__.items() if key not in _IGNORED]
@@ -124,7 +124,7 @@ def _called_by_torch() -> bool:
 INSTEAD = "return it as an output or write into a buffer in place; if it is a cache, run one forward before planning"
 
 
-def _changed(module: nn.Module, path: str, key: str) -> UnsupportedModuleError:
+def _changed(module: nn.Module, path: str, key: str, *, new: bool) -> UnsupportedModuleError:
     owner = module.get_submodule(path)
     what = "buffer" if key in owner._buffers else "attribute"
     where = f"submodule {path!r}" if path else type(module).__name__
@@ -137,6 +137,11 @@ def _changed(module: nn.Module, path: str, key: str) -> UnsupportedModuleError:
         return UnsupportedModuleError(
             f"the forward of {where} draws from the generator {key!r}; a plan would repeat that draw for ever",
             remedy="draw with torch, or pass what is drawn as an argument",
+        )
+    if what == "buffer" and new:
+        return UnsupportedModuleError(
+            f"the forward of {where} registers buffer {key!r}, which a planned step would not",
+            remedy="register it in __init__, or run one forward before planning",
         )
     return UnsupportedModuleError(
         f"the forward of {where} sets {what} {key!r}, which a planned step would not",

@@ -85,7 +85,7 @@ def test_its_traceback_ends_where_it_was_raised() -> None:
 
 
 def test_a_call_that_only_tracing_cannot_make_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedModuleError, match=r"Net cannot be traced at test_errors_of_forwards\.py:\d+"):
+    with pytest.raises(UnsupportedModuleError, match=r"Net takes at test_errors_of_forwards\.py:\d+"):
         bound(Net(lambda _, y: y * y.detach().numpy().sum()))(X)
 
 

@@ -206,6 +206,38 @@ class Classes(nn.Module):
         return total.sqrt()
 
 
+class Raising(nn.Linear):
+    """Raises for missing numbers, in words: [n, 16] -> []."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        if y.isnan().any() or not y.isfinite().all():
+            raise ValueError(f"of {y.numel()} numbers some are missing: {y}")
+        return y.square().sum()
+
+
+class Sampling(nn.Linear):
+    """A variational layer, whose distributions check their arguments: [n, 16] -> []."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        drawn = torch.distributions.Normal(y, F.softplus(y) + 0.1)
+        plain = torch.distributions.Normal(torch.zeros_like(y), torch.ones_like(y))
+        return drawn.rsample().square().mean() + torch.distributions.kl_divergence(drawn, plain).mean()
+
+
+class Mended(nn.Linear):
+    """Replaces missing numbers, and raises if there are more: [n, 16] -> []."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        if y.isnan().any():
+            y = y.nan_to_num()
+            raise ValueError(str(y.shape))
+        return y.square().sum()
+
+
+CHECKS: dict[str, type[nn.Linear]] = {"an if that raises": Raising, "of a distribution": Sampling}
 ASSERTED = cpu_only("an assertion that fails on a card ends the process")
 
 
@@ -231,8 +263,24 @@ class TestAssertions:
     @pytest.mark.parametrize("value", [float("nan"), 1e3], ids=["the first", "the second"])
     def test_an_assert_statement_is_checked(self, value: float) -> None:
         trained = planned(Checked(16, 16), (X,))
-        with pytest.raises(RuntimeError, match=r"the assertion at asserting\.py:1[34] does not hold"):
+        with pytest.raises(RuntimeError, match=r"the check at asserting\.py:1[34] fails"):
             trained(X * value)
+
+    @pytest.mark.parametrize("name", CHECKS)
+    def test_a_check_that_raises_holds_for_the_bits_of_eager(self, name: str) -> None:
+        module = CHECKS[name](16, 16)
+        assert train(planned(module, (X,)), (X,)) == train(module, (X,))
+
+    @ASSERTED
+    @pytest.mark.parametrize("name", CHECKS)
+    def test_a_check_that_raises_is_made(self, name: str) -> None:
+        trained = planned(CHECKS[name](16, 16), (X,))
+        with pytest.raises(RuntimeError, match=r"the check at \w+\.py:\d+ fails"):
+            trained(X * float("nan"))
+
+    def test_a_branch_that_does_more_than_raise_is_refused(self) -> None:
+        with pytest.raises(UnsupportedModuleError, match="needs a number"):
+            planned(Mended(16, 16), (X,))
 
     def test_an_assertion_is_not_recomputed(self) -> None:
         trained = planned(Classes(), (torch.tensor([0, 1, 3]),), "1GB", "segments:2")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ogc_plan.adapters.pytorch import plans_of, within_budget
+from ogc_plan.adapters.pytorch import UnsupportedModuleError, plans_of, within_budget
 from torch import Tensor, nn
 
 from tests.modules.generators import seeded
@@ -99,3 +99,51 @@ def test_what_was_set_while_planning_is_restored() -> None:
     net.first.kept = 3
     planned(net, (X,))
     assert net.first.kept == 3
+
+
+class Lazy(nn.Module):
+    """Makes what it multiplies by in its first forward: [4, 6] -> []."""
+
+    def __init__(self, make: Callable[[Lazy], Any]) -> None:
+        super().__init__()
+        self.layer, self.make, self.scale = nn.Linear(6, 6), make, None
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer(x)
+        if self.scale is None:
+            self.make(self)
+        return (h * (self.scale if self.scale is not None else self.made)).square().mean()
+
+
+def made(net: Lazy) -> None:
+    if not hasattr(net, "made"):
+        net.made = torch.arange(6.0)
+
+
+LAZY: dict[str, Callable[[Lazy], Any]] = {
+    "instead of None": lambda net: setattr(net, "scale", torch.arange(6.0)),
+    "an attribute that was not there": made,
+}
+
+
+@pytest.mark.values
+@pytest.mark.parametrize("name", LAZY)
+def test_what_only_a_first_forward_makes_has_the_bits_of_eager(name: str) -> None:
+    outcomes = []
+    for bound in (False, True):
+        torch.manual_seed(0)
+        net: Any = Lazy(LAZY[name])
+        if bound:
+            net = within_budget(net, budget="100%", strategy="greedy", device="cpu")
+        for _ in range(3):
+            net(X).backward()
+        assert net.layer.weight.grad is not None
+        outcomes.append([bits(net.layer.weight.grad), bits(net.scale if net.scale is not None else net.made)])
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_buffer_that_a_forward_registers_is_refused_with_what_helps() -> None:
+    net = Lazy(lambda net: net.register_buffer("made", torch.arange(6.0)))
+    with pytest.raises(UnsupportedModuleError) as caught:
+        planned(net, (X,))
+    assert caught.value.remedy == "register it in __init__, or run one forward before planning"
