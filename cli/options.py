@@ -165,7 +165,9 @@ def model_options() -> Callable[[Command], Command]:
         ),
         click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
         click.option("--profile", metavar="FILE", help="Measured times and workspace for an annotated file."),
-        click.option("--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient."),
+        click.option(
+            "--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient; after ! those that do."
+        ),
         click.option(
             "--optimizer", metavar="NAME", help="Count its states: adamw, adam, momentum, sgd, none or NAME:SIZE."
         ),

@@ -144,7 +144,8 @@ def load_model(
             for a file with annotations ``dims``, ``inputs``, ``batch`` and ``frozen`` are refused with a UsageError.
         inputs: Whole shapes, of inputs and of inner tensors whose shape depends on data.
         batch: The leading dimension of the inputs that carry the batch.
-        frozen: Globs on the names of parameters that get no gradient.
+        frozen: Globs on the names of parameters that get no gradient. A glob after ``!`` names floating constants that
+            are trained, whatever the globs before it and the reader say.
         optimizer: The optimizer whose states are counted.
         grad_accumulation: Whether a second full set of gradients is alive all step.
         device: The device whose roofline gives the times, by name or with its figures; ``"measured"`` for the times
@@ -197,8 +198,9 @@ def load_model(
     chosen = device if isinstance(device, Device) else device_named(device or DEFAULT_DEVICE)
     with _sizes_of_options(dims or {}, inputs or {}, batch):
         graph = forward_graph(
-            proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch, charge_unknown=charge_unknown
-        )
+            proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch, charge_unknown=charge_unknown,
+            trained=[glob[1:] for glob in frozen if glob.startswith("!")],
+        )  # fmt: skip
         training = derive_backward(
             graph,
             frozen=frozen,

@@ -36,7 +36,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A ``--frozen`` glob, the number of parameters that it freezes and their bytes."""
+    """A ``--frozen`` glob, the number of parameters that it freezes (after ``!``: that it trains) and their bytes."""
 
     glob: str
     parameters: int
@@ -171,8 +171,8 @@ def _untrained(graph: Graph, tensors: list[Tensor]) -> Iterator[Leaf]:
 
 
 def _frozen(graph: Graph, glob: str) -> Frozen:
-    stopped = trainable_parameters(graph, ()) - trainable_parameters(graph, (glob,))
-    return Frozen(glob, len(stopped), sum(graph.storages[storage].nbytes for storage in stopped))
+    named = trainable_parameters(graph, ()) - trainable_parameters(graph, (glob.removeprefix("!"),))
+    return Frozen(glob, len(named), sum(graph.storages[storage].nbytes for storage in named))
 
 
 def _stops(graph: Graph, trainable: frozenset[int]) -> tuple[Stop, ...]:

@@ -64,16 +64,22 @@ class _Slots:
 
 
 def trainable_parameters(graph: Graph, frozen: tuple[str, ...]) -> frozenset[int]:
-    """Storages of the parameters that get a gradient; raises UsageError for a glob in ``frozen`` that matches none."""
+    """Storages of the parameters that get a gradient; raises UsageError for a glob in ``frozen`` that matches none.
+
+    A glob after ``!`` takes out again what the globs before it froze.
+    """
     made = {output for op in graph.ops for output in op.outputs}  # a slice of a parameter is not the parameter
     parameters = [t for i, t in enumerate(graph.tensors) if t.role is Role.PARAMETER and t.is_float and i not in made]
     for glob in frozen:
-        if not any(fnmatchcase(tensor.name, glob) for tensor in parameters):
+        if not any(fnmatchcase(tensor.name, glob.removeprefix("!")) for tensor in parameters):
             raise UsageError(
                 f"--frozen {glob!r} matches no parameter", remedy="list parameters with: ogc-plan show MODEL -v"
             )
-    stopped = {t.storage for t in parameters if any(fnmatchcase(t.name, glob) for glob in frozen)}
-    return frozenset(t.storage for t in parameters) - stopped
+    trained = {t.storage for t in parameters}
+    for glob in frozen:
+        named = {t.storage for t in parameters if fnmatchcase(t.name, glob.removeprefix("!"))}
+        trained = trained | named if glob.startswith("!") else trained - named
+    return frozenset(trained)
 
 
 def _needs_gradient(graph: Graph, trainable: frozenset[int]) -> list[bool]:
