@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _MARKS = {
     "training": ("in inference form",),
     "parameters": ("single numbers of Add and Mul",),
+    "not_trained": ("stored as integers",),
+    "gradients": ("gradients stop at", "passes straight through", "passes alone"),
     "shapes": ("is bound to", "in constants of the file"),
     "charged": ("no rule", "are charged as asked", "does not declare are taken as"),
     "estimates": tuple(f"{kind}: {how}" for kind, how in backward_rules.ESTIMATED.items()),

@@ -96,7 +96,7 @@ def parse_inputs(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
 
 _MODEL_OPTIONS = (
     "dim", "input", "batch", "device", "device_spec", "frozen", "optimizer", "grad_accumulation", "ignore_annotations",
-    "charge_unknown", "profile",
+    "charge_unknown", "strict", "profile",
 )  # fmt: skip
 
 
@@ -181,6 +181,7 @@ def model_options() -> Callable[[Command], Command]:
         click.option(
             "--charge-unknown", is_flag=True, help="Plan unknown ops too, with all inputs and outputs charged."
         ),
+        click.option("--strict", is_flag=True, help="Refuse where over a tenth of the parameters gets no gradient."),
     )
 
 

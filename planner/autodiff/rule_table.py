@@ -5,7 +5,7 @@ If torch has no op of the same meaning, the rule is that of a composition of tor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ..graph import ATEN_DOMAIN, Graph, Op, View
 from .rules import aten_calls as recorded
@@ -41,8 +41,8 @@ TfIdfVectorizer
 NON_DIFFERENTIABLE = frozenset(_NON_DIFFERENTIABLE.split())
 """Ops that pass no gradient on: integers, comparisons, texts, choices of an index, random numbers.
 
-Quantisation rounds, so its gradient is zero. Quantisation-aware training, which passes the gradient straight through,
-is not planned; assumptions.py reports where gradients stop.
+Quantisation rounds, so its gradient is zero; dequantised again it is fake quantisation, which the reader makes one call
+that passes the gradient on. assumptions.py reports where gradients stop.
 """
 
 
@@ -55,7 +55,17 @@ def is_known(op: Op) -> bool:
 
 def is_differentiable(op: Op) -> bool:
     """Whether gradients flow through the op at all."""
+    if op.op_type in ("Identity", "Sub") and op.attribute("stops_gradient"):
+        return False
     return not (op.domain in ("", "ai.onnx") and op.op_type in NON_DIFFERENTIABLE)
+
+
+def passes_gradient(op: Op, needs: Sequence[bool]) -> frozenset[int]:
+    """The input positions to which the op passes a gradient on, if ``needs`` says which tensors need one."""
+    if not is_differentiable(op):
+        return frozenset()
+    inputs = op.inputs[:1] if op.op_type == "fake_quantize" else op.inputs
+    return frozenset(position for position, i in enumerate(inputs) if i is not None and needs[i])
 
 
 def saved_for_backward(op: Op, graph: Graph, needs: frozenset[int]) -> Saved:

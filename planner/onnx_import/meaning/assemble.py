@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...graph import Graph, Op, Role, Storage, Tensor, View
 from ..values.values import Call, Value
 from .parameter_detection import find_parameters
+from .straight_through import straight_through
 
 
 def assemble(
@@ -18,6 +19,7 @@ def assemble(
     ``producer`` is the program that wrote the file; ``trained`` are globs on constants that are parameters in any case.
     The number is that of the dropped calls, which reach no output.
     """
+    calls, quantised = straight_through(calls, outputs)
     parameters, doubts = find_parameters(leaves, calls, producer, trained)
     for value in leaves:
         value.constant = id(value) not in parameters
@@ -28,7 +30,7 @@ def assemble(
     ops = tuple(numbering.op(call) for call in live)
     numbered_outputs = tuple(numbering.tensor(value) for value in outputs)
     storages, tensors = tuple(numbering.storages), tuple(numbering.tensors)
-    made = Graph(name, storages, tensors, ops, numbered_inputs, numbered_outputs, assumed=doubts)
+    made = Graph(name, storages, tensors, ops, numbered_inputs, numbered_outputs, assumed=doubts + quantised)
     return made, len(remaining) - len(live)
 
 

@@ -11,6 +11,7 @@ from shlex import quote
 from ...errors import UsageError
 from ..values.values import Call, Value
 from .naming_schemes import NamingSchemes
+from .straight_through import FAKE_QUANTIZE
 
 LAYER_SLOTS: dict[str, tuple[int, ...]] = {
     "Conv": (1, 2), "ConvTranspose": (1, 2), "DeformConv": (1, 3), "Gemm": (0, 1, 2), "MatMul": (0, 1),
@@ -37,6 +38,7 @@ _MOVES = frozenset({
 })  # fmt: skip
 _FIRST_ONLY = frozenset({
     "Resize", "Upsample", "Clip", "Pad", "Dropout", "Expand", "Gather", "GatherND", "GatherElements", "Tile",
+    FAKE_QUANTIZE,
 })  # fmt: skip
 _STOPS = frozenset({"DequantizeLinear", "OneHot", "Range", "ConstantOfShape", "Sin", "Cos"})
 
@@ -191,6 +193,8 @@ def _moved_leaves(value: Value) -> list[Value]:
     """The constants whose elements make up a value of the file; empty if any element is computed."""
 
     def sources(call: Call) -> Sequence[Value] | None:
+        if call.op_type == FAKE_QUANTIZE:
+            return call.data_inputs[:1]
         if call.domain or call.op_type not in _MOVES:
             return None
         return call.data_inputs if call.op_type == "Concat" else call.data_inputs[:1]
