@@ -95,8 +95,8 @@ def call_of(op: Op, graph: Graph, needs: frozenset[int]) -> RuleCall:
 def shares_gradient(op: Op, graph: Graph, position: int) -> bool:
     """Whether the gradient of one input is a view of the output's gradient, which takes no memory.
 
-    True for an addend of full shape, an operand of Concat (a narrow view) or ReduceSum (an expanded view), the dividend
-    of a Mod, the input that a scatter adds to, and the operand of an Einsum without a diagonal.
+    True for an addend of full shape, of a Gemm too, an operand of Concat (a narrow view) or ReduceSum (an expanded
+    view), the dividend of a Mod, the input that a scatter adds to, and the operand of an Einsum without a diagonal.
     """
     index = op.inputs[position]
     if index is None or op.domain not in ("", "ai.onnx"):
@@ -109,6 +109,8 @@ def shares_gradient(op: Op, graph: Graph, position: int) -> bool:
         return same and position == 0
     if op.op_type in ("ScatterElements", "ScatterND"):
         return position == 0 and op.attribute("reduction", "none") == "add"
+    if op.op_type == "Gemm":
+        return position == 2 and same and op.attribute("beta", 1.0) == 1
     if op.op_type == "Einsum" and len(op.inputs) == 1:
         labels = str(op.attribute("equation", "")).partition("->")[0].replace(" ", "").replace(".", "")
         return len(set(labels)) == len(labels)
