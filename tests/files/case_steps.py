@@ -33,6 +33,22 @@ BELOW_NBYTES = 64
 ABOVE = 0.05
 """The share of the measured peak by which a plan may lie above it."""
 
+FURTHER_ABOVE = {
+    "Attention": "values narrower than keys are composed, and the scores are let go before the gradients are summed",
+    "CausalConvWithState": "the convolution's result is let go in between",
+    "CumProd": "charged with the worst seen",
+    "Einsum": "operands laid out anew are let go before their gradients are made",
+    "LpPool": "torch lets go of what each of its kernels saved as it goes along",
+    "MatMul": "of operands repeated over the batch: the output's gradient is let go before the gradients are summed",
+    "Max": "of three: the same",
+    "Min": "of three: the same",
+    "Pad": "circular: the same",
+    "ReduceLogSum": "its gradient is an expanded view",
+    "RotaryEmbedding": "charged with tables that get gradients, too",
+    "SoftmaxCrossEntropyLoss": "labels and the output's gradient are let go between its two kernels",
+}
+"""Op types of which a plan may lie up to half above the measured peak, and why: never below."""
+
 _PARTS = frozenset({"Expand", "Slice", "Split"})
 
 
@@ -56,8 +72,23 @@ class _Dense(torch.autograd.Function):
         return tuple(made)
 
 
+class _Negation(torch.autograd.Function):
+    """-x with a dense gradient, which a leaf takes as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return -value
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return torch.neg(gradient, out=torch.empty(gradient.shape, dtype=gradient.dtype))
+
+
 def _negated(value: torch.Tensor) -> torch.Tensor:
-    return ~value if value.dtype == torch.bool else -value
+    if value.dtype == torch.bool:
+        return ~value
+    made: torch.Tensor = _Negation.apply(value) if value.requires_grad else -value
+    return made
 
 
 def measured_peak(case: Case, needs: frozenset[int]) -> int:
@@ -118,9 +149,9 @@ def step_graph(case: Case, needs: frozenset[int]) -> Graph:
     return replace(alone, tensors=tuple(tensors), storages=tuple(storages), ops=(*ops, op))
 
 
-def is_missed(planned: int, measured: int) -> bool:
+def is_missed(planned: int, measured: int, above: float = ABOVE) -> bool:
     """Whether a planned peak is outside of the tolerance."""
-    return planned < measured - BELOW_NBYTES or planned > measured * (1 + ABOVE) + BELOW_NBYTES
+    return planned < measured - BELOW_NBYTES or planned > measured * (1 + above) + BELOW_NBYTES
 
 
 def main(cases: Sequence[tuple[Case, frozenset[int]]]) -> None:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.files.op_cases import Case, gradient_choices, positive, quiet, randn
+from tests.files.op_cases_rest import causal_convolution, reversed_sequence, rotated, written_to_cache
 
 FULL = (6, 32, 24)
 NARROW = ((24,), (32, 1), (6, 1, 1), (6, 32, 1), (1, 32, 24), (1,), ())
@@ -167,15 +168,17 @@ def reductions() -> Iterator[Case]:
         calls.items(), (FULL, (3, 400), (400, 3)), ((0,), (1,), (2,), (0, 1), (1, 2)), (False, True)
     ):
         if max(axes) < len(shape) and (len(axes) == 1 or op_type != "ReduceProd") and len(axes) < len(shape):
-            yield Case(op_type, "xc", (positive(*shape), constants(*axes)), lambda x, _, c=call, a=axes, k=keepdim: c(x, a, k),
-                       {"keepdims": int(keepdim)}, note(shape, axes, keepdim))  # fmt: skip
+            yield Case(op_type, "xc", (positive(*shape), constants(*axes)),
+                       lambda x, _, c=call, a=axes, k=keepdim: c(x, a, k), {"keepdims": int(keepdim)},
+                       note(shape, axes, keepdim))  # fmt: skip
     for axis in (0, 1, 2):
         yield Case("Softmax", "x", (randn(*FULL),), lambda x, a=axis: x.softmax(a), {"axis": axis}, note(axis))
         yield Case("LogSoftmax", "x", (randn(*FULL),), lambda x, a=axis: x.log_softmax(a), {"axis": axis}, note(axis))
         yield Case("CumSum", "xc", (randn(*FULL), constants(axis)), lambda x, _, a=axis: x.cumsum(a), {}, note(axis))
         for count in (1, FULL[axis] - 1):
-            yield Case("TopK", "xc", (randn(*FULL), constants(count)), lambda x, _, k=count, a=axis: tuple(x.topk(k, a)),
-                       {"axis": axis}, note(axis, count))  # fmt: skip
+            yield Case("TopK", "xc", (randn(*FULL), constants(count)),
+                       lambda x, _, k=count, a=axis: tuple(x.topk(k, a)), {"axis": axis},
+                       note(axis, count))  # fmt: skip
 
 
 def moved() -> Iterator[Case]:
@@ -210,7 +213,8 @@ def moved() -> Iterator[Case]:
         (("nearest", "nearest"), ("linear", "bilinear"), ("cubic", "bicubic")), ((3, 3), (12, 40), (30, 30))
     ):
         yield Case("Resize", "x-c", (randn(*IMAGE), None, torch.ones(4)),
-                   lambda x, *_, s=size, m=torch_mode: F.interpolate(x, s, mode=m), {"mode": mode}, note(mode, size))  # fmt: skip
+                   lambda x, *_, s=size, m=torch_mode: F.interpolate(x, s, mode=m), {"mode": mode},
+                   note(mode, size))  # fmt: skip
     for points in (3, 30):
         yield Case("GridSample", "xx", (randn(*IMAGE), randn(4, points, points, 2)),
                    lambda x, grid: F.grid_sample(x, grid, align_corners=False), {}, note(points))  # fmt: skip
@@ -223,7 +227,8 @@ def layers() -> Iterator[Case]:
                    note(channels, groups, kernel, stride, role))  # fmt: skip
     for channels, stride, role in product((2, 32), (1, 3), "wx"):
         yield Case("ConvTranspose", "x" + role, (randn(*IMAGE), randn(8, channels, 3, 3)),
-                   lambda x, w, s=stride: F.conv_transpose2d(x, w, stride=s), {}, note(channels, stride, role))  # fmt: skip
+                   lambda x, w, s=stride: F.conv_transpose2d(x, w, stride=s), {},
+                   note(channels, stride, role))  # fmt: skip
     for kernel, stride in ((2, 2), (3, 1), (6, 6)):
         shared = {"kernel_shape": (kernel, kernel)}
         yield Case("MaxPool", "x", (randn(*IMAGE),), lambda x, k=kernel, s=stride: F.max_pool2d(x, k, s), shared,
@@ -245,7 +250,8 @@ def layers() -> Iterator[Case]:
                    lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), {}, note(rows, width))  # fmt: skip
     for groups, roles in product((1, 4, 8), ("xww", "xcc", "xxx")):
         yield Case("GroupNormalization", roles, (randn(*IMAGE), positive(8), randn(8)),
-                   lambda x, w, b, g=groups: F.group_norm(x, g, w, b), {"num_groups": groups}, note(groups, roles))  # fmt: skip
+                   lambda x, w, b, g=groups: F.group_norm(x, g, w, b), {"num_groups": groups},
+                   note(groups, roles))  # fmt: skip
     for roles in ("xww", "xcc", "xxx"):
         yield Case("InstanceNormalization", roles, (randn(*IMAGE), positive(8), randn(8)),
                    lambda x, w, b: F.instance_norm(x, weight=w, bias=b), {}, roles)  # fmt: skip
@@ -255,8 +261,9 @@ def losses() -> Iterator[Case]:
     for (rows, classes), kind, weighted in product(((400, 3), (8, 400)), ("none", "sum", "mean"), (False, True)):
         given = (randn(rows, classes), indices((rows,), classes), *((positive(classes),) if weighted else ()))
         for op_type, call in (("SoftmaxCrossEntropyLoss", F.cross_entropy), ("NegativeLogLikelihoodLoss", F.nll_loss)):
-            yield Case(op_type, "xxc"[: len(given)], given, lambda x, i, w=None, c=call, k=kind: c(x, i, w, reduction=k),
-                       {"reduction": kind}, note(rows, classes, kind, weighted))  # fmt: skip
+            yield Case(op_type, "xxc"[: len(given)], given,
+                       lambda x, i, w=None, c=call, k=kind: c(x, i, w, reduction=k), {"reduction": kind},
+                       note(rows, classes, kind, weighted))  # fmt: skip
 
 
 def attentions() -> Iterator[Case]:
@@ -271,9 +278,38 @@ def attentions() -> Iterator[Case]:
                    note("grouped", queries, keys))  # fmt: skip
 
 
+def sequences() -> Iterator[Case]:
+    for tokens, table in product((3, 40), (4, 200)):
+        positions = indices((2, tokens), table)
+        cos, sin = randn(table, 8), randn(table, 8) + 1
+        yield Case("RotaryEmbedding", "xccx", (randn(2, 3, tokens, 16), cos, sin, positions), rotated, {},
+                   note(tokens, table))  # fmt: skip
+    for count in (1, 30):
+        yield Case("TensorScatter", "xxx", (randn(2, 3, 40, 16), randn(2, 3, count, 16), constants(0, 5)),
+                   written_to_cache, {}, note(count))  # fmt: skip
+    for shape in ((5, 3, 64), (64, 3, 5)):
+        yield Case("ReverseSequence", "xx", (randn(*shape), constants(5, 2, 3)), reversed_sequence, {}, note(shape))
+    for length, channels in ((8, 64), (64, 8)):
+        weight = randn(channels, 1, 4)
+        yield Case("CausalConvWithState", "xww", (randn(2, channels, length), weight, randn(channels)),
+                   causal_convolution, {}, note(length, channels))  # fmt: skip
+        yield Case("CausalConvWithState", "xwwx", (randn(2, channels, length), weight, randn(channels),
+                   randn(2, channels, 3)), causal_convolution, {}, note(length, channels, "state"))  # fmt: skip
+    for axis in (0, 1, 2):
+        yield Case(
+            "CumProd", "xc", (positive(*FULL), constants(axis)), lambda x, _, a=axis: x.cumprod(a), {}, note(axis)
+        )
+        yield Case("LpNormalization", "x", (randn(*FULL),), lambda x, a=axis: F.normalize(x, 2, a), {"axis": axis},
+                   note(axis))  # fmt: skip
+    for kernel in (2, 6):
+        found = F.max_pool2d(randn(*IMAGE), kernel, return_indices=True)[1]
+        yield Case("MaxUnpool", "xx", (randn(*found.shape), found), lambda x, i, k=kernel: F.max_unpool2d(x, i, k), {},
+                   note(kernel))  # fmt: skip
+
+
 CASES = [
     case
-    for family in (binary, chosen, products, gathered, reductions, moved, layers, losses, attentions)
+    for family in (binary, chosen, products, gathered, reductions, moved, layers, losses, attentions, sequences)
     for case in family()
 ]
 STEPS = [(case, needs) for case in CASES for needs in gradient_choices(case)]

@@ -1,7 +1,7 @@
 """Backwards that torch composes of kernels, allocation by allocation: by operands whose sizes differ.
 
-A sequence counts from the moment at which the op's saved tensors and the output's gradient are there. What the planner
-counts besides, the gradients that the op gives, is taken off at the end.
+A sequence counts from the moment at which the op's saved tensors and the output's gradient are there, and takes both to
+stay: others may read them. What the planner counts besides, the gradients that the op gives, is taken off at the end.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def extremum(call: RuleCall) -> int:
             if own != size:
                 alive.take(own, gradient_of=position if position or stage == 1 else None)
                 alive.drop(size)
-        if sides:
-            alive.drop(size)
+        if stage < len(call.inputs) - 1:
+            alive.drop(size)  # the gradient of an intermediate result
     return alive.beyond()
 
 
@@ -175,13 +175,12 @@ def matrix_product(call: RuleCall) -> int:
     alive, first, second = _Alive(call), call.first, call.required(1)
     size = call.output.nbytes
     if folds_batch(call):
-        if len(first.shape) > 1:
-            alive.take(size)
-            alive.drop(size)  # the gradient that it was copied from
+        copied = size if len(first.shape) > 1 else 0
+        alive.take(copied)
         alive.take(first.nbytes, gradient_of=0)
         if call.needed(1):
             alive.take(second.nbytes)
-            alive.drop(size if len(first.shape) > 1 else 0, second.nbytes)  # the product's operands
+            alive.drop(copied)
             alive.take(second.nbytes, gradient_of=1)
         return alive.beyond()
     batch, joined = call.output.shape[:-2], squeezes(call, 1) or len(second.shape) < 3
@@ -196,7 +195,6 @@ def matrix_product(call: RuleCall) -> int:
             reduced.append((position, full))
         else:
             alive.take(tensor.nbytes, gradient_of=position)
-    alive.drop(size if reduced else 0)
     for position, full in reduced:
         alive.take(call.required(position).nbytes, gradient_of=position)
         alive.drop(full)
@@ -219,9 +217,3 @@ def folds_batch(call: RuleCall) -> bool:
 def reduced_extremum(call: RuleCall) -> int:
     """A mask of bytes, its sum as int64, and the quotient of gradient and sum."""
     return call.first.numel + call.output.numel * INDEX_NBYTES + call.output.nbytes
-
-
-def norm_pool(call: RuleCall) -> int:
-    """Three tensors of the output's size at first, and three of the input's when those of the output are gone."""
-    size = call.output.nbytes
-    return max(0, max(3 * size, 4 * call.first.nbytes - 6 * size) - call.first.nbytes)

@@ -13,28 +13,27 @@ from math import prod
 from ...graph import Role
 from . import gradient_sequences as sequences
 from .attention import extent, is_fused, key_and_value_nbytes
-from .einsum import contractions
+from .einsum import contractions, copies_nothing
 from .matmul_conv import repeated_operands
 from .op_call import INDEX_NBYTES, RuleCall, item_nbytes, statistic_nbytes
+from .reductions import product
 
 BACKWARD_MULTIPLES = {
     "Abs": 1, "Sin": 1, "Sinh": 1, "Cosh": 1, "Sqrt": 1, "Cos": 2, "Tan": 2, "Reciprocal": 2, "Atan": 2, "Asinh": 3,
     "Acosh": 3, "Atanh": 3, "Softsign": 3, "Erf": 4, "Asin": 4, "Acos": 5, "HardSigmoid": 1,
-    "LpNormalization": 3, "GlobalLpPool": 2, "SwiGLU": 3, "RotaryEmbedding": 2,
+    "LpNormalization": 3, "LpPool": 3, "GlobalLpPool": 2, "SwiGLU": 3, "RotaryEmbedding": 2,
     "MeanVarianceNormalization": 4, "CumProd": 10, "CumSum": 2, "LRN": 4, "DFT": 3, "STFT": 5, "Det": 3, "TopK": 1,
     "ReduceSumSquare": 2, "SoftmaxCrossEntropyLoss": 1, "CenterCropPad": 1, "AffineGrid": 2, "ReverseSequence": 1,
-    "TensorScatter": 1,
 }  # fmt: skip
 """Temporaries of a backward in multiples of the size of the input or the output, whichever is larger."""
 
 _FORWARD_MULTIPLES = {
     "HardSigmoid": 1, "ReduceSumSquare": 1, "GlobalLpPool": 1, "RotaryEmbedding": 2, "Col2Im": 1, "CenterCropPad": 1,
-    "TensorScatter": 1, "CumProd": 1,
+    "CumProd": 1,
 }  # fmt: skip
 """The same for a forward."""
 
-_BY_INPUT = {"GatherElements": 1, "GatherND": 1, "Compress": 1, "ReduceL1": 1, "ReduceLogSumExp": 2,
-             "ReduceProd": 5}  # fmt: skip
+_BY_INPUT = {"GatherElements": 1, "GatherND": 1, "Compress": 1, "ReduceL1": 1, "ReduceLogSumExp": 2}
 """The same for a backward in multiples of the input's size alone."""
 
 
@@ -78,6 +77,12 @@ def _scatter(call: RuleCall) -> tuple[int, int]:
     return 0, sequences.scatter(call)
 
 
+def _write_cache(call: RuleCall) -> tuple[int, int]:
+    """A scatter, or without indices a copy into which the update is copied."""
+    copied = 0 if call.has(2) else call.output.nbytes
+    return copied, copied
+
+
 def _shrink(call: RuleCall) -> tuple[int, int]:
     composed = call.number("bias", 0.0) not in (0, call.number("lambd", 0.5))
     return (3 * call.first.nbytes, 3 * call.first.nbytes) if composed else (0, 0)
@@ -112,7 +117,7 @@ def _instance_norm(call: RuleCall) -> tuple[int, int]:
 
 def _pad(call: RuleCall) -> tuple[int, int]:
     """A circular padding is a concatenation of copies, and its gradient is cut out of them."""
-    return 0, 2 * call.output.nbytes - call.first.nbytes if call.text("mode", "constant") == "wrap" else 0
+    return 0, 3 * call.output.nbytes - call.first.nbytes if call.text("mode", "constant") == "wrap" else 0
 
 
 def _resize(call: RuleCall) -> tuple[int, int]:
@@ -162,13 +167,15 @@ def _matrix_product(call: RuleCall) -> tuple[int, int]:
 
 
 def _einsum(call: RuleCall) -> tuple[int, int]:
-    """Operands and gradients of results in the layout of a batched product.
+    """Operands and gradients of results in the layout of a batched product, unless they lie in it already.
 
     A product that sums over nothing is elementwise: the gradients of both sides have its size.
     """
     shapes = [call.required(position).shape for position in range(len(call.inputs))]
     pairs = contractions(call.text("equation", ""), shapes)
     elementwise = any(flops == elements for _, flops, elements in pairs)
+    if len(pairs) == 1 and copies_nothing(call.text("equation", ""), shapes):
+        return 0, sequences.broadcast(call, {0: (), 1: ()}) if elementwise else 0
     largest = max([call.output.numel, *(elements for _, _, elements in pairs)]) * item_nbytes(call.output)
     operands = sum(tensor.nbytes for tensor in call.inputs if tensor is not None)
     return operands, (len(pairs) + elementwise) * largest
@@ -210,13 +217,15 @@ _COMPOSED: dict[str, Callable[[RuleCall], tuple[int, int]]] = {
     "Where": _where, "Sum": _several, "Mean": _several, "PRelu": _slopes,
     "ReduceMax": lambda call: (0, sequences.reduced_extremum(call)),
     "ReduceMin": lambda call: (0, sequences.reduced_extremum(call)),
+    "ReduceProd": lambda call: (0, 5 * call.first.nbytes + sum(product(call).hidden_nbytes)),
     "ReduceL2": lambda call: (0, call.first.nbytes + call.output.numel),
-    "LpPool": lambda call: (0, sequences.norm_pool(call)), "Gemm": lambda call: (0, sequences.gemm(call)),
+    "Gemm": lambda call: (0, sequences.gemm(call)),
     "Softmax": _softmax, "LogSoftmax": _softmax, "ReduceMean": _widening_mean, "ReduceSum": _widening_mean,
     "Gather": _gather, "SwiGLU": _swiglu, "DFT": _fourier,
     "ScatterElements": _scatter, "ScatterND": _scatter, "Scatter": _scatter, "Shrink": _shrink, "Swish": _swish,
     "GroupNormalization": _group_norm, "InstanceNormalization": _instance_norm, "Pad": _pad, "Resize": _resize,
-    "GridSample": _grid_sample, "ReverseSequence": _reverse_sequence, "CausalConvWithState": _causal_convolution,
+    "TensorScatter": _write_cache, "GridSample": _grid_sample, "ReverseSequence": _reverse_sequence,
+    "CausalConvWithState": _causal_convolution,
     "DequantizeLinear": _dequantize, "MatMul": _matrix_product, "Einsum": _einsum,
     "Attention": _attention, "LinearAttention": _linear_attention,
 }  # fmt: skip
