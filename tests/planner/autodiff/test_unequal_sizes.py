@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -27,3 +28,11 @@ def test_every_step_of_an_op_is_planned_as_measured(op_type: str) -> None:
 def test_an_op_that_may_be_planned_further_above_is(op_type: str) -> None:
     """An entry that is no longer needed makes this fail."""
     assert any(is_missed(planned_peak(*case), measured_peak(*case)) for case in BY_TYPE[op_type])
+
+
+def test_the_page_counts_the_steps() -> None:
+    page = (Path(__file__).resolve().parents[3] / "planner" / "README.md").read_text(encoding="utf-8")
+    counted = (
+        f"{len(STEPS):,} steps of single ops with operands of unequal sizes to within 5%, where [{len(FURTHER_ABOVE)}"
+    )
+    assert counted in page.replace("\n", " ")
