@@ -14,7 +14,7 @@ from .rules import matmul_conv as products
 from .rules.op_call import Rule, RuleCall
 from .rules.op_call import Saved as Saved
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 
 RULES: dict[str, Rule] = {
     op_type: rule

@@ -66,7 +66,7 @@ def find_parameters(
     recorded = any(value.declared for value in values)
     initializers = {id(v) for v in values if v.is_initializer and v.is_float}
     taken = _Leaves(
-        initializers or {id(v) for v in values if v.is_float}, recorded, _schemes(values, calls, producer == "pytorch")
+        initializers or {id(v) for v in values if v.is_float}, recorded, _schemes(calls, producer == "pytorch")
     )
     found = {id(value) for value in values if value.declared == "PARAMETER" and value.is_float}
     asked: set[int] = set()
@@ -87,7 +87,7 @@ def find_parameters(
     return frozenset(found), tuple(_doubts(doubted, found))
 
 
-def _schemes(values: Sequence[Value], calls: Sequence[Call], by_module: bool) -> NamingSchemes:
+def _schemes(calls: Sequence[Call], by_module: bool) -> NamingSchemes:
     """How the file names what weight slots of layers take, and the numbers where no layer has a weight."""
     weights, numbers = dict[int, Value](), dict[int, Value]()
     for call in calls:
