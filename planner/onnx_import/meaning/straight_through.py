@@ -15,6 +15,7 @@ STOPS_GRADIENT = "stops_gradient"
 """Attribute of an op without a gradient: a detach, or what is subtracted and added again without one."""
 
 _QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
+_BETWEEN = ("Clip", "Identity")
 
 
 def straight_through(calls: Sequence[Call], outputs: Sequence[Value]) -> tuple[list[Call], tuple[str, ...]]:
@@ -31,8 +32,8 @@ def straight_through(calls: Sequence[Call], outputs: Sequence[Value]) -> tuple[l
     for call in calls:
         source = call.inputs[0] if call.inputs else None
         if not call.domain and call.op_type == "DequantizeLinear" and source is not None:
-            maker = source.owner.producer
-            if maker is not None and maker.op_type in _QUANTIZERS and not maker.domain:
+            maker = _quantizer(source)
+            if maker is not None:
                 inputs = (maker.inputs[0], *call.inputs[1:])
                 call = Call(call.name, FAKE_QUANTIZE, ATEN_DOMAIN, inputs, call.outputs, scope=call.scope)
                 call.outputs[0].producer = call
@@ -46,8 +47,21 @@ def straight_through(calls: Sequence[Call], outputs: Sequence[Value]) -> tuple[l
                     difference.producer.attributes[STOPS_GRADIENT] = 1
                     sums += 1
         made.append(call)
-    gone = {id(c) for c in made if c.op_type in _QUANTIZERS and not any(readers[id(output)] for output in c.outputs)}
-    return [call for call in made if id(call) not in gone], tuple(_said(pairs, sums, stored))
+    kept: list[Call] = []
+    for call in reversed(made):
+        if pairs and call.op_type in (*_QUANTIZERS, *_BETWEEN) and not any(readers[id(out)] for out in call.outputs):
+            readers.subtract(id(value) for value in call.inputs if value is not None)
+        else:
+            kept.append(call)
+    return kept[::-1], tuple(_said(pairs, sums, stored))
+
+
+def _quantizer(value: Value) -> Call | None:
+    """The call that quantised a value, of the same shape; torch's exporter clips between if the range is narrow."""
+    while value.producer is not None and value.producer.op_type in _BETWEEN and value.producer.inputs[0] is not None:
+        value = value.producer.inputs[0]
+    maker = value.producer
+    return maker if maker is not None and maker.op_type in _QUANTIZERS and not maker.domain else None
 
 
 def _corrections(total: Call) -> Iterator[Value]:

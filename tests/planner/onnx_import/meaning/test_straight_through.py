@@ -106,3 +106,18 @@ def test_a_difference_that_is_added_to_what_it_was_taken_from_has_no_gradient(
     nodes = [node("MatMul", "x w", "h"), node("Tanh", "h", "r"), node("Sub", "r h", "s"), node("Add", total, "y")]
     made = loaded(nodes, tmp_path, w=(8, 8)).training
     assert [op.op_type for op in made.ops if op.backward is None and op.op_type == "Sub"] == stopped
+
+
+def test_a_clip_between_belongs_to_the_pair(tmp_path: Path) -> None:
+    nodes = [node("QuantizeLinear", "w scale zero", "q"), node("Clip", "q zero zero", "c"),
+             node("DequantizeLinear", "c scale zero", "d"), node("MatMul", "x d", "y")]  # fmt: skip
+    made = loaded(nodes, tmp_path, w=(8, 8)).graph
+    assert made is not None
+    assert [op.op_type for op in made.ops] == ["fake_quantize", "MatMul"]
+
+
+def test_a_quantised_value_of_another_shape_is_no_pair(tmp_path: Path) -> None:
+    nodes = [node("MatMul", "x w", "h"), node("QuantizeLinear", "h scale zero", "q"), node("Transpose", "q", "t"),
+             node("DequantizeLinear", "t scale zero", "d"), node("Add", "d b", "y")]  # fmt: skip
+    made = loaded(nodes, tmp_path, w=(8, 8), b=(4,))
+    assert (trained(made), made.training.assumed[0][:17]) == ({"b"}, "gradients stop at")
