@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _MARKS = {
     "training": ("in inference form",),
+    "parameters": ("single numbers of Add and Mul",),
+    "not_trained": ("stored as integers",),
+    "gradients": ("gradients stop at", "passes straight through", "passes alone"),
     "shapes": ("is bound to", "in constants of the file"),
     "charged": ("no rule", "are charged as asked", "does not declare are taken as"),
     "estimates": tuple(f"{kind}: {how}" for kind, how in backward_rules.ESTIMATED.items()),
@@ -40,10 +43,11 @@ def explain(model: Model) -> dict[str, list[str]]:
     if model.graph is not None:
         told = parameters_of(model.graph, model.training, model.frozen)
         groups["training"] += _random(model)
-        groups["parameters"] += _told_apart(told)
+        groups["parameters"] = _told_apart(told) + groups["parameters"]
         groups["not_trained"] += _not_trained(told.others)
         groups["frozen"] += [
-            f"{frozen.glob}: {counted(frozen.parameters, 'parameter')}, {format_nbytes(frozen.nbytes)}"
+            f"{frozen.glob}: {counted(frozen.parameters, 'parameter')}"
+            f"{' trained' if frozen.glob.startswith('!') else ''}, {format_nbytes(frozen.nbytes)}"
             for frozen in told.frozen
         ]
         groups["gradients"] += _ends(told) + _integer_outputs(model.graph)

@@ -96,7 +96,7 @@ def parse_inputs(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
 
 _MODEL_OPTIONS = (
     "dim", "input", "batch", "device", "device_spec", "frozen", "optimizer", "grad_accumulation", "ignore_annotations",
-    "charge_unknown", "profile",
+    "charge_unknown", "strict", "profile",
 )  # fmt: skip
 
 
@@ -165,7 +165,9 @@ def model_options() -> Callable[[Command], Command]:
         ),
         click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
         click.option("--profile", metavar="FILE", help="Measured times and workspace for an annotated file."),
-        click.option("--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient."),
+        click.option(
+            "--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient; after ! those that do."
+        ),
         click.option(
             "--optimizer", metavar="NAME", help="Count its states: adamw, adam, momentum, sgd, none or NAME:SIZE."
         ),
@@ -179,6 +181,7 @@ def model_options() -> Callable[[Command], Command]:
         click.option(
             "--charge-unknown", is_flag=True, help="Plan unknown ops too, with all inputs and outputs charged."
         ),
+        click.option("--strict", is_flag=True, help="Refuse where over a tenth of the parameters gets no gradient."),
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from shlex import quote
 
 from .annotations import Annotation, Source, fingerprint
-from .autodiff.assumptions import nothing_to_train
+from .autodiff.assumptions import cut_off, nothing_to_train, too_little_trained
 from .autodiff.derive import derive_backward, with_options
 from .costs.devices import DEVICES, MEASURED, PROFILED, Device, device_named
 from .costs.profile import StepProfile, applied
@@ -134,6 +134,7 @@ def load_model(
     device: str | Device | None = None,
     ignore_annotations: bool = False,
     charge_unknown: bool = False,
+    strict: bool = False,
     profile: StepProfile | None = None,
 ) -> Model:
     """Read an ONNX file and derive its training graph and costs.
@@ -144,7 +145,8 @@ def load_model(
             for a file with annotations ``dims``, ``inputs``, ``batch`` and ``frozen`` are refused with a UsageError.
         inputs: Whole shapes, of inputs and of inner tensors whose shape depends on data.
         batch: The leading dimension of the inputs that carry the batch.
-        frozen: Globs on the names of parameters that get no gradient.
+        frozen: Globs on the names of parameters that get no gradient. A glob after ``!`` names floating constants that
+            are trained, whatever the globs before it and the reader say.
         optimizer: The optimizer whose states are counted.
         grad_accumulation: Whether a second full set of gradients is alive all step.
         device: The device whose roofline gives the times, by name or with its figures; ``"measured"`` for the times
@@ -152,6 +154,8 @@ def load_model(
         ignore_annotations: Plan the bare ONNX graph.
         charge_unknown: Plan ops without training semantics, with all inputs and outputs charged; by default they are
             refused.
+        strict: Refuse a bare file with an UnsupportedOpError if ops without a gradient cut off more than a tenth of the
+            parameters' elements.
         profile: Measured times and workspaces of this training graph, which replace those of annotations.
 
     Raises UsageError if no parameter is left to train, and the errors of the reader.
@@ -197,8 +201,9 @@ def load_model(
     chosen = device if isinstance(device, Device) else device_named(device or DEFAULT_DEVICE)
     with _sizes_of_options(dims or {}, inputs or {}, batch):
         graph = forward_graph(
-            proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch, charge_unknown=charge_unknown
-        )
+            proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch, charge_unknown=charge_unknown,
+            trained=[glob[1:] for glob in frozen if glob.startswith("!")],
+        )  # fmt: skip
         training = derive_backward(
             graph,
             frozen=frozen,
@@ -218,6 +223,10 @@ def load_model(
         )
     if not any(op.backward is not None for op in training.ops):
         raise nothing_to_train(graph, str(path), frozen)
+    cut = cut_off(graph, frozen)
+    if cut and strict:
+        raise too_little_trained(graph, str(path), cut[0])
+    training = replace(training, assumed=cut + training.assumed)
     return Model(
         str(path),
         sha256,

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from json import dumps as quoted
 
-from ..errors import ModelError, OgcPlanError, UsageError
+from ..errors import ModelError, OgcPlanError, UnsupportedOpError, UsageError
 from ..graph import Graph, Op, Role, Tensor
 from ..onnx_import.meaning.parameter_detection import INPUT_SCALING, weight_slots
 from ..training_graph import TrainingGraph
+from ..units import percent
 from .derive import trainable_parameters
-from .rule_table import is_differentiable
+from .rule_table import is_differentiable, passes_gradient
 
 _QUANTISED = frozenset(
     "QuantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul ConvInteger MatMulInteger DequantizeLinear".split()
 )
+_FLAT = frozenset({"Round", "Floor", "Ceil", "Sign", "Bernoulli"})
+"""Ops whose gradient is zero wherever they have one."""
+
+_REPORTED_SHARE = 0.1
+_REMEDY_OUTPUT = "export the model with the floating-point result before that node as its output"
+_REMEDY_QUANTISED = "plan the floating-point model that this one was quantised from"
 _STATISTICS = {
     ("BatchNormalization", 3): "is a running mean, which training updates without a gradient",
     ("BatchNormalization", 4): "is a running variance, which training updates without a gradient",
@@ -36,7 +43,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A ``--frozen`` glob, the number of parameters that it freezes and their bytes."""
+    """A ``--frozen`` glob, the number of parameters that it freezes (after ``!``: that it trains) and their bytes."""
 
     glob: str
     parameters: int
@@ -114,9 +121,7 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
     if parameters:
         stops = _stops(graph, trainable)
         where = f": it stops at {stops[0].op_type} {stops[0].example!r}" if stops else ""
-        remedy = "export the model with the floating-point result before that node as its output"
-        if any(stop.op_type in _QUANTISED for stop in stops):
-            remedy = "plan the floating-point model that this one was quantised from"
+        remedy = _REMEDY_QUANTISED if any(stop.op_type in _QUANTISED for stop in stops) else _REMEDY_OUTPUT
         any_of = "the only parameter" if len(trainable) == 1 else f"any of the {len(trainable)} parameters"
         return ModelError(f"no gradient reaches {any_of} of {path!r}{where}", remedy=remedy)
     found = next(_untrained(graph, sorted((t for t in leaves if t.is_float), key=lambda t: -t.nbytes)), None)
@@ -126,11 +131,40 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
         remedy = "export the model with its weights as initializers that its ops take directly"
     elif leaves:
         why = f"it holds no constants but integers ({len(leaves)}), which have no gradient"
-        remedy = "plan the floating-point model that this one was quantised from"
+        remedy = _REMEDY_QUANTISED
     else:
         why = "it holds no constants; inputs are data and are not trained"
         remedy = "export the model with its weights as initializers"
     return ModelError(f"{path!r} has no parameter to train: {why}", remedy=remedy)
+
+
+def cut_off(graph: Graph, frozen: tuple[str, ...]) -> tuple[str, ...]:
+    """A sentence if no gradient but zeros reaches more than a tenth of the elements to train, with the ops at fault."""
+    trainable = trainable_parameters(graph, frozen)
+    floats = [tensor.is_float for tensor in graph.tensors]
+    arriving = {i for i in graph.outputs if floats[i]}
+    for op in reversed(graph.ops):
+        if op.op_type not in _FLAT and not arriving.isdisjoint(op.outputs):
+            arriving.update(i for p in passes_gradient(op, floats) if (i := op.inputs[p]) is not None)
+    cut = trainable - {graph.tensors[i].storage for i in arriving}
+    elements = {storage: tensor.numel for storage, tensor in _leaves(graph) if storage in trainable}
+    trained, whole = sum(elements[storage] for storage in trainable - cut), sum(elements.values())
+    stops = _stops(graph, cut, lambda op: op.op_type in _FLAT or not is_differentiable(op))
+    if whole - trained <= _REPORTED_SHARE * whole or not stops:
+        return ()
+    where = ", ".join(f"{stop.count:,} {stop.op_type} ({quoted(stop.example)})" for stop in stops[:3])
+    zeros = "" if all(stop.op_type not in _FLAT for stop in stops[:3]) else ", where at most zeros pass"
+    share = f"{trained:,} of {whole:,} elements of the parameters ({percent(trained / whole)})"
+    return (f"gradients stop at {where}{zeros}: {share} are trained",)
+
+
+def too_little_trained(graph: Graph, path: str, found: str) -> UnsupportedOpError:
+    """The error, on request, for a file of whose parameters `cut_off` found too few to be trained."""
+    return UnsupportedOpError(
+        f"{path!r} is not trained as a whole: {found}",
+        remedy=_REMEDY_QUANTISED if any(op.op_type in _QUANTISED for op in graph.ops) else
+        f"{_REMEDY_OUTPUT}, or freeze what is not trained with --frozen",
+    )  # fmt: skip
 
 
 def _leaves(graph: Graph) -> Iterator[tuple[int, Tensor]]:
@@ -171,18 +205,22 @@ def _untrained(graph: Graph, tensors: list[Tensor]) -> Iterator[Leaf]:
 
 
 def _frozen(graph: Graph, glob: str) -> Frozen:
-    stopped = trainable_parameters(graph, ()) - trainable_parameters(graph, (glob,))
-    return Frozen(glob, len(stopped), sum(graph.storages[storage].nbytes for storage in stopped))
+    named = trainable_parameters(graph, ()) - trainable_parameters(graph, (glob.removeprefix("!"),))
+    return Frozen(glob, len(named), sum(graph.storages[storage].nbytes for storage in named))
 
 
-def _stops(graph: Graph, trainable: frozenset[int]) -> tuple[Stop, ...]:
+def _ends(op: Op) -> bool:
+    return not is_differentiable(op)
+
+
+def _stops(graph: Graph, trainable: frozenset[int], ends: Callable[[Op], bool] = _ends) -> tuple[Stop, ...]:
     """The op types at which values stop to depend on trained parameters, most frequent first."""
     depends = [t.role is Role.PARAMETER and t.is_float and t.storage in trainable for t in graph.tensors]
     found: Counter[str] = Counter()
     example: dict[str, str] = {}
     for op in graph.ops:
         arrives = any(i is not None and depends[i] for i in op.inputs)
-        passes = arrives and is_differentiable(op)
+        passes = arrives and not ends(op)
         for output in op.outputs:
             depends[output] = passes and graph.tensors[output].is_float
         if arrives and not any(depends[output] for output in op.outputs):

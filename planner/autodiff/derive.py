@@ -15,9 +15,9 @@ from ..units import parse_headroom
 from .rule_table import (
     ESTIMATED,
     call_of,
-    is_differentiable,
     is_known,
     is_read_densely,
+    passes_gradient,
     saved_for_backward,
     shares_gradient,
 )
@@ -64,22 +64,28 @@ class _Slots:
 
 
 def trainable_parameters(graph: Graph, frozen: tuple[str, ...]) -> frozenset[int]:
-    """Storages of the parameters that get a gradient; raises UsageError for a glob in ``frozen`` that matches none."""
+    """Storages of the parameters that get a gradient; raises UsageError for a glob in ``frozen`` that matches none.
+
+    A glob after ``!`` takes out again what the globs before it froze.
+    """
     made = {output for op in graph.ops for output in op.outputs}  # a slice of a parameter is not the parameter
     parameters = [t for i, t in enumerate(graph.tensors) if t.role is Role.PARAMETER and t.is_float and i not in made]
     for glob in frozen:
-        if not any(fnmatchcase(tensor.name, glob) for tensor in parameters):
+        if not any(fnmatchcase(tensor.name, glob.removeprefix("!")) for tensor in parameters):
             raise UsageError(
                 f"--frozen {glob!r} matches no parameter", remedy="list parameters with: ogc-plan show MODEL -v"
             )
-    stopped = {t.storage for t in parameters if any(fnmatchcase(t.name, glob) for glob in frozen)}
-    return frozenset(t.storage for t in parameters) - stopped
+    trained = {t.storage for t in parameters}
+    for glob in frozen:
+        named = {t.storage for t in parameters if fnmatchcase(t.name, glob.removeprefix("!"))}
+        trained = trained | named if glob.startswith("!") else trained - named
+    return frozenset(trained)
 
 
 def _needs_gradient(graph: Graph, trainable: frozenset[int]) -> list[bool]:
     needs = [t.role is Role.PARAMETER and t.is_float and t.storage in trainable for t in graph.tensors]
     for op in graph.ops:
-        flows = is_differentiable(op) and any(i is not None and needs[i] for i in op.inputs)
+        flows = bool(passes_gradient(op, needs))
         for output in op.outputs:
             needs[output] = flows and graph.tensors[output].is_float
     return needs
@@ -189,12 +195,12 @@ def _ops_with_backward(graph: Graph, needs: list[bool], slots: _Slots, arriving:
     reached: set[int] = set()
     for position in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[position]
-        wanted = [i for i in op.inputs if i is not None and needs[i]]
-        if not wanted or not is_differentiable(op) or op.view is View.WHOLE:
+        wanted = passes_gradient(op, needs)
+        if not wanted or op.view is View.WHOLE:
             continue
         if any(needs[o] and slots.of(o) in arriving for o in op.outputs):
             reached.add(position)
-            arriving.update(slots.of(i) for i in wanted)
+            arriving.update(slots.of(i) for p in wanted if (i := op.inputs[p]) is not None)
     return frozenset(reached)
 
 
@@ -224,7 +230,7 @@ def _backward_op(
     on_cpu: bool,
 ) -> tuple[BackwardOp, tuple[int, ...]]:
     """The backward of one op, and the sizes of its hidden buffers; their storages start at ``next_storage``."""
-    positions = frozenset(p for p, i in enumerate(op.inputs) if i is not None and needs[i])
+    positions = passes_gradient(op, needs)
     saved = saved_for_backward(op, graph, positions)
     if on_cpu:
         saved = saved_on_cpu(call_of(op, graph, positions)) or saved

@@ -5,7 +5,7 @@ If torch has no op of the same meaning, the rule is that of a composition of tor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ..graph import ATEN_DOMAIN, Graph, Op, View
 from .rules import aten_calls as recorded
@@ -14,7 +14,7 @@ from .rules import matmul_conv as products
 from .rules.op_call import Rule, RuleCall
 from .rules.op_call import Saved as Saved
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 
 RULES: dict[str, Rule] = {
     op_type: rule
@@ -41,8 +41,8 @@ TfIdfVectorizer
 NON_DIFFERENTIABLE = frozenset(_NON_DIFFERENTIABLE.split())
 """Ops that pass no gradient on: integers, comparisons, texts, choices of an index, random numbers.
 
-Quantisation rounds, so its gradient is zero. Quantisation-aware training, which passes the gradient straight through,
-is not planned; assumptions.py reports where gradients stop.
+Quantisation rounds, so its gradient is zero; dequantised again it is fake quantisation, which the reader makes one call
+that passes the gradient on. assumptions.py reports where gradients stop.
 """
 
 
@@ -55,7 +55,17 @@ def is_known(op: Op) -> bool:
 
 def is_differentiable(op: Op) -> bool:
     """Whether gradients flow through the op at all."""
+    if op.op_type in ("Identity", "Sub") and op.attribute("stops_gradient"):
+        return False
     return not (op.domain in ("", "ai.onnx") and op.op_type in NON_DIFFERENTIABLE)
+
+
+def passes_gradient(op: Op, needs: Sequence[bool]) -> frozenset[int]:
+    """The input positions to which the op passes a gradient on, if ``needs`` says which tensors need one."""
+    if not is_differentiable(op):
+        return frozenset()
+    inputs = op.inputs[:1] if op.op_type == "fake_quantize" else op.inputs
+    return frozenset(position for position, i in enumerate(inputs) if i is not None and needs[i])
 
 
 def saved_for_backward(op: Op, graph: Graph, needs: frozenset[int]) -> Saved:
@@ -85,8 +95,8 @@ def call_of(op: Op, graph: Graph, needs: frozenset[int]) -> RuleCall:
 def shares_gradient(op: Op, graph: Graph, position: int) -> bool:
     """Whether the gradient of one input is a view of the output's gradient, which takes no memory.
 
-    True for an addend of full shape, an operand of Concat (a narrow view) or ReduceSum (an expanded view), the dividend
-    of a Mod, the input that a scatter adds to, and the operand of an Einsum without a diagonal.
+    True for an addend of full shape, of a Gemm too, an operand of Concat (a narrow view) or ReduceSum (an expanded
+    view), the dividend of a Mod, the input that a scatter adds to, and the operand of an Einsum without a diagonal.
     """
     index = op.inputs[position]
     if index is None or op.domain not in ("", "ai.onnx"):
@@ -99,6 +109,8 @@ def shares_gradient(op: Op, graph: Graph, position: int) -> bool:
         return same and position == 0
     if op.op_type in ("ScatterElements", "ScatterND"):
         return position == 0 and op.attribute("reduction", "none") == "add"
+    if op.op_type == "Gemm":
+        return position == 2 and same and op.attribute("beta", 1.0) == 1
     if op.op_type == "Einsum" and len(op.inputs) == 1:
         labels = str(op.attribute("equation", "")).partition("->")[0].replace(" ", "").replace(".", "")
         return len(set(labels)) == len(labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,9 +45,12 @@ def read_onnx(
     inputs: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
     charge_unknown: bool = False,
+    trained: Sequence[str] = (),
 ) -> Graph:
     """Read an ONNX file into a forward graph with static shapes: `open_model`, then `forward_graph`."""
-    return forward_graph(open_model(path), path, dims=dims, inputs=inputs, batch=batch, charge_unknown=charge_unknown)
+    return forward_graph(
+        open_model(path), path, dims=dims, inputs=inputs, batch=batch, charge_unknown=charge_unknown, trained=trained
+    )
 
 
 def forward_graph(
@@ -58,13 +61,18 @@ def forward_graph(
     inputs: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
     charge_unknown: bool = False,
+    trained: Sequence[str] = (),
 ) -> Graph:
     """The forward graph of a parsed file with static shapes; its arguments are those of `load_model`.
+
+    ``trained`` are globs on the names of floating constants that are parameters in any case.
 
     The file's name stands for a graph that has none. Raises InvalidModelError, UnsupportedOpError and
     UnboundDimensionError if the file cannot be planned, and UsageError if an argument does not fit the model.
     """
-    options = partial(_forward_graph, inline_functions(model), path, batch=batch, charge_unknown=charge_unknown)
+    options = partial(
+        _forward_graph, inline_functions(model), path, batch=batch, charge_unknown=charge_unknown, trained=trained
+    )
     try:
         return options(dims=dims or {}, inputs=inputs or {})
     except (UnboundSizesError, UnknownSizesError) as error:
@@ -81,6 +89,7 @@ def _forward_graph(
     inputs: Mapping[str, tuple[int, ...]],
     batch: int | None,
     charge_unknown: bool,
+    trained: Sequence[str],
 ) -> Graph:
     graph, opsets = model.graph, opset_versions(model)
     if not graph.output:
@@ -155,6 +164,7 @@ def _forward_graph(
         [table.values[name] for name in names],
         reading.outputs,
         model.producer_name,
+        trained,
     )
     dropped += len(order.nodes) - len(order.live)
     gone = {call.name for call in table.calls}.difference(op.name for op in made.ops)
@@ -165,6 +175,7 @@ def _forward_graph(
         dims=bound.dims,
         recorded=tuple(value.name for value in leaves if value.declared),
         assumed=(
+            *made.assumed,
             *(f"dimension {quoted(symbol)} is bound to {size}" for symbol, size in bound.dims),
             *_counted(((call, call.op_type) for call in walk.inference_form), gone, _in_inference_form),
             *([f"{dropped} nodes that reach no output are dropped"] if dropped else []),

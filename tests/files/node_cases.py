@@ -129,7 +129,7 @@ def _insert_gains(graph: GraphProto, trained: Iterable[ValueInfoProto]) -> None:
         _rename(node, names)
     nodes = []
     for entry in trained:
-        gain = helper.make_tensor(f"gain of {entry.name}", entry.type.tensor_type.elem_type, [1], [1.0])
+        gain = helper.make_tensor(f"{entry.name}.weight", entry.type.tensor_type.elem_type, [1], [1.0])
         graph.initializer.append(gain)
         product = names[entry.name]
         nodes.append(helper.make_node("Mul", [entry.name, gain.name], [product], name=f"gain of {entry.name}"))

@@ -15,6 +15,11 @@ def _scaled_product_sum(call: RuleCall) -> Saved:
     return Saved(inputs=tuple(mine for mine, other in ((1, 2), (2, 1)) if call.needed(other)))
 
 
+def _fake_quantize(call: RuleCall) -> Saved:
+    """A mask of what lies in the range; scale and zero point get no gradient."""
+    return Saved(hidden_nbytes=(call.output.numel,))
+
+
 RULES = table(
     {
         nothing: "roll",
@@ -23,6 +28,7 @@ RULES = table(
         _log_sigmoid: "log_sigmoid",
         both_inputs: "atan2",
         _scaled_product_sum: "addcmul",
+        _fake_quantize: "fake_quantize",
     }
 )
 _BACKWARD_MULTIPLES = {"rsqrt": 2, "atan2": 5, "addcmul": 1}
@@ -31,5 +37,7 @@ _BACKWARD_MULTIPLES = {"rsqrt": 2, "atan2": 5, "addcmul": 1}
 def temporaries_nbytes(call: RuleCall) -> tuple[int, int]:
     """(forward, backward) bytes between the kernels of a call, as in temporaries.py."""
     size = call.output.nbytes
+    if call.op.op_type == "fake_quantize":
+        return (0 if call.needed(0) else call.output.numel), 0
     smaller = [p for p in call.needs if call.op.op_type in ("atan2", "addcmul") and call.required(p).nbytes < size]
     return 0, (_BACKWARD_MULTIPLES.get(call.op.op_type, 0) + len(smaller)) * size

@@ -48,4 +48,5 @@ def temporaries_on_cpu(call: RuleCall) -> tuple[int, int] | None:
     if not call.needed(0):
         return forward, wide + (wide if cast else 0)
     gone = wide + call.output.nbytes if call.needed(1) else 0  # the normalised input and the output's gradient
+    gone += wide if not call.needed(1) and not cast else 0
     return forward, 4 * wide + cast - gone - rows * statistic_nbytes(call.first)

@@ -52,3 +52,25 @@ def contractions(equation: str, shapes: Sequence[tuple[int, ...]]) -> list[tuple
         current = (current | other) & later
         pairs.append((position, flops, prod(sizes[label] for label in current)))
     return pairs
+
+
+def copies_nothing(equation: str, shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether two operands, and the result's gradient, are those of a batched product as they lie in memory.
+
+    torch joins the dimensions that have the same part in the product: in both operands, in one, or summed. Those that
+    are joined have to be neighbours already, in the order of the result or, if summed, of the alphabet.
+    """
+    left, _, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != 2 or "." in equation or any(len(set(term)) < len(term) for term in (*terms, right)):
+        return False
+    sizes = {
+        label: size for term, shape in zip(terms, shapes, strict=True) for label, size in zip(term, shape, strict=True)
+    }
+    parts: dict[tuple[bool, ...], str] = {}
+    for label in right + "".join(sorted(set(terms[0] + terms[1]) - set(right))):
+        if sizes[label] > 1:
+            part = tuple(label in term for term in (*terms, right))
+            parts[part] = parts.get(part, "") + label
+    lying = ["".join(label for label in term if sizes[label] > 1) for term in (*terms, right)]
+    return all(labels in term for part, labels in parts.items() for has, term in zip(part, lying, strict=True) if has)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from .einsum import contractions
+from .gradient_sequences import folds_batch
 from .op_call import INDEX_NBYTES, RuleCall, Saved, both_inputs, factors, item_nbytes, table
 
 
@@ -44,7 +45,12 @@ def repeated_operands(call: RuleCall) -> Iterator[tuple[int, int]]:
 
 
 def _matrix_product(call: RuleCall) -> Saved:
-    """Each operand for the gradient of the other; if the batches differ, the copy that repeats it."""
+    """Each operand for the gradient of the other; if the batches differ, the copy that repeats it.
+
+    A matrix that is to get a gradient is multiplied by a copy of the batch.
+    """
+    if folds_batch(call):
+        return Saved((0,) if call.needed(1) else (), (), (call.required(1).nbytes,))
     read = factors(call).inputs
     copies = dict(repeated_operands(call))
     return Saved(

@@ -20,7 +20,7 @@ def _log_of_sum(call: RuleCall) -> Saved:
     return Saved(hidden_nbytes=(call.output.nbytes,))
 
 
-def _product(call: RuleCall) -> Saved:
+def product(call: RuleCall) -> Saved:
     """torch.prod over one dimension or all; over several it reduces one by one and saves the intermediate results.
 
     The dimensions may be an input, so they are found from the shapes; each intermediate result has at most half the
@@ -109,7 +109,7 @@ RULES = table(
         first_input: "AveragePool ReduceSumSquare",
         _softmax: "Softmax LogSoftmax",
         input_and_output: "ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceLogSumExp GlobalLpPool",
-        _product: "ReduceProd",
+        product: "ReduceProd",
         _log_of_sum: "ReduceLogSum",
         _cumulative_product: "CumProd",
         _max_pool: "MaxPool GlobalMaxPool",

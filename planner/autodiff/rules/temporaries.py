@@ -11,29 +11,30 @@ from collections.abc import Callable
 from math import prod
 
 from ...graph import Role
+from . import gradient_sequences as sequences
 from .attention import extent, is_fused, key_and_value_nbytes
-from .einsum import contractions
+from .einsum import contractions, copies_nothing
 from .matmul_conv import repeated_operands
 from .op_call import INDEX_NBYTES, RuleCall, item_nbytes, statistic_nbytes
+from .reductions import product
 
 BACKWARD_MULTIPLES = {
     "Abs": 1, "Sin": 1, "Sinh": 1, "Cosh": 1, "Sqrt": 1, "Cos": 2, "Tan": 2, "Reciprocal": 2, "Atan": 2, "Asinh": 3,
     "Acosh": 3, "Atanh": 3, "Softsign": 3, "Erf": 4, "Asin": 4, "Acos": 5, "HardSigmoid": 1,
     "LpNormalization": 3, "LpPool": 3, "GlobalLpPool": 2, "SwiGLU": 3, "RotaryEmbedding": 2,
     "MeanVarianceNormalization": 4, "CumProd": 10, "CumSum": 2, "LRN": 4, "DFT": 3, "STFT": 5, "Det": 3, "TopK": 1,
-    "ReduceL1": 1, "ReduceL2": 1, "ReduceLogSumExp": 2, "ReduceMax": 1, "ReduceMin": 1, "ReduceProd": 6,
-    "ReduceSumSquare": 2, "SoftmaxCrossEntropyLoss": 1, "GatherElements": 1, "GatherND": 1, "Compress": 1,
-    "CenterCropPad": 1, "AffineGrid": 2, "ReverseSequence": 1, "TensorScatter": 1,
+    "ReduceSumSquare": 2, "SoftmaxCrossEntropyLoss": 1, "CenterCropPad": 1, "AffineGrid": 2, "ReverseSequence": 1,
 }  # fmt: skip
 """Temporaries of a backward in multiples of the size of the input or the output, whichever is larger."""
 
 _FORWARD_MULTIPLES = {
     "HardSigmoid": 1, "ReduceSumSquare": 1, "GlobalLpPool": 1, "RotaryEmbedding": 2, "Col2Im": 1, "CenterCropPad": 1,
-    "TensorScatter": 1, "CumProd": 1,
+    "CumProd": 1,
 }  # fmt: skip
 """The same for a forward."""
 
-_SCATTER_MULTIPLES = {"none": 0, "add": 0, "mul": 10, "min": 6, "max": 6}
+_BY_INPUT = {"GatherElements": 1, "GatherND": 1, "Compress": 1, "ReduceL1": 1, "ReduceLogSumExp": 2}
+"""The same for a backward in multiples of the input's size alone."""
 
 
 def _size(call: RuleCall) -> int:
@@ -47,48 +48,18 @@ def _broadcast(call: RuleCall, positions: tuple[int, ...]) -> int:
     return len(smaller) * call.output.nbytes
 
 
-def _quotient(call: RuleCall) -> tuple[int, int]:
-    """-grad * (a / b) / b, term by term."""
-    terms = (2 + (0 not in call.needs)) * call.output.nbytes if call.needed(1) else 0
-    return 0, terms + _broadcast(call, (0, 1))
-
-
-def _power(call: RuleCall) -> tuple[int, int]:
-    exponent = call.required(1)
-    if exponent.numel == 1 and exponent.role is Role.BUFFER:
-        return 0, 2 * _size(call)
-    return 0, 5 * _size(call) + _broadcast(call, (0, 1))
-
-
-def _modulo(call: RuleCall) -> tuple[int, int]:
-    return 0, (2 * call.output.nbytes if call.needed(1) else 0) + _broadcast(call, (0, 1))
-
-
 def _where(call: RuleCall) -> tuple[int, int]:
     return 0, _broadcast(call, (1, 2)) + item_nbytes(call.output)
 
 
 def _extremum(call: RuleCall) -> tuple[int, int]:
-    """Two masks of bytes, and the gradient that they fill; a chain passes another gradient on.
-
-    With a constant scalar it is a clamp, which needs masks alone.
-    """
-    chained = len(call.inputs) > 2
-    other = call.inputs[-1]
-    if not chained and other is not None and other.numel == 1 and other.role is Role.BUFFER:
-        return 0, 2 * call.output.numel + INDEX_NBYTES
-    given = (2 if chained else 1) * call.output.nbytes + 2 * call.output.numel + INDEX_NBYTES
-    return chained * call.output.nbytes, given + _broadcast(call, tuple(range(len(call.inputs))))
-
-
-def _clip(call: RuleCall) -> tuple[int, int]:
-    """Masks of bytes: below, above, and both."""
-    return 0, 3 * call.output.numel + INDEX_NBYTES
+    """A chain of pairs: the forward makes another result."""
+    return (len(call.inputs) > 2) * call.output.nbytes, sequences.extremum(call)
 
 
 def _several(call: RuleCall) -> tuple[int, int]:
     """Sum and Mean add from left to right; Mean then divides."""
-    return (len(call.inputs) > 2 or call.op.op_type == "Mean") * call.output.nbytes, 0
+    return call.output.nbytes if call.op.op_type == "Mean" else sequences.partial_sum_nbytes(call), 0
 
 
 def _slopes(call: RuleCall) -> tuple[int, int]:
@@ -103,8 +74,13 @@ def _gather(call: RuleCall) -> tuple[int, int]:
 
 
 def _scatter(call: RuleCall) -> tuple[int, int]:
-    updates = call.required(2).nbytes if not call.needed(2) else 0
-    return 0, _SCATTER_MULTIPLES[call.text("reduction", "none")] * _size(call) + updates
+    return 0, sequences.scatter(call)
+
+
+def _write_cache(call: RuleCall) -> tuple[int, int]:
+    """A scatter, or without indices a copy into which the update is copied."""
+    copied = 0 if call.has(2) else call.output.nbytes
+    return copied, copied
 
 
 def _shrink(call: RuleCall) -> tuple[int, int]:
@@ -141,7 +117,7 @@ def _instance_norm(call: RuleCall) -> tuple[int, int]:
 
 def _pad(call: RuleCall) -> tuple[int, int]:
     """A circular padding is a concatenation of copies, and its gradient is cut out of them."""
-    return 0, 3 * _size(call) if call.text("mode", "constant") == "wrap" else 0
+    return 0, 3 * call.output.nbytes - call.first.nbytes if call.text("mode", "constant") == "wrap" else 0
 
 
 def _resize(call: RuleCall) -> tuple[int, int]:
@@ -150,8 +126,8 @@ def _resize(call: RuleCall) -> tuple[int, int]:
 
 
 def _grid_sample(call: RuleCall) -> tuple[int, int]:
-    """Both gradients are always made."""
-    return 0, sum(call.required(p).nbytes for p in (0, 1) if p not in call.needs)
+    """The gradient of the grid is always made."""
+    return 0, 0 if call.needed(1) else call.required(1).nbytes
 
 
 def _reverse_sequence(call: RuleCall) -> tuple[int, int]:
@@ -181,40 +157,25 @@ def _dequantize(call: RuleCall) -> tuple[int, int]:
     return call.output.nbytes, call.output.nbytes if call.needed(1) else 0
 
 
-def _gemm(call: RuleCall) -> tuple[int, int]:
-    """alpha scales a copy of each gradient, beta a copy of the output's."""
-    scaled = [call.required(p).nbytes for p in (0, 1) if p in call.needs and call.number("alpha", 1.0) != 1]
-    added = [call.output.nbytes + call.required(2).nbytes] if call.needed(2) and call.number("beta", 1.0) != 1 else []
-    return 0, max(scaled + added, default=0)
-
-
 def _matrix_product(call: RuleCall) -> tuple[int, int]:
-    """Operands repeated over the batch: a forward copy that is not saved, a gradient before it is summed.
-
-    A scaled product, as torch.baddbmm with alpha, scales each gradient into another one.
-    """
-    first, second = call.first, call.required(1)
-    if len(first.shape) < 3 <= len(second.shape):
-        return second.nbytes + call.output.nbytes, call.output.nbytes
+    """Operands repeated over the batch: a forward copy that is not saved; a folded product is laid out anew."""
+    if sequences.folds_batch(call):
+        return call.output.nbytes * (len(call.first.shape) > 1), sequences.matrix_product(call)
     copies = {**dict(repeated_operands(call)), **dict(call.op.copied)}
     forward = sum(nbytes for position, nbytes in copies.items() if 1 - position not in call.needs)
-    batch, backward = call.output.shape[:-2], 0
-    for position, tensor in enumerate((first, second)):
-        full = prod(batch) * prod(tensor.shape[-2:]) * item_nbytes(tensor)
-        if position in call.needs and len(second.shape) >= 3 and full > tensor.nbytes:
-            backward += full
-    scaled = call.number("alpha", 1.0) != 1
-    return forward, backward + scaled * max((call.required(p).nbytes for p in call.needs), default=0)
+    return forward, sequences.matrix_product(call)
 
 
 def _einsum(call: RuleCall) -> tuple[int, int]:
-    """Operands and gradients of results in the layout of a batched product.
+    """Operands and gradients of results in the layout of a batched product, unless they lie in it already.
 
     A product that sums over nothing is elementwise: the gradients of both sides have its size.
     """
     shapes = [call.required(position).shape for position in range(len(call.inputs))]
     pairs = contractions(call.text("equation", ""), shapes)
     elementwise = any(flops == elements for _, flops, elements in pairs)
+    if len(pairs) == 1 and copies_nothing(call.text("equation", ""), shapes):
+        return 0, sequences.broadcast(call, {0: (), 1: ()}) if elementwise else 0
     largest = max([call.output.numel, *(elements for _, _, elements in pairs)]) * item_nbytes(call.output)
     operands = sum(tensor.nbytes for tensor in call.inputs if tensor is not None)
     return operands, (len(pairs) + elementwise) * largest
@@ -248,15 +209,24 @@ def _linear_attention(call: RuleCall) -> tuple[int, int]:
 
 
 _COMPOSED: dict[str, Callable[[RuleCall], tuple[int, int]]] = {
-    "Mul": lambda call: (0, _broadcast(call, (0, 1))), "Sub": lambda call: (0, _broadcast(call, (1,))),
-    "Div": _quotient, "Pow": _power, "Mod": _modulo, "Where": _where,
-    "Max": _extremum, "Min": _extremum, "Clip": _clip, "Sum": _several, "Mean": _several, "PRelu": _slopes,
+    "Mul": lambda call: (0, sequences.broadcast(call, {1: (), 0: ()})),
+    "Sub": lambda call: (0, sequences.broadcast(call, {1: ()}, passed=0)),
+    "Div": lambda call: (0, sequences.quotient(call)), "Pow": lambda call: (0, sequences.power(call)),
+    "Mod": lambda call: (0, sequences.broadcast(call, {1: (call.output.nbytes,) * 2}, passed=0)),
+    "Max": _extremum, "Min": _extremum, "Clip": lambda call: (0, sequences.clamp(call)),
+    "Where": _where, "Sum": _several, "Mean": _several, "PRelu": _slopes,
+    "ReduceMax": lambda call: (0, sequences.reduced_extremum(call)),
+    "ReduceMin": lambda call: (0, sequences.reduced_extremum(call)),
+    "ReduceProd": lambda call: (0, 5 * call.first.nbytes + sum(product(call).hidden_nbytes)),
+    "ReduceL2": lambda call: (0, call.first.nbytes + call.output.numel),
+    "Gemm": lambda call: (0, sequences.gemm(call)),
     "Softmax": _softmax, "LogSoftmax": _softmax, "ReduceMean": _widening_mean, "ReduceSum": _widening_mean,
     "Gather": _gather, "SwiGLU": _swiglu, "DFT": _fourier,
     "ScatterElements": _scatter, "ScatterND": _scatter, "Scatter": _scatter, "Shrink": _shrink, "Swish": _swish,
     "GroupNormalization": _group_norm, "InstanceNormalization": _instance_norm, "Pad": _pad, "Resize": _resize,
-    "GridSample": _grid_sample, "ReverseSequence": _reverse_sequence, "CausalConvWithState": _causal_convolution,
-    "DequantizeLinear": _dequantize, "Gemm": _gemm, "MatMul": _matrix_product, "Einsum": _einsum,
+    "TensorScatter": _write_cache, "GridSample": _grid_sample, "ReverseSequence": _reverse_sequence,
+    "CausalConvWithState": _causal_convolution,
+    "DequantizeLinear": _dequantize, "MatMul": _matrix_product, "Einsum": _einsum,
     "Attention": _attention, "LinearAttention": _linear_attention,
 }  # fmt: skip
 
@@ -269,5 +239,5 @@ def temporaries_nbytes(call: RuleCall) -> tuple[int, int]:
     size = _size(call)
     turned = kind == "CumSum" and (call.integer("reverse", 0) or call.integer("exclusive", 0))
     forward, backward = _FORWARD_MULTIPLES.get(kind, 0), BACKWARD_MULTIPLES.get(kind, 0)
-    rows = 2 * call.output.nbytes if kind in ("ReduceL1", "ReduceL2", "ReduceLogSumExp") else 0
-    return (forward + bool(turned)) * size, (backward + bool(turned)) * size + rows
+    by_input = _BY_INPUT.get(kind, 0) * (call.first.nbytes if call.inputs else 0)
+    return (forward + bool(turned)) * size, (backward + bool(turned)) * size + by_input

@@ -7,17 +7,20 @@ from collections.abc import Sequence
 from ...graph import Graph, Op, Role, Storage, Tensor, View
 from ..values.values import Call, Value
 from .parameter_detection import find_parameters
+from .straight_through import straight_through
 
 
 def assemble(
     name: str, leaves: Sequence[Value], calls: Sequence[Call], inputs: Sequence[Value], outputs: Sequence[Value],
-    producer: str,
+    producer: str, trained: Sequence[str],
 ) -> tuple[Graph, int]:  # fmt: skip
     """Assign roles, drop calls on constants and bijective views of constants, and number what is left.
 
-    ``producer`` is the program that wrote the file. The number is that of the dropped calls, which reach no output.
+    ``producer`` is the program that wrote the file; ``trained`` are globs on constants that are parameters in any case.
+    The number is that of the dropped calls, which reach no output.
     """
-    parameters = find_parameters(leaves, calls, producer)
+    calls, quantised = straight_through(calls, outputs)
+    parameters, doubts = find_parameters(leaves, calls, producer, trained)
     for value in leaves:
         value.constant = id(value) not in parameters
     remaining = _remaining(calls)
@@ -27,7 +30,8 @@ def assemble(
     ops = tuple(numbering.op(call) for call in live)
     numbered_outputs = tuple(numbering.tensor(value) for value in outputs)
     storages, tensors = tuple(numbering.storages), tuple(numbering.tensors)
-    return Graph(name, storages, tensors, ops, numbered_inputs, numbered_outputs), len(remaining) - len(live)
+    made = Graph(name, storages, tensors, ops, numbered_inputs, numbered_outputs, assumed=doubts + quantised)
+    return made, len(remaining) - len(live)
 
 
 def _remaining(calls: Sequence[Call]) -> list[Call]:

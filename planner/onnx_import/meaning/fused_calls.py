@@ -17,6 +17,7 @@ from ..values.layout_copies import copied_inputs, is_dense
 from ..values.values import Call, Value, row_major
 from ..values.view_ops import mark_view
 from .fusion_patterns import SOFTMAX, drops, fold, safe_softmax, scaled_product
+from .straight_through import STOPS_GRADIENT
 
 if TYPE_CHECKING:
     from ..document.protobuf import NodeProto
@@ -103,6 +104,8 @@ class FusedCalls:
             if len(made) == 1 and made[0].op_type == "Identity":
                 self._clone(made[0], group.recorded)
             return
+        if name == "detach" and len(made) == 1 and made[0].op_type == "Identity":
+            made[0].attributes[STOPS_GRADIENT] = 1
         if not group.whole or len(made) < 2:
             return
         produced = {id(value) for call in made for value in call.outputs}

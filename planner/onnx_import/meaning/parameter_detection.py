@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from glob import escape
+from json import dumps as quoted
+from shlex import quote
 
+from ...errors import UsageError
 from ..values.values import Call, Value
+from .naming_schemes import NamingSchemes
+from .straight_through import FAKE_QUANTIZE
 
 LAYER_SLOTS: dict[str, tuple[int, ...]] = {
     "Conv": (1, 2), "ConvTranspose": (1, 2), "DeformConv": (1, 3), "Gemm": (0, 1, 2), "MatMul": (0, 1),
@@ -25,43 +31,89 @@ ARITHMETIC_SLOTS: dict[str, tuple[int, ...]] = {
 INPUT_SCALING = frozenset({"Sub", "Div"})
 """Ops that normalise an input by the mean and the deviation of the data."""
 
-_EVEN_CONSTANTS = frozenset({"Add", "Mul", "Gather"})  # a Constant node or [1] there is trained too
+_EVEN_CONSTANTS = frozenset({"Add", "Mul", "Gather"})  # a Constant node there is trained too
+_LAYERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _MOVES = frozenset({
     "Cast", "Concat", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
 })  # fmt: skip
 _FIRST_ONLY = frozenset({
     "Resize", "Upsample", "Clip", "Pad", "Dropout", "Expand", "Gather", "GatherND", "GatherElements", "Tile",
+    FAKE_QUANTIZE,
 })  # fmt: skip
 _STOPS = frozenset({"DequantizeLinear", "OneHot", "Range", "ConstantOfShape", "Sin", "Cos"})
-_MODULE_PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
-_VARIABLE = "ReadVariableOp"
 
 
-def find_parameters(values: Sequence[Value], calls: Sequence[Call], producer: str = "") -> frozenset[int]:
-    """Identities of the constants that are trained: those recorded as such, and of those without a record
+def find_parameters(
+    values: Sequence[Value], calls: Sequence[Call], producer: str = "", trained: Sequence[str] = ()
+) -> tuple[frozenset[int], tuple[str, ...]]:
+    """Identities of the constants that are trained, and sentences on those of one element that are in doubt.
+
+    Trained are those recorded as such, those whose names match a glob of ``trained``, and of those without a record
 
     - a floating constant of rank one or more in a weight slot of a layer, and an initializer from which a value in such
       a slot is computed (weight norms, exponentials of parameters), except tables of sines;
     - an initializer of two or more elements, or a value computed from one, that arithmetic, a Concat, a Where or a
       Gather combines with a value that depends on an input. A Sub or a Div of an input before any weight is excluded:
       its constants are the mean and the deviation of the data;
-    - an initializer of one element in the same slots, if its name is a module path in a file of PyTorch (which writes
-      the numbers of its formulas as Constant nodes) or a variable in a file of TensorFlow. In Add and Mul, one of shape
-      [1] counts in any case.
+    - a constant of one element in the same slots, if its name follows a scheme for weights (`NamingSchemes`), or if it
+      is the bias of a layer with one output.
 
     A file that records anything about its constants records all parameters; in such a file only the weight slots of
     layers, Add, Mul and Gather are considered. ``producer`` is the name of the program in the file.
+
+    Raises UsageError for a glob of ``trained`` that matches no floating constant.
     """
     recorded = any(value.declared for value in values)
     initializers = {id(v) for v in values if v.is_initializer and v.is_float}
-    taken = _Leaves(initializers or {id(v) for v in values if v.is_float}, recorded, producer == "pytorch")
+    taken = _Leaves(
+        initializers or {id(v) for v in values if v.is_float}, recorded, _schemes(calls, producer == "pytorch")
+    )
     found = {id(value) for value in values if value.declared == "PARAMETER" and value.is_float}
+    asked: set[int] = set()
+    for glob in trained:
+        named = {id(value) for value in values if value.is_float and fnmatchcase(value.name, glob)}
+        if not named:
+            raise UsageError(
+                f"--frozen {'!' + glob!r} matches no floating constant", remedy="list them with: ogc-plan show MODEL -v"
+            )
+        asked |= named
+    found |= asked
     learned: set[int] = set()
     for call in calls:
         found.update(id(leaf) for leaf in taken.of(call, learned) if not leaf.declared)
         if any(id(value) in learned or id(value.owner) in found for value in call.data_inputs):
             learned.update(id(output) for output in call.outputs)
-    return frozenset(found)
+    doubted = [leaf for key, leaf in taken.doubted.items() if not leaf.declared and key not in asked]
+    return frozenset(found), tuple(_doubts(doubted, found))
+
+
+def _schemes(calls: Sequence[Call], by_module: bool) -> NamingSchemes:
+    """How the file names what weight slots of layers take, and the numbers where no layer has a weight."""
+    weights, numbers = dict[int, Value](), dict[int, Value]()
+    for call in calls:
+        layer = LAYER_SLOTS.get(call.op_type, ()) if not call.domain else ()
+        for slot, value in enumerate(call.inputs):
+            if value is None or not value.is_float or not value.from_file:
+                continue
+            if slot in layer:
+                weights.update((id(leaf), leaf) for leaf in _moved_leaves(value) if leaf.numel > 1)
+            elif not value.shape or (value.numel == 1 and call.op_type not in ("Add", "Mul")):
+                numbers[id(value.owner)] = value.owner
+    return NamingSchemes(
+        (leaf.name for leaf in weights.values()), (leaf.name for leaf in numbers.values()), by_module=by_module
+    )
+
+
+def _doubts(leaves: Sequence[Value], found: set[int]) -> Iterator[str]:
+    """How the numbers of one element were taken that Add or Mul may apply as weights or as a formula's."""
+    for trained in (True, False):
+        names = [leaf.name for leaf in leaves if (id(leaf) in found) is trained]
+        if names:
+            more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+            what = "are weights by their names or places" if trained else "are taken for a formula's"
+            glob = quote(("" if trained else "!") + escape(names[0]))
+            remedy = f"--frozen {glob} {'freezes' if trained else 'trains'} it"
+            yield f"single numbers of Add and Mul {what}: {quoted(names[0])}{more} ({remedy})"
 
 
 def weight_slots(op_type: str) -> tuple[int, ...]:
@@ -72,10 +124,11 @@ def weight_slots(op_type: str) -> tuple[int, ...]:
 class _Leaves:
     """Finds, call by call, the constants that it trains."""
 
-    def __init__(self, initializers: set[int], recorded: bool, by_module: bool) -> None:
+    def __init__(self, initializers: set[int], recorded: bool, schemes: NamingSchemes) -> None:
+        self.doubted: dict[int, Value] = {}  # of one element, which arithmetic applies
         self._initializers = initializers
         self._recorded = recorded
-        self._by_module = by_module
+        self._schemes = schemes
 
     def of(self, call: Call, learned: set[int]) -> Iterator[Value]:
         """The constants that ``call`` trains; ``learned`` are the values that depend on a parameter."""
@@ -101,7 +154,12 @@ class _Leaves:
     def _in_arithmetic(self, call: Call, value: Value, learned: set[int]) -> Iterator[Value]:
         owner = value.owner
         if call.op_type in _EVEN_CONSTANTS and owner.is_leaf and owner.is_float and owner.shape:
-            yield owner
+            if owner.numel > 1:
+                yield owner
+            elif _reads_data(call):
+                self.doubted[id(owner)] = owner
+                if self._is_weight(owner) or _is_bias(call, value):
+                    yield owner
         if self._recorded or not value.is_float or not value.from_file or not _reads_data(call):
             return
         others = (other for other in call.data_inputs if other is not value)
@@ -110,11 +168,20 @@ class _Leaves:
         yield from (leaf for leaf in computed_from(value) if self._may_be_weight(leaf))
 
     def _may_be_weight(self, leaf: Value) -> bool:
-        if id(leaf) not in self._initializers:
-            return False
-        if leaf.numel > 1:
-            return True
-        return _VARIABLE in leaf.name or (self._by_module and _MODULE_PATH.fullmatch(leaf.name) is not None)
+        return id(leaf) in self._initializers and (leaf.numel > 1 or self._is_weight(leaf))
+
+    def _is_weight(self, number: Value) -> bool:
+        return self._schemes.is_weight(number.name, initializer=number.is_initializer) is True
+
+
+def _is_bias(call: Call, number: Value) -> bool:
+    """Whether a call adds a number to the only output channel of a layer."""
+    for value in call.data_inputs:
+        layer = value.owner.producer
+        if call.op_type == "Add" and value is not number and layer is not None and layer.op_type in _LAYERS:
+            channels = layer.outputs[0].shape[1:2] if "Conv" in layer.op_type else layer.outputs[0].shape[-1:]
+            return channels == (1,) and len(layer.data_inputs) == 2
+    return False
 
 
 def _reads_data(call: Call) -> bool:
@@ -126,6 +193,8 @@ def _moved_leaves(value: Value) -> list[Value]:
     """The constants whose elements make up a value of the file; empty if any element is computed."""
 
     def sources(call: Call) -> Sequence[Value] | None:
+        if call.op_type == FAKE_QUANTIZE:
+            return call.data_inputs[:1]
         if call.domain or call.op_type not in _MOVES:
             return None
         return call.data_inputs if call.op_type == "Concat" else call.data_inputs[:1]

@@ -11,8 +11,9 @@ import pytest
 from ogc_plan.cli.explanation import explain
 from ogc_plan.cli.main import main
 from ogc_plan.planner.autodiff.assumptions import parameters_of
-from ogc_plan.planner.errors import ModelError, UsageError
+from ogc_plan.planner.errors import ModelError, UnsupportedOpError, UsageError
 from ogc_plan.planner.model import Model, load_model
+from ogc_plan.planner.pipeline import plan
 
 from tests.files.onnx_models import model, node, save
 
@@ -121,3 +122,41 @@ class TestExplanation:
         assert main(["show", str(path), "--frozen", "s"]) == 0
         labels = {line[:13].strip() for line in capsys.readouterr().out.splitlines()}
         assert {"in training", "parameters", "not trained", "frozen", "estimates", "not counted"} - labels == set()
+
+
+CUT = [node("MatMul", "x big", "h"), node("Round", "h", "r", node_name="rounds"), node("Add", "r w", "y")]
+CUT_WEIGHTS = {"big": (8, 8), "w": (8,)}
+
+
+class TestCutOff:
+    def test_an_op_that_passes_zeros_to_a_tenth_of_the_parameters_is_in_the_plan(self, load: Load) -> None:
+        told = " ".join(plan(load(CUT, weights=CUT_WEIGHTS), "100%").summary().split())
+        share = "8 of 72 elements of the parameters (11.11%) are trained"
+        assert f'gradients stop at 1 Round ("rounds"), where at most zeros pass: {share}' in told
+
+    @pytest.mark.parametrize("op_type", ["Floor", "Sign", "Ceil"])
+    def test_it_is_refused_on_request(self, op_type: str, tmp_path: Path) -> None:
+        nodes = [CUT[0], node(op_type, "h", "r"), CUT[2]]
+        path = save(model(nodes, {"x": (4, 8)}, weights=CUT_WEIGHTS), tmp_path)
+        with pytest.raises(UnsupportedOpError, match=f"gradients stop at 1 {op_type}"):
+            load_model(path, strict=True)
+
+    def test_integers_stop_a_gradient(self, load: Load) -> None:
+        nodes = [CUT[0], node("Cast", "h", "i", to=7), node("Cast", "i", "r", to=1), CUT[2]]
+        assert load(nodes, weights=CUT_WEIGHTS).training.assumed[0].startswith("gradients stop at 1 Cast")
+
+    def test_a_parameter_that_is_reached_another_way_is_not_cut_off(self, load: Load) -> None:
+        nodes = [*CUT[:2], node("Add", "r h", "s"), node("Add", "s w", "y")]
+        assert load(nodes, weights=CUT_WEIGHTS).training.assumed == ()
+
+    def test_a_tenth_and_less_is_not_reported(self, load: Load) -> None:
+        nodes = [node("Mul", "x g", "m"), node("Round", "m", "r"), node("MatMul", "r big", "y")]
+        assert load(nodes, weights={"big": (8, 9), "g": (8,)}).training.assumed == ()
+
+    def test_what_is_frozen_is_not_missed(self, tmp_path: Path) -> None:
+        path = save(model(CUT, {"x": (4, 8)}, weights=CUT_WEIGHTS), tmp_path)
+        assert load_model(path, frozen=["big"], strict=True).training.assumed == ()
+
+    def test_the_command_line_refuses_it_with_the_code_of_unsupported_ops(self, tmp_path: Path) -> None:
+        path = save(model(CUT, {"x": (4, 8)}, weights=CUT_WEIGHTS), tmp_path)
+        assert main([str(path), "--budget", "100%", "--strict"]) == 4

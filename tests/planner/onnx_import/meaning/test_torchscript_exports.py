@@ -87,7 +87,7 @@ def test_a_step_needs_no_more_than_is_simulated(name: str, tmp_path: Path) -> No
     module, example = built(name)
     measured = measure_step(module, (example,)).activations.nbytes - SCALAR_NBYTES
     _, simulated = simulated_peaks(load_model(exported(*built(name), tmp_path), device="cpu"))
-    assert measured <= simulated <= (2.1 if name in FUSED else 1.2) * measured
+    assert measured <= simulated <= (2.4 if name in FUSED else 1.2) * measured
 
 
 CONSTANTS: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
