@@ -15,13 +15,21 @@ def _scaled_product_sum(call: RuleCall) -> Saved:
     return Saved(inputs=tuple(mine for mine, other in ((1, 2), (2, 1)) if call.needed(other)))
 
 
+def _lerp(call: RuleCall) -> Saved:
+    """torch.lerp by a number saves nothing; by a tensor it saves the tensor, and both ends for the tensor's gradient."""
+    if not call.has(2):
+        return Saved()
+    return Saved((*((0, 1) if call.needed(2) else ()), *((2,) if call.needed(0, 1) else ())))
+
+
 RULES = table(
     {
         nothing: "roll",
         first_output: "rsqrt",
         first_input: "glu",
         _log_sigmoid: "log_sigmoid",
-        both_inputs: "atan2",
+        both_inputs: "atan2 huber_loss smooth_l1_loss",
+        _lerp: "lerp",
         _scaled_product_sum: "addcmul",
     }
 )

@@ -1,0 +1,169 @@
+"""Formulas that nobody recorded are read as the one call of torch that exporters write so, and that saves less.
+
+A file of PyTorch without records comes from its older exporter, which spells each call in one way. There another
+spelling is what a user wrote, and stays. Other programs may spell a call as they like.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...graph import ATEN_DOMAIN
+from ..document.exporter_records import RecordedCall
+from ..values.layout_copies import copied_inputs
+from ..values.values import Call, Value, row_major
+from ..values.view_ops import mark_view
+from . import formula_builders as build
+from .formula_patterns import Match, Pattern, matches, parse, roots
+
+_ERF = "Add(1, Erf({Div(x, 1.41421)|Mul(x, .70711)}))"
+_SQUARE = "{Pow(x, 2)|Mul(x, x)}"
+_CUBE = f"{{Pow(x, 3)|Mul(x, {_SQUARE})}}"
+_SCALED_CUBE = f"{{Mul(.044715, {_CUBE})|Mul(x, Mul(.044715, {_SQUARE}))|Mul({_SQUARE}, Mul(.044715, x))}}"
+_SUM = f"{{Mul(.79788, Add(x, {_SCALED_CUBE}))|Mul(Mul(.79788, x), Add(1, Mul(.044715, {_SQUARE})))}}"
+_TANH = f"Add(1, Tanh({_SUM}))"
+_TORCH_TANH = "Add(1, Tanh(Mul(.79788, Add(x, Mul(.044715, {Mul(x, Mul(x, x))|Pow(x, 3)})))))"
+_HALVES = "{{Mul(.5, Mul(x, {0}))|Div(Mul(x, {0}), 2)|Mul(x, {{Mul(.5, {0})|Div({0}, 2)}})|Mul({{Mul(.5, x)|Div(x, 2)}}, {0})}}"
+_CLIP = "c:Clip(Add(x, 3))"
+_VARIANCE = "Add(ReduceMean({Pow(d, 2)|Mul(d, d)|Pow(Sub(x, {m|ReduceMean(x)}), 2)}), e)"
+_DEVIATION = f"{{Sqrt({_VARIANCE})|Pow({_VARIANCE}, .5)}}"
+_DIFFERENCE = "d:Sub(x, m:ReduceMean(x))"
+_SCORES = "MatMul(Mul(q, s), Mul(k, t))"
+_WEIGHTS = f"Softmax({{{_SCORES}|Add({_SCORES}, m)}})"
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A call of torch: its patterns, what makes the call of a match, and whether the older exporter writes it so.
+
+    ``recorded`` are the calls that the newer exporter records where it writes the formula for this one. ``trace`` has
+    to be in the line of source that it records, if it records any.
+    """
+
+    name: str
+    pattern: Pattern
+    build: build.Build
+    of_torch: bool = True
+    recorded: frozenset[str] = frozenset()
+    trace: str = ""
+
+
+def _formula(
+    name: str, text: str, make: build.Build, *, of_torch: bool = True, recorded: str = "", trace: str = ""
+) -> Formula:
+    return Formula(name, parse(text), make, of_torch, frozenset(recorded.split()), trace)
+
+
+FORMULAS = (
+    _formula("silu", "Mul(x, Sigmoid(x))", build.of_one("Swish")),
+    _formula("mish", "Mul(x, Tanh(Softplus(x)))", build.of_one("Mish")),
+    _formula("gelu", "Mul(.5, Mul(x, Add(1, Erf(Div(x, 1.41421)))))", build.of_one("Gelu")),
+    _formula("gelu", f"Mul(.5, Mul(x, {_TORCH_TANH}))", build.of_one("Gelu")),
+    _formula("gelu", _HALVES.format(_ERF), build.of_one("Gelu"), of_torch=False),
+    _formula("gelu", _HALVES.format(_TANH), build.of_one("Gelu"), of_torch=False),
+    _formula("hardswish", "Mul(x, c:HardSigmoid(x))", build.hard("HardSwish")),
+    _formula("hardswish", f"Mul(x, Div({_CLIP}, 6))", build.hard("HardSwish")),
+    _formula("hardswish", f"{{Div(Mul(x, {_CLIP}), 6)|Mul(Mul(x, {_CLIP}), .166667)}}", build.hard("HardSwish"), of_torch=False),
+    _formula("hardswish", f"Mul(x, Mul({_CLIP}, .166667))", build.hard("HardSwish"), of_torch=False),
+    _formula("hardsigmoid", f"Div({_CLIP}, 6)", build.hard("HardSigmoid")),
+    _formula("hardsigmoid", f"Mul({_CLIP}, .166667)", build.hard("HardSigmoid"), of_torch=False),
+    _formula("log_sigmoid", "Log(Sigmoid(x))", build.of_one("log_sigmoid", ATEN_DOMAIN)),
+    _formula("glu", "Mul(a, Sigmoid(b))", build.gated_half),
+    _formula("layer_norm", "Div(d:Sub(x, ReduceMean(x)), Sqrt(Add(ReduceMean(Pow(d, 2)), e)))", build.layer_norm),
+    _formula(
+        "layer_norm",
+        f"{{Div({_DIFFERENCE}, {_DEVIATION})|Mul({_DIFFERENCE}, {{Reciprocal({_DEVIATION})|Div(1, {_DEVIATION})}})}}",
+        build.layer_norm,
+        of_torch=False,
+    ),
+    _formula("group_norm", "y:Reshape(i:InstanceNormalization(Reshape(x, r), o, z), s)", build.group_norm),
+    _formula("", "Mul(n, w)", build.affine_norm(1, 1)),
+    _formula("", "Add(n, w)", build.affine_norm(2, 0)),
+    _formula(
+        "scaled_dot_product_attention",
+        f"MatMul({{{_WEIGHTS}|Where(IsNaN(p:{_WEIGHTS}), .0, p)}}, v)",
+        build.attention,
+    ),
+    _formula(
+        "lerp",
+        "Where(Less({w|Abs(w)}, .5), Add(a, Mul(w, d:Sub(b, a))), Sub(b, Mul(d, Sub(1, w))))",
+        build.lerp,
+        recorded="lerp",
+    ),
+    _formula(
+        "huber_loss",
+        "Where(Less(d:Abs(Sub(x, y)), n), Mul(d, Mul(.5, d)), Mul(n, Sub(d, h)))",
+        build.of_two("huber_loss"),
+        recorded="where",
+        trace="huber_loss(",
+    ),
+    _formula(
+        "smooth_l1_loss",
+        "Where(Less(d:Abs(Sub(x, y)), n), Div(Mul(.5, Pow(d, 2)), n), Sub(d, h))",
+        build.of_two("smooth_l1_loss"),
+        recorded="where",
+        trace="smooth_l1_loss(",
+    ),
+    _formula("adaptive_avg_pool", "y:Div(a:Add(b, c), n)", build.adaptive_pool, recorded="div"),
+)  # fmt: skip
+
+
+class Formulas:
+    """Replaces each formula by its call as soon as its last node has been read."""
+
+    def __init__(self, readers: Mapping[str, set[int]], producer: str) -> None:
+        """``readers`` has the nodes that read each value of the file, -1 for its outputs."""
+        self._readers = readers
+        self._gone: dict[int, Call] = {}
+        self._found: Counter[str] = Counter()
+        self._by_root: dict[str, list[Formula]] = {}
+        for formula in FORMULAS:
+            if formula.of_torch or producer != "pytorch":
+                for root in dict.fromkeys(roots(formula.pattern)):
+                    self._by_root.setdefault(root, []).append(formula)
+
+    def visited(self, calls: list[Call], recorded: RecordedCall | None) -> None:
+        """Put the call of a formula in place of its last op, which is the last of ``calls``."""
+        root = calls[-1]
+        if root.domain or len(root.outputs) != 1 or not root.outputs[0].from_input:
+            return
+        for formula in self._by_root.get(root.op_type, ()):
+            if recorded is not None and (
+                recorded.name not in formula.recorded or formula.trace not in recorded.line
+            ):
+                continue
+            for match in matches(formula.pattern, root.outputs[0], Match()):
+                made = formula.build(match)
+                if made is not None and self._replace(calls, made, (*match.calls, *made.more)):
+                    self._found[formula.name] += 1
+                    return
+
+    def _replace(self, calls: list[Call], made: build.Made, matched: tuple[Call, ...]) -> bool:
+        """Put a call in place of the root, and forget the others; refuse if another node reads between them."""
+        root = calls[-1]
+        inner = {id(call): call for call in matched if call is not root}
+        reading = Counter(
+            key for call in (*inner.values(), root) for key in {id(value) for value in call.inputs}
+        )
+        for value in (value for call in inner.values() for value in call.outputs):
+            if not 0 < len(self._readers.get(value.name, ())) == reading[id(value)]:
+                return False
+        fused, result = made.call, root.outputs[0]
+        fused.name, fused.scope, fused.outputs = root.name, root.scope, (result,)
+        result.producer, result.view_of, result.strides = fused, None, row_major(result.shape)
+        mark_view(fused)
+        fused.copied = copied_inputs(fused)
+        self._gone.update(inner)
+        calls[-1:] = [*made.before, fused]
+        return True
+
+    def left(self, calls: Iterable[Call]) -> list[Call]:
+        """The calls that are no part of a formula."""
+        return [call for call in calls if id(call) not in self._gone]
+
+    def assumed(self) -> Iterable[str]:
+        """A sentence that counts the formulas of each kind."""
+        listed = ", ".join(f"{count} {name}" for name, count in sorted(self._found.items()) if name)
+        if listed:
+            yield f"formulas are charged as the one call of torch that they stand for: {listed}"
