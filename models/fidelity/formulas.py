@@ -60,20 +60,20 @@ class _Heads(nn.Module):
         return mixed.transpose(1, 2).flatten(2)
 
 
-def _target(value: Tensor) -> Tensor:
-    return torch.zeros(value.shape)
-
-
 def _of(function: Callable[..., Tensor], *arguments: object, **options: object) -> Layer:
     return lambda: _Call(lambda value: function(value, *arguments, **options))
 
 
-def _huber(value: Tensor) -> Tensor:
-    return value + F.huber_loss(value, value.detach().flip(0), reduction="none")
+class _Loss(nn.Module):
+    """What a loss without a reduction makes of a value and a fixed target."""
 
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss, self.target = loss, nn.Buffer(torch.randn(8, 64, _WIDTH))
 
-def _smooth_l1(value: Tensor) -> Tensor:
-    return value + F.smooth_l1_loss(value, value.detach().flip(0), reduction="none")
+    def forward(self, value: Tensor) -> Tensor:
+        lost: Tensor = self.loss(value, self.target)
+        return lost
 
 
 def _to_lerp(value: Tensor) -> Tensor:
@@ -91,7 +91,8 @@ TOKENS: dict[str, Layer] = {
     "LayerNorm without affine": lambda: nn.LayerNorm(_WIDTH, elementwise_affine=False),
     "RMSNorm": lambda: nn.RMSNorm(_WIDTH, eps=1e-6),
     "GroupNorm of tokens": lambda: _Call(_grouped),
-    "Huber loss": _of(_huber), "SmoothL1 loss": _of(_smooth_l1), "lerp": _of(_to_lerp),
+    "Huber loss": lambda: _Loss(nn.HuberLoss("none")), "SmoothL1 loss": lambda: _Loss(nn.SmoothL1Loss(reduction="none")),
+    "lerp": _of(_to_lerp),
     "attention": lambda: _Heads(causal=False), "causal attention": lambda: _Heads(causal=True),
 }  # fmt: skip
 """Layers between linear ones."""

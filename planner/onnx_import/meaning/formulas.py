@@ -109,6 +109,9 @@ FORMULAS = (
 )  # fmt: skip
 
 
+_NEARBY = 8  # calls between two slices of one chunk, at most
+
+
 class Formulas:
     """Replaces each formula by its call as soon as its last node has been read."""
 
@@ -116,6 +119,7 @@ class Formulas:
         """``readers`` has the nodes that read each value of the file, -1 for its outputs."""
         self._readers = readers
         self._gone: dict[int, Call] = {}
+        self._pieces: dict[tuple[int, int], list[Call]] = {}  # (source, axis) -> slices so far
         self._found: Counter[str] = Counter()
         self._by_root: dict[str, list[Formula]] = {}
         for formula in FORMULAS:
@@ -128,6 +132,8 @@ class Formulas:
         root = calls[-1]
         if root.domain or len(root.outputs) != 1 or not root.outputs[0].from_input:
             return
+        if root.op_type == "Slice":
+            self._chunk(calls)
         for formula in self._by_root.get(root.op_type, ()):
             if recorded is not None and (
                 recorded.name not in formula.recorded or formula.trace not in recorded.line
@@ -158,6 +164,35 @@ class Formulas:
         calls[-1:] = [*made.before, fused]
         return True
 
+    def _chunk(self, calls: list[Call]) -> None:
+        """Read slices that the older exporter wrote for a chunk, whose bounds it divides and multiplies, as a Split."""
+        last = calls[-1]
+        source, bound = last.inputs[0], last.inputs[2] if len(last.inputs) > 2 else None
+        if source is None or bound is None or not _is_multiple_of_quotient(bound):
+            return
+        ranges = [last.integers(name, at) for name, at in (("starts", 1), ("ends", 2), ("axes", 3))]
+        if any(found is None or len(found) != 1 for found in ranges) or last.integers("steps", 4) not in (None, (1,)):
+            return
+        start, end, axis = (found[0] for found in ranges if found is not None)
+        axis %= len(source.shape)
+        pieces = self._pieces.setdefault((id(source), axis), [])
+        if start == 0:
+            pieces.clear()
+        pieces.append(last)
+        if end < source.shape[axis] or sum(piece.outputs[0].shape[axis] for piece in pieces) != source.shape[axis]:
+            return
+        near = range(len(calls) - 1, max(len(calls) - 1 - _NEARBY * len(pieces), -1), -1)
+        position = next((at for at in near if calls[at] is pieces[0]), None)
+        if position is None or len(pieces) < 2:
+            return
+        made = Call(pieces[0].name, "Split", "", (source,), (), {"axis": axis}, scope=last.scope)
+        made.outputs = tuple(piece.outputs[0] for piece in pieces)
+        for output in made.outputs:
+            output.producer = made
+        mark_view(made)
+        calls[position] = made
+        self._gone.update((id(piece), piece) for piece in pieces[1:])
+
     def left(self, calls: Iterable[Call]) -> list[Call]:
         """The calls that are no part of a formula."""
         return [call for call in calls if id(call) not in self._gone]
@@ -167,3 +202,11 @@ class Formulas:
         listed = ", ".join(f"{count} {name}" for name, count in sorted(self._found.items()) if name)
         if listed:
             yield f"formulas are charged as the one call of torch that they stand for: {listed}"
+
+
+def _is_multiple_of_quotient(value: Value) -> bool:
+    product = value.producer
+    if product is None or product.op_type != "Mul":
+        return False
+    makers = (operand.producer for operand in product.inputs if operand is not None)
+    return any(maker is not None and maker.op_type == "Div" for maker in makers)

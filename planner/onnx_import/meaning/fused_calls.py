@@ -54,9 +54,8 @@ class FusedCalls:
         self._formulas = Formulas(self._readers, producer)
         group: _Group | None = None  # nodes of one call are adjacent; the same record elsewhere is another call
         for index in live:
-            if nodes[index].op_type not in ("Shape", "Size"):  # these become constants
-                for name in reads_of(nodes[index]):
-                    self._readers.setdefault(name, set()).add(index)
+            for name in _reads(nodes[index]):
+                self._readers.setdefault(name, set()).add(index)
             recorded = recorded_call(nodes[index])
             if recorded is None:
                 group = group if nodes[index].op_type == "Constant" else None
@@ -192,6 +191,13 @@ class FusedCalls:
     def _leaves(self, value: Value, group: _Group) -> bool:
         """Whether a node outside the group reads a value."""
         return not self._readers.get(value.name, set()) <= set(group.nodes)
+
+
+def _reads(node: NodeProto) -> tuple[str, ...]:
+    """The values that a node needs, without those of which it needs the type alone."""
+    if node.domain or node.op_type not in ("Shape", "Size", "CastLike"):
+        return reads_of(node)
+    return tuple(node.input[: node.op_type == "CastLike"])
 
 
 def _copy(call: Call) -> None:
