@@ -55,8 +55,8 @@ class _Heads(nn.Module):
         self.project, self.causal = nn.Linear(_WIDTH, 3 * _WIDTH), causal
 
     def forward(self, value: Tensor) -> Tensor:
-        parts = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.project(value).chunk(3, -1))
-        mixed = F.scaled_dot_product_attention(*parts, is_causal=self.causal)
+        query, key, content = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.project(value).chunk(3, -1))
+        mixed = F.scaled_dot_product_attention(query, key, content, is_causal=self.causal)
         return mixed.transpose(1, 2).flatten(2)
 
 
@@ -91,7 +91,8 @@ TOKENS: dict[str, Layer] = {
     "LayerNorm without affine": lambda: nn.LayerNorm(_WIDTH, elementwise_affine=False),
     "RMSNorm": lambda: nn.RMSNorm(_WIDTH, eps=1e-6),
     "GroupNorm of tokens": lambda: _Call(_grouped),
-    "Huber loss": lambda: _Loss(nn.HuberLoss("none")), "SmoothL1 loss": lambda: _Loss(nn.SmoothL1Loss(reduction="none")),
+    "Huber loss": lambda: _Loss(nn.HuberLoss("none")),
+    "SmoothL1 loss": lambda: _Loss(nn.SmoothL1Loss(reduction="none")),
     "lerp": _of(_to_lerp),
     "attention": lambda: _Heads(causal=False), "causal attention": lambda: _Heads(causal=True),
 }  # fmt: skip
@@ -132,9 +133,7 @@ class Row:
 
     def differences(self) -> list[float | None]:
         """Percent above (positive) or below the measured peak; None where the exporter writes nothing."""
-        return [
-            100 * (found / self.measured_nbytes - 1) if isinstance(found, int) else None for found in self.planned
-        ]
+        return [100 * (found / self.measured_nbytes - 1) if isinstance(found, int) else None for found in self.planned]
 
 
 def network(layer: str) -> tuple[nn.Module, Tensor]:

@@ -16,7 +16,7 @@ def _scaled_product_sum(call: RuleCall) -> Saved:
 
 
 def _lerp(call: RuleCall) -> Saved:
-    """torch.lerp by a number saves nothing; by a tensor it saves the tensor, and both ends for the tensor's gradient."""
+    """torch.lerp by a number saves nothing; by a tensor that, and both ends for the tensor's gradient."""
     if not call.has(2):
         return Saved()
     return Saved((*((0, 1) if call.needed(2) else ()), *((2,) if call.needed(0, 1) else ())))

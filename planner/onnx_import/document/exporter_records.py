@@ -77,7 +77,8 @@ def recorded_call(node: NodeProto) -> RecordedCall | None:
         for key, colon, value in (entry.partition(":") for entry in _parts(matched["keywords"]))
         if colon
     )
-    return RecordedCall(text, matched["name"], tuple(_parts(matched["arguments"])), keywords, _is_dropout(entries), _line(entries))
+    arguments = tuple(_parts(matched["arguments"]))
+    return RecordedCall(text, matched["name"], arguments, keywords, _is_dropout(entries), _line(entries))
 
 
 def _parts(text: str) -> list[str]:

@@ -157,13 +157,13 @@ def _key(turned: Value) -> tuple[Value, tuple[Call, ...], tuple[Call, ...]]:
 
 def _is_causal(mask: Value) -> bool:
     """Whether a mask is minus infinity where a lower triangle of ones is zero."""
-    value: Value | None = mask
+    value, call = mask, mask.producer
     for op_type in ("Where", "Equal", "Trilu"):
-        call = value.producer if value is not None else None
-        if call is None or call.op_type != op_type:
+        call = value.producer
+        if call is None or call.op_type != op_type or call.inputs[0] is None:
             return False
         value = call.inputs[0]
-    return mask.from_file and not call.attributes.get("upper", 1)
+    return mask.from_file and call is not None and not call.attributes.get("upper", 1)
 
 
 def lerp(match: Match) -> Made | None:

@@ -1,8 +1,8 @@
 """A small language for formulas: what a tree of ops looks like, in any order of the operands of a sum or a product.
 
-    Mul(x, Sigmoid(x))                                  a letter is any value, the same one wherever it stands
-    Div(d:Sub(x, ReduceMean(x)), Sqrt(...))             d names the value that the Sub makes, to be used again
-    {Div(x, 1.41421)|Mul(x, 0.70711)}                   one of several
+Mul(x, Sigmoid(x))                                  a letter is any value, the same one wherever it stands
+Div(d:Sub(x, ReduceMean(x)), Sqrt(...))             d names the value that the Sub makes, to be used again
+{Div(x, 1.41421)|Mul(x, 0.70711)}                   one of several
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Match:
 
 def parse(text: str) -> Pattern:
     """A pattern from its text."""
-    tokens = [token for token in _TOKEN.findall(text)][::-1]
+    tokens: list[str] = _TOKEN.findall(text)[::-1]
 
     def listed(closing: str) -> tuple[Pattern, ...]:
         found = [pattern()]

@@ -25,13 +25,17 @@ _SCALED_CUBE = f"{{Mul(.044715, {_CUBE})|Mul(x, Mul(.044715, {_SQUARE}))|Mul({_S
 _SUM = f"{{Mul(.79788, Add(x, {_SCALED_CUBE}))|Mul(Mul(.79788, x), Add(1, Mul(.044715, {_SQUARE})))}}"
 _TANH = f"Add(1, Tanh({_SUM}))"
 _TORCH_TANH = "Add(1, Tanh(Mul(.79788, Add(x, Mul(.044715, {Mul(x, Mul(x, x))|Pow(x, 3)})))))"
-_HALVES = "{{Mul(.5, Mul(x, {0}))|Div(Mul(x, {0}), 2)|Mul(x, {{Mul(.5, {0})|Div({0}, 2)}})|Mul({{Mul(.5, x)|Div(x, 2)}}, {0})}}"
+_HALVES = (
+    "{{Mul(.5, Mul(x, {0}))|Div(Mul(x, {0}), 2)|Mul(x, {{Mul(.5, {0})|Div({0}, 2)}})"
+    "|Mul({{Mul(.5, x)|Div(x, 2)}}, {0})}}"
+)
 _CLIP = "c:Clip(Add(x, 3))"
 _VARIANCE = "Add(ReduceMean({Pow(d, 2)|Mul(d, d)|Pow(Sub(x, {m|ReduceMean(x)}), 2)}), e)"
 _DEVIATION = f"{{Sqrt({_VARIANCE})|Pow({_VARIANCE}, .5)}}"
 _DIFFERENCE = "d:Sub(x, m:ReduceMean(x))"
 _SCORES = "MatMul(Mul(q, s), Mul(k, t))"
 _WEIGHTS = f"Softmax({{{_SCORES}|Add({_SCORES}, m)}})"
+
 
 @dataclass(frozen=True, slots=True)
 class Formula:
@@ -64,8 +68,12 @@ FORMULAS = (
     _formula("gelu", _HALVES.format(_TANH), build.of_one("Gelu"), of_torch=False),
     _formula("hardswish", "Mul(x, c:HardSigmoid(x))", build.hard("HardSwish")),
     _formula("hardswish", f"Mul(x, Div({_CLIP}, 6))", build.hard("HardSwish")),
-    _formula("hardswish", f"{{Div(Mul(x, {_CLIP}), 6)|Mul(Mul(x, {_CLIP}), .166667)}}", build.hard("HardSwish"), of_torch=False),
-    _formula("hardswish", f"Mul(x, Mul({_CLIP}, .166667))", build.hard("HardSwish"), of_torch=False),
+    _formula(
+        "hardswish",
+        f"{{Div(Mul(x, {_CLIP}), 6)|Mul(Mul(x, {_CLIP}), .166667)|Mul(x, Mul({_CLIP}, .166667))}}",
+        build.hard("HardSwish"),
+        of_torch=False,
+    ),
     _formula("hardsigmoid", f"Div({_CLIP}, 6)", build.hard("HardSigmoid")),
     _formula("hardsigmoid", f"Mul({_CLIP}, .166667)", build.hard("HardSigmoid"), of_torch=False),
     _formula("log_sigmoid", "Log(Sigmoid(x))", build.of_one("log_sigmoid", ATEN_DOMAIN)),
@@ -135,9 +143,7 @@ class Formulas:
         if root.op_type == "Slice":
             self._chunk(calls)
         for formula in self._by_root.get(root.op_type, ()):
-            if recorded is not None and (
-                recorded.name not in formula.recorded or formula.trace not in recorded.line
-            ):
+            if recorded is not None and (recorded.name not in formula.recorded or formula.trace not in recorded.line):
                 continue
             for match in matches(formula.pattern, root.outputs[0], Match()):
                 made = formula.build(match)
@@ -149,9 +155,7 @@ class Formulas:
         """Put a call in place of the root, and forget the others; refuse if another node reads between them."""
         root = calls[-1]
         inner = {id(call): call for call in matched if call is not root}
-        reading = Counter(
-            key for call in (*inner.values(), root) for key in {id(value) for value in call.inputs}
-        )
+        reading = Counter(key for call in (*inner.values(), root) for key in {id(value) for value in call.inputs})
         for value in (value for call in inner.values() for value in call.outputs):
             if not 0 < len(self._readers.get(value.name, ())) == reading[id(value)]:
                 return False
