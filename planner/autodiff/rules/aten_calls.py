@@ -39,5 +39,7 @@ _BACKWARD_MULTIPLES = {"rsqrt": 2, "atan2": 5, "addcmul": 1}
 def temporaries_nbytes(call: RuleCall) -> tuple[int, int]:
     """(forward, backward) bytes between the kernels of a call, as in temporaries.py."""
     size = call.output.nbytes
+    if call.op.op_type == "lerp":  # 1 - weight, or the difference of the ends
+        return 0, size * (call.has(2) and call.needed(0, 2))
     smaller = [p for p in call.needs if call.op.op_type in ("atan2", "addcmul") and call.required(p).nbytes < size]
     return 0, (_BACKWARD_MULTIPLES.get(call.op.op_type, 0) + len(smaller)) * size

@@ -30,7 +30,8 @@ _HALVES = (
     "|Mul({{Mul(.5, x)|Div(x, 2)}}, {0})}}"
 )
 _CLIP = "c:Clip(Add(x, 3))"
-_VARIANCE = "Add(ReduceMean({Pow(d, 2)|Mul(d, d)|Pow(Sub(x, {m|ReduceMean(x)}), 2)}), e)"
+_SECOND = "f:Sub(x, {m|ReduceMean(x)})"
+_VARIANCE = f"Add(ReduceMean({{Pow(d, 2)|Mul(d, d)|Pow({_SECOND}, 2)|Mul({_SECOND}, f)}}), e)"
 _DEVIATION = f"{{Sqrt({_VARIANCE})|Pow({_VARIANCE}, .5)}}"
 _DIFFERENCE = "d:Sub(x, m:ReduceMean(x))"
 _SCORES = "MatMul(Mul(q, s), Mul(k, t))"

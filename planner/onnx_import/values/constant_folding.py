@@ -153,7 +153,8 @@ def _gathered(call: Call) -> Array:
     """The result of GatherElements, for which the library's evaluator takes at most 32 positions."""
     data, indices = call.known(0), call.known(1)
     axis = call.attributes.get("axis", 0)
-    assert data is not None and indices is not None
+    assert data is not None
+    assert indices is not None
     assert isinstance(axis, int)
     others = tuple(slice(size if at != axis % data.ndim else None) for at, size in enumerate(indices.shape))
     return np.take_along_axis(data[others], indices, axis)
