@@ -77,7 +77,7 @@ def layer_norm(match: Match) -> Made | None:
 
 
 def group_norm(match: Match) -> Made | None:
-    """A norm over groups of channels, which is an instance norm of another shape, without scale and shift."""
+    """A norm over groups of channels, which is an instance norm of another shape, with scale and shift if matched."""
     source, norm = match.bound["x"], match.bound["i"]
     scales = match.bound["o"].known, match.bound["z"].known
     if len(norm.shape) != 3 or len(source.shape) < 3 or norm.shape[0] != source.shape[0]:
@@ -86,7 +86,10 @@ def group_norm(match: Match) -> Made | None:
         return None
     if match.bound["y"].shape != source.shape:
         return None
-    return Made(Call("", "GroupNormalization", "", (source,), (), {"num_groups": norm.shape[1]}))
+    affine = [match.bound[letter].owner for letter in "gb" if letter in match.bound]
+    if any(not value.is_leaf or value.numel != source.shape[1] for value in affine):
+        return None
+    return Made(Call("", "GroupNormalization", "", (source, *affine), (), {"num_groups": norm.shape[1]}))
 
 
 def affine_norm(position: int, neutral: float) -> Build:

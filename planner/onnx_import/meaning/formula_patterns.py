@@ -27,6 +27,7 @@ class Node:
     op_type: str
     operands: tuple[Pattern, ...]
     name: str = ""
+    kinds: tuple[frozenset[str], ...] = ()  # of the operands that are no letters, what may make each of them
 
 
 Pattern = Node | str | float
@@ -64,20 +65,44 @@ def parse(text: str) -> Pattern:
             name, token = token, tokens.pop()
         if token[0].isupper():
             tokens.pop()
-            return Node(token, listed(")"), name)
+            operands = listed(")")
+            return Node(token, operands, name, tuple(found for found in map(_kinds, operands) if found))
         return token
 
     return pattern()
 
 
-def roots(pattern: Pattern) -> Iterator[str]:
-    """The op types that a pattern may end with."""
+def _kinds(pattern: Pattern) -> frozenset[str]:
+    """The op types that may make a value, a number of none; empty if anything may."""
+    if isinstance(pattern, float):
+        return frozenset({""})
+    if isinstance(pattern, str):
+        return frozenset()
+    found = [frozenset({pattern.op_type})] if pattern.op_type else [_kinds(one) for one in pattern.operands]
+    return frozenset().union(*found) if all(found) else frozenset()
+
+
+def roots(pattern: Pattern) -> Iterator[Node]:
+    """The patterns of one op type each that a pattern stands for."""
     assert isinstance(pattern, Node)
     if pattern.op_type:
-        yield pattern.op_type
+        yield pattern
     else:
         for operand in pattern.operands:
             yield from roots(operand)
+
+
+def makers(call: Call) -> frozenset[str]:
+    """The op types that make the operands of a call, nothing for a known number."""
+    return frozenset(
+        ""
+        if value.known is not None and value.known.size == 1
+        else value.producer.op_type
+        if value.producer
+        else "leaf"
+        for value in call.inputs
+        if value is not None
+    )
 
 
 def number(value: Value) -> float | None:
@@ -116,6 +141,10 @@ def _of_call(pattern: Node, value: Value, found: Match) -> Iterator[Match]:
     inputs = [operand for operand in call.inputs[: len(pattern.operands)] if operand is not None]
     if len(inputs) != len(pattern.operands):
         return
+    if len(pattern.kinds) > 1:
+        made_by = makers(call)
+        if any(map(made_by.isdisjoint, pattern.kinds)):
+            return
     bound = {**found.bound, pattern.name: value} if pattern.name else found.bound
     start = Match(bound, (*found.calls, call))
     for order in permutations(inputs) if call.op_type in _COMMUTATIVE else (inputs,):

@@ -16,7 +16,7 @@ from ..values.layout_copies import copied_inputs
 from ..values.values import Call, Value, row_major
 from ..values.view_ops import mark_view
 from . import formula_builders as build
-from .formula_patterns import Match, Pattern, matches, parse, roots
+from .formula_patterns import Match, Node, Pattern, makers, matches, parse, roots
 
 _ERF = "Add(1, Erf({Div(x, 1.41421)|Mul(x, .70711)}))"
 _SQUARE = "{Pow(x, 2)|Mul(x, x)}"
@@ -34,6 +34,8 @@ _SECOND = "f:Sub(x, {m|ReduceMean(x)})"
 _VARIANCE = f"Add(ReduceMean({{Pow(d, 2)|Mul(d, d)|Pow({_SECOND}, 2)|Mul({_SECOND}, f)}}), e)"
 _DEVIATION = f"{{Sqrt({_VARIANCE})|Pow({_VARIANCE}, .5)}}"
 _DIFFERENCE = "d:Sub(x, m:ReduceMean(x))"
+_NORM = "{n:LayerNormalization(x)|n:GroupNormalization(x)}"
+_GROUPS = "y:Reshape(i:InstanceNormalization(Reshape(x, r), o, z), s)"
 _SCORES = "MatMul(Mul(q, s), Mul(k, t))"
 _WEIGHTS = f"Softmax({{{_SCORES}|Add({_SCORES}, m)}})"
 
@@ -86,9 +88,10 @@ FORMULAS = (
         build.layer_norm,
         of_torch=False,
     ),
-    _formula("group_norm", "y:Reshape(i:InstanceNormalization(Reshape(x, r), o, z), s)", build.group_norm),
-    _formula("", "Mul(n, w)", build.affine_norm(1, 1)),
-    _formula("", "Add(n, w)", build.affine_norm(2, 0)),
+    _formula("group_norm", _GROUPS, build.group_norm),
+    _formula("group_norm", f"Add(Mul({_GROUPS}, g), b)", build.group_norm, recorded="group_norm native_group_norm"),
+    _formula("", f"Mul({_NORM}, w)", build.affine_norm(1, 1)),
+    _formula("", f"Add({_NORM}, w)", build.affine_norm(2, 0)),
     _formula(
         "scaled_dot_product_attention",
         f"MatMul({{{_WEIGHTS}|Where(IsNaN(p:{_WEIGHTS}), .0, p)}}, v)",
@@ -96,20 +99,20 @@ FORMULAS = (
     ),
     _formula(
         "lerp",
-        "Where(Less({w|Abs(w)}, .5), Add(a, Mul(w, d:Sub(b, a))), Sub(b, Mul(d, Sub(1, w))))",
+        "Where({Less({w|Abs(w)}, .5)|c}, Add(a, Mul(w, d:Sub(b, a))), Sub(b, Mul(d, {Sub(1, w)|v})))",
         build.lerp,
         recorded="lerp",
     ),
     _formula(
         "huber_loss",
-        "Where(Less(d:Abs(Sub(x, y)), n), Mul(d, Mul(.5, d)), Mul(n, Sub(d, h)))",
+        "Where(Less(d:Abs(Sub(x, y)), n), Mul(d, Mul(.5, d)), {Mul(n, Sub(d, h))|Sub(d, h)})",
         build.of_two("huber_loss"),
         recorded="where",
         trace="huber_loss(",
     ),
     _formula(
         "smooth_l1_loss",
-        "Where(Less(d:Abs(Sub(x, y)), n), Div(Mul(.5, Pow(d, 2)), n), Sub(d, h))",
+        "Where(Less(d:Abs(Sub(x, y)), n), {Div(Mul(.5, Pow(d, 2)), n)|Mul(.5, Pow(d, 2))}, Sub(d, h))",
         build.of_two("smooth_l1_loss"),
         recorded="where",
         trace="smooth_l1_loss(",
@@ -130,44 +133,64 @@ class Formulas:
         self._gone: dict[int, Call] = {}
         self._pieces: dict[tuple[int, int], list[Call]] = {}  # (source, axis) -> slices so far
         self._found: Counter[str] = Counter()
-        self._by_root: dict[str, list[Formula]] = {}
+        self._candidates_of: dict[tuple[str, frozenset[str]], list[tuple[Node, Formula]]] = {}
+        self._by_root: dict[str, list[tuple[Node, Formula]]] = {}
         for formula in FORMULAS:
             if formula.of_torch or producer != "pytorch":
-                for root in dict.fromkeys(roots(formula.pattern)):
-                    self._by_root.setdefault(root, []).append(formula)
+                for root in roots(formula.pattern):
+                    self._by_root.setdefault(root.op_type, []).append((root, formula))
 
     def visited(self, calls: list[Call], recorded: RecordedCall | None) -> None:
         """Put the call of a formula in place of its last op, which is the last of ``calls``."""
         root = calls[-1]
         if root.domain or len(root.outputs) != 1 or not root.outputs[0].from_input:
             return
-        if root.op_type == "Slice":
+        if root.op_type == "Slice" and recorded is None:
             self._chunk(calls)
-        for formula in self._by_root.get(root.op_type, ()):
+        for pattern, formula in self._candidates(root):
             if recorded is not None and (recorded.name not in formula.recorded or formula.trace not in recorded.line):
                 continue
-            for match in matches(formula.pattern, root.outputs[0], Match()):
-                made = formula.build(match)
-                if made is not None and self._replace(calls, made, (*match.calls, *made.more)):
+            for match in matches(pattern, root.outputs[0], Match()):
+                made = formula.build(match) if self._is_whole(root, match.calls) else None
+                if made is not None and self._is_whole(root, (*match.calls, *made.more)):
+                    self._replace(calls, made, (*match.calls, *made.more))
                     self._found[formula.name] += 1
                     return
 
-    def _replace(self, calls: list[Call], made: build.Made, matched: tuple[Call, ...]) -> bool:
-        """Put a call in place of the root, and forget the others; refuse if another node reads between them."""
+    def _candidates(self, root: Call) -> list[tuple[Node, Formula]]:
+        """The formulas that may end with an op, by what makes its operands."""
+        ending = self._by_root.get(root.op_type, [])
+        if not ending:
+            return ending
+        made_by = makers(root)
+        key = root.op_type, made_by
+        if key not in self._candidates_of:
+            self._candidates_of[key] = [
+                (pattern, formula) for pattern, formula in ending if not any(map(made_by.isdisjoint, pattern.kinds))
+            ]
+        return self._candidates_of[key]
+
+    def _is_whole(self, root: Call, matched: tuple[Call, ...]) -> bool:
+        """Whether no other node reads what the calls of a formula make before its root."""
+        distinct = {id(call): call for call in (root, *matched)}
+        reading = Counter(key for call in distinct.values() for key in {id(value) for value in call.inputs})
+        return all(
+            0 < len(self._readers.get(value.name, ())) == reading[id(value)]
+            for call in distinct.values()
+            if call is not root
+            for value in call.outputs
+        )
+
+    def _replace(self, calls: list[Call], made: build.Made, matched: tuple[Call, ...]) -> None:
+        """Put a call in place of the root, and forget the others."""
         root = calls[-1]
-        inner = {id(call): call for call in matched if call is not root}
-        reading = Counter(key for call in (*inner.values(), root) for key in {id(value) for value in call.inputs})
-        for value in (value for call in inner.values() for value in call.outputs):
-            if not 0 < len(self._readers.get(value.name, ())) == reading[id(value)]:
-                return False
         fused, result = made.call, root.outputs[0]
         fused.name, fused.scope, fused.outputs = root.name, root.scope, (result,)
         result.producer, result.view_of, result.strides = fused, None, row_major(result.shape)
         mark_view(fused)
         fused.copied = copied_inputs(fused)
-        self._gone.update(inner)
+        self._gone.update((id(call), call) for call in matched if call is not root)
         calls[-1:] = [*made.before, fused]
-        return True
 
     def _chunk(self, calls: list[Call]) -> None:
         """Read slices that the older exporter wrote for a chunk, whose bounds it divides and multiplies, as a Split."""
