@@ -60,6 +60,17 @@ class _Heads(nn.Module):
         return mixed.transpose(1, 2).flatten(2)
 
 
+class _ByHand(nn.Module):
+    """An RMS norm as language models write it themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(_WIDTH))
+
+    def forward(self, value: Tensor) -> Tensor:
+        return self.weight * (value * torch.rsqrt(value.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
 def _of(function: Callable[..., Tensor], *arguments: object, **options: object) -> Layer:
     return lambda: _Call(lambda value: function(value, *arguments, **options))
 
@@ -90,6 +101,7 @@ TOKENS: dict[str, Layer] = {
     "LayerNorm": lambda: nn.LayerNorm(_WIDTH),
     "LayerNorm without affine": lambda: nn.LayerNorm(_WIDTH, elementwise_affine=False),
     "RMSNorm": lambda: nn.RMSNorm(_WIDTH, eps=1e-6),
+    "RMS norm by hand": _ByHand,
     "GroupNorm of tokens": lambda: _Call(_grouped),
     "Huber loss": lambda: _Loss(nn.HuberLoss("none")),
     "SmoothL1 loss": lambda: _Loss(nn.SmoothL1Loss(reduction="none")),
