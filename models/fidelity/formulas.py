@@ -75,6 +75,20 @@ def _of(function: Callable[..., Tensor], *arguments: object, **options: object) 
     return lambda: _Call(lambda value: function(value, *arguments, **options))
 
 
+class _Experts(nn.Module):
+    """Four experts, each of which takes the same number of tokens and adds what it makes of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.weights = nn.Linear(_WIDTH, 4), nn.Parameter(torch.rand(4, _WIDTH, _WIDTH))
+
+    def forward(self, value: Tensor) -> Tensor:
+        rows = value.flatten(0, 1)
+        gates, chosen = self.router(rows).softmax(-1).topk(128, 0)
+        made = torch.bmm(rows[chosen.t()], self.weights) * gates.t().unsqueeze(-1)
+        return torch.zeros_like(rows).index_add(0, chosen.t().flatten(), made.flatten(0, 1)).view(value.shape)
+
+
 class _Loss(nn.Module):
     """What a loss without a reduction makes of a value and a fixed target."""
 
@@ -106,6 +120,7 @@ TOKENS: dict[str, Layer] = {
     "Huber loss": lambda: _Loss(nn.HuberLoss("none")),
     "SmoothL1 loss": lambda: _Loss(nn.SmoothL1Loss(reduction="none")),
     "lerp": _of(_to_lerp),
+    "mixture of experts": _Experts,
     "attention": lambda: _Heads(causal=False), "causal attention": lambda: _Heads(causal=True),
 }  # fmt: skip
 """Layers between linear ones."""

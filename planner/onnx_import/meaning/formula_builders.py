@@ -176,6 +176,30 @@ def lerp(match: Match) -> Made | None:
     return Made(Call("", "lerp", ATEN_DOMAIN, inputs))
 
 
+def sum_into(*, saves: bool) -> Build:
+    """Values added into a tensor at indices, which older opsets write as a sum with values scattered into zeros."""
+
+    def build(match: Match) -> Made | None:
+        target, zeros, indices, values, scatter = (match.bound[letter] for letter in "azisl")
+        if not zeros.is_leaf or zeros.declared or zeros.shape != target.shape or target.shape != match.bound["y"].shape:
+            return None
+        if scatter.producer is None or (zeros.known is not None and zeros.known.any()):
+            return None
+        axis = scatter.producer.attributes.get("axis", 0)
+        attributes: dict[str, object] = {"axis": axis, "reduction": "add", "saves_updates": int(saves)}
+        return Made(Call("", "ScatterElements", "", (target, indices, values), (), attributes))
+
+    return build
+
+
+def index_put(match: Match) -> Made | None:
+    """index_add, which the newer exporter takes apart into an index_put that saves less."""
+    put = match.bound["l"].producer
+    if put is None or put.attributes.get("reduction") != "add":
+        return None
+    return Made(Call("", "ScatterND", "", put.inputs, (), {**put.attributes, "saves_updates": 1}))
+
+
 def adaptive_pool(match: Match) -> Made | None:
     """adaptive_avg_pool2d to a size that does not divide the input's: windows are gathered, masked and summed."""
     counts, result = match.bound["n"], match.bound["y"]

@@ -45,7 +45,7 @@ class Formula:
     """A call of torch: its patterns, what makes the call of a match, and whether the older exporter writes it so.
 
     ``recorded`` are the calls that the newer exporter records where it writes the formula for this one. ``trace`` has
-    to be in the line of source that it records, if it records any.
+    to be in the line of source that it records, if it records any. Without a record it is this call only if ``bare``.
     """
 
     name: str
@@ -54,12 +54,20 @@ class Formula:
     of_torch: bool = True
     recorded: frozenset[str] = frozenset()
     trace: str = ""
+    bare: bool = True
+
+    def suits(self, recorded: RecordedCall | None) -> bool:
+        """Whether what is recorded on the last node lets it be this formula."""
+        if recorded is None:
+            return self.bare
+        return recorded.name in self.recorded and self.trace in recorded.line
 
 
 def _formula(
-    name: str, text: str, make: build.Build, *, of_torch: bool = True, recorded: str = "", trace: str = ""
-) -> Formula:
-    return Formula(name, parse(text), make, of_torch, frozenset(recorded.split()), trace)
+    name: str, text: str, make: build.Build, *, of_torch: bool = True, recorded: str = "", trace: str = "",
+    bare: bool = True,
+) -> Formula:  # fmt: skip
+    return Formula(name, parse(text), make, of_torch, frozenset(recorded.split()), trace, bare)
 
 
 FORMULAS = (
@@ -103,6 +111,9 @@ FORMULAS = (
         build.lerp,
         recorded="lerp",
     ),
+    _formula("index_add", "y:Add(a, l:ScatterElements(z, Expand(Unsqueeze(i)), s))", build.sum_into(saves=True)),
+    _formula("scatter_add", "y:Add(a, l:ScatterElements(z, i, s))", build.sum_into(saves=False)),
+    _formula("index_add", "l:ScatterND(a, i, s)", build.index_put, recorded="index_put", trace="index_add", bare=False),
     _formula(
         "huber_loss",
         "Where(Less(d:Abs(Sub(x, y)), n), Mul(d, Mul(.5, d)), {Mul(n, Sub(d, h))|Sub(d, h)})",
@@ -148,7 +159,7 @@ class Formulas:
         if root.op_type == "Slice" and recorded is None:
             self._chunk(calls)
         for pattern, formula in self._candidates(root):
-            if recorded is not None and (recorded.name not in formula.recorded or formula.trace not in recorded.line):
+            if not formula.suits(recorded):
                 continue
             for match in matches(pattern, root.outputs[0], Match()):
                 made = formula.build(match) if self._is_whole(root, match.calls) else None

@@ -29,7 +29,7 @@ OLDER = (
 KINDS = (
     *((layer, "TorchScript", 14) for layer in OLDER), ("Hardswish", "TorchScript", 11), ("GELU", "TorchScript", 9),
     *((layer, "dynamo", 18) for layer in ("Huber loss", "SmoothL1 loss", "lerp", "GroupNorm without affine", "area")),
-    ("AdaptiveAvgPool2d to 7", "dynamo", 23), ("AdaptiveAvgPool2d to more", "dynamo", 18),
+    ("mixture of experts", "TorchScript", 14), ("AdaptiveAvgPool2d to 7", "dynamo", 23), ("AdaptiveAvgPool2d to more", "dynamo", 18),
 )  # fmt: skip
 """Layers, exporters and opsets in which the exporter writes a formula."""
 
@@ -205,6 +205,16 @@ def test_what_torch_has_no_call_for_or_a_user_spelled_out_stays(
 ) -> None:
     proto = exported(*layers(function)(), tmp_path)
     assert not op_types(proto, tmp_path) & {"Gelu", "LayerNormalization", "Swish"}
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_values_put_at_indices_are_not_those_of_an_index_add(accumulate: bool, tmp_path: Path) -> None:
+    def forward(value: Tensor) -> Tensor:
+        return torch.zeros_like(value).index_put((torch.zeros(2, dtype=torch.int64),), value, accumulate=accumulate)
+
+    module, value = layers(forward)()
+    export(module, value, "TorchScript", 17, tmp_path / "model.onnx")
+    assert not any("index_add" in sentence for sentence in read_onnx(tmp_path / "model.onnx").assumed)
 
 
 def test_the_assumptions_count_the_formulas(tmp_path: Path) -> None:
