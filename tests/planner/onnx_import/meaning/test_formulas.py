@@ -29,7 +29,8 @@ OLDER = (
 KINDS = (
     *((layer, "TorchScript", 14) for layer in OLDER), ("Hardswish", "TorchScript", 11), ("GELU", "TorchScript", 9),
     *((layer, "dynamo", 18) for layer in ("Huber loss", "SmoothL1 loss", "lerp", "GroupNorm without affine", "area")),
-    ("mixture of experts", "TorchScript", 14), ("AdaptiveAvgPool2d to 7", "dynamo", 23), ("AdaptiveAvgPool2d to more", "dynamo", 18),
+    ("mixture of experts", "TorchScript", 14), ("AdaptiveAvgPool2d to 7", "dynamo", 23),
+    ("AdaptiveAvgPool2d to more", "dynamo", 18),
 )  # fmt: skip
 """Layers, exporters and opsets in which the exporter writes a formula."""
 
