@@ -208,14 +208,14 @@ def test_what_torch_has_no_call_for_or_a_user_spelled_out_stays(
     assert not op_types(proto, tmp_path) & {"Gelu", "LayerNormalization", "Swish"}
 
 
-@pytest.mark.parametrize("accumulate", [False, True])
-def test_values_put_at_indices_are_not_those_of_an_index_add(accumulate: bool, tmp_path: Path) -> None:
-    def forward(value: Tensor) -> Tensor:
-        return torch.zeros_like(value).index_put((torch.zeros(2, dtype=torch.int64),), value, accumulate=accumulate)
-
-    module, value = layers(forward)()
-    export(module, value, "TorchScript", 17, tmp_path / "model.onnx")
-    assert not any("index_add" in sentence for sentence in read_onnx(tmp_path / "model.onnx").assumed)
+def test_values_put_at_indices_are_those_of_an_index_add_only_where_a_record_says_so(tmp_path: Path) -> None:
+    export(*network("mixture of experts"), "dynamo", 18, tmp_path / "model.onnx")
+    proto = onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    for node in proto.graph.node:
+        del node.metadata_props[:]
+    (tmp_path / "bare.onnx").write_bytes(proto.SerializeToString())
+    said = [" ".join(read_onnx(tmp_path / name).assumed) for name in ("model.onnx", "bare.onnx")]
+    assert ["3 index_add" in sentences for sentences in said] == [True, False]
 
 
 def test_the_assumptions_count_the_formulas(tmp_path: Path) -> None:
