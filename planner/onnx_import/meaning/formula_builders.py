@@ -66,14 +66,17 @@ def gated_half(match: Match) -> Made | None:
 
 
 def layer_norm(match: Match) -> Made | None:
-    """A norm over the last dimensions, without scale and shift."""
+    """A norm over the last dimensions, with scale and shift if matched."""
     source = match.bound["x"]
     means = {call.outputs[0].shape for call in match.calls if call.op_type == "ReduceMean"}
     rank = len(source.shape)
     axis = next((k for k in range(rank - 1, -1, -1) if means == {source.shape[:k] + (1,) * (rank - k)}), None)
     if axis is None or number(match.bound["e"]) is None:
         return None
-    return Made(Call("", "LayerNormalization", "", (source,), (), {"axis": axis}))
+    affine = [match.bound[letter] for letter in "gb" if letter in match.bound]
+    if any(not value.is_leaf or value.shape != source.shape[axis:] for value in affine):
+        return None
+    return Made(Call("", "LayerNormalization", "", (source, *affine), (), {"axis": axis}))
 
 
 def group_norm(match: Match) -> Made | None:

@@ -34,6 +34,10 @@ _SECOND = "f:Sub(x, {m|ReduceMean(x)})"
 _VARIANCE = f"Add(ReduceMean({{Pow(d, 2)|Mul(d, d)|Pow({_SECOND}, 2)|Mul({_SECOND}, f)}}), e)"
 _DEVIATION = f"{{Sqrt({_VARIANCE})|Pow({_VARIANCE}, .5)}}"
 _DIFFERENCE = "d:Sub(x, m:ReduceMean(x))"
+_FOLDED_DEVIATION = (
+    f"Sqrt(Add(ReduceMean({{Pow({_DIFFERENCE}, 2)|Mul({_DIFFERENCE}, d)}}), e))"  # TensorFlow folds scale and shift in
+)
+_FOLDED_SCALE = f"i:Mul(g, {{Reciprocal({_FOLDED_DEVIATION})|Div(1, {_FOLDED_DEVIATION})}})"
 _NORM = "{n:LayerNormalization(x)|n:GroupNormalization(x)}"
 _GROUPS = "y:Reshape(i:InstanceNormalization(Reshape(x, r), o, z), s)"
 _SCORES = "MatMul(Mul(q, s), Mul(k, t))"
@@ -95,6 +99,9 @@ FORMULAS = (
         f"{{Div({_DIFFERENCE}, {_DEVIATION})|Mul({_DIFFERENCE}, {{Reciprocal({_DEVIATION})|Div(1, {_DEVIATION})}})}}",
         build.layer_norm,
         of_torch=False,
+    ),
+    _formula(
+        "layer_norm", f"Add(Mul(x, {_FOLDED_SCALE}), Sub(b, Mul(m, i)))", build.layer_norm, of_torch=False
     ),
     _formula("group_norm", _GROUPS, build.group_norm),
     _formula("group_norm", f"Add(Mul({_GROUPS}, g), b)", build.group_norm, recorded="group_norm native_group_norm"),

@@ -116,6 +116,14 @@ class Spelling:
         )
         return self.op("Add", self.op("Mul", normal, "scale"), "shift")
 
+    def folded_layer_norm(self, value: str) -> str:
+        """As TensorFlow writes it."""
+        mean = self.op("ReduceMean", value, axes=[-1])
+        variance = self.op("ReduceMean", self.square(self.op("Sub", value, mean)), axes=[-1])
+        deviation = self.op("Sqrt", self.op("Add", variance, self.number(1e-5)))
+        scale = self.op("Mul", self.op("Reciprocal", deviation), "scale")
+        return self.op("Add", self.op("Mul", value, scale), self.op("Sub", "shift", self.op("Mul", mean, scale)))
+
 
 def spelled(formula: str, seed: int, folder: Path) -> Graph:
     """A product, the formula of it, and another product."""
@@ -139,7 +147,13 @@ def spelled(formula: str, seed: int, folder: Path) -> Graph:
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize(
-    ("formula", "op_type"), [("gelu", "Gelu"), ("tanh_gelu", "Gelu"), ("layer_norm", "LayerNormalization")]
+    ("formula", "op_type"),
+    [
+        ("gelu", "Gelu"),
+        ("tanh_gelu", "Gelu"),
+        ("layer_norm", "LayerNormalization"),
+        ("folded_layer_norm", "LayerNormalization"),
+    ],
 )
 def test_every_spelling_of_another_program_is_the_one_call(
     formula: str, op_type: str, seed: int, tmp_path: Path
