@@ -28,7 +28,7 @@ OPSET = 23  # the first with Attention
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without the exporter's progress, its notes on missing optional packages and on training mode."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
@@ -47,7 +47,7 @@ def export_module(module: nn.Module, inputs: tuple[Tensor, ...], *, opset: int =
     ``module`` and ``inputs`` may live on the meta device. ``optimize=False`` matters: the optimiser folds a
     training batch norm into its convolution.
     """
-    with _quiet():
+    with quiet():
         program = torch.onnx.export(
             module.train(), inputs, dynamo=True, optimize=False, opset_version=opset, verbose=False
         )

@@ -3,6 +3,7 @@
     python -m models.fidelity step -o models/results/fidelity.json
     python -m models.fidelity executor -o models/results/executor_fidelity.json
     python -m models.fidelity networks -o models/results/network_fidelity.json
+    python -m models.fidelity formulas -o models/results/formulas.json
     python -m models.fidelity times -o models/results/time_fidelity.json
     python -m models.fidelity cap --arch resnet50 --budget 4GB
 
@@ -16,10 +17,12 @@ import sys
 from collections.abc import Sequence
 
 # isort: split
-from models.fidelity import cap, executor, networks, step, times
+from models.fidelity import cap, executor, formulas, networks, step, times
 from models.reporting.command_line import add_output, command_parser
 
-KINDS = {"step": step, "executor": executor, "networks": networks, "times": times, "cap": cap}
+KINDS = {
+    "step": step, "executor": executor, "networks": networks, "formulas": formulas, "times": times, "cap": cap,
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

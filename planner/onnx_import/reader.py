@@ -132,10 +132,11 @@ def _forward_graph(
     def read(rebatch: Rebatch, shapes: Mapping[str, tuple[int, ...]]) -> _Reading:
         walk = walker(rebatch, bound, shapes)
         table = walk.table
-        fused = FusedCalls(order.nodes, order.live, [output.name for output in graph.output])
+        fused = FusedCalls(order.nodes, order.live, [output.name for output in graph.output], model.producer_name)
         for index in order.live:
             walk.visit(order.nodes[index], order.names[index], speculative=index in order.speculative)
             fused.visited(index, table.calls)
+        fused.finish(table.calls)
         outputs = [
             value for output in graph.output for value in table.tensors(output.name, f"output {quoted(output.name)}")
         ]

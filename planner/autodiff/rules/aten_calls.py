@@ -20,13 +20,21 @@ def _fake_quantize(call: RuleCall) -> Saved:
     return Saved(hidden_nbytes=(call.output.numel,))
 
 
+def _lerp(call: RuleCall) -> Saved:
+    """torch.lerp by a number saves nothing; by a tensor that, and both ends for the tensor's gradient."""
+    if not call.has(2):
+        return Saved()
+    return Saved((*((0, 1) if call.needed(2) else ()), *((2,) if call.needed(0, 1) else ())))
+
+
 RULES = table(
     {
         nothing: "roll",
         first_output: "rsqrt",
         first_input: "glu",
         _log_sigmoid: "log_sigmoid",
-        both_inputs: "atan2",
+        both_inputs: "atan2 huber_loss smooth_l1_loss",
+        _lerp: "lerp",
         _scaled_product_sum: "addcmul",
         _fake_quantize: "fake_quantize",
     }
@@ -39,5 +47,7 @@ def temporaries_nbytes(call: RuleCall) -> tuple[int, int]:
     size = call.output.nbytes
     if call.op.op_type == "fake_quantize":
         return (0 if call.needed(0) else call.output.numel), 0
+    if call.op.op_type == "lerp":  # 1 - weight, or the difference of the ends
+        return 0, size * (call.has(2) and call.needed(0, 2))
     smaller = [p for p in call.needs if call.op.op_type in ("atan2", "addcmul") and call.required(p).nbytes < size]
     return 0, (_BACKWARD_MULTIPLES.get(call.op.op_type, 0) + len(smaller)) * size

@@ -35,8 +35,8 @@ def _group_norm(call: RuleCall) -> Saved:
     """F.group_norm; in opset 18 scale and bias are per group: a product and a sum after it."""
     groups, channels = call.integer("num_groups", 1), call.first.shape[1]
     statistics = _statistics(call, 2, call.first.shape[0] * groups)
-    if call.required(1).shape == (channels,) or channels == groups:
-        return Saved((0, 1), (), statistics)
+    if not call.has(1) or channels in (call.required(1).numel, groups):
+        return Saved(call.present((0, 1)), (), statistics)
     normalised = (call.first.nbytes,) if call.needed(1) else ()
     return Saved((0, 1), (), (*statistics, *normalised)) if call.needed(0) else Saved((), (), normalised)
 

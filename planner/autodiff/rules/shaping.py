@@ -24,20 +24,25 @@ def _gather_elements(call: RuleCall) -> Saved:
     return Saved((0, *kept.inputs), (), kept.hidden_nbytes)
 
 
+def _updates(call: RuleCall) -> tuple[int, ...]:
+    """The updates, where the reader says that they are those of an index_add."""
+    return (2,) if call.integer("saves_updates", 0) and call.needed(2) else ()
+
+
 def _scatter_elements(call: RuleCall) -> Saved:
-    """torch.scatter, scatter_add, or scatter_reduce, which saves everything."""
+    """torch.scatter, scatter_add, scatter_reduce, which saves everything, or index_add, which saves its updates."""
     kept, reduction = _elementwise_indices(call), call.text("reduction", "none")
     if reduction == "none":
         return kept
     if reduction == "add":
-        return kept if call.needed(2) else Saved()
+        return Saved((*kept.inputs, *_updates(call)), (), kept.hidden_nbytes) if call.needed(2) else Saved()
     return Saved((0, *kept.inputs, 2), (0,), kept.hidden_nbytes)
 
 
 def _scatter_blocks(call: RuleCall) -> Saved:
     """index_put; with mul, min or max an index_reduce over the flattened leading dimensions."""
     if call.text("reduction", "none") in ("none", "add"):
-        return Saved(inputs=(1,))
+        return Saved(inputs=(1, *_updates(call)))
     indices = call.required(1)
     if indices.shape[-1] == 1:
         return Saved((0, 1, 2), (0,))

@@ -104,7 +104,7 @@ def _fourier(call: RuleCall) -> tuple[int, int]:
 
 def _group_norm(call: RuleCall) -> tuple[int, int]:
     """Scale and bias per group (opset 18) are applied after the norm."""
-    if call.required(1).shape == call.first.shape[1:2]:
+    if not call.has(1) or call.required(1).numel == call.first.shape[1]:
         return 0, 0
     return 2 * call.first.nbytes, 2 * call.first.nbytes
 

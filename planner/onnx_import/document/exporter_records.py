@@ -23,13 +23,14 @@ _CALL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One call of aten: its record, its name, its arguments as written, and whether a dropout made it."""
+    """One call of aten: its record, its name, its arguments as written, whether a dropout made it, its source line."""
 
     text: str
     name: str
     arguments: tuple[str, ...]
     keywords: tuple[tuple[str, str], ...]
     in_dropout: bool
+    line: str = ""
 
     @property
     def copies(self) -> bool:
@@ -76,7 +77,8 @@ def recorded_call(node: NodeProto) -> RecordedCall | None:
         for key, colon, value in (entry.partition(":") for entry in _parts(matched["keywords"]))
         if colon
     )
-    return RecordedCall(text, matched["name"], tuple(_parts(matched["arguments"])), keywords, _is_dropout(entries))
+    arguments = tuple(_parts(matched["arguments"]))
+    return RecordedCall(text, matched["name"], arguments, keywords, _is_dropout(entries), _line(entries))
 
 
 def _parts(text: str) -> list[str]:
@@ -97,12 +99,16 @@ def _parts(text: str) -> list[str]:
 
 def _is_dropout(entries: dict[str, str]) -> bool:
     """Whether the call came from a dropout: its innermost module is one, or the last traced line calls one."""
-    lines = entries.get(_TRACE, "")[-_MAX_LENGTH:].strip().splitlines()
-    if lines and "dropout(" in lines[-1]:
+    if "dropout(" in _line(entries):
         return True
     text = entries.get(_CLASSES, "")
     classes = _parsed_list(text) if 0 < len(text) < _MAX_LENGTH else []
     return len(classes) > 1 and "dropout" in str(classes[-2]).lower()
+
+
+def _line(entries: dict[str, str]) -> str:
+    """The last traced line of source."""
+    return next(reversed(entries.get(_TRACE, "")[-_MAX_LENGTH:].strip().splitlines()), "")
 
 
 def _parsed_list(text: str) -> list[object]:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from ...graph import View
 from ..document.exporter_records import RecordedCall, recorded_call
+from ..document.subgraphs import reads_of
 from ..values.layout_copies import copied_inputs, is_dense
 from ..values.values import Call, Value, row_major
 from ..values.view_ops import mark_view
+from .formulas import Formulas
 from .fusion_patterns import SOFTMAX, drops, fold, safe_softmax, scaled_product
 from .straight_through import STOPS_GRADIENT
 
@@ -36,8 +38,11 @@ class _Group:
 class FusedCalls:
     """Follows a walk over nodes and fuses each recorded group as soon as its last node has been read."""
 
-    def __init__(self, nodes: Sequence[NodeProto], live: Iterable[int], outputs: Iterable[str]) -> None:
-        """``live`` are the indices of the nodes in the order of the walk, ``outputs`` the names of graph outputs."""
+    def __init__(self, nodes: Sequence[NodeProto], live: Iterable[int], outputs: Iterable[str], producer: str) -> None:
+        """``live`` are the indices of the nodes in the order of the walk, ``outputs`` the names of graph outputs.
+
+        ``producer`` is the program that wrote the file.
+        """
         self._folded: Counter[tuple[str, str]] = Counter()  # (call, op that it is read as) -> count
         self._no_copies = 0
         self._lost_dropouts = 0
@@ -47,9 +52,10 @@ class FusedCalls:
         self._readers: dict[str, set[int]] = {name: {-1} for name in outputs}
         self._open: _Group | None = None
         self._calls_before = 0
+        self._formulas = Formulas(self._readers, producer)
         group: _Group | None = None  # nodes of one call are adjacent; the same record elsewhere is another call
         for index in live:
-            for name in nodes[index].input:
+            for name in _reads(nodes[index]):
                 self._readers.setdefault(name, set()).add(index)
             recorded = recorded_call(nodes[index])
             if recorded is None:
@@ -74,10 +80,17 @@ class FusedCalls:
             if index == group.nodes[-1]:
                 self._close(group, calls)
                 self._open = None
+        if len(calls) > self._calls_before:
+            self._formulas.visited(calls, group.recorded if group is not None else None)
         self._calls_before = len(calls)
+
+    def finish(self, calls: list[Call]) -> None:
+        """Take out of ``calls``, all calls of the file, what belongs to formulas."""
+        calls[:] = self._formulas.left(calls)
 
     def assumed(self) -> Iterable[str]:
         """A sentence for everything that is read differently from what the file says."""
+        yield from self._formulas.assumed()
         if self._folded:
             listed = ", ".join(
                 f"{count} {name}" if name.lower() == op_type.lower() else f"{count} {name} as {op_type}"
@@ -181,6 +194,13 @@ class FusedCalls:
     def _leaves(self, value: Value, group: _Group) -> bool:
         """Whether a node outside the group reads a value."""
         return not self._readers.get(value.name, set()) <= set(group.nodes)
+
+
+def _reads(node: NodeProto) -> tuple[str, ...]:
+    """The values that a node needs, without those of which it needs the type alone."""
+    if node.domain or node.op_type not in ("Shape", "Size", "CastLike"):
+        return reads_of(node)
+    return tuple(node.input[: node.op_type == "CastLike"])
 
 
 def _copy(call: Call) -> None:

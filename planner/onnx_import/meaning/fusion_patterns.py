@@ -47,7 +47,8 @@ def fold(recorded: RecordedCall, types: set[str], operands: list[Value], made: l
     if recorded.name in ("group_norm", "native_group_norm") and len(moving) == 1 and _is(types, _GROUP_NORM):
         groups = recorded.integer(1 if recorded.name == "group_norm" else 5)
         weights = [value for value in operands if value.is_leaf and value.is_float and value.declared == "PARAMETER"]
-        if groups is not None and len(weights) == 2:
+        plain = recorded.arguments[1 if recorded.name == "native_group_norm" else 2 :][:1] == ("None",)
+        if groups is not None and len(weights) == (0 if plain else 2):
             inputs = (moving[0], *weights)
             return Call(last.name, "GroupNormalization", "", inputs, (), {"num_groups": groups}, scope=last.scope)
     if recorded.name == "scaled_dot_product_attention" and _is(types, _ATTENTION):

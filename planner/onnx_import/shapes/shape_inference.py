@@ -33,7 +33,9 @@ _SAME_AS_FIRST = frozenset(
     " InstanceNormalization LeakyRelu Log MeanVarianceNormalization Mul Neg PRelu Reciprocal Relu Selu Sigmoid Sqrt"
     " Sub Tanh".split()
 )  # ops that some opset gives no shape inference, legacy broadcasting included
-_LIKE_NEXT_OPSET = frozenset({"Concat", "Gemm", "GRU", "LpPool", "Max", "Mean", "Min", "Split", "Sum"})
+_LIKE_NEXT_OPSET = frozenset(
+    {"Concat", "Gemm", "GreaterOrEqual", "GRU", "LessOrEqual", "LpPool", "Max", "Mean", "Min", "Split", "Sum"}
+)
 
 
 def _lenient_schema(op_type: str, opset: int, domain: str) -> defs.OpSchema:

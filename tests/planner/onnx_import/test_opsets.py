@@ -57,6 +57,7 @@ SPELLINGS = {
     "Split-18": (18, [node("Split", "x", "y z", axis=2, num_outputs=2)], (*HALF[:3], 8)),
     "TopK-1": (7, [node("TopK", "x", "y z", k=3)], (2, 3, 8, 3)),
     "TopK-10": (10, [node("TopK", "x two", "y z")], (2, 3, 8, 2)),
+    "LessOrEqual-12": (14, [node("LessOrEqual", "x low", "h"), node("Where", "h x low", "y")], SAME),
     "Clip-6": (7, [node("Clip", "x", "y", min=0.0, max=6.0)], SAME),
     "Clip-11": (11, [node("Clip", "x low high", "y")], SAME),
     "Tile-6": (7, [node("Tile", "x again", "y")], BIG),

@@ -45,3 +45,12 @@ def test_values_in_external_files_are_not_opened(tmp_path: Path) -> None:
     weight.data_location = onnx.TensorProto.EXTERNAL
     weight.external_data.add(key="location", value="../../etc/none")
     assert tensor(read(proto, tmp_path), "w").nbytes == 48
+
+
+def test_many_elements_are_gathered_while_the_file_is_read(tmp_path: Path) -> None:
+    """The library's own evaluator takes at most 32; exports of BERT gather as many positions as tokens."""
+    constants = {"table": [list(range(64))], "places": [list(range(63, 13, -1))]}
+    nodes = [node("GatherElements", "table places", "p", axis=1), node("Gather", "p zero", "r", axis=0)]
+    nodes += [node("Gather", "r last", "n", axis=0), node("Unsqueeze", "n zeros", "s"), node("Tile", "x s", "y")]
+    proto = model(nodes, {"x": [2]}, constants={**constants, "zero": 0, "last": -1, "zeros": [0]})
+    assert tensor(read(proto, tmp_path), "y").shape == (28,)
