@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from json import dumps as quoted
 from typing import Generic, TypeVar
 
-from ...errors import InvalidModelError, OgcPlanError, UsageError
+from ...errors import InvalidModelError, OgcPlanError, OversizeError, UsageError
 from .batch_placements import Sizes
 from .rebatch import Choice, Conflict, Rebatch
 
@@ -57,9 +57,11 @@ class BatchSearch(Generic[R]):
         first = self._attempt({}, frozenset())
         found = self._from(first, {}, frozenset())
         if found is None:
-            if isinstance(first.error, InvalidModelError):  # the file fits its own batch, so it is not at fault
-                raise self._unplaced(first.error, first.rebatch.suspects())
-            raise first.error or self._across_samples(first.conflict)
+            error = first.error
+            if isinstance(error, InvalidModelError) and not isinstance(error, OversizeError):
+                # The file fits its own batch, so it is not at fault.
+                raise self._unplaced(error, first.rebatch.suspects())
+            raise error or self._across_samples(first.conflict)
         attempt, decisions, accepted = found
         if accepted and decisions and self._change[0] == 1:
             # At batch 1 sizes say nothing, and what mixes samples says nothing either: no evidence is left.
