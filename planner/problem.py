@@ -6,6 +6,7 @@ derives them as lifetime intervals; simulate.py counts references instead and sh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -242,6 +243,7 @@ def gradient_memory(
         assert backward is not None
         between.append(alive)
         given: list[tuple[int, int]] = []
+        pending: Counter[int] = Counter()  # contributions of this backward to each gradient
         for edge in backward.gives:
             remaining[edge.gradient] -= 1
             if edge.alias_of is not None and edge.alias_of in allocation:
@@ -249,16 +251,16 @@ def gradient_memory(
                 given.append((edge.gradient, allocation[edge.alias_of]))
             else:
                 final = remaining[edge.gradient] == 0 and edge.gradient not in allocation
-                final = final and all(gradient != edge.gradient for gradient, _ in given)
-                given.append((edge.gradient, allocate(edge.gradient, final)))
+                given.append((edge.gradient, allocate(edge.gradient, final and not pending[edge.gradient])))
+            pending[edge.gradient] += 1
         peak = alive + backward_workspace_nbytes(costs[index], scope)
         end(backward.takes, (position, 0))
-        for turn, (gradient, new) in enumerate(given):
+        for gradient, new in given:
+            pending[gradient] -= 1
             if gradient not in allocation:
                 allocation[gradient] = new
                 continue
-            pending = any(other == gradient for other, _ in given[turn + 1 :])
-            result = allocate(gradient, final=remaining[gradient] == 0 and not pending)
+            result = allocate(gradient, final=remaining[gradient] == 0 and not pending[gradient])
             peak = max(peak, alive)
             release(new)
             release(allocation[gradient])
