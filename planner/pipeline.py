@@ -118,15 +118,12 @@ def plan(
     solver.check()
     nbytes, scope = resolve_budget(parse_budget(budget), scope, model.store_all())
     reserve = headroom_nbytes(headroom, nbytes)
-    problem = model.problem(scope, keep, recompute)
+    all_solves = limits.with_deadline(time_limit_s)
+    problem = model.problem(scope, keep, recompute, all_solves)
     prepared = solver.prepared(problem)
 
-    all_solves = NO_LIMITS.with_deadline(time_limit_s)
-
     def within(asked: Asked) -> Plan:
-        timed = solver
-        if overhead is not None:  # several solves share the time of one
-            timed = replace(solver, time_limit_s=all_solves.remaining_s())
+        timed = replace(solver, time_limit_s=all_solves.remaining_s())  # several solves share the time of one
         solution = timed.solve(prepared, asked.limit_nbytes)
         if solution.decisions is None:
             if solution.stopped_early and solution.status is not Status.INFEASIBLE:
@@ -288,8 +285,11 @@ def checked(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Chec
     ):
         problem = build_problem(graph, costs, scope)
         floors[scope] = problem.floor
-        # earlier plans state what the dependences alone force, or the floor of the default backward order
-        if promised not in (problem.floor_nbytes, problem.forced_floor.nbytes, problem.floor_of_order.nbytes):
+        # earlier plans, and hurried ones, state what the dependences force, or the floor of the default backward order
+        if promised != problem.floor_nbytes and promised not in (
+            problem.forced_floor.nbytes,
+            problem.floor_of_order.nbytes,
+        ):
             raise PlanMismatchError(
                 f"the plan promises a floor of the {scope.value} of {promised}, its graph gives {problem.floor_nbytes}",
                 remedy=_REDO,
