@@ -19,7 +19,7 @@ from .autodiff.derive import derive_backward, with_options
 from .costs.devices import DEVICES, MEASURED, PROFILED, Device, device_named
 from .costs.profile import StepProfile, applied
 from .costs.roofline import roofline, work_costs
-from .errors import InvalidModelError, OversizeError, UsageError
+from .errors import OversizeError, UnsupportedOpError, UsageError
 from .graph import Graph
 from .limits import NO_LIMITS, Limits
 from .peak_bounds.step_floor import Floor
@@ -228,7 +228,7 @@ def load_model(
                 remedy=REMEDY,
             )
     if not training.ops:
-        raise InvalidModelError(
+        raise UnsupportedOpError(
             f"{str(path)!r} computes nothing: its outputs do not depend on what it is given",
             remedy="export the model with inputs",
         )

@@ -321,7 +321,30 @@ def checked(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Chec
         raise PlanMismatchError(
             f"the plan's peak of {peak} B lies above its budget of {made.budget.nbytes} B", remedy=_REDO
         )
+    _check_budget(made, peak, peak_of(store_all[1], Scope(made.budget.scope)))
     return Checked(timeline, store_all, floors)
+
+
+def _check_budget(made: Plan, peak_nbytes: int, store_all_nbytes: int) -> None:
+    """Raise PlanMismatchError where the bytes of a plan's budget do not follow from its text.
+
+    An adapter's budget may hold what the device takes, too, and be met by the smallest peak alone: it is then smaller.
+    """
+    budget = made.budget
+    try:
+        text = parse_budget(budget.text)
+    except BudgetSyntaxError as error:
+        raise PlanMismatchError(f"the plan's {error.message}", remedy=_REDO) from error
+    stated, asked = budget.nbytes + budget.headroom_nbytes, text.nbytes
+    if asked is None:
+        asked = peak_nbytes if text.fraction is None else int(store_all_nbytes * text.fraction)
+    with_device = budget.scope == Scope.TOTAL.value and made.model.annotations is not None
+    if stated != asked and not (with_device and stated < asked and budget.nbytes == peak_nbytes):
+        raise PlanMismatchError(
+            f"the plan's budget of {budget.text!r} is {asked} B, it states {budget.nbytes} B and a headroom of "
+            f"{budget.headroom_nbytes} B",
+            remedy=_REDO,
+        )
 
 
 def _check_graph(graph: TrainingGraph, made: Plan) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from json import dumps as quoted
 
-from ..errors import ModelError, OgcPlanError, UsageError
+from ..errors import OgcPlanError, UnsupportedOpError, UsageError
 from ..graph import Graph, Op, Role, Tensor
 from ..onnx_import.meaning.parameter_detection import INPUT_SCALING, weight_slots
 from ..training_graph import TrainingGraph
@@ -118,7 +118,7 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
         if any(stop.op_type in _QUANTISED for stop in stops):
             remedy = "plan the floating-point model that this one was quantised from"
         any_of = "the only parameter" if len(trainable) == 1 else f"any of the {len(trainable)} parameters"
-        return ModelError(f"no gradient reaches {any_of} of {path!r}{where}", remedy=remedy)
+        return UnsupportedOpError(f"no gradient reaches {any_of} of {path!r}{where}", remedy=remedy)
     found = next(_untrained(graph, sorted((t for t in leaves if t.is_float), key=lambda t: -t.nbytes)), None)
     if found is not None:
         shape = "x".join(map(str, found.shape)) or "a scalar"
@@ -130,7 +130,7 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
     else:
         why = "it holds no constants; inputs are data and are not trained"
         remedy = "export the model with its weights as initializers"
-    return ModelError(f"{path!r} has no parameter to train: {why}", remedy=remedy)
+    return UnsupportedOpError(f"{path!r} has no parameter to train: {why}", remedy=remedy)
 
 
 def _leaves(graph: Graph) -> Iterator[tuple[int, Tensor]]:

@@ -96,7 +96,8 @@ def _plan_case(generator: Random, seed: int, folder: Path) -> None:
     try:
         verify(read_plan(path))
     except OgcPlanError as error:
-        assert isinstance(error, PlanError), f"a {type(error).__name__} for a plan"
+        if not isinstance(error, PlanError):
+            raise TypeError(f"a {type(error).__name__} for a plan") from error
         raise
 
 
@@ -105,7 +106,7 @@ _CASES: dict[str, Callable[[Random, int, Path], None]] = {"models": _model_case,
 
 def _whole(generator: Random) -> onnx.ModelProto:
     if generator.randrange(_LARGE) == 0:
-        return _network(generator.choice(NAMES + ("unet", "gpt12")))
+        return _network(generator.choice((*NAMES, "unet", "gpt12")))
     return annotated_model() if generator.random() < 0.1 else prepare(generator.choice(sorted(cases()))).model
 
 

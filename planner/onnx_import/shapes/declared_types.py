@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from json import dumps as quoted
 from typing import TYPE_CHECKING
 
-from ...errors import UnsupportedOpError
+from ...errors import InvalidModelError, UnsupportedOpError
 from ...graph import ITEM_BITS
 from ...units import counted, is_or_are
-from ..values.values import Call, Partial
+from ..values.consistency import shape_text
+from ..values.values import Call, Partial, Value
 
 if TYPE_CHECKING:
     from ..document.protobuf import GraphProto, ValueInfoProto
@@ -54,6 +55,21 @@ class DeclaredTypes:
         if batched and self._rebatch is not None and sizes and sizes[0] == self._rebatch[0]:
             sizes[0] = self._rebatch[1]
         return tuple(sizes)
+
+    def check(self, output: Value, name: str) -> None:
+        """Raise InvalidModelError where the file declares an output with another rank or another fixed size."""
+        entry = self._types.get(name)
+        if entry is None or not entry.type.tensor_type.HasField("shape"):
+            return
+        dims = entry.type.tensor_type.shape.dim
+        if len(dims) != len(output.shape) or any(
+            0 < dim.dim_value != size for dim, size in zip(dims, output.shape, strict=True)
+        ):
+            shown = ", ".join(str(dim.dim_value) if dim.dim_value > 0 else dim.dim_param or "?" for dim in dims)
+            raise InvalidModelError(
+                f"the file declares output {quoted(name)} as [{shown}], its ops make {shape_text(output.shape)}",
+                remedy="export the model again, or take the shape of this output out of the file",
+            )
 
     def guess(self, name: str, call: Call, where: str) -> str:
         """The widest floating type among the inputs of an unknown op, for an output that the file does not declare."""

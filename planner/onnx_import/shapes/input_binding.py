@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import dumps as quoted
 from shlex import quote
 
@@ -18,11 +18,15 @@ Dimension = int | str | None  # a number, a symbol, or nothing at all
 
 @dataclass(frozen=True, slots=True)
 class DeclaredInput:
-    """An input as the file declares it; ``dims`` is None if the file gives no shape."""
+    """An input as the file declares it; ``dims`` is None if the file gives no shape.
+
+    ``unknown`` are the sizes that are no size, 0 or less, by their dimension.
+    """
 
     name: str
     dtype: str
     dims: tuple[Dimension, ...] | None
+    unknown: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,8 @@ def bind_inputs(
             raise UsageError("the model has no input whose batch could be changed", remedy="leave --batch out")
         _rebatch(main, batch, current, bound, shapes)
     _check_bound(current, bound, main)
-    resolved = {name: _resolve(name, entry, bound) for name, entry in current.items()}
+    unknown = {entry.name: entry.unknown for entry in declared}
+    resolved = {name: _resolve(name, entry, bound, unknown[name]) for name, entry in current.items()}
     used = tuple((symbol, bound[symbol]) for symbol in symbols if symbol in bound)
     rebatch = None
     if main is not None and main.dims:
@@ -161,15 +166,21 @@ def _check_bound(
         )
 
 
-def _resolve(name: str, dims: tuple[Dimension, ...] | None, bound: Mapping[str, int]) -> tuple[int, ...]:
+def _resolve(
+    name: str, dims: tuple[Dimension, ...] | None, bound: Mapping[str, int], unknown: Mapping[int, int]
+) -> tuple[int, ...]:
     if dims is None:
         raise UnboundDimensionError(
             f"input {quoted(name)} has no shape", remedy=f"pass --shape {quote(name)}=8x64 with as many sizes as it has"
         )
     if None in dims:
-        sizes = "x".join("?" if other is None else str(other) for other in dims)
+        sizes = "x".join(str(unknown.get(axis, "?") if other is None else other) for axis, other in enumerate(dims))
+        first = dims.index(None)
+        what = "has neither a size nor a name"
+        if first in unknown:
+            what = f"is {unknown[first]}, which exporters write for a size that they do not know"
         raise UnboundDimensionError(
-            f"dimension {dims.index(None)} of input {quoted(name)} ({sizes}) has neither a size nor a name",
+            f"dimension {first} of input {quoted(name)} ({sizes}) {what}",
             remedy=f"pass --shape {quote(name)}={'x'.join(_example(other, bound) for other in dims)} with your sizes",
         )
     return tuple(bound[dim] if isinstance(dim, str) else dim for dim in dims if dim is not None)
@@ -202,7 +213,9 @@ def read_inputs(
         if entry.name in constants:
             continue
         try:
-            declared.append(DeclaredInput(entry.name, _input_dtype(entry), _dims(entry)))
+            sizes = enumerate(entry.type.tensor_type.shape.dim)
+            unknown = {axis: dim.dim_value for axis, dim in sizes if dim.HasField("dim_value") and dim.dim_value < 1}
+            declared.append(DeclaredInput(entry.name, _input_dtype(entry), _dims(entry), unknown))
         except UnsupportedOpError as error:
             refused[entry.name] = error
     return declared, refused
