@@ -21,7 +21,7 @@ from .costs.profile import StepProfile, applied
 from .costs.roofline import roofline, work_costs
 from .errors import OversizeError, UnsupportedOpError, UsageError
 from .graph import Graph
-from .limits import NO_LIMITS, Limits
+from .limits import NO_LIMITS, Limits, gc_paused
 from .peak_bounds.step_floor import Floor
 from .problem import Problem, Scope, build_problem
 from .schedule import Schedule, lower
@@ -138,6 +138,7 @@ def store_all_timeline(graph: TrainingGraph, costs: tuple[OpCost, ...]) -> tuple
     return schedule, simulate(graph, costs, schedule)
 
 
+@gc_paused()
 def load_model(
     path: str | os.PathLike[str],
     *,

@@ -1,4 +1,4 @@
-"""Graphs with very many edges are planned in seconds, and what comes before the search heeds its limits."""
+"""Graphs with very many ops and edges are planned in seconds, and what comes before the search heeds its limits."""
 
 from __future__ import annotations
 
@@ -55,6 +55,24 @@ def test_it_is_read_planned_and_verified_in_seconds(tmp_path: Path, build: Calla
     write_plan(plan(ready, "100%", strategy="keep-all"), tmp_path / "plan.json")
     verify(read_plan(tmp_path / "plan.json"), ready)
     assert time.process_time() - start < 15  # two to six, where they were 40 to 300 and more
+
+
+def test_ten_thousand_ops_are_read_in_seconds(tmp_path: Path) -> None:
+    layers = [n for k in range(5_000) for n in (node("Mul", f"h{k} w", f"m{k}"), node("Relu", f"m{k}", f"h{k + 1}"))]
+    path = save(model(layers, {"h0": (8, 64)}, "h5000", weights={"w": (64,)}), tmp_path)
+    start = time.process_time()
+    load_model(path)
+    assert time.process_time() - start < 4  # one, where it was two
+
+
+def test_nodes_that_look_alike_to_the_library_have_the_shapes_of_their_own(tmp_path: Path) -> None:
+    flat = [node("Transpose", "m", f"a{k}", perm=perm) for k, perm in enumerate([[1, 0], [0, 1], [1, 0]])]
+    nodes = [node("Mul", "x w", "m"), *flat, node("Concat", "a0 a2", "y", axis=0)]
+    graph = load_model(save(model(nodes, {"x": (2, 3)}, "y a1", weights={"w": (3,)}), tmp_path)).graph
+    assert graph is not None
+    assert {t.name: t.shape for t in graph.tensors if t.name in ("a0", "a1", "y")} == {
+        "a0": (3, 2), "a1": (2, 3), "y": (6, 2),
+    }  # fmt: skip
 
 
 def test_a_limit_that_has_passed_leaves_the_floor_that_the_dependences_force() -> None:

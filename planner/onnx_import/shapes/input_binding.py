@@ -176,12 +176,13 @@ def _resolve(
     if None in dims:
         sizes = "x".join(str(unknown.get(axis, "?") if other is None else other) for axis, other in enumerate(dims))
         first = dims.index(None)
-        what = "has neither a size nor a name"
+        what, sizes_of = "has neither a size nor a name", "with your sizes"
         if first in unknown:
             what = f"is {unknown[first]}, which exporters write for a size that they do not know"
+            sizes_of += ", 0 if it is empty"
         raise UnboundDimensionError(
             f"dimension {first} of input {quoted(name)} ({sizes}) {what}",
-            remedy=f"pass --shape {quote(name)}={'x'.join(_example(other, bound) for other in dims)} with your sizes",
+            remedy=f"pass --shape {quote(name)}={'x'.join(_example(other, bound) for other in dims)} {sizes_of}",
         )
     return tuple(bound[dim] if isinstance(dim, str) else dim for dim in dims if dim is not None)
 
