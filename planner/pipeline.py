@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -198,8 +199,11 @@ def assembled(
 
 
 def _model_record(model: Model) -> ModelRecord:
+    name = Path(model.path).name
+    if model.sha256:  # a file: the same name in every locale
+        name = os.fsencode(name).decode("utf-8", "surrogateescape")
     return ModelRecord(
-        Path(model.path).name,
+        name,
         model.sha256,
         model.training.fingerprint,
         model.producer,

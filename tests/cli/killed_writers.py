@@ -16,24 +16,26 @@ from tests.files.plan_fixtures import FIXTURES, FOLDER
 
 
 @cache
-def _plans() -> tuple[Plan, ...]:
+def plans() -> tuple[Plan, ...]:
+    """The plans that are written in turn."""
     return tuple(read_plan(FOLDER / name) for name in FIXTURES)
 
 
-def _write_forever(target: Path) -> None:
+def write_forever(target: Path) -> None:
+    """Write one plan after the other to one file."""
     while True:
-        for plan in _plans():
+        for plan in plans():
             write_plan(plan, target)
 
 
 def killed(folder: Path, seed: int) -> str:
     """``whole`` where the file that was written over and over is one of the plans, after a kill -9."""
-    target, plans = folder / f"{seed}.json", [dumps(plan) for plan in _plans()]
-    writer = get_context("fork").Process(target=_write_forever, args=(target,), daemon=True)
+    target, texts = folder / f"{seed}.json", [dumps(plan) for plan in plans()]
+    writer = get_context("fork").Process(target=write_forever, args=(target,), daemon=True)
     writer.start()
     while not target.exists():
         time.sleep(0.001)
     time.sleep(Random(seed).uniform(0, 0.03))
     writer.kill()
     writer.join()
-    return "whole" if target.read_text(encoding="utf-8") in plans else f"broken: seed {seed}"
+    return "whole" if target.read_text(encoding="utf-8") in texts else f"broken: seed {seed}"
