@@ -59,7 +59,7 @@ def outcome(kind: str, seed: int, folder: Path) -> str:
     signal.signal(signal.SIGPROF, late)
     signal.setitimer(signal.ITIMER_PROF, CASE_S)
     try:
-        _CASES[kind](Random(seed), seed, folder)
+        CASES[kind](Random(seed), seed, folder)
     except OgcPlanError as error:
         whole = error.remedy and "\n" not in error.message + error.remedy
         return "refused" if whole else f"not one line and a remedy: {error.message!r}, {error.remedy!r}"
@@ -101,7 +101,8 @@ def _plan_case(generator: Random, seed: int, folder: Path) -> None:
         raise
 
 
-_CASES: dict[str, Callable[[Random, int, Path], None]] = {"models": _model_case, "plans": _plan_case}
+CASES: dict[str, Callable[[Random, int, Path], None]] = {"models": _model_case, "plans": _plan_case}
+"""What is done in a case, by its kind; it returns or raises."""
 
 
 def _whole(generator: Random) -> onnx.ModelProto:

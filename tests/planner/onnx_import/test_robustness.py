@@ -17,7 +17,6 @@ from ogc_plan.planner.onnx_import.reader import forward_graph
 from ogc_plan.planner.onnx_import.values import value_table
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.files.node_cases import cases, prepare
 from tests.files.onnx_models import model, node, read
 from tests.files.onnx_mutations import mutate
 from tests.planner.onnx_import.test_control_flow import SEQUENCES, TANH, X, body, choice
@@ -41,11 +40,9 @@ def lines(proto: onnx.ModelProto, *, charge_unknown: bool) -> list[str]:
 
 
 def test_damaged_models_give_a_graph_or_one_line_and_a_remedy() -> None:
-    names = sorted(cases())
     said: list[str] = []
     for seed in range(300):
-        generator = random.Random(seed)
-        whole = prepare(generator.choice(names)).model if seed % 3 else generator.choice(SMALL)
+        whole = random.Random(seed).choice(SMALL)
         said += lines(mutate(whole, seed), charge_unknown=seed % 2 == 0)
     assert [line for line in said if not line or "\n" in line] == []
 
