@@ -118,7 +118,7 @@ class GradientLives:
         self.after = closure(reversed_dependences(predecessors), order[::-1])
         self.counted = [entry.nbytes if parameters or not entry.parameter else 0 for entry in graph.gradients]
         self.lives = gradient_lives(graph)
-        self._turns = self._contributions()
+        self.turns = self._contributions()
         self._found: dict[int, Sequence[tuple[int, int]]] = {}  # what `_present` has found, by gradient
         self.held = [0] * len(graph.gradients)  # by allocation: the backwards during which it is certainly alive
         self.lasting = [0] * len(graph.gradients)  # and those at whose end it is still alive
@@ -217,7 +217,7 @@ class GradientLives:
 
     def fresh_nbytes(self, index: int) -> int:
         """The bytes that the backward of an op allocates for its contributions."""
-        return sum(self._partial(gradient) for gradient, source in self._turns[index] if source < 0)
+        return sum(self._partial(gradient) for gradient, source in self.turns[index] if source < 0)
 
     def _partial(self, gradient: int) -> int:
         """The bytes of a contribution that allocates."""
@@ -229,12 +229,12 @@ class GradientLives:
         """The most bytes at the moments in which a contribution is added to those that exist."""
         given = self._given(index)
         operands = {operand for total in backward.sums for operand in total.operands}
-        operands -= {gradient for gradient, _ in self._turns[index]} | {total.result for total in backward.sums}
+        operands -= {gradient for gradient, _ in self.turns[index]} | {total.result for total in backward.sums}
         waiting = {self.lives[operand].allocation for operand in operands}
         owners = Counter(given.values())
         most, all_nbytes = 0, self._more_nbytes(index, waiting.union(owners))
         earlier: dict[int, list[int]] = {}
-        for gradient, source in self._turns[index]:
+        for gradient, source in self.turns[index]:
             shared = earlier.setdefault(gradient, [])
             summed = self._summed(index, gradient, source, shared)
             shared.append(source)
@@ -287,7 +287,7 @@ class GradientLives:
 
         last: dict[int, int] = {}  # allocation -> the number of the last sum during which it is alive, from the first
         kept = [(allocation, until(gradient)) for gradient, allocation in given.items()]
-        turns = {gradient for gradient, _ in self._turns[index]}
+        turns = {gradient for gradient, _ in self.turns[index]}
         kept += [(self.lives[g].allocation, n) for g, n in added.items() if g not in turns and g not in results]
         for allocation, number in kept:
             last[allocation] = max(number, last.get(allocation, -1))
@@ -308,7 +308,7 @@ class GradientLives:
         A gradient of which the order decides that is left out.
         """
         given: dict[int, int] = {}
-        for gradient, source in self._turns[index]:
+        for gradient, source in self.turns[index]:
             life = self.lives[gradient]
             if source < 0:
                 given[gradient] = gradient

@@ -78,13 +78,13 @@ class GradientSets:
         if backward is None or backward.sums:
             return None
         found = []
-        for gradient in dict.fromkeys(edge.gradient for edge in backward.gives):
+        turns = self._lives.turns[index]
+        if len(dict(turns)) < len(turns):
+            return None
+        for gradient, source in turns:
             life = self._lives.lives[gradient]
-            sources = [source for maker, source in life.makers if maker == index]
-            if len(sources) > 1:
-                return None
             if len(life.makers) > 1 or life.seeded:
-                found.append((gradient, sources[0] >= 0))
+                found.append((gradient, source >= 0))
         return tuple(found)
 
     def begun(self) -> int:
