@@ -53,6 +53,10 @@ NOT_FITTING = {
         'has an attribute "axis" that is not INT',
     ),
     "a split into another number of parts": (node("Split", "x", "y z", num_outputs=3), "2 outputs and num_outputs 3"),
+    "parts of no whole size": (
+        node("SplitToSequence", "x inf", "s"),
+        "its split is of type float32, not whole numbers",
+    ),
     "a first input left out": (node("Relu", "_", "y"), 'leaves out its input "X"'),
     "a cast like nothing": (node("CastLike", "x _", "y"), "leaves out the input whose type it takes"),
     "a sequence reversed along its batch": (
@@ -63,6 +67,7 @@ NOT_FITTING = {
     "attention to a flat past": (node("Attention", "q q q _ x x", "y p v"), "past"),
 }
 CONSTANTS = {
+    "inf": np.array([np.inf], np.float32),
     "lengths": np.array([2, 4], np.int64),
     "r": np.zeros((2, 4, 8), np.float32),
     "q": np.zeros((2, 4, 4, 8), np.float32),
@@ -74,7 +79,7 @@ def test_a_node_that_does_not_fit_its_op(tmp_path: Path, what: str) -> None:
     """The onnx library trusts a node, and a split into parts that do not exist ends the whole process."""
     damaged, message = NOT_FITTING[what]
     with pytest.raises(InvalidModelError, match=message):
-        read(model([damaged], X, constants=CONSTANTS, opset=23), tmp_path)
+        read(model([damaged], X, damaged.output[0], constants=CONSTANTS, opset=23), tmp_path)
 
 
 def test_odd_names_are_quoted_on_one_line(tmp_path: Path) -> None:
