@@ -17,7 +17,7 @@ from ogc_plan.planner.model import load_model
 from ogc_plan.planner.pipeline import plan
 from ogc_plan.planner.plan_file.writer import dumps, write_plan
 
-from tests.cli.calls import GREEDY, process
+from tests.cli.calls import process
 from tests.cli.killed_writers import killed, plans, write_forever
 
 OPENED = """
@@ -54,7 +54,8 @@ def test_a_disk_that_fills_up_leaves_the_old_plan_and_no_other_file(model: Path,
     target.parent.mkdir()
     target.write_text("old plan")
     least = (2_000, resource.RLIM_INFINITY)
-    done = process(model, *GREEDY, "-o", target, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, least))
+    words = (model, "--dim", "batch=8", "--budget", "100%", "--strategy", "keep-all", "-o", target)
+    done = process(*words, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, least))
     left = target.read_text(), os.listdir(target.parent)
     assert (done.returncode, done.stderr.count("error: cannot write"), *left) == (8, 1, "old plan", ["plan.json"])
 
