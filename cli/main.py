@@ -31,7 +31,7 @@ _EXAMPLES = """\
 """
 _EXIT_CODES = """\
   0 done            1 our defect         2 usage         3 invalid model
-  4 unsupported op  5 budget infeasible  6 out of time   7 bad plan or mismatch
+  4 unsupported     5 budget infeasible  6 out of time   7 bad plan or mismatch
   8 input, output, memory or a missing package
   130 interrupted: Ctrl-C; during a search the first one ends it with its plan
   141 standard output was closed before all was written

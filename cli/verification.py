@@ -100,7 +100,10 @@ class Verdict:
             return f"the graph that {which} file is annotated with ({source_line(self.model.annotations)})"
         if same:
             return "the graph derived afresh from the same file"
-        return "the graph derived afresh; the file differs from the planned one in what does not matter, e.g. weights"
+        return (
+            "the graph derived afresh from another file: its sha256 differs, its fingerprint is equal, so the two "
+            "differ in what no plan depends on, such as weights or names"
+        )
 
     def _taken(self) -> bool:
         """Whether the times are those of the plan, which cannot be compared with others."""

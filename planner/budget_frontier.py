@@ -43,7 +43,7 @@ def frontier(
     solver.check()
     scope = _scope(budgets, scope)
     allowed = [resolve_budget(parse_budget(text), scope, model.store_all())[0] for text in budgets]
-    problem = model.problem(scope, keep, recompute)
+    problem = model.problem(scope, keep, recompute, limits.with_deadline(time_limit_s))
     prepared = solver.prepared(problem)
     order = sorted(set(allowed), key=lambda limit: (limit is None, -(limit or 0)))  # loosest first, `min` last
     found = [(limit, solver.solve(prepared, limit)) for limit in order]

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from math import prod
 
 ITEM_BITS = {
@@ -38,6 +39,12 @@ class Storage:
     nbytes: int
 
 
+@lru_cache(maxsize=4096)
+def dense_nbytes(shape: tuple[int, ...], dtype: str) -> int:
+    """The size in bytes of a tensor without gaps."""
+    return (prod(shape) * ITEM_BITS[dtype] + 7) // 8
+
+
 class Sized:
     """What follows from a shape and a data type."""
 
@@ -53,7 +60,7 @@ class Sized:
     @property
     def nbytes(self) -> int:
         """Dense size in bytes (a view's own size, not its storage's)."""
-        return (self.numel * ITEM_BITS[self.dtype] + 7) // 8
+        return dense_nbytes(self.shape, self.dtype)
 
     @property
     def is_float(self) -> bool:
@@ -125,7 +132,8 @@ class Graph:
         """SHA-256 over topology, attributes, shapes, dtypes and storages; weights and file names do not count."""
         digest = hashlib.sha256()
         for tensor in self.tensors:
-            digest.update(json.dumps([tensor.shape, tensor.dtype, tensor.storage, tensor.role.value]).encode())
+            as_json = f'[{[*tensor.shape]}, "{tensor.dtype}", {tensor.storage}, "{tensor.role.value}"]'
+            digest.update(as_json.encode())
         for op in self.ops:
             attributes = [[key, repr(value)] for key, value in sorted(op.attributes)]
             fields = [op.op_type, op.domain, op.inputs, op.outputs, attributes, op.view.value]

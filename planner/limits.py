@@ -1,10 +1,12 @@
-"""When a search must end, and whom it tells what it is doing."""
+"""When a search must end, whom it tells what it is doing, and that no cyclic garbage is looked for meanwhile."""
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import TypeVar
@@ -91,3 +93,19 @@ class Limits:
 
 
 NO_LIMITS = Limits()
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector, if it is enabled.
+
+    A solve and the reading of a file leave a few thousand objects for it, and every collection walks all that the
+    process holds: with a framework loaded a tenth of a second each time, for which all threads wait.
+    """
+    collects = gc.isenabled()
+    try:
+        gc.disable()  # inside the try, so that an interrupt here still enables it again
+        yield
+    finally:
+        if collects:
+            gc.enable()

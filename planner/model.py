@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -19,8 +19,9 @@ from .autodiff.derive import derive_backward, with_options
 from .costs.devices import DEVICES, MEASURED, PROFILED, Device, device_named
 from .costs.profile import StepProfile, applied
 from .costs.roofline import roofline, work_costs
-from .errors import InvalidModelError, OversizeError, UsageError
+from .errors import OversizeError, UnsupportedOpError, UsageError
 from .graph import Graph
+from .limits import NO_LIMITS, Limits, gc_paused
 from .peak_bounds.step_floor import Floor
 from .problem import Problem, Scope, build_problem
 from .schedule import Schedule, lower
@@ -56,8 +57,17 @@ class Model:
     graph: Graph | None = None
     annotations: Source | None = None
 
-    def problem(self, scope: Scope, keep: Iterable[str] = (), recompute: Iterable[str] = ()) -> Problem:
-        """The planning problem under one scope; ``keep`` and ``recompute`` are globs on tensor names."""
+    def problem(
+        self,
+        scope: Scope,
+        keep: Iterable[str] = (),
+        recompute: Iterable[str] = (),
+        limits: Limits = NO_LIMITS,
+    ) -> Problem:
+        """The planning problem under one scope; ``keep`` and ``recompute`` are globs on tensor names.
+
+        Outside ``limits`` the floors, those of the model too, are those that follow from the dependences alone.
+        """
         kept, dropped = self._storages(keep, "--keep"), self._storages(recompute, "--recompute")
         both = kept & dropped
         if both:
@@ -77,7 +87,10 @@ class Model:
                     f"--recompute matches {name!r}, but {op.op_type} {op.name!r} that makes it must run only once",
                     remedy="leave it out; such an op makes a discrete choice, or reads a buffer that the step changes",
                 )
-        return build_problem(self.training, self.costs, scope, keep=kept, recompute=dropped)
+        late = limits.out_of_time
+        if "floors" not in self.__dict__ and limits is not NO_LIMITS:  # they come first, within the limits of a plan
+            self.__dict__["floors"] = self._floors(late)
+        return build_problem(self.training, self.costs, scope, keep=kept, recompute=dropped, late=late)
 
     def _storages(self, globs: Iterable[str], option: str) -> frozenset[int]:
         found: set[int] = set()
@@ -108,7 +121,10 @@ class Model:
     @cached_property
     def floors(self) -> dict[Scope, Floor]:
         """The proven floor of each peak."""
-        return {scope: build_problem(self.training, self.costs, scope).floor for scope in Scope}
+        return self._floors(NO_LIMITS.out_of_time)
+
+    def _floors(self, late: Callable[[], bool]) -> dict[Scope, Floor]:
+        return {scope: build_problem(self.training, self.costs, scope, late=late).floor for scope in Scope}
 
 
 def store_all_decisions(graph: TrainingGraph) -> Decisions:
@@ -122,6 +138,7 @@ def store_all_timeline(graph: TrainingGraph, costs: tuple[OpCost, ...]) -> tuple
     return schedule, simulate(graph, costs, schedule)
 
 
+@gc_paused()
 def load_model(
     path: str | os.PathLike[str],
     *,
@@ -217,7 +234,7 @@ def load_model(
                 remedy=REMEDY,
             )
     if not training.ops:
-        raise InvalidModelError(
+        raise UnsupportedOpError(
             f"{str(path)!r} computes nothing: its outputs do not depend on what it is given",
             remedy="export the model with inputs",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -118,15 +119,12 @@ def plan(
     solver.check()
     nbytes, scope = resolve_budget(parse_budget(budget), scope, model.store_all())
     reserve = headroom_nbytes(headroom, nbytes)
-    problem = model.problem(scope, keep, recompute)
+    all_solves = limits.with_deadline(time_limit_s)
+    problem = model.problem(scope, keep, recompute, all_solves)
     prepared = solver.prepared(problem)
 
-    all_solves = NO_LIMITS.with_deadline(time_limit_s)
-
     def within(asked: Asked) -> Plan:
-        timed = solver
-        if overhead is not None:  # several solves share the time of one
-            timed = replace(solver, time_limit_s=all_solves.remaining_s())
+        timed = replace(solver, time_limit_s=all_solves.remaining_s())  # several solves share the time of one
         solution = timed.solve(prepared, asked.limit_nbytes)
         if solution.decisions is None:
             if solution.stopped_early and solution.status is not Status.INFEASIBLE:
@@ -201,8 +199,11 @@ def assembled(
 
 
 def _model_record(model: Model) -> ModelRecord:
+    name = Path(model.path).name
+    if model.sha256:  # a file: the same name in every locale
+        name = os.fsencode(name).decode("utf-8", "surrogateescape")
     return ModelRecord(
-        Path(model.path).name,
+        name,
         model.sha256,
         model.training.fingerprint,
         model.producer,
@@ -288,8 +289,11 @@ def checked(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Chec
     ):
         problem = build_problem(graph, costs, scope)
         floors[scope] = problem.floor
-        # earlier plans state what the dependences alone force, or the floor of the default backward order
-        if promised not in (problem.floor_nbytes, problem.forced_floor.nbytes, problem.floor_of_order.nbytes):
+        # earlier plans, and hurried ones, state what the dependences force, or the floor of the default backward order
+        if promised != problem.floor_nbytes and promised not in (
+            problem.forced_floor.nbytes,
+            problem.floor_of_order.nbytes,
+        ):
             raise PlanMismatchError(
                 f"the plan promises a floor of the {scope.value} of {promised}, its graph gives {problem.floor_nbytes}",
                 remedy=_REDO,
@@ -321,7 +325,30 @@ def checked(graph: TrainingGraph, costs: tuple[OpCost, ...], made: Plan) -> Chec
         raise PlanMismatchError(
             f"the plan's peak of {peak} B lies above its budget of {made.budget.nbytes} B", remedy=_REDO
         )
+    _check_budget(made, peak, peak_of(store_all[1], Scope(made.budget.scope)))
     return Checked(timeline, store_all, floors)
+
+
+def _check_budget(made: Plan, peak_nbytes: int, store_all_nbytes: int) -> None:
+    """Raise PlanMismatchError where the bytes of a plan's budget do not follow from its text.
+
+    An adapter's budget may hold what the device takes, too, and be met by the smallest peak alone: it is then smaller.
+    """
+    budget = made.budget
+    try:
+        text = parse_budget(budget.text)
+    except BudgetSyntaxError as error:
+        raise PlanMismatchError(f"the plan's {error.message}", remedy=_REDO) from error
+    stated, asked = budget.nbytes + budget.headroom_nbytes, text.nbytes
+    if asked is None:
+        asked = peak_nbytes if text.fraction is None else int(store_all_nbytes * text.fraction)
+    with_device = budget.scope == Scope.TOTAL.value and made.model.annotations is not None
+    if stated != asked and not (with_device and stated < asked and budget.nbytes == peak_nbytes):
+        raise PlanMismatchError(
+            f"the plan's budget of {budget.text!r} is {asked} B, it states {budget.nbytes} B and a headroom of "
+            f"{budget.headroom_nbytes} B",
+            remedy=_REDO,
+        )
 
 
 def _check_graph(graph: TrainingGraph, made: Plan) -> None:

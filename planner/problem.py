@@ -6,8 +6,9 @@ derives them as lifetime intervals; simulate.py counts references instead and sh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
@@ -21,6 +22,10 @@ from .peak_bounds.step_floor import Floor, StepNeeds, floor_of
 from .training_graph import OpCost, TrainingGraph
 
 Ints = NDArray[np.int64]
+
+
+def _never() -> bool:
+    return False
 
 
 class Scope(Enum):
@@ -42,6 +47,7 @@ class Problem:
         recompute: Storages that the user wants recomputed.
         reorders: The same step in default orders, if the ops of ``graph`` are permuted.
         pinned: Storages that the caller holds from their first forward to the end.
+        late: Asked again and again; ends the search for a higher floor.
     """
 
     graph: TrainingGraph
@@ -54,6 +60,7 @@ class Problem:
     keep: frozenset[int] = frozenset()
     recompute: frozenset[int] = frozenset()
     reorders: Problem | None = None
+    late: Callable[[], bool] = field(default=_never, compare=False, repr=False)
 
     @cached_property
     def op_count(self) -> int:
@@ -105,9 +112,8 @@ class Problem:
         known = self.backward_order if self.reorders is not None else self._least_floor[1]
         if known is not None or self.large:
             return known or self.backward_order
-        search = OrderFloor(self._lives, self.base_nbytes, self._workspace, self._least_gradients)
         between = self.floor.nbytes, self.floor_of_order.nbytes
-        return low_order(search, between, late) or self.backward_order
+        return low_order(self._orders, between, late) or self.backward_order
 
     @cached_property
     def forced_floor(self) -> Floor:
@@ -124,6 +130,8 @@ class Problem:
             return self._find_least_floor()
         step = self.graph, self.costs, self.scope
         found = _FLOORS.pop(step, None) or self._find_least_floor()
+        if found[1] is None and self.late():
+            return found
         _FLOORS[step] = found
         while len(_FLOORS) > _FLOORS_KNOWN:
             del _FLOORS[next(iter(_FLOORS))]
@@ -136,13 +144,17 @@ class Problem:
         floor = self.forced_floor
         if floor.nbytes >= self.floor_of_order.nbytes:
             return floor, self.backward_order
-        found = floor_of_orders(self._lives, floor, self.base_nbytes, self._workspace, self._least_gradients)
+        found = floor_of_orders(self._orders, floor, self.late)
         assert found[0].nbytes <= self.floor_of_order.nbytes, "a floor of all orders is above that of one"
         return found
 
     @cached_property
     def _lives(self) -> GradientLives:
         return GradientLives(self.graph, parameters=self.scope is Scope.TOTAL)
+
+    @cached_property
+    def _orders(self) -> OrderFloor:
+        return OrderFloor(self._lives, self.base_nbytes, self._workspace, self._least_gradients)
 
     @cached_property
     def _workspace(self) -> list[int]:
@@ -242,6 +254,7 @@ def gradient_memory(
         assert backward is not None
         between.append(alive)
         given: list[tuple[int, int]] = []
+        pending: Counter[int] = Counter()  # contributions of this backward to each gradient
         for edge in backward.gives:
             remaining[edge.gradient] -= 1
             if edge.alias_of is not None and edge.alias_of in allocation:
@@ -249,16 +262,16 @@ def gradient_memory(
                 given.append((edge.gradient, allocation[edge.alias_of]))
             else:
                 final = remaining[edge.gradient] == 0 and edge.gradient not in allocation
-                final = final and all(gradient != edge.gradient for gradient, _ in given)
-                given.append((edge.gradient, allocate(edge.gradient, final)))
+                given.append((edge.gradient, allocate(edge.gradient, final and not pending[edge.gradient])))
+            pending[edge.gradient] += 1
         peak = alive + backward_workspace_nbytes(costs[index], scope)
         end(backward.takes, (position, 0))
-        for turn, (gradient, new) in enumerate(given):
+        for gradient, new in given:
+            pending[gradient] -= 1
             if gradient not in allocation:
                 allocation[gradient] = new
                 continue
-            pending = any(other == gradient for other, _ in given[turn + 1 :])
-            result = allocate(gradient, final=remaining[gradient] == 0 and not pending)
+            result = allocate(gradient, final=remaining[gradient] == 0 and not pending[gradient])
             peak = max(peak, alive)
             release(new)
             release(allocation[gradient])
@@ -307,11 +320,12 @@ def build_problem(
     keep: frozenset[int] = frozenset(),
     recompute: frozenset[int] = frozenset(),
     backward_order: tuple[int, ...] | None = None,
+    late: Callable[[], bool] = _never,
 ) -> Problem:
     """The problem of planning ``graph`` under one memory scope and a backward order, by default the default one.
 
-    The outputs of ops that run only once are always kept. Raises ValueError for an invalid graph and for a backward
-    order that is not legal.
+    The outputs of ops that run only once are always kept. ``late`` ends the search for a higher floor. Raises
+    ValueError for an invalid graph and for a backward order that is not legal.
     """
     graph.validate()
     keep |= frozenset(storage for op in graph.ops if op.once for storage in op.writes)
@@ -320,4 +334,4 @@ def build_problem(
     if backward_order is not None and not is_legal(order, backward_predecessors(graph), graph.backward_order):
         raise ValueError("the backward order computes other gradients, or none, than the default one")
     during, between = gradient_memory(graph, costs, order, scope)
-    return Problem(graph, costs, scope, base, order, during + base, between + base, keep, recompute)
+    return Problem(graph, costs, scope, base, order, during + base, between + base, keep, recompute, late=late)

@@ -135,19 +135,20 @@ class _Replay:
                 shared = self.allocation(edge.gradient)
             shared.references += 1
             contributions.append((edge.gradient, shared))
-        self.finish(contributions)
+        to_come = Counter(gradient for gradient, _ in contributions)
+        self.finish(contributions, to_come)
         self.mark(cost.backward_workspace_nbytes, cost.backward_activation_workspace_nbytes)
         for gradient in backward.takes:
             self.release(gradient)
-        while contributions:
-            gradient, contribution = contributions.pop(0)
+        for gradient, contribution in contributions:
+            to_come[gradient] -= 1
             present = self.allocations.get(gradient)
             if present is None:
                 self.allocations[gradient] = contribution
                 continue
             total = self.allocation(gradient)  # a fan-in sum holds both operands and the result for a moment
             total.references += 1
-            last = not self.missing[gradient] and all(other != gradient for other, _ in contributions)
+            last = not self.missing[gradient] and not to_come[gradient]
             if last and self.graph.gradients[gradient].parameter:
                 self.finished(total)
             self.mark()
@@ -195,10 +196,10 @@ class _Replay:
         self.held += nbytes
         return _Allocation(nbytes)
 
-    def finish(self, contributions: list[tuple[int, _Allocation]]) -> None:
+    def finish(self, contributions: list[tuple[int, _Allocation]], counts: Counter[int]) -> None:
         """Mark parameter gradients that have a single contribution: they are final as soon as they exist."""
         for gradient, allocation in contributions:
-            alone = sum(other == gradient for other, _ in contributions) == 1 and gradient not in self.allocations
+            alone = counts[gradient] == 1 and gradient not in self.allocations
             if self.graph.gradients[gradient].parameter and alone and not self.missing[gradient]:
                 self.finished(allocation)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 from .errors import UsageError
-from .limits import NO_LIMITS, Limits
+from .limits import NO_LIMITS, Limits, gc_paused
 from .problem import Problem
 from .solution import Solution
 from .strategies import strategy_named
@@ -23,22 +20,6 @@ CERTIFIED = "optimal"
 
 DEFAULT_EFFORT = "default"
 _SEEDS = 2**63
-
-
-@contextmanager
-def gc_paused() -> Iterator[None]:
-    """Pause the cyclic garbage collector, if it is enabled.
-
-    A solve leaves a few thousand objects for it, and every collection walks all that the process holds: with a
-    framework loaded a tenth of a second each time, for which all threads wait.
-    """
-    collects = gc.isenabled()
-    try:
-        gc.disable()  # inside the try, so that an interrupt here still enables it again
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)

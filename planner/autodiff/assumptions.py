@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from json import dumps as quoted
 
-from ..errors import ModelError, OgcPlanError, UnsupportedOpError, UsageError
+from ..errors import OgcPlanError, UnsupportedOpError, UsageError
 from ..graph import Graph, Op, Role, Tensor
 from ..onnx_import.meaning.parameter_detection import INPUT_SCALING, weight_slots
 from ..training_graph import TrainingGraph
@@ -123,7 +123,7 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
         where = f": it stops at {stops[0].op_type} {stops[0].example!r}" if stops else ""
         remedy = _REMEDY_QUANTISED if any(stop.op_type in _QUANTISED for stop in stops) else _REMEDY_OUTPUT
         any_of = "the only parameter" if len(trainable) == 1 else f"any of the {len(trainable)} parameters"
-        return ModelError(f"no gradient reaches {any_of} of {path!r}{where}", remedy=remedy)
+        return UnsupportedOpError(f"no gradient reaches {any_of} of {path!r}{where}", remedy=remedy)
     found = next(_untrained(graph, sorted((t for t in leaves if t.is_float), key=lambda t: -t.nbytes)), None)
     if found is not None:
         shape = "x".join(map(str, found.shape)) or "a scalar"
@@ -135,7 +135,7 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
     else:
         why = "it holds no constants; inputs are data and are not trained"
         remedy = "export the model with its weights as initializers"
-    return ModelError(f"{path!r} has no parameter to train: {why}", remedy=remedy)
+    return UnsupportedOpError(f"{path!r} has no parameter to train: {why}", remedy=remedy)
 
 
 def cut_off(graph: Graph, frozen: tuple[str, ...]) -> tuple[str, ...]:

@@ -68,7 +68,27 @@ def _time_ns(flops: float, nbytes: float, rate: float, device: Device, kernels: 
 
 def roofline(graph: Graph, training: TrainingGraph, device: Device) -> tuple[OpCost, ...]:
     """One OpCost per op of the training graph, under the roofline of ``device``."""
-    return tuple(_op_cost(graph, training, planned, device) for planned in training.ops)
+    known: dict[object, OpCost] = {}  # layers repeat
+    costs = []
+    for planned in training.ops:
+        alike = _alike(graph, training, planned)
+        if alike not in known:
+            known[alike] = _op_cost(graph, training, planned, device)
+        costs.append(known[alike])
+    return tuple(costs)
+
+
+def _alike(graph: Graph, training: TrainingGraph, planned: TrainingOp) -> object:
+    """All that the cost of an op follows from on one device."""
+    op, gives = graph.ops[planned.forward], planned.backward.gives if planned.backward else None
+    tensors = op.inputs + op.outputs
+    seen = [None if i is None else (*(t := graph.tensors[i]).shape, t.dtype, t.role) for i in tensors]
+    same = tuple(map(tensors.index, tensors))  # an op may take one tensor twice
+    given = None if gives is None else tuple(
+        (edge.position, edge.alias_of is None, training.gradients[edge.gradient].nbytes) for edge in gives
+    )  # fmt: skip
+    written = tuple(training.storages[s].nbytes for s in planned.writes)
+    return op.op_type, op.domain, op.view, op.copied, repr(op.attributes), len(op.inputs), *seen, same, given, written
 
 
 def _op_cost(graph: Graph, training: TrainingGraph, planned: TrainingOp, device: Device) -> OpCost:

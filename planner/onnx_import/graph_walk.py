@@ -269,7 +269,7 @@ class Walk:
         arrays: list[Array] | None = None
         if not call.domain and call.op_type in ("Shape", "Size"):
             arrays = [measured(call)]
-        elif call.deterministic:
+        elif call.deterministic and not self.table.full:
             arrays = compute(node, call, inferred, self.rules.opsets, where)
         outputs: list[Value] = []
         for position, name in enumerate(node.output[: self._used_outputs(node, where)]):
@@ -277,7 +277,7 @@ class Walk:
             first = outputs[0].shape if outputs and not call.charged else (0,)
             value = self._output(name, inferred[name], array, call, first, where)
             if array is not None and array.shape == value.shape:
-                value.known = array
+                self.table.keep_values(value, array)
             outputs.append(value)
         call.outputs = tuple(outputs)
         if call.op_type == "ConstantOfShape" and not call.domain and all(v.from_file for v in call.data_inputs):

@@ -141,6 +141,10 @@ def _forward_graph(
             value for output in graph.output for value in table.tensors(output.name, f"output {quoted(output.name)}")
         ]
         walk.data_shapes.check(table.values, names)
+        if not inputs and not rebatch.change:  # sizes given by hand override what the file says
+            for output in graph.output:
+                if output.name in table.values:
+                    walk.declared.compare(table.values[output.name], output.name)
         return _Reading(walk, fused, outputs)
 
     if bound.rebatch is None:

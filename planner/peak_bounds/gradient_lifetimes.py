@@ -9,14 +9,17 @@ only contribution does; an allocation counts once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import and_
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..dependencies import backward_predecessors, closure, reversed_dependences
-from ..training_graph import TrainingGraph
+from ..training_graph import BackwardOp, TrainingGraph
 
 Ints = NDArray[np.int64]
 
@@ -115,6 +118,8 @@ class GradientLives:
         self.after = closure(reversed_dependences(predecessors), order[::-1])
         self.counted = [entry.nbytes if parameters or not entry.parameter else 0 for entry in graph.gradients]
         self.lives = gradient_lives(graph)
+        self.turns = self._contributions()
+        self._found: dict[int, Sequence[tuple[int, int]]] = {}  # what `_present` has found, by gradient
         self.held = [0] * len(graph.gradients)  # by allocation: the backwards during which it is certainly alive
         self.lasting = [0] * len(graph.gradients)  # and those at whose end it is still alive
         self.everywhere = sum(1 << index for index in order)
@@ -151,9 +156,24 @@ class GradientLives:
                 there &= ~contributors
             self.lasting[allocation] |= there & (used_later | pending_later)
 
-    def _present(self, gradient: int) -> Iterable[tuple[int, int]]:
+    def _contributions(self) -> list[list[tuple[int, int]]]:
+        """By op, (gradient, allocation shared or -1) of each contribution of its backward, in turn."""
+        turns: list[list[tuple[int, int]]] = [[] for _ in self.graph.ops]
+        makers = [iter(life.makers) for life in self.lives]
+        for index in self.graph.backward_order:
+            backward = self.graph.ops[index].backward
+            assert backward is not None
+            turns[index] = [(edge.gradient, next(makers[edge.gradient])[1]) for edge in backward.gives]
+        return turns
+
+    def _present(self, gradient: int) -> Sequence[tuple[int, int]]:
         """(allocation, backwards before which a gradient certainly is in that allocation)."""
-        life, after = self.lives[gradient], self.after
+        if gradient not in self._found:
+            self._found[gradient] = self._find_present(self.lives[gradient], gradient)
+        return self._found[gradient]
+
+    def _find_present(self, life: GradientLife, gradient: int) -> Sequence[tuple[int, int]]:
+        after = self.after
         if life.seeded:
             return [(gradient, self.everywhere)]
         if len(life.makers) == 1:
@@ -165,13 +185,14 @@ class GradientLives:
             if source < 0:
                 own |= after[index]
         found = [(gradient, own | two)]
-        for place, (index, source) in enumerate(life.makers):
-            if source >= 0:  # its memory is the gradient's as long as no other contribution can have come
-                alone = after[index]
-                for other, _ in (*life.makers[:place], *life.makers[place + 1 :]):
-                    alone &= self.before[other] | 1 << other
-                    if not alone:
-                        break
+        if all(source < 0 for _, source in life.makers):
+            return found
+        # A shared memory is the gradient's as long as no other contribution can have come.
+        until = [self.before[index] | 1 << index for index, _ in life.makers]
+        earlier = [self.everywhere, *accumulate(until[:-1], and_)]
+        later = [*accumulate(until[:0:-1], and_, initial=self.everywhere)][::-1]
+        for (index, source), one, other in zip(life.makers, earlier, later, strict=True):
+            if source >= 0 and (alone := after[index] & one & other):
                 found.append((source, alone))
         return found
 
@@ -191,29 +212,12 @@ class GradientLives:
         """Gradient bytes and workspace that the backward of an op certainly needs at one of its moments."""
         backward = self.graph.ops[index].backward
         assert backward is not None
-        turns = self._turns(index)
         peak = self.held_nbytes[index] + self.fresh_nbytes(index) + workspace_nbytes
-        for place in range(len(turns)):
-            peak = max(peak, self._turn(index, turns, place))
-        for number in range(len(backward.sums)):
-            peak = max(peak, self._sum(index, turns, number))
-        return peak
+        return max(peak, self._turns_nbytes(index, backward), self._sums_nbytes(index, backward))
 
     def fresh_nbytes(self, index: int) -> int:
         """The bytes that the backward of an op allocates for its contributions."""
-        return sum(self._partial(gradient) for gradient, source in self._turns(index) if source < 0)
-
-    def _turns(self, index: int) -> list[tuple[int, int]]:
-        """(gradient, allocation shared or -1) of each contribution, in turn."""
-        backward = self.graph.ops[index].backward
-        assert backward is not None
-        turns: list[tuple[int, int]] = []
-        seen: dict[int, int] = {}
-        for edge in backward.gives:
-            seen[edge.gradient] = seen.get(edge.gradient, 0) + 1
-            shared = [source for maker, source in self.lives[edge.gradient].makers if maker == index]
-            turns.append((edge.gradient, shared[seen[edge.gradient] - 1]))
-        return turns
+        return sum(self._partial(gradient) for gradient, source in self.turns[index] if source < 0)
 
     def _partial(self, gradient: int) -> int:
         """The bytes of a contribution that allocates."""
@@ -221,71 +225,98 @@ class GradientLives:
         final = len(life.makers) == 1 and not life.seeded
         return self.counted[gradient] if final else self.graph.gradients[gradient].nbytes
 
-    def _turn(self, index: int, turns: list[tuple[int, int]], place: int) -> int:
-        """The moment in which a contribution is added to those that exist."""
-        gradient, source = turns[place]
-        earlier = [shared for other, shared in turns[:place] if other == gradient]
+    def _turns_nbytes(self, index: int, backward: BackwardOp) -> int:
+        """The most bytes at the moments in which a contribution is added to those that exist."""
+        given = self._given(index)
+        operands = {operand for total in backward.sums for operand in total.operands}
+        operands -= {gradient for gradient, _ in self.turns[index]} | {total.result for total in backward.sums}
+        waiting = {self.lives[operand].allocation for operand in operands}
+        owners = Counter(given.values())
+        most, all_nbytes = 0, self._more_nbytes(index, waiting.union(owners))
+        earlier: dict[int, list[int]] = {}
+        for gradient, source in self.turns[index]:
+            shared = earlier.setdefault(gradient, [])
+            summed = self._summed(index, gradient, source, shared)
+            shared.append(source)
+            if summed is None:
+                continue
+            own = given.get(gradient, -1)
+            apart = {own} - summed if owners[own] == 1 and own not in waiting else set()
+            new = summed - owners.keys() - waiting
+            nbytes = all_nbytes + self._more_nbytes(index, new) - self._more_nbytes(index, apart)
+            extra = self.counted[gradient] + (self.graph.gradients[gradient].nbytes if source < 0 else 0)
+            most = max(most, self.lasting_nbytes[index] + nbytes + extra)
+        return most
+
+    def _summed(self, index: int, gradient: int, source: int, earlier: list[int]) -> set[int] | None:
+        """The allocations that hold the operands of a sum as one more contribution comes; None if it is the first.
+
+        ``earlier`` are the allocations of those that the same backward has made before. An operand that is counted
+        elsewhere, or whose place the order decides, is left out.
+        """
         existing = [allocation for allocation, there in self._present(gradient) if there >> index & 1]
         if earlier and (existing or len(earlier) > 1 or earlier[0] < 0):
             existing = [gradient]
         elif earlier:
-            life = self.lives[gradient]
-            rest = (other for other, _ in life.makers if other != index)
+            rest = (other for other, _ in self.lives[gradient].makers if other != index)
             existing = [earlier[0]] if all(self.after[index] >> other & 1 for other in rest) else [-1]
         if not existing:
+            return None
+        held = {existing[0], source}
+        return {a for a in held if a == gradient or (a >= 0 and self.counted[a])}
+
+    def _sums_nbytes(self, index: int, backward: BackwardOp) -> int:
+        """The most bytes at the moments of the sums that the graph spells out.
+
+        At each of them its result and everything that still has a use are alive.
+        """
+        count = len(backward.sums)
+        if not count:
             return 0
-        extra = self.counted[gradient]
-        allocations = {existing[0]}
-        if source < 0:
-            extra += self.graph.gradients[gradient].nbytes
-        else:
-            allocations.add(source)
-        allocations = {
-            allocation
-            for allocation in allocations
-            if allocation == gradient or (allocation >= 0 and self.counted[allocation])
-        }
-        for other, shared in turns:
-            if other != gradient:
-                allocations |= self._given(other, shared)
-        backward = self.graph.ops[index].backward
-        assert backward is not None
-        operands = {operand for total in backward.sums for operand in total.operands}
-        operands -= {other for other, _ in turns} | {total.result for total in backward.sums}
-        return self._with(index, allocations | {self.lives[operand].allocation for operand in operands}) + extra
-
-    def _sum(self, index: int, turns: list[tuple[int, int]], number: int) -> int:
-        """The moment of a sum that the graph spells out: its result and everything that still has a use are alive."""
-        backward = self.graph.ops[index].backward
-        assert backward is not None
-        ahead = {operand for total in backward.sums[number:] for operand in total.operands}
-
-        def stays(gradient: int) -> bool:
-            life = self.lives[gradient]
-            later = [*life.users, *(maker for maker, _ in life.makers)]
-            there = self.graph.gradients[gradient].parameter or not life.users or gradient in ahead
-            return there or any(self.after[index] >> other & 1 for other in later)
-
-        allocations: set[int] = set()
-        for gradient, source in turns:
-            if stays(gradient):
-                allocations |= self._given(gradient, source)
+        given = self._given(index)
         results = [total.result for total in backward.sums]
-        given = {gradient for gradient, _ in turns}
-        allocations |= {
-            self.lives[operand].allocation for operand in ahead if operand not in given and operand not in results
-        }
-        allocations |= {result for result in results[:number] if stays(result)}
-        return self._with(index, allocations) + self.counted[results[number]]
+        added = {operand: number for number, total in enumerate(backward.sums) for operand in total.operands}
 
-    def _given(self, gradient: int, source: int) -> set[int]:
-        """The allocation in which a contribution certainly stays, alone or in a sum; none if the order decides."""
-        if source < 0:
-            return {gradient}
-        life = self.lives[gradient]
-        return {source} if len(life.makers) == 1 and not life.seeded else set()
+        def until(gradient: int) -> int:
+            """The number of the last sum during which a gradient is alive, -1 for none."""
+            life = self.lives[gradient]
+            later = (*life.users, *(maker for maker, _ in life.makers))
+            there = self.graph.gradients[gradient].parameter or not life.users
+            stays = there or any(self.after[index] >> other & 1 for other in later)
+            return count - 1 if stays else added.get(gradient, -1)
 
-    def _with(self, index: int, allocations: set[int]) -> int:
-        """Bytes of ``allocations``, and of those that are alive after a backward has released what it takes."""
+        last: dict[int, int] = {}  # allocation -> the number of the last sum during which it is alive, from the first
+        kept = [(allocation, until(gradient)) for gradient, allocation in given.items()]
+        turns = {gradient for gradient, _ in self.turns[index]}
+        kept += [(self.lives[g].allocation, n) for g, n in added.items() if g not in turns and g not in results]
+        for allocation, number in kept:
+            last[allocation] = max(number, last.get(allocation, -1))
+        change = [0] * (count + 1)
+        spans = [(0, allocation, number) for allocation, number in last.items()]
+        spans += [(max(n, last.get(r, -1)) + 1, r, until(r)) for n, r in enumerate(results)]
+        for first, allocation, number in spans:
+            if first <= number:
+                nbytes = self._more_nbytes(index, {allocation})
+                change[first] += nbytes
+                change[number + 1] -= nbytes
+        alive = accumulate(change[:-1])
+        return self.lasting_nbytes[index] + max(n + self.counted[r] for n, r in zip(alive, results, strict=True))
+
+    def _given(self, index: int) -> dict[int, int]:
+        """Gradient -> the allocation in which the contributions of an op certainly stay, alone or in a sum.
+
+        A gradient of which the order decides that is left out.
+        """
+        given: dict[int, int] = {}
+        for gradient, source in self.turns[index]:
+            life = self.lives[gradient]
+            if source < 0:
+                given[gradient] = gradient
+            elif len(life.makers) == 1 and not life.seeded:
+                given[gradient] = source
+        return given
+
+    def _more_nbytes(self, index: int, allocations: Iterable[int]) -> int:
+        """Bytes of those ``allocations`` that are not among `lasting_nbytes`."""
         more = (allocation for allocation in allocations if not self.lasting[allocation] >> index & 1)
-        return self.lasting_nbytes[index] + sum(self.counted[allocation] for allocation in more)
+        return sum(self.counted[allocation] for allocation in more)

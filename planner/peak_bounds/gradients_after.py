@@ -13,6 +13,9 @@ from operator import or_
 
 from .gradient_lifetimes import GradientLives
 
+_OPS_AT_ONCE = 500
+"""A set of that many backwards is handled in the time of one gradient."""
+
 
 class GradientSets:
     """What sets of backwards leave alive, and what one more backward adds."""
@@ -33,12 +36,15 @@ class GradientSets:
         self._made = [self._sums(index) for index in range(len(graph.ops))]
         # The backwards that `change` and `sum_nbytes` depend on, by op: those that make or keep the gradients that may
         # be in its allocations, and those that make the gradients that it adds to. They are the keys of two caches.
-        inside = [
-            [gradient for allocation in allocations for gradient in self._inside[allocation]]
-            for allocations in self._touched
-        ]
-        self._felt = [_union(self._makers[g] | (self._used[g] or 0) for g in gradients) for gradients in inside]
+        felt = {
+            allocation: _union(self._makers[g] | (self._used[g] or 0) for g in gradients)
+            for allocation, gradients in self._inside.items()
+        }
+        self._felt = [_union(felt[allocation] for allocation in allocations) for allocations in self._touched]
         self._summed = [_union(self._makers[gradient] for gradient, _ in made or ()) for made in self._made]
+        self.work = 0  # how much has been asked and computed so far, in gradients looked at
+        self._per_set = 1 + len(graph.ops) // _OPS_AT_ONCE
+        self._per_change = [sum(len(self._inside[allocation]) for allocation in touched) for touched in self._touched]
         self._changes: dict[tuple[int, int], int] = {}
         self._moments: dict[tuple[int, int], int] = {}
 
@@ -72,13 +78,13 @@ class GradientSets:
         if backward is None or backward.sums:
             return None
         found = []
-        for gradient in dict.fromkeys(edge.gradient for edge in backward.gives):
+        turns = self._lives.turns[index]
+        if len(dict(turns)) < len(turns):
+            return None
+        for gradient, source in turns:
             life = self._lives.lives[gradient]
-            sources = [source for maker, source in life.makers if maker == index]
-            if len(sources) > 1:
-                return None
             if len(life.makers) > 1 or life.seeded:
-                found.append((gradient, sources[0] >= 0))
+                found.append((gradient, source >= 0))
         return tuple(found)
 
     def begun(self) -> int:
@@ -89,7 +95,9 @@ class GradientSets:
         """The bytes that the backward of op ``index`` adds to those that ``done`` leaves; negative if it frees."""
         key = index, done & self._felt[index]
         known = self._changes.get(key)
+        self.work += self._per_set
         if known is None:
+            self.work += self._per_change[index]
             now = done | 1 << index
             known = self._changes[key] = sum(
                 self._nbytes[allocation] * (self._alive(allocation, now) - self._alive(allocation, done))

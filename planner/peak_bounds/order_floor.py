@@ -23,6 +23,9 @@ from .step_floor import Floor, lasting_of
 MOST_SETS = 1_000
 """Sets that are expanded at most, or as many as there are ops: a tenth of a second on 1,000 ops. Graphs whose branches
 join soon need one or two for each join."""
+MOST_WORK = 1_000_000
+"""Gradients that one search looks at, at most: a second. Networks and random graphs need a seventh of it. Where one op
+adds up thousands of branches, the sets would not be too many, but what leads from one to the next."""
 _HALVINGS, _SETS_TRIED, _SETS_PER_OP = 5, 2_000, 10
 """Effort of the search for an order with a low floor if the lowest is not known: half a second on 1,000 ops."""
 
@@ -72,7 +75,7 @@ class OrderFloor:
     """
 
     def __init__(self, lives: GradientLives, base_nbytes: int, workspace: Sequence[int], least: Sequence[int]) -> None:
-        graph = self._graph = lives.graph
+        graph = self.graph = lives.graph
         self._gradients, self._least = GradientSets(lives), least
         size, pinned = [storage.nbytes for storage in graph.storages], set(graph.outputs)
         self._always = base_nbytes + sum(size[storage] for storage in pinned)
@@ -97,16 +100,17 @@ class OrderFloor:
     @property
     def op_count(self) -> int:
         """Ops of the graph."""
-        return len(self._graph.ops)
+        return len(self.graph.ops)
 
-    def search(self, known: int, most_sets: int | None = None) -> LeastHeld:
+    def search(self, known: int, most_sets: int | None = None, late: Callable[[], bool] = lambda: False) -> LeastHeld:
         """The lowest floor of all orders, at least the ``known`` lower bound.
 
-        At most ``most_sets`` sets are expanded; the default depends on the size of the graph.
+        At most ``most_sets`` sets are expanded; the default depends on the size of the graph. ``late`` ends it, too.
         """
-        everything = sum(1 << index for index in self._graph.backward_order)
-        ready = sum(1 << index for index in self._graph.backward_order if not self._before[index])
+        everything = sum(1 << index for index in self.graph.backward_order)
+        ready = sum(1 << index for index in self.graph.backward_order if not self._before[index])
         left = max(MOST_SETS, self.op_count) if most_sets is None else most_sets
+        self._most_work = self._gradients.work + MOST_WORK
         start = _Set(0, ready, self._gradients.begun(), self._lasting, -1, None)
         reached, closed = {0: known}, set[int]()
         heap, count = [(known, 0, 0, start)], 0
@@ -121,10 +125,12 @@ class OrderFloor:
             closed.add(found.done)
             if found.done == everything:
                 return LeastHeld(nbytes, True, found.binding, tuple(_order(found.way)))
-            if not left:
+            if not left or late():
                 return LeastHeld(nbytes, False, found.binding, ())
             left -= 1
             for index in _bits(found.ready):
+                if self._worked_enough():
+                    return LeastHeld(nbytes, False, found.binding, ())
                 change = self._gradients.change(found.done, index)
                 needed = self._needed(found, index, change)
                 most, done = max(nbytes, needed), found.done | 1 << index
@@ -133,12 +139,17 @@ class OrderFloor:
                     other = self._after_one(found, index, change, index if needed > nbytes else found.binding)
                     heappush(heap, (most, -done.bit_count(), count, other))
 
+    def _worked_enough(self) -> bool:
+        return self._gradients.work > self._most_work
+
     def _run_at_once(self, found: _Set, nbytes: int) -> _Set:
         """The set after every backward that makes no order worse if it runs first."""
         moved = True
         while moved:
             moved = False
             for index in _bits(found.ready & self._monotone):
+                if self._worked_enough():
+                    return found
                 change = self._gradients.change(found.done, index)
                 if change <= 0 and self._needed(found, index, change) <= nbytes:
                     found, moved = self._after_one(found, index, change, found.binding), True
@@ -162,15 +173,13 @@ class OrderFloor:
         return self._always + self._reads[index] + found.lasting + during
 
 
-def floor_of_orders(
-    lives: GradientLives, known: Floor, base_nbytes: int, workspace: Sequence[int], least: Sequence[int]
-) -> tuple[Floor, tuple[int, ...] | None]:
+def floor_of_orders(orders: OrderFloor, known: Floor, late: Callable[[], bool]) -> tuple[Floor, tuple[int, ...] | None]:
     """The ``known`` floor of every order, or a higher one, and the order that has it if the search is complete.
 
-    The other arguments are those of `OrderFloor`.
+    A search that ``late`` ends gives the known one: how far it came is chance.
     """
-    graph, found = lives.graph, OrderFloor(lives, base_nbytes, workspace, least).search(known.nbytes)
-    if found.binding < 0:
+    graph, found = orders.graph, orders.search(known.nbytes, late=late)
+    if found.binding < 0 or (not found.complete and late()):
         return known, found.order or None
     if not found.complete:
         return Floor(found.nbytes, "some backward, whatever the order", ()), None

@@ -30,9 +30,12 @@ from ..training_graph import (
     TrainingGraph,
     TrainingOp,
 )
+from .form import check_form
 from .record import FORMAT, RANDOM_STATE_SUFFIX, VERSION, BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
 
 MAX_FILE_NBYTES = 512 * 2**20
+CERTIFIED = "optimal"
+"""The strategy that always states a bound and its class."""
 _REDO = "make the plan again with: ogc-plan MODEL --budget SIZE -o plan.json"
 
 
@@ -253,6 +256,7 @@ def loads(content: bytes, name: str) -> Plan:
         raise PlanVersionError(
             f"plan version {data.get('version')!r} is unknown", remedy=f"this program reads version {VERSION}"
         )
+    check_form(data, _REDO)
     reader = _Reader(data)
     model, budget, certificate, times = (reader.child(key) for key in ("model", "budget", "certificate", "time"))
     dims, inputs = model.child("dims"), model.child("inputs")
@@ -292,6 +296,9 @@ def loads(content: bytes, name: str) -> Plan:
     for part, key, true in ((certificate, "gap", plan.gap), (times, "overhead", plan.time.overhead)):
         if abs(part.get(key, (int, float)) - true) > 1e-6:
             raise PlanFormatError(f"{part.where}: key {key!r} does not follow from the times", remedy=_REDO)
+    proven = plan.certificate
+    if not proven.bound_class.strip() and (proven.bound_ns or proven.strategy == CERTIFIED):
+        raise PlanFormatError("plan.certificate: key 'bound_class' says of no plans that the bound holds", remedy=_REDO)
     runs = reader.child("recompute")
     if reader.strings("keep") != plan.kept or {op: runs.get(op, int) for op in runs.data} != plan.recomputed:
         key = "keep" if reader.strings("keep") != plan.kept else "recompute"

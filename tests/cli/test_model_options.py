@@ -116,7 +116,7 @@ class TestReading:
     def test_nothing_to_train_is_one_error_for_every_command(
         self, run: Call, tmp_path: Path, words: tuple[str, ...]
     ) -> None:
-        assert run(*words, save(onnx_model([node("Relu", "x", "y")], {"x": (4, 8)}), tmp_path)).code == 3
+        assert run(*words, save(onnx_model([node("Relu", "x", "y")], {"x": (4, 8)}), tmp_path)).code == 4
 
 
 class TestReports:

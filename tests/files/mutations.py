@@ -3,46 +3,49 @@
 from __future__ import annotations
 
 import copy
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 
-VALUES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(2**70), 2**70),
-    st.sampled_from([0, 1, 2**31, 2**63 - 1]),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.text(max_size=6),
-    st.lists(st.none() | st.integers(-2, 3) | st.text(max_size=3), max_size=3),
-    st.dictionaries(st.text(max_size=3), st.integers(-2, 3), max_size=2),
-)
+_VALUES: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 2**31, 2**63 - 1, -(2**70), 2**70, 0.5, 1e300, -1.5, "", "a", "0", "1e9", "\ud800",
+    [], [None], [0, 1], ["a"], [[]], {}, {"a": 1}, {"": -1},
+)  # fmt: skip
 
 
-@st.composite
-def mutations(draw: st.DrawFn, document: Any) -> Any:
-    """``document`` with one to three entries replaced, removed, doubled or swapped somewhere in it."""
+def damaged(document: Any, generator: Random) -> Any:
+    """``document`` with one to three entries replaced, removed, doubled, added or swapped somewhere in it."""
     result = copy.deepcopy(document)
-    for _ in range(draw(st.integers(1, 3))):
+    for _ in range(generator.randint(1, 3)):
         place = result
-        for _ in range(draw(st.integers(0, 5))):
-            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-            inner = [k for k in keys if isinstance(place[k], (dict, list)) and place[k]]
+        for _ in range(generator.randint(0, 5)):
+            inner = [k for k in _keys(place) if isinstance(place[k], (dict, list)) and place[k]]
             if not inner:
                 break
-            place = place[draw(st.sampled_from(inner))]
-        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            place = place[generator.choice(inner)]
+        keys = _keys(place)
         if not keys:
             continue
-        key = draw(st.sampled_from(keys))
-        how = draw(st.sampled_from(["replace", "remove", "swap", "double"]))
-        if how == "replace":
-            place[key] = draw(VALUES)
-        elif how == "remove":
+        key, how = generator.choice(keys), generator.randrange(5)
+        if how == 0:
+            place[key] = copy.deepcopy(generator.choice(_VALUES))
+        elif how == 1:
             del place[key]
-        elif how == "swap":
-            other = draw(st.sampled_from(keys))
+        elif how == 2:
+            other = generator.choice(keys)
             place[key], place[other] = place[other], place[key]
         elif isinstance(place, list):
             place.insert(key, copy.deepcopy(place[key]))
+        elif how == 3:
+            place[f"{key}_"] = copy.deepcopy(place[key])
     return result
+
+
+def _keys(place: Any) -> list[Any]:
+    return list(place) if isinstance(place, dict) else list(range(len(place)))
+
+
+def mutations(document: Any) -> st.SearchStrategy[Any]:
+    """`damaged` documents."""
+    return st.randoms(use_true_random=False).map(lambda generator: damaged(document, generator))

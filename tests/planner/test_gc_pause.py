@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from ogc_plan.planner.limits import Limits
+from ogc_plan.planner.limits import Limits, gc_paused
 from ogc_plan.planner.problem import Scope, build_problem
-from ogc_plan.planner.solver import Solver, gc_paused
+from ogc_plan.planner.solver import Solver
 
 from tests.graphs.layered_graphs import layered_graph
 

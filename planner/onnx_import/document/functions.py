@@ -18,6 +18,10 @@ from .subgraphs import all_nodes
 from .unsupported_ops import EXPORT_AGAIN
 
 MAX_INLINED_NODES = 10**6
+MAX_INLINED_NBYTES = 2**30
+"""Most bytes of what the calls are replaced by, constants inside functions included."""
+MAX_CALL_DEPTH = 100
+"""Most functions that call one another in a row; the library nests its own calls as deep."""
 _STANDARD = ("", "ai.onnx")
 
 FunctionKey = tuple[str, str, str]
@@ -48,9 +52,9 @@ def inline_functions(model: ModelProto) -> ModelProto:
 
 
 def check_functions(model: ModelProto) -> None:
-    """Raise where functions call themselves, or inlining them would make more than MAX_INLINED_NODES nodes."""
+    """Raise where functions call themselves, or inlining them would take more than the limits of this file."""
     functions = {_key(function): function for function in model.functions}
-    sizes = _inlined_sizes(functions)
+    sizes, nbytes = _inlined_sizes(functions)
     for node in _calls(model):
         function = functions.get(_called(node))
         if function is not None and (len(node.input) > len(function.input) or len(node.output) > len(function.output)):
@@ -66,10 +70,18 @@ def check_functions(model: ModelProto) -> None:
             f"the functions of the model expand to {total} nodes; at most {MAX_INLINED_NODES} can be planned",
             remedy="export a smaller model",
         )
+    total = sum(nbytes.get(_called(node), 0) for node in all_nodes(model.graph.node))
+    if total > MAX_INLINED_NBYTES:
+        raise UnsupportedOpError(
+            f"the functions of the model expand to {total} bytes; at most {MAX_INLINED_NBYTES} can be planned",
+            remedy="save the constants of its functions as initializers",
+        )
 
 
-def _inlined_sizes(functions: dict[FunctionKey, FunctionProto]) -> dict[FunctionKey, int]:
-    """The nodes of each function once everything it calls is inlined."""
+def _inlined_sizes(
+    functions: dict[FunctionKey, FunctionProto],
+) -> tuple[dict[FunctionKey, int], dict[FunctionKey, int]]:
+    """The nodes and bytes of each function once everything it calls is inlined."""
     called = {key: [_called(node) for node in all_nodes(function.node)] for key, function in functions.items()}
     calls = networkx.DiGraph({key: [other for other in found if other in functions] for key, found in called.items()})
     try:
@@ -78,9 +90,18 @@ def _inlined_sizes(functions: dict[FunctionKey, FunctionProto]) -> dict[Function
         name = networkx.find_cycle(calls)[0][0][1]
         raise InvalidModelError(f"function {quoted(name)} calls itself", remedy=EXPORT_AGAIN) from None
     sizes: dict[FunctionKey, int] = {}
+    nbytes: dict[FunctionKey, int] = {}
+    depth: dict[FunctionKey, int] = {}
     for key in callees_first:
         sizes[key] = sum(sizes.get(other, 1) for other in called[key])
-    return sizes
+        nbytes[key] = functions[key].ByteSize() + sum(nbytes.get(other, 0) for other in called[key])
+        depth[key] = 1 + max((depth.get(other, 0) for other in called[key]), default=0)
+        if depth[key] > MAX_CALL_DEPTH:
+            raise UnsupportedOpError(
+                f"more than {MAX_CALL_DEPTH} functions call one another in a row, up to {quoted(key[1])}",
+                remedy="export the model without nested functions",
+            )
+    return sizes, nbytes
 
 
 def _key(function: FunctionProto) -> FunctionKey:

@@ -49,6 +49,7 @@ def read_file(path: Path) -> bytes:
 
 def parse_model(data: bytes, path: str = "the file") -> ModelProto:
     """Parse a serialized model without its large tensors; errors call it ``path``. Raises InvalidModelError."""
+    from .opsets import check_versions
     from .protobuf import ModelProto
 
     if not data:
@@ -74,6 +75,7 @@ def parse_model(data: bytes, path: str = "the file") -> ModelProto:
             f"{path} has {len(model.graph.node)} nodes; at most {MAX_NODES} can be planned",
             remedy="export a smaller model",
         )
+    check_versions(model, path)
     if any(isinstance(text, bytes) for text in _texts(model)):
         raise InvalidModelError(f"{path} holds names that are not UTF-8 text: it is damaged", remedy=EXPORT_AGAIN)
     for inner in _graphs(model):

@@ -5,8 +5,27 @@ from __future__ import annotations
 from json import dumps as quoted
 
 from ...errors import InvalidModelError, UnsupportedOpError
-from .protobuf import ModelProto, defs
+from .protobuf import IR_VERSION, ModelProto, defs
 from .unsupported_ops import EXPORT_AGAIN
+
+_WITHOUT_OPSETS = 3
+"""The first IR version whose files import operator sets; those before mean opset 1."""
+
+
+def check_versions(model: ModelProto, path: str) -> None:
+    """Raise InvalidModelError for a file that does not say which edition of ONNX it is written in."""
+    if model.ir_version < 1:
+        stated = f"the IR version {model.ir_version}" if model.HasField("ir_version") else "no IR version"
+        raise InvalidModelError(f"{path} states {stated}; ONNX files state 1 or more", remedy=EXPORT_AGAIN)
+    if model.ir_version > IR_VERSION:
+        raise InvalidModelError(
+            f"{path} states the IR version {model.ir_version}; the installed onnx library knows up to {IR_VERSION}",
+            remedy="install a newer onnx package, or export the model again if there is no such version",
+        )
+    if model.ir_version >= _WITHOUT_OPSETS and not model.opset_import:
+        raise InvalidModelError(
+            f"{path} imports no opset, which a file of IR version {model.ir_version} must", remedy=EXPORT_AGAIN
+        )
 
 
 def opset_versions(model: ModelProto) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onnx import IR_VERSION as IR_VERSION
 from onnx import FunctionProto as FunctionProto
 from onnx import GraphProto as GraphProto
 from onnx import ModelProto as ModelProto

@@ -57,6 +57,8 @@ def _dependences(reads: Sequence[Collection[str]], made: Mapping[str, int]) -> n
 
 def _topological(dependences: networkx.DiGraph, nodes: Sequence[NodeProto]) -> list[int]:
     """Indices of the nodes, each after the nodes it reads from; file order is kept wherever it can be."""
+    if all(maker < reader for maker, reader in dependences.edges):
+        return list(range(len(nodes)))
     try:
         return list(networkx.lexicographical_topological_sort(dependences))[:-1]  # the outputs come last
     except networkx.NetworkXUnfeasible:

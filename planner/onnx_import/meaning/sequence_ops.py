@@ -11,7 +11,7 @@ from ...errors import InvalidModelError, UnsupportedOpError
 from ..document.exporter_records import scope_of
 from ..document.protobuf import NodeProto
 from ..values.consistency import REMEDY, shape_text
-from ..values.constant_folding import attributes_of
+from ..values.constant_folding import Array, attributes_of
 from ..values.value_table import ValueTable
 from ..values.values import Call, Value
 
@@ -66,7 +66,7 @@ class Sequences:
             )
         if known.size != 1:
             raise InvalidModelError(f"{where} has {known.size} positions; one is needed", remedy=REMEDY)
-        return int(known.ravel()[0])
+        return _whole(known, "position", where)[0]
 
     def _construct(self, node: NodeProto, name: str, where: str) -> None:
         self._table.sequences[node.output[0]] = [self._table.get(tensor, where) for tensor in node.input]
@@ -169,7 +169,7 @@ class Sequences:
                     f"{where}: its split {quoted(call.inputs[1].name)} depends on data",
                     remedy="export with constant sizes",
                 )
-            sizes = [int(size) for size in split.ravel()]
+            sizes = _whole(split, "split", where)
             if split.ndim == 0:
                 step = max(sizes[0], 1)
                 count = min(-(-length // step), _MAX_LENGTH)
@@ -182,3 +182,10 @@ class Sequences:
         shape = part.shape[:axis] + part.shape[axis + 1 :]
         output = self._table.make(self._table.fresh(f"{part.name}_squeezed"), part.dtype, shape, where)
         return self._table.derive("Squeeze", [part], output, where, axes=(axis,))
+
+
+def _whole(known: Array, what: str, where: str) -> list[int]:
+    """The integers of an input; the library does not check its type, as it does for ops on tensors."""
+    if known.dtype.kind not in "iu":
+        raise InvalidModelError(f"{where}: its {what} is of type {known.dtype.name}, not whole numbers", remedy=REMEDY)
+    return [int(number) for number in known.ravel()]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ...errors import UnsupportedOpError
 from ...graph import ITEM_BITS
 from ...units import counted, is_or_are
-from ..values.values import Call, Partial
+from ..values.consistency import shape_text
+from ..values.values import Call, Partial, Value
 from .derived_dimensions import formula
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class DeclaredTypes:
         self._dims = dict(dims)
         self._rebatch = rebatch
         self._types: dict[str, ValueInfoProto] = {}
+        self._contradicted: list[str] = []
         self._guessed: Counter[tuple[str, str]] = Counter()
 
     def add(self, graph: GraphProto, names: Mapping[str, str]) -> None:
@@ -57,6 +59,18 @@ class DeclaredTypes:
             sizes[0] = self._rebatch[1]
         return tuple(sizes)
 
+    def compare(self, output: Value, name: str) -> None:
+        """Note where the file declares an output with another rank or another fixed size; its ops are followed."""
+        entry = self._types.get(name)
+        if entry is None or not entry.type.tensor_type.HasField("shape"):
+            return
+        dims = entry.type.tensor_type.shape.dim
+        if len(dims) != len(output.shape) or any(
+            0 < dim.dim_value != size for dim, size in zip(dims, output.shape, strict=True)
+        ):
+            shown = ", ".join(str(dim.dim_value) if dim.dim_value > 0 else dim.dim_param or "?" for dim in dims)
+            self._contradicted.append(f"{quoted(name)} as [{shown}], its ops make {shape_text(output.shape)}")
+
     def guess(self, name: str, call: Call, where: str) -> str:
         """The widest floating type among the inputs of an unknown op, for an output that the file does not declare."""
         floats = [value.dtype for value in call.inputs if value is not None and value.is_float]
@@ -71,7 +85,9 @@ class DeclaredTypes:
         return dtype
 
     def assumed(self) -> Iterable[str]:
-        """A sentence for the outputs whose element type was taken from an input."""
+        """A sentence for each output whose type is not as declared, or was taken from an input."""
+        for contradiction in self._contradicted:
+            yield f"the file declares output {contradiction}, which is followed"
         for (op_type, dtype), count in sorted(self._guessed.items()):
             told = f"{counted(count, 'output')} of {op_type} that the file does not declare {is_or_are(count)}"
             yield f"{told} taken as {dtype}, as its inputs are"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import dumps as quoted
 
 from ...errors import InvalidModelError, UnsupportedOpError, UsageError
@@ -15,16 +15,21 @@ from .derived_dimensions import Formula, formula
 from .input_hints import Template
 from .offered_sizes import COMMON, Sizes, UnboundSizesError
 
+_EMPTY = ", 0 if it is empty"
 Dimension = int | str | None  # a number, a symbol, or nothing at all
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredInput:
-    """An input as the file declares it; ``dims`` is None if the file gives no shape."""
+    """An input as the file declares it; ``dims`` is None if the file gives no shape.
+
+    ``unknown`` are the sizes that are no size, 0 or less, by their dimension.
+    """
 
     name: str
     dtype: str
     dims: tuple[Dimension, ...] | None
+    unknown: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,8 @@ def bind_inputs(
         _rebatch(main, batch, current, bound, shapes)
     _derive(formulas, bound)
     _check_bound(current, bound, main, formulas, template_of)
-    resolved = {name: _resolve(name, entry, bound, template_of) for name, entry in current.items()}
+    unknown = {entry.name: entry.unknown for entry in declared}
+    resolved = {name: _resolve(name, entry, bound, template_of, unknown[name]) for name, entry in current.items()}
     used = tuple((symbol, bound[symbol]) for symbol in symbols if symbol in bound)
     rebatch = None
     if main is not None and main.dims:
@@ -210,6 +216,7 @@ def _resolve(
     dims: tuple[Dimension, ...] | None,
     bound: Mapping[str, int],
     template_of: Callable[[str], Template | None],
+    unknown: Mapping[int, int],
 ) -> tuple[int, ...]:
     if dims is None:
         known = template_of(name)
@@ -217,15 +224,20 @@ def _resolve(
         offers = [Sizes(shapes={name: _filled(each, *sizes)}) for sizes in COMMON for each in templates]
         raise UnboundSizesError(f"input {quoted(name)} has no shape", offers)
     if None in dims:
-        sizes = "x".join("?" if other is None else str(other) for other in dims)
+        sizes = "x".join(str(unknown.get(axis, "?") if other is None else other) for axis, other in enumerate(dims))
+        first = dims.index(None)
+        what, ending = "has neither a size nor a name", ""
+        if first in unknown:
+            what, ending = f"is {unknown[first]}, which exporters write for a size that they do not know", _EMPTY
         known = _aligned(template_of(name), len(dims))
         given = tuple(
             at if dim is None else bound.get(dim, at) if isinstance(dim, str) else dim
             for dim, at in zip(dims, known, strict=True)
         )
         raise UnboundSizesError(
-            f"dimension {dims.index(None)} of input {quoted(name)} ({sizes}) has neither a size nor a name",
+            f"dimension {first} of input {quoted(name)} ({sizes}) {what}",
             [Sizes(shapes={name: _filled(given, *sizes)}) for sizes in COMMON],
+            ending,
         )
     return tuple(bound[dim] if isinstance(dim, str) else dim for dim in dims if dim is not None)
 
@@ -258,7 +270,9 @@ def read_inputs(
         if entry.name in constants:
             continue
         try:
-            declared.append(DeclaredInput(entry.name, _input_dtype(entry), _dims(entry)))
+            sizes = enumerate(entry.type.tensor_type.shape.dim)
+            unknown = {axis: dim.dim_value for axis, dim in sizes if dim.HasField("dim_value") and dim.dim_value < 1}
+            declared.append(DeclaredInput(entry.name, _input_dtype(entry), _dims(entry), unknown))
         except UnsupportedOpError as error:
             refused[entry.name] = error
     return declared, refused

@@ -47,21 +47,17 @@ class Sizes:
 class UnboundSizesError(UnboundDimensionError):
     """An input without a size; ``offers`` are sizes that may fit, the likeliest first."""
 
-    ending = " with your sizes"
-
-    def __init__(self, message: str, offers: Sequence[Sizes]) -> None:
+    def __init__(self, message: str, offers: Sequence[Sizes], further: str = "") -> None:
         super().__init__(message)
-        self.offers = offers
+        self.offers, self.ending = offers, f" with your sizes{further}"
 
 
 class UnknownSizesError(UnsupportedOpError):
     """A tensor inside whose shape is not known; ``offers`` are shapes that may fit, the likeliest first."""
 
-    ending = " with its sizes, to plan for one shape"
-
     def __init__(self, message: str, offers: Sequence[Sizes]) -> None:
         super().__init__(message)
-        self.offers = offers
+        self.offers, self.ending = offers, " with its sizes, to plan for one shape"
 
 
 def with_tried_remedy(error: UnboundSizesError | UnknownSizesError, read: Callable[[Sizes], object]) -> ModelError:

@@ -169,7 +169,7 @@ class Rebatch:
     def _constant(self, call: Call, position: int) -> Sizes | None:
         """The numbers of a constant of the file."""
         value = call.inputs[position] if len(call.inputs) > position else None
-        if value is None or value.known is None or not value.from_file:
+        if value is None or value.known is None or not value.from_file or not np.isfinite(value.known).all():
             return None
         return tuple(int(number) for number in value.known.ravel())
 

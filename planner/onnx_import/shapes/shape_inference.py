@@ -75,6 +75,7 @@ class ShapeRules:
         self._attributes: dict[tuple[str, str], dict[str, int]] = {}
         self._types: dict[tuple[str, tuple[int, ...]], TypeProto] = {}
         self._formals: dict[tuple[str, str], Formals] = {}
+        self._inferred: dict[object, tuple[Inferred, ...]] = {}  # of nodes whose inputs have no known values
         self.off_schema: list[tuple[Call, str]] = []
 
     def find_schema(self, node: NodeProto) -> defs.OpSchema | None:
@@ -151,6 +152,10 @@ class ShapeRules:
         schema = self.schema(node, where)
         if not schema.has_type_and_shape_inference_function:
             return self._without_rule(node, call, where)
+        free = not known and all(value is None or value.known is None for value in call.inputs)
+        like = _shown_to_library(node, call) if free else None
+        if like in self._inferred:
+            return dict(zip(node.output, self._inferred[like], strict=True))
         op = self._formals_of(node, schema)
         stand_in = stand_ins(op, call, DTYPES.get(attribute_of_type(call), ""))
         if stand_in is not None:
@@ -188,6 +193,8 @@ class ShapeRules:
             dims = missed_shape(call)
             if dims is not None:
                 result[node.output[0]] = Inferred(result[node.output[0]].dtype, dims)
+        if like is not None and stand_in is None and len(result) == len(node.output):
+            self._inferred[like] = tuple(result.values())
         return result
 
     def _formals_of(self, node: NodeProto, schema: defs.OpSchema) -> Formals:
@@ -266,6 +273,13 @@ class ShapeRules:
         if (dtype, shape) not in self._types:
             self._types[dtype, shape] = onnx.helper.make_tensor_type_proto(_NUMBERS[dtype], shape)
         return self._types[dtype, shape]
+
+
+def _shown_to_library(node: NodeProto, call: Call) -> object:
+    """All that the shapes of a node follow from, where no values of its inputs are known."""
+    attributes = tuple(attribute.SerializeToString() for attribute in node.attribute)
+    inputs = tuple(None if value is None else (value.dtype, value.shape) for value in call.inputs)
+    return node.domain, node.op_type, len(node.output), attributes, inputs
 
 
 def _partial_shape(tensor: TypeProto.Tensor) -> Partial:

@@ -10,7 +10,7 @@ from ..document.protobuf import MAX_NBYTES, GraphProto, TensorProto, dtype_name
 from ..document.unsupported_ops import EXPORT_AGAIN
 from .consistency import shape_text
 from .constant_folding import contents, keeps_contents
-from .value_table import ValueTable
+from .value_table import ValueTable, check_rank
 from .values import Value
 
 _RECORDED_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
@@ -45,6 +45,7 @@ def enter_leaves(table: ValueTable, graph: GraphProto, names: Mapping[str, str])
 
 def leaf(table: ValueTable, name: str, tensor: TensorProto, where: str) -> Value:
     """Enter an initializer or a Constant; its values are decoded only if they are few and in the file."""
+    check_rank(tensor.dims, where)
     shape = tuple(tensor.dims)
     if any(size < 0 for size in shape):
         raise InvalidModelError(f"{where} has shape {shape_text(shape)}", remedy=EXPORT_AGAIN)

@@ -8,9 +8,22 @@ from json import dumps as quoted
 from ...errors import InvalidModelError, OgcPlanError, OversizeError, UnsupportedOpError
 from ..document.protobuf import MAX_NBYTES
 from .consistency import REMEDY, check_call, shape_text
+from .constant_folding import Array
 from .layout_copies import copied_inputs
 from .values import Call, Value
 from .view_ops import mark_view
+
+MAX_RANK = 64
+MAX_KNOWN_NBYTES = 2**28
+"""Most bytes of values that are computed from constants and kept: real files need kilobytes."""
+
+
+def check_rank(shape: Sequence[int], what: str) -> None:
+    """Raise UnsupportedOpError for more dimensions than a tensor of PyTorch or NumPy can have."""
+    if len(shape) > MAX_RANK:
+        raise UnsupportedOpError(
+            f"{what} has {len(shape)} dimensions; at most {MAX_RANK} can be planned", remedy="check the file"
+        )
 
 
 class ValueTable:
@@ -25,6 +38,7 @@ class ValueTable:
         self.sequences: dict[str, list[Value]] = {}
         self.refused: dict[str, OgcPlanError] = {}
         self.calls: list[Call] = []
+        self._known_nbytes = 0
         self.used = set(used)
         self._taken = set(taken) | self.used
         self._call_names: set[str] = set()
@@ -72,8 +86,19 @@ class ValueTable:
         self._call_names.add(name)
         return name
 
+    def keep_values(self, value: Value, array: Array) -> None:
+        """Keep the values of a tensor that could be computed."""
+        value.known = array
+        self._known_nbytes += array.nbytes
+
+    @property
+    def full(self) -> bool:
+        """Whether so many values are known that no more are computed."""
+        return self._known_nbytes > MAX_KNOWN_NBYTES
+
     def make(self, name: str, dtype: str, shape: tuple[int, ...], where: str) -> Value:
-        """Enter a new value. Raises InvalidModelError for an impossible size."""
+        """Enter a new value. Raises what `check_rank` raises, and InvalidModelError for an impossible size."""
+        check_rank(shape, f"{where} makes {quoted(name)}, which")
         if any(size < 0 for size in shape):
             raise InvalidModelError(f"{where} makes {quoted(name)} of shape {shape_text(shape)}", remedy=REMEDY)
         value = Value(name, dtype, shape)

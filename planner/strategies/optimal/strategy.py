@@ -244,7 +244,9 @@ def _may_reorder(context: SolveContext, run: FixedOrderSearch) -> bool:
     cost_ns, room_ns = incumbents.best.found.recompute_ns, _ORDER_WORTH * problem.store_all_ns
     if cost_ns > incumbents.bound_ns + room_ns:
         return True
-    return incumbents.settled() and cost_ns > order_free_bound(problem, incumbents.budget_nbytes) + room_ns
+    if cost_ns <= room_ns or not incumbents.settled():
+        return False
+    return cost_ns > order_free_bound(problem, incumbents.budget_nbytes, context.limits) + room_ns
 
 
 def _cost(run: FixedOrderSearch) -> tuple[bool, int, int]:

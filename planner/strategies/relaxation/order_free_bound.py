@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...dependencies import backward_predecessors
+from ...limits import NO_LIMITS, Limits
 from ...problem import Problem, gradient_memory
 from ...training_graph import BackwardOp, OpCost, TrainingOp
 from .stage_relaxation import lower_bound
@@ -24,18 +25,21 @@ ANY_ORDER = "any forward order, any backward order, any number of recomputations
 _MAX_FIRST = 3
 
 
-def order_free_bound(problem: Problem, budget_nbytes: int) -> int:
+def order_free_bound(problem: Problem, budget_nbytes: int, limits: Limits = NO_LIMITS) -> int:
     """A certified lower bound on the recomputation time (ns) of every legal plan within the budget.
+
+    Outside ``limits`` it is that of the duals found so far, mostly 0.
 
     ``problem`` must number its ops in default forward order; its backward order does not matter.
     """
     assert problem.reorders is None, "the default order says which orders are legal"
     firsts = first_backwards(problem)
-    if not firsts:
+    if not firsts or limits.out_of_time():
         return 0
     if len(firsts) > _MAX_FIRST:
-        return lower_bound(_begun_by_any(problem, firsts), budget_nbytes)
-    return min(lower_bound(_begun_by(problem, first), budget_nbytes) for first in firsts)
+        begun = _begun_by_any(problem, firsts, limits)
+        return 0 if begun is None else lower_bound(begun, budget_nbytes, limits=limits)
+    return min(lower_bound(_begun_by(problem, first), budget_nbytes, limits=limits) for first in firsts)
 
 
 def first_backwards(problem: Problem) -> list[int]:
@@ -52,16 +56,20 @@ def _begun_by(problem: Problem, first: int) -> Problem:
     return replace(problem, backward_order=order, during_nbytes=during + base, between_nbytes=between + base)
 
 
-def _begun_by_any(problem: Problem, firsts: list[int]) -> Problem:
-    """The problem with one more backward, first of all, that asks for no more than any of ``firsts`` does."""
-    begun = [_begun_by(problem, first) for first in firsts]
-    reads = []
+def _begun_by_any(problem: Problem, firsts: list[int], limits: Limits) -> Problem | None:
+    """The problem with one more backward, first of all, that asks for no more than any of ``firsts`` does.
+
+    None outside ``limits``.
+    """
+    least, reads = 1 << 62, []
     for first in firsts:
         backward = problem.graph.ops[first].backward
         assert backward is not None
         reads.append(set(backward.reads))
+        least = min(least, int(_begun_by(problem, first).during_nbytes[0]))
+        if limits.out_of_time():
+            return None
     op = TrainingOp("the first backward", "", (), (), BackwardOp(tuple(sorted(set.intersection(*reads)))))
-    least = min(int(other.during_nbytes[0]) for other in begun)
     return replace(
         problem,
         graph=replace(problem.graph, ops=(*problem.graph.ops, op)),

@@ -182,8 +182,8 @@ class StageRelaxation(Uses):
         return Relaxation(bound_ns, held[0], solved, staged.stages, held, recomputations, kept, remade)
 
 
-def lower_bound(problem: Problem, budget_nbytes: int, stages: Sequence[int] = (0,)) -> int:
+def lower_bound(problem: Problem, budget_nbytes: int, stages: Sequence[int] = (0,), limits: Limits = NO_LIMITS) -> int:
     """A certified lower bound on the recomputation time (ns) of every plan of BOUND_CLASS within the budget."""
     if not problem.backward_order:
         return 0
-    return StageRelaxation(problem).solve(budget_nbytes, stages).bound_ns
+    return StageRelaxation(problem).solve(budget_nbytes, stages, limits).bound_ns

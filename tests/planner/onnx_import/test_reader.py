@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -235,6 +238,24 @@ def test_weights_and_names_do_not_count_in_the_fingerprint(tmp_path: Path) -> No
     second = model([node("MatMul", "x v", "y", node_name="other")], X, weights={"v": (4, 3)})
     second.graph.initializer[0].raw_data = b"\1" * 48
     assert read(first, tmp_path).fingerprint == read(second, tmp_path).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [([2, 4], "[2, 4], its ops make [2, 3]"), (["n", 5], "[n, 5], its ops"), ([2], "[2], its ops"), ([2, 3], "")],
+    ids=str,
+)
+def test_an_output_that_is_declared_otherwise_than_its_ops_make_it(tmp_path: Path, declared: Any, says: str) -> None:
+    proto = model([node("MatMul", "x w", "y")], {"x": [2, 4]}, weights={"w": (4, 3)})
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, declared))
+    with pytest.raises(InvalidModelError, match=re.escape(says)) if says else nullcontext():
+        read(proto, tmp_path)
+
+
+def test_a_shape_given_by_hand_overrides_a_declared_output(tmp_path: Path) -> None:
+    proto = model([node("Relu", "x", "y")], {"x": [2, 4]})
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, [2, 4]))
+    assert shape_of(read(proto, tmp_path, inputs={"x": (3, 5)}), "Relu") == (3, 5)
 
 
 @pytest.mark.parametrize("opset", [1, 6, 7, 13, 23])

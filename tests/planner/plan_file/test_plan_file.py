@@ -244,6 +244,15 @@ class TestFormatErrors:
         ("keys", "value", "names"),
         [
             (("peak", "total_nbytes"), "1", "plan.peak.*total_nbytes"),
+            (("surprise",), 1, "plan: key 'surprise' is unknown"),
+            (("model", "extra"), 1, "plan.model: key 'extra' is unknown"),
+            (("model", "sha256"), "no hash", "plan.model: key 'sha256' has the impossible value 'no hash'"),
+            (
+                ("ops", 0, "backward"),
+                {"reads": [], "takes": [], "gives": [], "sums": [], "x": 1},
+                r"ops\[0\].backward.*'x'",
+            ),
+            (("storages", 1, "more"), None, r"plan.storages\[1\]: key 'more' is unknown"),
             (("peak", "total_nbytes"), -1, "total_nbytes.*-1"),
             (("peak", "total_nbytes"), 2**63, "total_nbytes.*impossible"),
             (("time", "store_all_ns"), 1.5, "plan.time.*store_all_ns"),
@@ -295,6 +304,15 @@ class TestFormatErrors:
             read_plan(written(tmp_path, "{}"))
         assert "ogc-plan" in caught.value.remedy
 
+    @pytest.mark.parametrize("where", [{"bound_ns": 0, "strategy": "optimal"}, {"bound_ns": 1}], ids=str)
+    def test_a_bound_needs_the_class_of_plans_it_holds_for(
+        self, data: dict[str, Any], tmp_path: Path, where: dict[str, Any]
+    ) -> None:
+        certificate = {**data["certificate"], "bound_class": " ", "status": "feasible", **where}
+        certificate["gap"] = (data["time"]["recompute_ns"] - certificate["bound_ns"]) / data["time"]["store_all_ns"]
+        with pytest.raises(PlanFormatError, match="bound_class"):
+            read_plan(written(tmp_path, {**data, "certificate": certificate}))
+
 
 class TestMismatches:
     def replay(self, folder: Path, document: dict[str, Any]) -> None:
@@ -302,6 +320,16 @@ class TestMismatches:
 
     def steps(self, data: dict[str, Any], kind: str) -> list[int]:
         return [i for i, step in enumerate(data["schedule"]) if step[0] == kind]
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [("3GB", "is 3000000000 B"), ("100%", "is [0-9]+ B"), ("60 %%", "60 %%"), ("", "not a size"), ("0", "is zero")],
+    )
+    def test_a_budget_whose_text_contradicts_its_bytes(
+        self, data: dict[str, Any], tmp_path: Path, text: str, says: str
+    ) -> None:
+        with pytest.raises(PlanMismatchError, match=says):
+            self.replay(tmp_path, changed(data, ("budget", "text"), text))
 
     def test_another_model_is_refused_by_fingerprint(self, made: Plan, tmp_path: Path) -> None:
         other = load_model(write_perceptron(tmp_path / "other.onnx", layers=3), dims={"batch": 4096})

@@ -12,6 +12,8 @@ from ogc_plan.planner.errors import (
     OgcPlanError,
     StorageError,
 )
+from ogc_plan.planner.onnx_import.document.model_file import parse_model
+from ogc_plan.planner.onnx_import.document.opsets import opset_versions
 from ogc_plan.planner.onnx_import.reader import read_onnx
 from onnx import helper
 
@@ -52,6 +54,27 @@ def test_a_file_that_is_no_model(tmp_path: Path, kind: str) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
     with pytest.raises(InvalidModelError, match=message):
         read_onnx(tmp_path / "model.onnx")
+
+
+EDITIONS = {
+    "no opset": ({"ir_version": 8}, "imports no opset"),
+    "no IR version": ({"opset_import": [helper.make_opsetid("", 18)]}, "states no IR version"),
+    "a negative IR version": ({"ir_version": -1, "opset_import": [helper.make_opsetid("", 18)]}, "IR version -1"),
+    "a future IR version": ({"ir_version": 9999, "opset_import": [helper.make_opsetid("", 18)]}, "IR version 9999"),
+}
+
+
+@pytest.mark.parametrize("what", EDITIONS)
+def test_a_file_of_no_edition_of_onnx_is_refused(what: str) -> None:
+    fields, message = EDITIONS[what]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [], [])
+    with pytest.raises(InvalidModelError, match=message):
+        parse_model(onnx.ModelProto(graph=graph, **fields).SerializeToString())
+
+
+def test_a_file_from_before_opsets_needs_none() -> None:
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [], [])
+    assert opset_versions(parse_model(onnx.ModelProto(graph=graph, ir_version=2).SerializeToString()))[""] == 1
 
 
 @pytest.mark.parametrize("share", [0.1, 0.999])

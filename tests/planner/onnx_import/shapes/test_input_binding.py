@@ -73,6 +73,14 @@ def test_a_dimension_without_a_name_asks_for_the_whole_shape(tmp_path: Path, unk
     assert "--shape x=8x3x224" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("size", "says"), [(0, r"\(8x0\) is 0, which"), (-1, r"\(8x-1\) is -1, which"), (None, "neither")]
+)
+def test_a_size_that_is_no_size_is_quoted(tmp_path: Path, size: int | None, says: str) -> None:
+    with pytest.raises(UnboundDimensionError, match=says):
+        read(model(RELU, {"x": [8, size]}), tmp_path)
+
+
 def test_the_batch_option_fills_a_leading_dimension_without_a_name(tmp_path: Path) -> None:
     assert shape_of(read(model(RELU, {"x": [None, 3]}), tmp_path, batch=8), "Relu") == (8, 3)
 
