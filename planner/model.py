@@ -234,9 +234,13 @@ def load_model(
                 remedy=REMEDY,
             )
     if not training.ops:
+        kinds = ", ".join(sorted({op.op_type for op in graph.ops})[:3])
         raise UnsupportedOpError(
-            f"{str(path)!r} computes nothing: its outputs do not depend on what it is given",
-            remedy="export the model with inputs",
+            f"{str(path)!r} computes nothing: "
+            + (
+                f"its outputs are views of its inputs ({kinds})" if kinds else "its outputs do not depend on its inputs"
+            ),
+            remedy="train it without a plan: it stores nothing" if kinds else "export the model with inputs",
         )
     if not any(op.backward is not None for op in training.ops):
         raise nothing_to_train(graph, str(path), frozen)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ogc_plan.planner.errors import InvalidModelError
 from ogc_plan.planner.graph import Graph, Role, View
 from ogc_plan.planner.onnx_import.reader import read_onnx
 from torch import Tensor, nn
@@ -153,3 +154,33 @@ def test_a_dynamic_export_reads_at_any_size(folder: Path) -> None:
     path = export(Tokens(), torch.randn(2, 5, 8), folder / "dynamic.onnx", 18, dynamic=True)
     graph = read_onnx(path, dims={"seq": 196}, batch=32)
     assert graph.tensors[graph.outputs[0]].shape == (32, 197, 4)
+
+
+class Scaled(nn.Module):
+    """A parameter called ``name``, and a transpose, which the exporter calls "t": [4, 8] -> [4, 4]."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.layer, self.name = nn.Linear(8, 8), name
+        self.register_parameter(name, nn.Parameter(torch.tensor(2.0)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer(x)
+        return h @ h.t() * self.get_parameter(self.name)
+
+
+def exported(name: str, folder: Path) -> Path:
+    path = folder / "scaled.onnx"
+    torch.onnx.export(Scaled(name), (torch.zeros(4, 8),), str(path), dynamo=True, optimize=False, verbose=False)
+    return path
+
+
+def test_two_values_of_one_name_are_refused_with_what_to_rename(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModelError) as caught:
+        read_onnx(exported("t", tmp_path))
+    assert caught.value.remedy.startswith('rename what the module calls "t", as a parameter or an argument')
+
+
+def test_the_renamed_parameter_is_read(tmp_path: Path) -> None:
+    graph = read_onnx(exported("scale", tmp_path))
+    assert any(tensor.name == "scale" and tensor.role is Role.PARAMETER for tensor in graph.tensors)
