@@ -129,6 +129,8 @@ def nothing_to_train(graph: Graph, path: str, frozen: tuple[str, ...]) -> OgcPla
         shape = "x".join(map(str, found.shape)) or "a scalar"
         why = f"the largest of its floating constants, {found.name!r} ({found.dtype}, {shape}), {found.reason}"
         remedy = "export the model with its weights as initializers that its ops take directly"
+        if any(op.op_type in _QUANTISED for op in graph.ops):
+            remedy = _REMEDY_QUANTISED
     elif leaves:
         why = f"it holds no constants but integers ({len(leaves)}), which have no gradient"
         remedy = _REMEDY_QUANTISED

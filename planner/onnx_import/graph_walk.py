@@ -296,7 +296,8 @@ class Walk:
         if shape is None:
             reason = "is not declared by the file" if call.charged else "depends on data"
             like = next((value.shape for value in call.data_inputs if value.is_float), ())
-            shape = self.data_shapes.bind(name, inferred.dims, where, reason, like)
+            made = self.rules.origin(call.domain) if call.charged else None
+            shape = self.data_shapes.bind(name, inferred.dims, where, reason, like, made[1] if made else "")
         return self.table.make(name, inferred.dtype, shape, where)
 
 

@@ -23,18 +23,21 @@ class DataShapes:
         """Whether the user gave that tensor a shape."""
         return name in self._shapes
 
-    def bind(self, name: str, dims: Partial, where: str, reason: str, like: tuple[int, ...] = ()) -> tuple[int, ...]:
+    def bind(
+        self, name: str, dims: Partial, where: str, reason: str, like: tuple[int, ...] = (), instead: str = ""
+    ) -> tuple[int, ...]:
         """The shape of a tensor of which only ``dims`` are known; ``reason`` says why.
 
-        ``like`` is a shape that it may have if nothing is known. Raises UnknownSizesError if the user gave none, and
-        UsageError if it does not fit.
+        ``like`` is a shape that it may have if nothing is known, ``instead`` a remedy where no shape is found. Raises
+        UnknownSizesError if the user gave none, and UsageError if it does not fit.
         """
         if name not in self._shapes:
             filled = [tuple(size if dim is None else dim for dim in dims) for size in SIZES] if dims else [(64, 64)]
             likely = [like] if like and (dims is None or fits(like, dims)) else []
             raise UnknownSizesError(
                 f"{where}: the shape of its output {quoted(name)} {reason}",
-                [Sizes(shapes={name: shape}) for shape in (*filled, *likely)],
+                [Sizes(shapes={name: shape}) for shape in ((*filled, *likely) if dims else (*likely, *filled))],
+                instead,
             )
         shape = self._shapes[name]
         if dims is not None and not fits(shape, dims):

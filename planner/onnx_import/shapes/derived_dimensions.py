@@ -23,6 +23,7 @@ _FUNCTIONS: dict[str, Callable[..., Fraction | int]] = {
     "Max": max, "Min": min, "Mod": operator.mod, "FloorDiv": operator.floordiv, "floor": math.floor, "ceil": math.ceil,
     "CeilDiv": lambda a, b: math.ceil(a / b),
 }  # fmt: skip
+_ARGUMENTS = {"floor": 1, "ceil": 1, "Mod": 2, "FloorDiv": 2, "CeilDiv": 2}
 _OF_A_FORMULA = re.compile(r"[*(]|//")
 """What no exporter writes in a name: "batch-size" is one name unless the file has the dimensions "batch" and "size"."""
 
@@ -45,16 +46,19 @@ class Formula:
             return None
         return found.numerator if found.denominator == 1 else None
 
-    def solved(self, size: int, dims: Mapping[str, int]) -> tuple[str, int] | None:
-        """The only name without a number, and the number that makes the formula ``size``; None if there is none."""
+    def solved(self, size: int, dims: Mapping[str, int]) -> int | None:
+        """The number of the only name without one that makes a linear formula ``size``, 0 if no number does.
+
+        None if several names have no number, or the formula is not linear.
+        """
         missing = [name for name in self.names if name not in dims]
         if len(missing) != 1:
             return None
-        zero, one = (self.value({**dims, missing[0]: number}) for number in (0, 1))
-        if zero is None or one is None or zero == one:
+        zero, one, two = (self.value({**dims, missing[0]: number}) for number in (0, 1, 2))
+        if zero is None or one is None or two is None or two - one != one - zero or zero == one:
             return None
         found = (size - zero) // (one - zero)
-        return (missing[0], found) if self.value({**dims, missing[0]: found}) == size else None
+        return found if self.value({**dims, missing[0]: found}) == size else 0
 
 
 def formula(text: str, symbols: Collection[str]) -> Formula | None:
@@ -83,8 +87,11 @@ def _is_formula(node: ast.expr) -> bool:
     if isinstance(node, ast.UnaryOp):
         return type(node.op) in _OPERATORS and _is_formula(node.operand)
     if isinstance(node, ast.Call):
-        named = isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords
-        return named and bool(node.args) and all(map(_is_formula, node.args))
+        named = isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS
+        if not named or node.args == [] or node.keywords:
+            return False
+        assert isinstance(node.func, ast.Name)
+        return len(node.args) == _ARGUMENTS.get(node.func.id, len(node.args)) and all(map(_is_formula, node.args))
     return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from json import dumps as quoted
+from shlex import quote
 
 from ...errors import InvalidModelError, UnsupportedOpError, UsageError
 from ...units import counted
@@ -69,7 +70,7 @@ def bind_inputs(
     current = {entry.name: entry.dims for entry in declared}
     for name, shape in shapes.items():
         current[name] = _replace(name, shape, current, bound)
-    main = _main_input(declared)
+    main = _main_input(declared, formulas)
     if batch is not None:
         _positive(batch, "the batch")
         if main is None:
@@ -97,19 +98,33 @@ def _derive(formulas: Mapping[str, Formula], bound: dict[str, int]) -> None:
     for text, entry in formulas.items():
         found = entry.solved(bound[text], bound) if text in bound else None
         if found is not None:
-            bound[found[0]] = found[1]
+            name = next(name for name in entry.names if name not in bound)
+            if found < 1:
+                raise UsageError(
+                    f"dimension {quoted(text)} cannot be {bound[text]}: no size of {quoted(name)} makes it that",
+                    remedy=f"pass --dim {quote(name)}=N, from which it follows",
+                )
+            bound[name] = found
     for text, entry in formulas.items():
-        size = entry.value(bound)
-        if size is not None:
-            by = " and ".join(f"{name}={bound[name]}" for name in entry.names)
-            if text not in bound:
-                _positive(size, f"dimension {quoted(text)}, with {by},")
-            _bind(text, size, bound, by)
+        if any(name not in bound for name in entry.names):
+            continue
+        size, by = entry.value(bound), " and ".join(f"{name}={bound[name]}" for name in entry.names)
+        if size is None:
+            raise UsageError(
+                f"dimension {quoted(text)} is no whole number with {by}", remedy="give its names other sizes"
+            )
+        if text not in bound:
+            _positive(size, f"dimension {quoted(text)}, with {by},")
+        _bind(text, size, bound, by)
 
 
-def _main_input(declared: Sequence[DeclaredInput]) -> DeclaredInput | None:
-    """The input that carries the batch: the first float input of rank two or more, else the first of all."""
+def _main_input(declared: Sequence[DeclaredInput], formulas: Mapping[str, Formula]) -> DeclaredInput | None:
+    """The input that carries the batch: the first float input of rank two or more, else the first of all.
+
+    One that begins with a formula, as twice the batch, does so only if all do.
+    """
     ranked = [entry for entry in declared if entry.dims]
+    ranked = [entry for entry in ranked if entry.dims is not None and entry.dims[0] not in formulas] or ranked
     floats = [
         entry
         for entry in ranked

@@ -49,15 +49,15 @@ class UnboundSizesError(UnboundDimensionError):
 
     def __init__(self, message: str, offers: Sequence[Sizes], further: str = "") -> None:
         super().__init__(message)
-        self.offers, self.ending = offers, f" with your sizes{further}"
+        self.offers, self.ending, self.instead = offers, f" with your sizes{further}", ""
 
 
 class UnknownSizesError(UnsupportedOpError):
     """A tensor inside whose shape is not known; ``offers`` are shapes that may fit, the likeliest first."""
 
-    def __init__(self, message: str, offers: Sequence[Sizes]) -> None:
+    def __init__(self, message: str, offers: Sequence[Sizes], instead: str = "") -> None:
         super().__init__(message)
-        self.offers, self.ending = offers, " with its sizes, to plan for one shape"
+        self.offers, self.ending, self.instead = offers, " with its sizes, to plan for one shape", instead
 
 
 def with_tried_remedy(error: UnboundSizesError | UnknownSizesError, read: Callable[[Sizes], object]) -> ModelError:
@@ -90,7 +90,7 @@ def with_tried_remedy(error: UnboundSizesError | UnknownSizesError, read: Callab
     leading_on: list[Sizes] = []
     sizes = found(error, Sizes()) or next(iter(leading_on), None)
     error.remedy = (
-        f"pass {error.offers[0].asked()} with the sizes that the model was made for"
+        error.instead or f"pass {error.offers[0].asked()} with the sizes that the model was made for"
         if sizes is None
         else f"pass {sizes.options()}{error.ending if sizes.shapes else ''}"
     )

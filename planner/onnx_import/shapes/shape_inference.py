@@ -22,7 +22,7 @@ from ..values.constant_folding import Array, first_line
 from ..values.values import Call, Inferred, Partial
 from .element_types import Formals, StandIns, attribute_of_type, dtypes, not_taken, stand_ins
 from .extra_shape_inference import missed_shape
-from .runtime_ops import origin
+from .runtime_ops import is_charged_by_itself, origin
 
 _NUMBERS = {name: number for number, name in DTYPES.items()}
 
@@ -78,6 +78,10 @@ class ShapeRules:
         self._inferred: dict[object, tuple[Inferred, ...]] = {}  # of nodes whose inputs have no known values
         self.off_schema: list[tuple[Call, str]] = []
 
+    def origin(self, domain: str) -> tuple[str, str] | None:
+        """What the file is if it has ops of that domain, and what to do; None if that is not known."""
+        return origin(self._nodes, domain)
+
     def find_schema(self, node: NodeProto) -> defs.OpSchema | None:
         """The definition of a node's op, None if the library has none at the file's opset."""
         key = node.domain, node.op_type
@@ -93,10 +97,11 @@ class ShapeRules:
         found = self.find_schema(node)
         if found is not None:
             return found
-        made = origin(self._nodes, node.domain)
+        made = self.origin(node.domain)
         if made is not None:
+            charged = f", or {CHARGE}" if is_charged_by_itself(node.op_type) else ""
             raise UnsupportedOpError(
-                f"{where} is an op of {quoted(node.domain)}, so this is {made[0]}", remedy=f"{made[1]}, or {CHARGE}"
+                f"{where} is an op of {quoted(node.domain)}, so this is {made[0]}", remedy=made[1] + charged
             )
         if node.domain not in self.opsets:
             reason = f"is of the unknown domain {quoted(node.domain)}"

@@ -56,7 +56,7 @@ def test_an_unbound_formula_asks_for_its_name(tmp_path: Path) -> None:
 
 CONTRADICTIONS = {
     "another number": ({"s": 3, "2*s + 1": 9}, r'makes dimension "2\*s \+ 1" 7, but it is bound to 9'),
-    "no whole name": ({"2*s + 1": 8}, 'dimension "s" of input "x" is not bound'),
+    "no whole name": ({"2*s + 1": 8}, r'dimension "2\*s \+ 1" cannot be 8: no size of "s" makes it that'),
 }
 
 
@@ -65,6 +65,28 @@ def test_a_contradiction_is_named(what: str, tmp_path: Path) -> None:
     dims, message = CONTRADICTIONS[what]
     with pytest.raises((UsageError, UnboundDimensionError), match=message):
         read(two("2*s + 1"), tmp_path, dims=dims)
+
+
+@pytest.mark.parametrize("text", ["(s + 1)/2", "s//0"])
+def test_a_formula_that_is_no_whole_number_is_named(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no whole number with s=4"):
+        read(two(text), tmp_path, dims={"s": 4})
+
+
+@pytest.mark.parametrize("text", ["floor(s, 2)", "CeilDiv(s)", "f(s)"])
+def test_a_call_of_another_form_is_a_name(text: str, tmp_path: Path) -> None:
+    assert rows(two(text), tmp_path, dims={"s": 4, text: 3}) == (4, 3)
+
+
+def test_names_with_a_dash_are_a_formula_only_of_dimensions_of_the_file(tmp_path: Path) -> None:
+    proto = two("batch-size", first="batch")
+    assert rows(proto, tmp_path, dims={"batch": 4, "batch-size": 3}) == (4, 3)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_batch_is_the_name_and_not_what_follows_from_it(order: int, tmp_path: Path) -> None:
+    first, second = ("b", "2*b")[::order]
+    assert sorted(rows(two(second, first=first), tmp_path, batch=8)) == [8, 16]
 
 
 def test_a_formula_below_one_is_named(tmp_path: Path) -> None:

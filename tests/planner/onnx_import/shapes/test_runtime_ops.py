@@ -22,7 +22,11 @@ SHAPES = {
     "Attention": (node("Attention", "x m q", "h", domain="com.microsoft", num_heads=2), (2, 6, 8)),
     "SkipLayerNormalization": (node("SkipLayerNormalization", "x x b b", "h", domain="com.microsoft"), (2, 6, 8)),
 }
-WEIGHTS = {"m": (8, 24), "t": (24, 8), "b": (8,), "q": (24,)}
+SHAPES |= {
+    "FusedConv": (node("FusedConv", "x c", "h", domain="com.microsoft", strides=[2], pads=[1, 1]), (2, 5, 4)),
+    "FusedGemm": (node("FusedGemm", "g t", "h", domain="com.microsoft", transB=1), (4, 24)),
+}
+WEIGHTS = {"c": (5, 6, 3), "g": (4, 8), "m": (8, 24), "t": (24, 8), "b": (8,), "q": (24,)}
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -30,6 +34,19 @@ def test_a_charged_op_has_the_shape_that_the_runtime_gives_it(name: str, tmp_pat
     made, shape = SHAPES[name]
     proto = model([made, node("Relu", "h", "y")], {"x": [2, 6, 8]}, weights=WEIGHTS)
     assert tensor(read(proto, tmp_path, charge_unknown=True), "h").shape == shape
+
+
+def test_a_quantised_op_of_no_known_shape_is_told_to_be_planned_before_it_was_made(tmp_path: Path) -> None:
+    proto = model([node("QGemm", "x", "h", domain="com.microsoft"), node("Relu", "h", "y")], {"x": [2, 3]})
+    with pytest.raises(UnsupportedOpError) as caught:
+        read(proto, tmp_path, charge_unknown=True)
+    assert caught.value.remedy.startswith("pass --shape h=2x3")
+
+
+def test_the_runtimes_own_layouts_are_not_offered_to_be_charged(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOpError) as caught:
+        read(model([node("ReorderInput", "x", "y", domain="com.microsoft.nchwc")], {"x": [2, 3]}), tmp_path)
+    assert caught.value.remedy == "plan the file that was optimised"
 
 
 def test_a_training_graph_is_called_one(tmp_path: Path) -> None:
