@@ -78,9 +78,10 @@ def test_a_call_of_another_form_is_a_name(text: str, tmp_path: Path) -> None:
     assert rows(two(text), tmp_path, dims={"s": 4, text: 3}) == (4, 3)
 
 
-def test_names_with_a_dash_are_a_formula_only_of_dimensions_of_the_file(tmp_path: Path) -> None:
-    proto = two("batch-size", first="batch")
-    assert rows(proto, tmp_path, dims={"batch": 4, "batch-size": 3}) == (4, 3)
+def test_an_unbound_name_with_a_dash_is_asked_for_as_a_whole(tmp_path: Path) -> None:
+    with pytest.raises(UnboundDimensionError) as caught:
+        read(two("batch-size", first="batch"), tmp_path, dims={"batch": 4})
+    assert caught.value.remedy == "pass --dim batch-size=512"
 
 
 @pytest.mark.parametrize("order", [1, -1])
