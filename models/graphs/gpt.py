@@ -97,4 +97,5 @@ def _gelu(net: Net, x: Value) -> Value:
     cubed = net.arithmetic("Pow", x, net.number(3.0))
     bent = net.add(x, net.arithmetic("Mul", cubed, net.number(0.044715)))
     curve = net.unary("Tanh", net.arithmetic("Mul", bent, net.number(sqrt(2 / pi))))
-    return net.arithmetic("Mul", net.arithmetic("Mul", x, net.number(0.5)), net.add(curve, net.number(1.0)))
+    halved = net.arithmetic("Mul", x, net.number(0.5))
+    return net.by_hand(net.arithmetic("Mul", halved, net.add(curve, net.number(1.0))))

@@ -41,7 +41,7 @@ class Net(Builder):
 
     def silu(self, x: Value) -> Value:
         """x * sigmoid(x), two ops."""
-        return self.arithmetic("Mul", x, self.unary("Sigmoid", x))
+        return self.by_hand(self.arithmetic("Mul", x, self.unary("Sigmoid", x)))
 
     def arithmetic(self, op_type: str, *operands: Value) -> Value:
         """An elementwise op of broadcast operands."""
