@@ -1,0 +1,127 @@
+"""Matrix products, Einsum, attention and rotary embedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .node import Node, Run, Table, plain
+
+
+def _gemm(node: Node) -> Run:
+    alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
+    first, second = bool(node.attr("transA", 0)), bool(node.attr("transB", 0))
+
+    def run(a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+        a, b = a.t() if first else a, b.t() if second else b
+        if c is None or beta == 0:
+            return a @ b if alpha == 1 else (a @ b) * alpha
+        return torch.addmm(c, a, b, beta=beta, alpha=alpha)
+
+    return run
+
+
+def _einsum(node: Node) -> Run:
+    equation = str(node.attr("equation"))
+    return lambda *operands: torch.einsum(equation, *operands)
+
+
+def _scaled_product(node: Node) -> Run:
+    """A product and the number that it is multiplied by, which torch's baddbmm takes as alpha."""
+    scale = node.call.parts[1]
+    numbers = [v.known.ravel()[0].item() for v in scale.inputs if v is not None and v.known is not None and v.numel == 1]
+    if len(numbers) != 1:
+        raise node.refused("the factor of its formula is not found")
+    return lambda a, b: torch.matmul(a, b) * numbers[0]
+
+
+def _fused_attention(node: Node) -> Run:
+    """scaled_dot_product_attention of a formula: its scale is the product of the numbers that it multiplies by."""
+    causal, scale = bool(node.attr("is_causal", 0)), 1.0
+    for part in node.call.parts:
+        found = [v.known for v in part.inputs if v is not None and v.known is not None and v.known.size == 1]
+        if part.op_type == "Mul" and found:
+            scale *= float(found[0].ravel()[0])
+    width = node.shape()[3]
+    grouped = node.shape(1)[1] != node.shape()[1]
+    usual = None if abs(scale * width**0.5 - 1) < 1e-5 else scale
+    return lambda q, k, v, mask=None: F.scaled_dot_product_attention(
+        q, k, v, mask, is_causal=causal, scale=usual, enable_gqa=grouped
+    )
+
+
+def _attention(node: Node) -> Run:
+    for name, usual in (("softcap", 0.0), ("qk_matmul_output_mode", 0)):
+        if node.attr(name, usual) != usual:
+            raise node.refused(f"{name} is not built")
+    if node.has(6) or len(node.call.outputs) > 3:
+        raise node.refused("lengths of keys and the scores as an output are not built")
+    heads, key_heads = node.attr("q_num_heads", 0), node.attr("kv_num_heads", 0)
+    causal, scale = bool(node.attr("is_causal", 0)), node.attr("scale")
+    flat, count, out = node.rank == 3, len(node.call.outputs), node.out
+
+    def apart(x: Tensor, parts: int) -> Tensor:
+        return x.view(x.shape[0], x.shape[1], parts, -1).transpose(1, 2) if flat else x
+
+    def run(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, past_key: Tensor | None = None,
+        past_value: Tensor | None = None,
+    ) -> Any:  # fmt: skip
+        query, key, value = apart(query, heads), apart(key, key_heads), apart(value, key_heads)
+        past = 0 if past_key is None else past_key.shape[2]
+        if past_key is not None and past_value is not None:
+            key, value = torch.cat((past_key, key), 2), torch.cat((past_value, value), 2)
+        if mask is not None and mask.shape[-1] < key.shape[2]:
+            raise ValueError("an attention mask is shorter than the keys")
+        alone = causal and mask is None and past == 0
+        if causal and not alone:
+            rows, columns = query.shape[2], key.shape[2]
+            lower = torch.ones(rows, columns, dtype=torch.bool, device=query.device).tril(past)
+            mask = _joined(mask, lower, query.dtype)
+        made = F.scaled_dot_product_attention(
+            query, key, value, mask, is_causal=alone, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+        )
+        return ((made.transpose(1, 2).reshape(out) if flat else made), key, value)[:count]
+
+    return run
+
+
+def _joined(mask: Tensor | None, lower: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask is None:
+        return lower
+    if mask.dtype == torch.bool:
+        return mask & lower
+    return mask + torch.zeros_like(lower, dtype=dtype).masked_fill(~lower, float("-inf"))
+
+
+def _rotary(node: Node) -> Run:
+    interleaved, heads = bool(node.attr("interleaved", 0)), int(node.attr("num_heads", 0))
+    width, rank = int(node.attr("rotary_embedding_dim", 0)), node.rank
+
+    def run(x: Tensor, cosine: Tensor, sine: Tensor, positions: Tensor | None = None) -> Tensor:
+        shape = x.shape
+        x = x.view(*shape[:2], heads, -1) if rank == 3 else x.transpose(1, 2)
+        turned, rest = (x[..., :width], x[..., width:]) if width else (x, None)
+        if positions is not None:
+            cosine, sine = cosine[positions], sine[positions]
+        cosine, sine = cosine.unsqueeze(2), sine.unsqueeze(2)
+        one, two = (turned[..., 0::2], turned[..., 1::2]) if interleaved else turned.chunk(2, -1)
+        real, imaginary = cosine * one - sine * two, sine * one + cosine * two
+        made = torch.stack((real, imaginary), -1).flatten(-2) if interleaved else torch.cat((real, imaginary), -1)
+        made = made if rest is None else torch.cat((made, rest), -1)
+        return made.reshape(shape) if rank == 3 else made.transpose(1, 2)
+
+    return run
+
+
+OPS: Table = {
+    "MatMul": plain(torch.matmul),
+    "Gemm": _gemm,
+    "Einsum": _einsum,
+    "Attention": _attention,
+    "RotaryEmbedding": _rotary,
+}
+FUSED: Table = {"Attention": _fused_attention, "MatMul": _scaled_product}
