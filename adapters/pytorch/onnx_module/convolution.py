@@ -85,14 +85,18 @@ def _turned_convolution(node: Node) -> Run:
         for at in range(count):
             total = full[at] + extra[at] - out[at]
             small = total // 2
-            window.before[at] = small if kind == "SAME_UPPER" or kind == "NOTSET" and False else total - small
-            if kind == "SAME_UPPER":
-                window.before[at] = small
+            window.before[at] = small if kind == "SAME_UPPER" else total - small
             window.after[at] = total - window.before[at]
-    if window.even and min(window.before) >= 0 and all(e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
+    if (
+        window.even
+        and min(window.before) >= 0
+        and all(e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True))
+    ):
         pads, more = tuple(window.before), tuple(extra)
         return lambda x, weight, bias=None: call(x, weight, bias, strides, pads, more, groups, dilations)
-    crop = [size for b, o, f in zip(window.before[::-1], out[::-1], full[::-1], strict=True) for size in (-b, o + b - f)]
+    crop = [
+        size for b, o, f in zip(window.before[::-1], out[::-1], full[::-1], strict=True) for size in (-b, o + b - f)
+    ]
 
     def run(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         made = F.pad(call(x, weight, None, strides, 0, 0, groups, dilations), crop)
@@ -126,7 +130,9 @@ def _indexed(call: Any, settings: Any, plane: int) -> Run:
 
     def run(x: Tensor) -> tuple[Tensor, Tensor]:
         found, places = call(x, *settings, return_indices=True)
-        planes = torch.arange(x.shape[0] * x.shape[1], device=x.device).reshape(x.shape[0], x.shape[1], *(1,) * (x.dim() - 2))
+        planes = torch.arange(x.shape[0] * x.shape[1], device=x.device).reshape(
+            x.shape[0], x.shape[1], *(1,) * (x.dim() - 2)
+        )
         return found, places + planes * plane
 
     return run

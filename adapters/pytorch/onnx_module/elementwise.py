@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from functools import reduce
 from math import inf
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from .node import Builder, Node, Run, Table, plain
 
@@ -24,7 +22,7 @@ def _mean(node: Node) -> Run:
 def _subtract(node: Node) -> Run:
     if node.attr("stops_gradient"):
         return lambda a, b: torch.sub(a, b).detach()
-    return torch.sub
+    return lambda a, b: torch.sub(a, b)
 
 
 def _identity(node: Node) -> Run:
@@ -35,12 +33,13 @@ def _identity(node: Node) -> Run:
 
 def _divide(node: Node) -> Run:
     if node.out_dtype.is_floating_point or node.out_dtype.is_complex:
-        return torch.div
+        return lambda a, b: torch.div(a, b)
     return lambda a, b: torch.div(a, b, rounding_mode="trunc")
 
 
 def _modulo(node: Node) -> Run:
-    return torch.fmod if node.attr("fmod", 0) else torch.remainder
+    exact: Run = torch.fmod if node.attr("fmod", 0) else torch.remainder
+    return exact
 
 
 def _power(node: Node) -> Run:
@@ -52,12 +51,9 @@ def _power(node: Node) -> Run:
 
 
 def _clip(node: Node) -> Run:
-    low, high = (
-        None if not node.has(at) and name not in node.call.attributes else node.number(name, at)
-        for at, name in ((1, "min"), (2, "max"))
-    ) if not any(node.has(at) and not node.is_known(at) for at in (1, 2)) else (None, None)  # fmt: skip
     if any(node.has(at) and not node.is_known(at) for at in (1, 2)):
         return lambda x, low=None, high=None: torch.clamp(x, low, high)
+    low, high = node.number("min", 1), node.number("max", 2)
     if low is None and high is None:
         return lambda x, *_: x.clone()
     if not node.out_dtype.is_floating_point:
@@ -66,19 +62,21 @@ def _clip(node: Node) -> Run:
 
 
 def _cast(node: Node) -> Run:
-    dtype = node.out_dtype
+    dtype, name = node.out_dtype, node.call.outputs[0].dtype
+    if (
+        name.startswith("float8")
+        and node.input(0).is_float
+        and (name != "float8e4m3fn" or not node.attr("saturate", 1))
+    ):
+        raise node.refused(f"torch rounds to {name} in another way")
+    if name in ("int4", "uint4", "int2", "uint2"):
+        raise node.refused(f"torch has no {name}")
     return lambda x, *_: x.to(dtype)
-
-
-def _where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    return torch.where(condition, x, y)
 
 
 def _is_inf(node: Node) -> Run:
     up, down = node.attr("detect_positive", 1), node.attr("detect_negative", 1)
-    if up and down:
-        return torch.isinf
-    test: Any = torch.isposinf if up else torch.isneginf
+    test: Run = torch.isinf if up and down else torch.isposinf if up else torch.isneginf
     return test if up or down else lambda x: torch.zeros_like(x, dtype=torch.bool)
 
 
@@ -87,14 +85,6 @@ def _shift(node: Node) -> Run:
     shift = torch.bitwise_left_shift if node.attr("direction") == "LEFT" else torch.bitwise_right_shift
     dtype = node.out_dtype
     return lambda x, by: shift(x.to(wide), by.to(wide)).to(dtype)
-
-
-def _addcmul(node: Node) -> Run:
-    return torch.addcmul
-
-
-def _lerp(node: Node) -> Run:
-    raise node.refused("the number of its formula is not kept")
 
 
 _SAME = (
@@ -119,7 +109,7 @@ OPS: Table = {
     "Cast": _cast,
     "CastLike": _cast,
     "Clip": _clip,
-    "Where": plain(_where),
+    "Where": plain(torch.where),
     "IsInf": _is_inf,
     "BitShift": _shift,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -64,10 +65,8 @@ def _scatter_elements(node: Node) -> Run:
     index = _along(node, 1, axis)
     if how == "none":
         return lambda x, indices, updates: x.scatter(axis, index(indices), updates)
-    if how == "add" and not node.call.parts:
-        return lambda x, indices, updates: x.scatter_add(axis, index(indices), updates)
     if how == "add":
-        raise node.refused("index_add of a formula is run by its parts")
+        return lambda x, indices, updates: x.scatter_add(axis, index(indices), updates)
     kind = {"mul": "prod", "max": "amax", "min": "amin"}[how]
     return lambda x, indices, updates: x.scatter_reduce(axis, index(indices), updates, kind)
 
@@ -75,9 +74,25 @@ def _scatter_elements(node: Node) -> Run:
 def _scatter_blocks(node: Node) -> Run:
     how = str(node.attr("reduction", "none"))
     if how not in ("none", "add"):
-        raise node.refused(f"reduction {how} is not built")
+        return _reduced_blocks(node, {"mul": "prod", "max": "amax", "min": "amin"}[how])
     adds = how == "add"
     return lambda x, indices, updates: x.index_put(tuple(indices.long().unbind(-1)), updates, accumulate=adds)
+
+
+def _reduced_blocks(node: Node, kind: str) -> Run:
+    """index_reduce over the flattened leading dimensions."""
+    shape, depth = node.shape(), node.shape(1)[-1]
+    steps = [prod(shape[at + 1 : depth]) for at in range(depth)]
+    flat = (prod(shape[:depth]), *shape[depth:])
+
+    def run(x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+        rows = sum(
+            _wrapped(part, size) * step for part, size, step in zip(indices.unbind(-1), shape, steps, strict=False)
+        )
+        assert isinstance(rows, Tensor)
+        return x.reshape(flat).index_reduce(0, rows.flatten(), updates.reshape(-1, *flat[1:]), kind).reshape(shape)
+
+    return run
 
 
 def _one_hot(node: Node) -> Run:
@@ -108,17 +123,19 @@ def _reverse_sequence(node: Node) -> Run:
         lengths = lengths.long().unsqueeze(0)
         times = torch.where(steps < lengths, lengths - 1 - steps, steps)
         every = torch.arange(x.shape[rows], device=x.device).unsqueeze(0)
-        return x.transpose(0, 1)[every, times].transpose(0, 1) if rows == 0 and False else _picked(x, rows, times, every)
+        return x[times, every] if rows == 1 else x[every.t(), times.t()]
 
     return run
 
 
-def _picked(x: Tensor, rows: int, times: Tensor, every: Tensor) -> Tensor:
-    return x[times, every] if rows == 1 else x[every.t(), times.t()]
-
-
 def _grid_sample(node: Node) -> Run:
-    names = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest", "bicubic": "bicubic", "cubic": "bicubic"}
+    names = {
+        "bilinear": "bilinear",
+        "linear": "bilinear",
+        "nearest": "nearest",
+        "bicubic": "bicubic",
+        "cubic": "bicubic",
+    }
     mode, corners = names[str(node.attr("mode", "linear"))], bool(node.attr("align_corners", 0))
     pads = str(node.attr("padding_mode", "zeros"))
     if node.rank not in (4, 5) or (node.rank == 5 and mode == "bicubic"):

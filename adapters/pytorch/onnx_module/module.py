@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from json import dumps as quoted
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ....planner.errors import UsageError
-from ....planner.onnx_import.document.model_file import open_model
+from ....planner.graph import View
+from ....planner.onnx_import.document.model_file import parse_model, read_file
 from ....planner.onnx_import.reader import ForwardCalls, forward_calls
 from ....planner.onnx_import.values.values import Call, Value
 from .names import enter, found
@@ -22,6 +24,7 @@ from .op_table import builder_of, written
 from .weights import as_tensor, tensor_of
 
 _STATISTICS = (3, 4)
+_WITHOUT_KERNELS = frozenset({"uint16", "uint32", "uint64"})
 
 
 def from_onnx(
@@ -49,9 +52,11 @@ def from_onnx(
     Example:
         >>> model = from_onnx("model.onnx", batch=2)
     """
-    read = forward_calls(open_model(path, weights=True), path, batch=batch, dims=dims, inputs=inputs)
+    content = read_file(Path(path))
+    model = parse_model(content, quoted(Path(path).name), weights=True)
+    read = forward_calls(model, path, batch=batch, dims=dims, inputs=inputs)
     with torch.no_grad():
-        return OnnxModule(read, Path(path))
+        return OnnxModule(read, Path(path), sha256(content).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +70,12 @@ class _Step:
     frees: tuple[int, ...]
 
 
-class OnnxModule(nn.Module):
+class OnnxModule(nn.Module):  # type: ignore[misc]
     """What `from_onnx` returns. ``onnx_names`` has the name in the file of each parameter and running statistic."""
 
-    def __init__(self, read: ForwardCalls, path: Path) -> None:
+    def __init__(self, read: ForwardCalls, path: Path, digest: str) -> None:
         super().__init__()
-        self.onnx_file = path
+        self.onnx_file, self.onnx_sha256 = path, digest
         self.onnx_names: dict[str, str] = {}
         self._expected = tuple(value.shape for value in read.inputs)
         self._input_names = tuple(value.name for value in read.inputs)
@@ -79,16 +84,20 @@ class OnnxModule(nn.Module):
         self._inputs = tuple(builder.slots[id(value)] for value in read.inputs)
         self._outputs = tuple(builder.slots[id(value)] for value in read.outputs)
         self._leaves = tuple((slot, tuple(name.split("."))) for slot, name in builder.leaves.items())
+        self._digests = {name: _digest(found(self, tuple(path.split(".")))) for path, name in self.onnx_names.items()}
+
+    def written(self) -> dict[str, tuple[Tensor, bool]]:
+        """Parameters and running statistics by their names in the file, and whether each changed since it was read."""
+        now = {name: found(self, tuple(path.split("."))) for path, name in self.onnx_names.items()}
+        return {name: (tensor, _digest(tensor) != self._digests[name]) for name, tensor in now.items()}
 
     def forward(self, *args: Tensor) -> Any:
         """The outputs of the file. Raises UsageError for arguments of other shapes than it was built for."""
         shapes = tuple(tuple(entry.shape) for entry in args)
         if shapes != self._expected:
-            wanted = ", ".join(
-                f"{name} {list(shape)}" for name, shape in zip(self._input_names, self._expected, strict=True)
-            )
+            wanted = ", ".join(f"{name} {shape}" for name, shape in zip(self._input_names, self._expected, strict=True))
             raise UsageError(
-                f"the module of {quoted(self.onnx_file.name)} takes {wanted}, not {', '.join(map(str, map(list, shapes)))}",
+                f"the module of {quoted(self.onnx_file.name)} takes {wanted}, not {', '.join(map(str, shapes))}",
                 remedy="build it with from_onnx for these sizes: batch, dims or inputs",
             )
         values: list[Tensor | None] = [None] * self._slots
@@ -108,6 +117,11 @@ class OnnxModule(nn.Module):
                 values[slot] = None
         results = tuple(values[slot] for slot in self._outputs)
         return results[0] if len(results) == 1 else results
+
+
+def _digest(tensor: Tensor) -> str:
+    """What tells a changed tensor from an unchanged one."""
+    return sha256(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()).hexdigest()
 
 
 class _Builder:
@@ -151,6 +165,9 @@ class _Builder:
         builder = builder_of(call)
         if builder is None:
             raise refused(call, "it is not among the ops of from_onnx")
+        wide = {value.dtype for value in (*call.inputs, *call.outputs) if value is not None} & _WITHOUT_KERNELS
+        if wide and not call.domain and call.op_type not in ("Cast", "Identity") and call.view is View.NONE:
+            raise refused(call, f"torch does not compute in {min(wide)}")
         node = Node(call, self._opset, self._fixed)
         run = builder(node)
         return run, tuple(None if at in node.taken else value for at, value in enumerate(call.inputs))
@@ -159,9 +176,8 @@ class _Builder:
         """The slot of a value; a leaf or constant becomes a parameter or buffer on its first use."""
         if id(value) not in self.slots:
             self.slots[id(value)] = len(self.slots)
-            if id(value) not in self._makers or self._fixed(value):
-                if not value.is_input:
-                    self.leaves[self.slots[id(value)]] = self._entered(value)
+            if (id(value) not in self._makers or self._fixed(value)) and not value.is_input:
+                self.leaves[self.slots[id(value)]] = self._entered(value)
         return self.slots[id(value)]
 
     def _entered(self, value: Value) -> str:
@@ -204,7 +220,10 @@ def _learned(calls: Sequence[Call]) -> set[int]:
         if any(id(value) in learned or (value.is_leaf and not value.constant) for value in call.data_inputs):
             learned.update(id(output) for output in call.outputs)
     return learned | {
-        id(value) for call in calls for value in call.inputs if value is not None and value.is_leaf and not value.constant
+        id(value)
+        for call in calls
+        for value in call.inputs
+        if value is not None and value.is_leaf and not value.constant
     }
 
 

@@ -19,6 +19,7 @@ REMEDY = "train the model in the framework that made it, or write this op with o
 _NAMES = {
     "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz", "float8e5m2": "float8_e5m2",
     "float8e5m2fnuz": "float8_e5m2fnuz", "float8e8m0": "float8_e8m0fnu",
+    "int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8",
 }  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def refused(call: Call, reason: str) -> UnsupportedOpError:
 
 
 def torch_dtype(dtype: str) -> torch.dtype:
-    """The type of torch that has the planner's name."""
+    """The type of torch that has the planner's name; integers of less than a byte take one."""
     found = getattr(torch, _NAMES.get(dtype, dtype), None)
     if not isinstance(found, torch.dtype):
         raise UnsupportedOpError(f"torch has no element type {dtype}", remedy=REMEDY)
@@ -46,7 +47,7 @@ def torch_dtype(dtype: str) -> torch.dtype:
 
 @dataclass(slots=True)
 class Node:
-    """A call; ``fixed`` says whether a value is a known constant. What is asked of an input by `known` is no operand."""
+    """A call; ``fixed`` says whether a value is a known constant. An input that `known` was asked of is no operand."""
 
     call: Call
     opset: int
@@ -70,7 +71,7 @@ class Node:
 
     def shape(self, position: int = 0) -> tuple[int, ...]:
         """The shape of an input."""
-        return self.input(position).shape
+        return tuple(self.input(position).shape)
 
     @property
     def rank(self) -> int:
@@ -80,7 +81,7 @@ class Node:
     @property
     def out(self) -> tuple[int, ...]:
         """The shape of the first output."""
-        return self.call.outputs[0].shape
+        return tuple(self.call.outputs[0].shape)
 
     @property
     def out_dtype(self) -> torch.dtype:
@@ -128,7 +129,7 @@ class Node:
         return int(self.attr("axis", default)) % max(self.rank if rank is None else rank, 1)
 
 
-Builder = Callable[[Node], Run]
+Builder = Callable[[Node], Run | InTraining]
 Table = Mapping[str, Builder]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from .node import InTraining, Node, Run, Table
 
 
-def _batch_norm(node: Node) -> Run:
+def _batch_norm(node: Node) -> Run | InTraining:
     momentum, epsilon = 1 - float(node.attr("momentum", 0.9)), float(node.attr("epsilon", 1e-5))
     count = len(node.call.outputs)
     moves = all(node.input(at).is_leaf for at in (3, 4))
@@ -22,7 +22,7 @@ def _batch_norm(node: Node) -> Run:
         made = F.batch_norm(x, mean, variance, scale, bias, training and moves, momentum, epsilon)
         return (made, mean, variance, mean, variance)[:count]
 
-    return InTraining(run)  # type: ignore[return-value]
+    return InTraining(run)
 
 
 def _formula_epsilon(node: Node, default: float) -> float:
@@ -45,16 +45,17 @@ def _flat(parts: Iterable[Any]) -> Iterable[Any]:
         yield from _flat(part.parts) if part.parts else (part,)
 
 
+def _as(weight: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+    return None if weight is None else weight.reshape(shape)
+
+
 def _layer_norm(node: Node) -> Run:
     axis, epsilon = node.axis(-1), _formula_epsilon(node, 1e-5)
     shape = node.shape()[axis:]
     if len(node.call.outputs) == 1:
         full = all(not node.has(at) or node.input(at).numel == prod(shape) for at in (1, 2))
         if full:
-            return lambda x, scale=None, bias=None: F.layer_norm(
-                x, shape, None if scale is None else scale.reshape(shape), None if bias is None else bias.reshape(shape),
-                epsilon,
-            )  # fmt: skip
+            return lambda x, scale=None, bias=None: F.layer_norm(x, shape, _as(scale, shape), _as(bias, shape), epsilon)
     axes, count = tuple(range(axis, node.rank)), len(node.call.outputs)
 
     def run(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Any:
@@ -82,11 +83,9 @@ def _instance_norm(node: Node) -> Run:
 
 def _group_norm(node: Node) -> Run:
     groups, epsilon = int(node.attr("num_groups")), _formula_epsilon(node, 1e-5)
-    channels = node.shape()[1]
+    channels, flat = node.shape()[1], (-1,)
     if not node.has(1) or node.input(1).numel == channels:
-        return lambda x, scale=None, bias=None: F.group_norm(
-            x, groups, None if scale is None else scale.reshape(-1), None if bias is None else bias.reshape(-1), epsilon
-        )
+        return lambda x, scale=None, bias=None: F.group_norm(x, groups, _as(scale, flat), _as(bias, flat), epsilon)
     shape = (1, channels, *(1,) * (node.rank - 2))
 
     def per_group(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from ....planner.graph import ATEN_DOMAIN
 from ....planner.onnx_import.values.values import Call
 from . import (
-    activations, convolution, elementwise, indexing, losses, normalisation, products, quantisation, recurrent,
-    reductions, shaping,
-)  # fmt: skip
+    activations,
+    convolution,
+    elementwise,
+    indexing,
+    losses,
+    normalisation,
+    products,
+    quantisation,
+    recurrent,
+    reductions,
+    shaping,
+)
 from .node import Builder
 
 _FAMILIES = (

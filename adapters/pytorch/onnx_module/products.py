@@ -32,7 +32,9 @@ def _einsum(node: Node) -> Run:
 def _scaled_product(node: Node) -> Run:
     """A product and the number that it is multiplied by, which torch's baddbmm takes as alpha."""
     scale = node.call.parts[1]
-    numbers = [v.known.ravel()[0].item() for v in scale.inputs if v is not None and v.known is not None and v.numel == 1]
+    numbers = [
+        v.known.ravel()[0].item() for v in scale.inputs if v is not None and v.known is not None and v.numel == 1
+    ]
     if len(numbers) != 1:
         raise node.refused("the factor of its formula is not found")
     return lambda a, b: torch.matmul(a, b) * numbers[0]

@@ -58,7 +58,8 @@ def _fake_quantise(node: Node) -> Run:
         ends = [value.known for value in clip.inputs[1:] if value is not None and value.known is not None]
         if clip.op_type == "Clip" and len(ends) == 2:
             low, high = max(low, int(ends[0])), min(high, int(ends[1]))
-    axis = int(last.attributes.get("axis", 1)) % max(node.rank, 1)  # type: ignore[call-overload]
+    given: Any = last.attributes.get("axis", 1)
+    axis = given % max(node.rank, 1)
     single = node.input(1).numel == 1
 
     def run(x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:

@@ -96,8 +96,8 @@ def _top(node: Node) -> Run:
 OPS: Table = {
     "ReduceSum": _reduction(lambda x, axes, keep: x.sum(axes, keepdim=keep)),
     "ReduceMean": _mean,
-    "ReduceMax": _reduction(lambda x, axes, keep: (x.amax(axes, keepdim=keep))),
-    "ReduceMin": _reduction(lambda x, axes, keep: (x.amin(axes, keepdim=keep))),
+    "ReduceMax": _reduction(lambda x, axes, keep: x.amax(axes, keepdim=keep)),
+    "ReduceMin": _reduction(lambda x, axes, keep: x.amin(axes, keepdim=keep)),
     "ReduceProd": _reduction(_product),
     "ReduceL1": _reduction(_norm(1), torch.abs),
     "ReduceL2": _reduction(_norm(2), torch.abs),

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .node import Node, Run, Table, torch_dtype
+from .node import Node, Run, Table
 
 _ALIGNED = ("half_pixel", "pytorch_half_pixel")
 
@@ -84,6 +84,8 @@ def _depth_to_space(node: Node) -> Run:
 
 def _space_to_depth(node: Node) -> Run:
     block = node.attr("blocksize")
+    if node.attr("mode", "DCR") == "CRD":
+        return lambda x: F.pixel_unshuffle(x, block)
     batch, channels, height, width = node.shape()
     inner, out = (batch, channels, height // block, block, width // block, block), node.out
     return lambda x: x.view(inner).permute(0, 3, 5, 1, 2, 4).reshape(out)
@@ -117,7 +119,9 @@ def _resize(node: Node) -> Run:
     at = 1 if node.call.op_type == "Upsample" or node.opset < 11 else 2
     if node.call.op_type == "Upsample" or node.opset < 11:
         how = "asymmetric"
-    scales = node.attr("scales") or (tuple(map(float, node.known(at))) if node.has(at) and node.shape(at) != (0,) else None)
+    scales = node.attr("scales")
+    if scales is None and node.has(at) and node.shape(at) != (0,):
+        scales = tuple(map(float, node.known(at)))
     axes = [axis % node.rank for axis in node.attr("axes", ())] or range(node.rank)
     factors = [b / max(a, 1) for a, b in zip(old, new, strict=True)]
     for axis, scale in zip(axes, scales or (), strict=False):
@@ -130,18 +134,16 @@ def _resize(node: Node) -> Run:
     if mode == "nearest":
         rounding = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
         return _nearest([(axis, _sources(axis, old, new, factors, how, rounding, node)) for axis in moved])
-    spatial = moved[-1] - 1 if node.rank > 2 else 0
     smooth = {("linear", 1): "linear", ("linear", 2): "bilinear", ("linear", 3): "trilinear", ("cubic", 2): "bicubic"}
     kind = smooth.get((mode, node.rank - 2))
     corners = how == "align_corners"
     exact = all(abs(factors[axis] * old[axis] - new[axis]) < 1e-3 for axis in moved)
-    single = how == "pytorch_half_pixel" or all(new[axis] > 1 for axis in moved)
+    single = how == "half_pixel" or all(new[axis] > 1 for axis in moved)
     fits = corners or (how in _ALIGNED and exact and single)
     if kind is None or not fits or moved[0] < 2 or (mode == "cubic" and node.attr("cubic_coeff_a", -0.75) != -0.75):
         if mode == "linear":
             return _linear([(axis, _positions(axis, old, new, factors, how, node)) for axis in moved])
         raise node.refused(f"mode {mode} with {how} over dimensions {moved} of {node.rank} is not torch's")
-    assert spatial >= 0
     size = new[2:]
     return lambda x, *_: F.interpolate(x, size, mode=kind, align_corners=corners)
 
@@ -226,7 +228,8 @@ def _crop_or_pad(node: Node) -> Run:
 
 
 def _shape_of(node: Node) -> Run:
-    numbers = [node.input(0).numel] if node.call.op_type == "Size" else list(node.shape()[node.attr("start", 0) : node.attr("end")])
+    part = slice(node.attr("start", 0), node.attr("end"))
+    numbers = [node.input(0).numel] if node.call.op_type == "Size" else list(node.shape()[part])
     out = node.out
     return lambda x: torch.tensor(numbers, dtype=torch.int64, device=x.device).reshape(out)
 
@@ -243,8 +246,9 @@ def _range(node: Node) -> Run:
 
 def _eye(node: Node) -> Run:
     rows, columns = node.out
-    shift, dtype = node.attr("k", 0), torch_dtype(node.call.outputs[0].dtype)
-    return lambda x: torch.ones(rows, columns, dtype=dtype, device=x.device).triu(shift).tril(shift)
+    shift, dtype = node.attr("k", 0), node.out_dtype
+    node.taken.add(0)  # it reads the shape alone
+    return lambda _: torch.ones(rows, columns, dtype=dtype).triu(shift).tril(shift)
 
 
 def _fold(node: Node) -> Run:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....planner.onnx_import.values.constant_folding import array_of
+from ....planner.onnx_import.values.constant_folding import Array, array_of
 from ....planner.onnx_import.values.values import Call, Value
 from .node import torch_dtype
 
@@ -26,10 +26,10 @@ def tensor_of(value: Value, folder: Path) -> Tensor:
     return as_tensor(array, value.dtype).reshape(value.shape)
 
 
-def as_tensor(array: np.ndarray, dtype: str) -> Tensor:  # type: ignore[type-arg]
+def as_tensor(array: Array, dtype: str) -> Tensor:
     """A copy of an array, whose element type may be one that NumPy itself has not."""
     wanted = torch_dtype(dtype)
-    if array.dtype.kind in "biufc":
+    if array.dtype.type.__module__ == "numpy":
         return torch.from_numpy(np.array(array)).to(wanted)
     if array.dtype.itemsize == wanted.itemsize and not dtype.startswith(("int", "uint")):
         plain = np.array(array).view(np.uint8 if wanted.itemsize == 1 else np.int16)

@@ -48,7 +48,7 @@ def read_file(path: Path) -> bytes:
 
 
 def parse_model(data: bytes, path: str = "the file", *, weights: bool = False) -> ModelProto:
-    """Parse a serialized model, large tensors only if ``weights``; errors call it ``path``. Raises InvalidModelError."""
+    """Parse a serialized model, large tensors if ``weights``; errors call it ``path``. Raises InvalidModelError."""
     from .opsets import check_versions
     from .protobuf import ModelProto
 
