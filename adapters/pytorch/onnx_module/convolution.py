@@ -49,6 +49,12 @@ class _Window:
         """The pads as F.pad takes them."""
         return [size for pair in zip(self.before[::-1], self.after[::-1], strict=True) for size in pair]
 
+    def refuse_outside(self, node: Node) -> None:
+        """Raise where the last window begins in the pad behind: torch leaves it out."""
+        for size, out, before, step in zip(node.shape()[2:], node.out[2:], self.before, self.strides, strict=True):
+            if (out - 1) * step >= size + before:
+                raise node.refused("its last window begins behind the input, which torch leaves out")
+
     def reached(self, size: Sequence[int], out: Sequence[int]) -> bool:
         """Whether the pads reach no further than the windows of an output do: no rounding up."""
         return all(
@@ -109,6 +115,7 @@ def _max_pool(node: Node) -> Run:
     window = _Window(node, node.attr("kernel_shape"))
     count = len(window.kernel)
     call, size, out = _MAX[count], node.shape()[2:], node.out[2:]
+    window.refuse_outside(node)
     ceil = not window.reached(size, out)
     if len(node.call.outputs) > 1 and (not window.even or node.attr("storage_order", 0)):
         raise node.refused("its indices with uneven pads or by columns are not torch's")
@@ -142,6 +149,7 @@ def _average_pool(node: Node) -> Run:
     window = _Window(node, node.attr("kernel_shape"))
     count, counted = len(window.kernel), bool(node.attr("count_include_pad", 0))
     call, size, out = _AVERAGE[count], node.shape()[2:], node.out[2:]
+    window.refuse_outside(node)
     ceil = not window.reached(size, out)
     kernel, strides = window.kernel, window.strides
     halves = all(2 * b <= k for b, k in zip(window.before, kernel, strict=True))

@@ -21,7 +21,12 @@ def _gather(node: Node) -> Run:
     if axis == 0 and table.is_leaf and not table.constant and node.rank == 2 and not node.is_known(1):
         return lambda x, indices: F.embedding(indices, x)
     before = (slice(None),) * axis
-    return lambda x, indices: x[(*before, indices.long())]
+
+    def run(x: Tensor, indices: Tensor) -> Tensor:
+        index: tuple[Any, ...] = (*before, indices.long())
+        return x[index]
+
+    return run
 
 
 def _wrapped(indices: Tensor, size: int) -> Tensor:
@@ -55,7 +60,8 @@ def _gather_blocks(node: Node) -> Run:
             torch.arange(size, device=x.device).reshape([-1 if k == at else 1 for k in range(rank)])
             for at, size in enumerate(lead)
         ]
-        return x[(*rows, *indices.long().unbind(-1))]
+        index: tuple[Tensor, ...] = (*rows, *indices.long().unbind(-1))
+        return x[index]
 
     return run
 
@@ -128,6 +134,44 @@ def _reverse_sequence(node: Node) -> Run:
     return run
 
 
+def _unpool(node: Node) -> Run:
+    """Values at the places that MaxPool returned, which count over batch and channels as well."""
+    out = node.out
+    if node.has(2):
+        node.known(2)
+    kernel, strides = node.attr("kernel_shape"), node.attr("strides", (1,) * (node.rank - 2))
+    pads = node.attr("pads", (0,) * (2 * len(kernel)))
+    count = len(kernel)
+    inner = [
+        (size - 1) * s + k - pads[at] - pads[count + at]
+        for at, (size, s, k) in enumerate(zip(node.shape()[2:], strides, kernel, strict=True))
+    ]
+    own = (*node.shape()[:2], *inner)
+    more = [size for old, new in zip(inner[::-1], out[:1:-1], strict=True) for size in (0, new - old)]
+
+    def run(x: Tensor, places: Tensor, *_: Any) -> Tensor:
+        made = x.new_zeros(prod(own)).index_put((places.flatten(),), x.flatten())
+        return F.pad(made.reshape(own), more)
+
+    return run
+
+
+def _write_cache(node: Node) -> Run:
+    """Updates written into a cache from an index of each row on."""
+    axis, circular = int(node.attr("axis", -2)) % node.rank, node.attr("mode", "linear") == "circular"
+    size, count = node.shape()[axis], node.shape(1)[axis]
+
+    def run(cache: Tensor, update: Tensor, starts: Tensor | None = None) -> Tensor:
+        rows = update.shape[0]
+        first = torch.zeros(rows, dtype=torch.int64, device=update.device) if starts is None else starts.long()
+        at = first[:, None] + torch.arange(count, device=update.device)
+        shape = [rows if k == 0 else count if k == axis else 1 for k in range(cache.dim())]
+        at = (at % size if circular else at).reshape(shape)
+        return cache.scatter(axis, at.expand(update.shape), update)
+
+    return run
+
+
 def _grid_sample(node: Node) -> Run:
     names = {
         "bilinear": "bilinear",
@@ -156,6 +200,8 @@ OPS: Table = {
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_blocks,
     "OneHot": _one_hot,
+    "MaxUnpool": _unpool,
+    "TensorScatter": _write_cache,
     "Compress": _compress,
     "ReverseSequence": _reverse_sequence,
     "GridSample": _grid_sample,

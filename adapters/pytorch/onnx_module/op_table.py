@@ -16,13 +16,24 @@ from . import (
     recurrent,
     reductions,
     shaping,
+    spectral,
 )
 from .node import Builder
 
 _FAMILIES = (
-    activations, convolution, elementwise, indexing, losses, normalisation, products, quantisation, recurrent,
-    reductions, shaping,
-)  # fmt: skip
+    activations,
+    convolution,
+    elementwise,
+    indexing,
+    losses,
+    normalisation,
+    products,
+    quantisation,
+    recurrent,
+    reductions,
+    shaping,
+    spectral,
+)
 
 OPS: dict[str, Builder] = {name: builder for family in _FAMILIES for name, builder in family.OPS.items()}
 """Ops of the default domain as a file writes them."""

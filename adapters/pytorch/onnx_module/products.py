@@ -10,6 +10,8 @@ from torch import Tensor
 
 from .node import Node, Run, Table, plain
 
+_KNOWN = {"is_causal", "scale", "softcap", "q_num_heads", "kv_num_heads", "qk_matmul_output_mode"}
+
 
 def _gemm(node: Node) -> Run:
     alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
@@ -56,11 +58,10 @@ def _fused_attention(node: Node) -> Run:
 
 
 def _attention(node: Node) -> Run:
-    for name, usual in (("softcap", 0.0), ("qk_matmul_output_mode", 0)):
-        if node.attr(name, usual) != usual:
-            raise node.refused(f"{name} is not built")
-    if node.has(6) or len(node.call.outputs) > 3:
-        raise node.refused("lengths of keys and the scores as an output are not built")
+    cap = float(node.attr("softcap", 0.0))
+    unknown = sorted(node.call.attributes.keys() - _KNOWN)
+    if node.has(6) or unknown or node.attr("qk_matmul_output_mode", 0):
+        raise node.refused(f"{', '.join(unknown) or 'lengths of keys, or scores after the product,'} are not built")
     heads, key_heads = node.attr("q_num_heads", 0), node.attr("kv_num_heads", 0)
     causal, scale = bool(node.attr("is_causal", 0)), node.attr("scale")
     flat, count, out = node.rank == 3, len(node.call.outputs), node.out
@@ -78,6 +79,9 @@ def _attention(node: Node) -> Run:
             key, value = torch.cat((past_key, key), 2), torch.cat((past_value, value), 2)
         if mask is not None and mask.shape[-1] < key.shape[2]:
             raise ValueError("an attention mask is shorter than the keys")
+        if cap or count > 3:
+            made, scores = _composed(query, key, value, mask, past if causal else None, scale, cap)
+            return ((made.transpose(1, 2).reshape(out) if flat else made), key, value, scores)[:count]
         alone = causal and mask is None and past == 0
         if causal and not alone:
             rows, columns = query.shape[2], key.shape[2]
@@ -89,6 +93,28 @@ def _attention(node: Node) -> Run:
         return ((made.transpose(1, 2).reshape(out) if flat else made), key, value)[:count]
 
     return run
+
+
+def _composed(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, past: int | None, scale: Any, cap: float
+) -> tuple[Tensor, Tensor]:
+    """Attention with a soft cap, and the product of queries and keys."""
+    repeats = query.shape[1] // key.shape[1]
+    if repeats > 1:
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    factor = (query.shape[-1] ** -0.5 if scale is None else scale) ** 0.5
+    scores = (query * factor) @ (key * factor).transpose(-1, -2)
+    if past is not None:
+        lower = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=query.device).tril(past)
+        mask = _joined(mask, lower, query.dtype)
+    capped = cap * torch.tanh(scores / cap) if cap else scores
+    bias = (
+        mask
+        if mask is None or mask.dtype != torch.bool
+        else torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, float("-inf"))
+    )
+    masked = capped if bias is None else capped + bias
+    return torch.softmax(masked, -1) @ value, scores
 
 
 def _joined(mask: Tensor | None, lower: Tensor, dtype: torch.dtype) -> Tensor:

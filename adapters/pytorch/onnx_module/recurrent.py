@@ -22,11 +22,14 @@ def _recurrent(node: Node) -> Run:
     relu = kind == "RNN" and named == ("relu",) * directions
     if (named != usual and not relu) or node.attr("clip") is not None or node.has(7) or node.attr("input_forget", 0):
         raise node.refused("peepholes, a clip and activations other than the usual are not built")
-    if kind == "GRU" and not node.attr("linear_before_reset", 0):
-        raise node.refused("torch resets after the product: linear_before_reset has to be 1")
     if node.has(4) and (node.known(4) != steps).any():
         raise node.refused("lengths of sequences are not built")
-    call: Any = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN": torch.rnn_relu if relu else torch.rnn_tanh}[kind]
+    early = kind == "GRU" and not node.attr("linear_before_reset", 0)
+    call: Any = {
+        "LSTM": torch.lstm,
+        "GRU": _early_reset if early else torch.gru,
+        "RNN": torch.rnn_relu if relu else torch.rnn_tanh,
+    }[kind]
     backwards = str(node.attr("direction", "forward")) == "reverse"
     units, rows = node.shape(2)[-1], node.shape()[0 if first else 1]
     count, order = len(node.call.outputs), _ORDER[kind]
@@ -59,6 +62,31 @@ def _recurrent(node: Node) -> Run:
         return (made, *(entry.transpose(0, 1) if first else entry for entry in last))[:count]
 
     return run
+
+
+def _early_reset(
+    x: Tensor, state: Tensor, flat: list[Tensor], biased: bool, _layers: int, _rate: float, _training: bool, both: bool,
+    _first: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """A GRU that resets its state before the product, step by step: torch's kernel resets after it."""
+    made, last, per = list[Tensor](), list[Tensor](), 4 if biased else 2
+    for at in range(2 if both else 1):
+        weight, recurrence, *biases = flat[per * at : per * (at + 1)]
+        hidden, states = state[at], list[Tensor]()
+        resets = recurrence.chunk(3)
+        added = sum(biases) if biases else x.new_zeros(len(weight))
+        inputs = (x.flip(0) if at else x) @ weight.t() + added
+        for step in inputs.unbind(0):
+            reset, update, new = step.chunk(3, -1)
+            reset = torch.sigmoid(reset + hidden @ resets[0].t())
+            update = torch.sigmoid(update + hidden @ resets[1].t())
+            new = torch.tanh(new + (reset * hidden) @ resets[2].t())
+            hidden = (1 - update) * new + update * hidden
+            states.append(hidden)
+        whole = torch.stack(states)
+        made.append(whole.flip(0) if at else whole)
+        last.append(hidden)
+    return torch.cat(made, -1), torch.stack(last)
 
 
 OPS: Table = {"LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent}

@@ -138,6 +138,8 @@ def _resize(node: Node) -> Run:
     kind = smooth.get((mode, node.rank - 2))
     corners = how == "align_corners"
     exact = all(abs(factors[axis] * old[axis] - new[axis]) < 1e-3 for axis in moved)
+    if corners and not exact:
+        raise node.refused("align_corners with a scale that gives no whole size is not built")
     single = how == "half_pixel" or all(new[axis] > 1 for axis in moved)
     fits = corners or (how in _ALIGNED and exact and single)
     if kind is None or not fits or moved[0] < 2 or (mode == "cubic" and node.attr("cubic_coeff_a", -0.75) != -0.75):
