@@ -73,14 +73,15 @@ class _Step:
 class OnnxModule(nn.Module):  # type: ignore[misc]
     """What `from_onnx` returns.
 
-    ``onnx_names`` has the name in the file of each parameter and running statistic; ``input_names`` are the arguments.
+    ``onnx_names`` has the name in the file of each parameter and running statistic; ``input_names`` and
+    ``input_shapes`` are those of the arguments.
     """
 
     def __init__(self, read: ForwardCalls, path: Path, digest: str) -> None:
         super().__init__()
         self.onnx_file, self.onnx_sha256 = path, digest
         self.onnx_names: dict[str, str] = {}
-        self._expected = tuple(value.shape for value in read.inputs)
+        self.input_shapes = tuple(value.shape for value in read.inputs)
         self.input_names = tuple(value.name for value in read.inputs)
         builder = _Builder(self, read, path.parent)
         self._steps, self._slots = builder.steps, len(builder.slots)
@@ -97,8 +98,10 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
     def forward(self, *args: Tensor) -> Any:
         """The outputs of the file. Raises UsageError for arguments of other shapes than it was built for."""
         shapes = tuple(tuple(entry.shape) for entry in args)
-        if shapes != self._expected:
-            wanted = ", ".join(f"{name} {shape}" for name, shape in zip(self.input_names, self._expected, strict=True))
+        if shapes != self.input_shapes:
+            wanted = ", ".join(
+                f"{name} {shape}" for name, shape in zip(self.input_names, self.input_shapes, strict=True)
+            )
             raise UsageError(
                 f"the module of {quoted(self.onnx_file.name)} takes {wanted}, not {', '.join(map(str, shapes))}",
                 remedy="build it with from_onnx for these sizes: batch, dims or inputs",
