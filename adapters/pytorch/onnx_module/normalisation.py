@@ -19,6 +19,8 @@ def _batch_norm(node: Node) -> Run | InTraining:
     moves = all(node.input(at).is_leaf for at in (3, 4))
 
     def run(training: bool, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Any:
+        if not moves:  # they are computed, and torch passes them no gradient
+            mean, variance = mean.detach(), variance.detach()
         made = F.batch_norm(x, mean, variance, scale, bias, training and moves, momentum, epsilon)
         return (made, mean, variance, mean, variance)[:count]
 
@@ -52,11 +54,14 @@ def _as(weight: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
 def _layer_norm(node: Node) -> Run:
     axis, epsilon = node.axis(-1), _formula_epsilon(node, 1e-5)
     shape = node.shape()[axis:]
-    if len(node.call.outputs) == 1:
-        full = all(not node.has(at) or node.input(at).numel == prod(shape) for at in (1, 2))
-        if full:
-            return lambda x, scale=None, bias=None: F.layer_norm(x, shape, _as(scale, shape), _as(bias, shape), epsilon)
+    full = all(not node.has(at) or node.input(at).numel == prod(shape) for at in (1, 2))
+    if full and len(node.call.outputs) == 1:
+        return lambda x, scale=None, bias=None: F.layer_norm(x, shape, _as(scale, shape), _as(bias, shape), epsilon)
     axes, count = tuple(range(axis, node.rank)), len(node.call.outputs)
+    if full:
+        return lambda x, scale=None, bias=None: torch.native_layer_norm(
+            x, shape, _as(scale, shape), _as(bias, shape), epsilon
+        )[:count]
 
     def run(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Any:
         mean = x.mean(axes, keepdim=True)
