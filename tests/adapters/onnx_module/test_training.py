@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
 from models.light import light_path
-from models.meters.step_meters import by_allocator, clear_gradients
+from models.meters.step_meters import by_allocator, by_storages, clear_gradients
 from tests.files.onnx_models import model, node
 
 pytestmark = pytest.mark.values
@@ -62,14 +63,40 @@ def in_onnx_runtime(path: Path, **given: Tensor) -> list[np.ndarray]:
     return list(session.run(None, {name: value.numpy() for name, value in given.items()}))
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
-def test_a_network_gives_what_onnx_runtime_gives(name: str) -> None:
-    module = from_onnx(light_path(name)).eval()
+def with_weights(path: Path, folder: Path) -> Path:
+    """A network of the onnx package, whose weights are all one number, with random ones."""
+    proto, random = onnx.load(path), np.random.default_rng(0)
+    sizes = {entry.name: numpy_helper.to_array(entry) for entry in proto.graph.initializer}
+    made = [entry for entry in proto.graph.node if entry.op_type == "ConstantOfShape"]
+    for entry in made:
+        shape = tuple(sizes[entry.input[0]])
+        spread = (
+            random.normal(size=shape) * (2 / np.prod(shape[1:])) ** 0.5
+            if len(shape) > 1
+            else random.uniform(0.5, 1, shape)
+        )
+        proto.graph.initializer.append(numpy_helper.from_array(spread.astype(np.float32), entry.output[0]))
+        proto.graph.node.remove(entry)
+    return saved(proto, folder)
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "densenet121"])
+def test_a_network_gives_what_onnx_runtime_gives(name: str, tmp_path: Path) -> None:
+    path = with_weights(light_path(name), tmp_path)
+    module = from_onnx(path).eval()
     (entry,), (shape,) = module.input_names, module.input_shapes
     given = torch.rand(shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         made = module(given)
-    np.testing.assert_allclose(made, in_onnx_runtime(light_path(name), **{entry: given})[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(made, in_onnx_runtime(path, **{entry: given})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_value_is_freed_after_its_last_use(tmp_path: Path) -> None:
+    names = ["x", *"abcdefgh", "y"]
+    chain = [node("Neg", *pair) for pair in pairwise(names)]
+    proto = model([*chain, node("MatMul", "x w", "z")], {"x": (1000,)}, "y z", weights={"w": (1000,)})
+    module, given = from_onnx(saved(proto, tmp_path)), torch.zeros(1000)
+    assert by_storages(lambda: module(given), module, (given,)).activation_nbytes < 3 * given.nbytes
 
 
 def test_parameters_keep_their_names_and_statistics_are_buffers(tmp_path: Path) -> None:
