@@ -24,6 +24,8 @@ from .op_table import builder_of, written
 from .weights import as_tensor, tensor_of
 
 _STATISTICS = (3, 4)
+_READ_LONGER = frozenset({"STFT"})
+"""Ops whose shape the onnx package infers too long: of a one-sided spectrum it takes the length of the frame."""
 _WITHOUT_KERNELS = frozenset({"uint16", "uint32", "uint64"})
 
 
@@ -61,8 +63,13 @@ def from_onnx(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One call: slots that it reads (-1 for none) and writes, and those that nothing reads after it."""
+    """One call: slots that it reads (-1 for none) and writes, and those that nothing reads after it.
 
+    ``where`` is the call without its values, and ``shape`` that of its first output.
+    """
+
+    where: Call
+    shape: tuple[int, ...]
     run: Run
     trains: bool
     reads: tuple[int, ...]
@@ -116,7 +123,10 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
             operands = [values[slot] if slot >= 0 else None for slot in step.reads]
             made = step.run(self.training, *operands) if step.trains else step.run(*operands)
             del operands
-            for slot, value in zip(step.writes, made if isinstance(made, tuple) else (made,), strict=True):
+            made = made if isinstance(made, tuple) else (made,)
+            if made[0].shape != step.shape and step.where.op_type not in _READ_LONGER:
+                raise refused(step.where, f"it makes {tuple(made[0].shape)} of the {step.shape} that were read")
+            for slot, value in zip(step.writes, made, strict=True):
                 values[slot] = value
             del made, value
             for slot in step.frees:
@@ -156,10 +166,10 @@ class _Builder:
                 run, operands = self._built(call)
                 live.append((call, run, operands))
                 wanted.update(id(value) for value in operands if value is not None)
-        unplaced: list[tuple[Run | InTraining, tuple[int, ...], tuple[int, ...]]] = []
+        unplaced: list[_Unplaced] = []
         for call, run, operands in reversed(live):
             reads = tuple(-1 if value is None else self._slot(value) for value in operands)
-            unplaced.append((run, reads, tuple(self._slot(output) for output in call.outputs)))
+            unplaced.append((call, run, reads, tuple(self._slot(output) for output in call.outputs)))
         kept = {self._slot(value) for value in read.outputs}
         self.steps = _with_frees(unplaced, kept)
 
@@ -233,15 +243,17 @@ def _learned(calls: Sequence[Call]) -> set[int]:
     }
 
 
-def _with_frees(
-    calls: Sequence[tuple[Run | InTraining, tuple[int, ...], tuple[int, ...]]], kept: set[int]
-) -> tuple[_Step, ...]:
+_Unplaced = tuple[Call, Run | InTraining, tuple[int, ...], tuple[int, ...]]
+
+
+def _with_frees(calls: Sequence[_Unplaced], kept: set[int]) -> tuple[_Step, ...]:
     """The steps with the slots that are read for the last time, or never."""
     made: list[_Step] = []
     later = set(kept)
-    for run, reads, writes in reversed(calls):
+    for call, run, reads, writes in reversed(calls):
         frees = tuple({*reads, *writes} - later - {-1})
         later.update(reads)
-        trains = isinstance(run, InTraining)
-        made.append(_Step(run.call if isinstance(run, InTraining) else run, trains, reads, writes, frees))
+        where = Call(call.name, call.op_type, call.domain, ())
+        plain = run.call if isinstance(run, InTraining) else run
+        made.append(_Step(where, call.outputs[0].shape, plain, plain is not run, reads, writes, frees))
     return tuple(made[::-1])

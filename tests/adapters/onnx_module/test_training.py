@@ -201,6 +201,20 @@ def test_an_op_that_torch_does_not_run_is_refused_by_its_node(tmp_path: Path) ->
     assert refusal.value.exit_code == 4
 
 
+@pytest.mark.parametrize("rows", [np.ones((2, 4)), np.arange(8).reshape(2, 4)], ids=["equal", "different"])
+def test_a_constant_with_the_batch_follows_another_one_only_if_its_rows_are_equal(
+    rows: np.ndarray, tmp_path: Path
+) -> None:
+    proto = model([node("MatMul", "x w", "h"), node("Concat", "h c", "y", axis=1)], {"x": (2, 4)},
+                  weights={"w": (4, 4)}, constants={"c": rows.astype(np.float32)})  # fmt: skip
+    path = saved(proto, tmp_path)
+    if (rows == rows[0]).all():
+        assert from_onnx(path, batch=3)(torch.zeros(3, 4)).shape == (3, 8)
+        return
+    with pytest.raises(UnsupportedOpError, match='constant "c" has 2 different entries along dimension 0'):
+        from_onnx(path, batch=3)
+
+
 def test_arguments_of_other_shapes_are_refused(tmp_path: Path) -> None:
     module = from_onnx(convolutions(tmp_path, 1), batch=2)
     with pytest.raises(UsageError, match=r"takes x \(2, 8, 16, 16\), not \(3, 8, 16, 16\)"):
