@@ -14,14 +14,19 @@ if TYPE_CHECKING:
     from .api import Prediction, bind, binding_peak, export, plan_of, plans_of, predict, profile, within_budget
     from .errors import UnsupportedModuleError
     from .execution.attachment import InputMismatchError
+    from .onnx_module.module import OnnxModule, from_onnx
+    from .onnx_module.write_back import to_onnx
     from .unbind import original
 
 __all__ = [
-    "InputMismatchError", "Prediction", "UnsupportedModuleError", "bind", "binding_peak", "export", "original",
-    "plan_of", "plans_of", "predict", "profile", "within_budget",
+    "InputMismatchError", "OnnxModule", "Prediction", "UnsupportedModuleError", "bind", "binding_peak", "export",
+    "from_onnx", "original", "plan_of", "plans_of", "predict", "profile", "to_onnx", "within_budget",
 ]  # fmt: skip
 
-_HOMES = {"InputMismatchError": "execution.attachment", "UnsupportedModuleError": "errors", "original": "unbind"}
+_HOMES = {
+    "InputMismatchError": "execution.attachment", "UnsupportedModuleError": "errors", "original": "unbind",
+    "OnnxModule": "onnx_module.module", "from_onnx": "onnx_module.module", "to_onnx": "onnx_module.write_back",
+}  # fmt: skip
 """The modules of public names that are not in api.py."""
 
 

@@ -282,6 +282,7 @@ class Walk:
         call.outputs = tuple(outputs)
         if call.op_type == "ConstantOfShape" and not call.domain and all(v.from_file for v in call.data_inputs):
             outputs[0].is_leaf = outputs[0].from_file = True
+            outputs[0].source = call
             return
         self.table.add(call, where)
 

@@ -70,6 +70,35 @@ def forward_graph(
     The file's name stands for a graph that has none. Raises InvalidModelError, UnsupportedOpError and
     UnboundDimensionError if the file cannot be planned, and UsageError if an argument does not fit the model.
     """
+    return forward_calls(
+        model, path, dims=dims, inputs=inputs, batch=batch, charge_unknown=charge_unknown, trained=trained
+    ).graph
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardCalls:
+    """A forward graph with the calls it was made from, those on constants too, for one who runs them.
+
+    ``inputs`` and ``outputs`` are the values of the graph's; a leaf that is no ``constant`` is a parameter.
+    """
+
+    graph: Graph
+    calls: tuple[Call, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+def forward_calls(
+    model: ModelProto,
+    path: str | os.PathLike[str],
+    *,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, tuple[int, ...]] | None = None,
+    batch: int | None = None,
+    charge_unknown: bool = False,
+    trained: Sequence[str] = (),
+) -> ForwardCalls:
+    """The graph of `forward_graph`, with its calls and values."""
     options = partial(
         _forward_graph, inline_functions(model), path, batch=batch, charge_unknown=charge_unknown, trained=trained
     )
@@ -90,7 +119,7 @@ def _forward_graph(
     batch: int | None,
     charge_unknown: bool,
     trained: Sequence[str],
-) -> Graph:
+) -> ForwardCalls:
     graph, opsets = model.graph, opset_versions(model)
     if not graph.output:
         raise InvalidModelError(f"the graph {quoted(graph.name)} has no outputs", remedy=EXPORT_AGAIN)
@@ -162,18 +191,19 @@ def _forward_graph(
         check_batch_axis(table.calls, {entry.name: entry.dims for entry in declared}, batch)
 
     leaves = [value for value in dict.fromkeys(table.values.values()) if value.is_leaf]
-    made, dropped = assemble(
+    entries = [table.values[name] for name in names]
+    made, dropped, calls = assemble(
         graph.name or Path(path).stem,
         leaves,
         table.calls,
-        [table.values[name] for name in names],
+        entries,
         reading.outputs,
         model.producer_name,
         trained,
     )
     dropped += len(order.nodes) - len(order.live)
     gone = {call.name for call in table.calls}.difference(op.name for op in made.ops)
-    return replace(
+    made = replace(
         made,
         opset=opsets[""],
         producer=producer_of(model),
@@ -194,6 +224,7 @@ def _forward_graph(
             *(f"input {quoted(name)} reaches no output and is left out" for name in left_out),
         ),
     )
+    return ForwardCalls(made, tuple(calls), tuple(entries), tuple(reading.outputs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ adapters/pytorch/step
 adapters/pytorch/execution
 adapters/pytorch/binding
 adapters/pytorch/api
+adapters/pytorch/onnx_module
 adapters/pytorch/__init__
 adapters/torch_checkpoint
 cli

@@ -118,7 +118,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_python_example_is_run_below() -> None:
-    assert len(examples()) == 7
+    assert len(examples()) == 8
 
 
 def test_the_example_without_pytorch_runs_as_written(folder: Path) -> None:
@@ -152,6 +152,13 @@ def test_the_example_through_a_file_runs_as_written() -> None:
     exported, bound = example("import bind, export").split("model = bind")
     ready = "import torch\nmodel, x = torch.nn.Linear(4, 4), torch.randn(2, 4)\n"
     run(f"{ready}{exported}\n{made}\nmodel = bind{bound}\nmodel(x).sum().backward()")
+
+
+def test_the_example_from_an_onnx_file_runs_as_written(folder: Path) -> None:
+    shutil.copy(light_path("squeezenet"), folder / "model.onnx")
+    ready = "import torch\nx = torch.rand(4, 3, 224, 224)\n"
+    run(ready + example("to_onnx, within_budget"))
+    assert (folder / "trained.onnx").exists()
 
 
 def test_the_strategy_that_is_added_plans_within_its_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

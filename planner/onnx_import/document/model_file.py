@@ -22,9 +22,9 @@ MAX_FILE_NBYTES = 2**31 - 1  # the limit of protobuf
 _KEPT_TENSOR_NBYTES = 2**20  # larger tensors are freed as soon as the file is parsed
 
 
-def open_model(path: str | os.PathLike[str]) -> ModelProto:
-    """The parsed file, without large tensors. Raises StorageError or InvalidModelError."""
-    return parse_model(read_file(Path(path)), quoted(Path(path).name))
+def open_model(path: str | os.PathLike[str], *, weights: bool = False) -> ModelProto:
+    """The parsed file, large tensors only if ``weights``. Raises StorageError or InvalidModelError."""
+    return parse_model(read_file(Path(path)), quoted(Path(path).name), weights=weights)
 
 
 def read_file(path: Path) -> bytes:
@@ -47,8 +47,8 @@ def read_file(path: Path) -> bytes:
         ) from None
 
 
-def parse_model(data: bytes, path: str = "the file") -> ModelProto:
-    """Parse a serialized model without its large tensors; errors call it ``path``. Raises InvalidModelError."""
+def parse_model(data: bytes, path: str = "the file", *, weights: bool = False) -> ModelProto:
+    """Parse a serialized model, large tensors if ``weights``; errors call it ``path``. Raises InvalidModelError."""
     from .opsets import check_versions
     from .protobuf import ModelProto
 
@@ -78,7 +78,7 @@ def parse_model(data: bytes, path: str = "the file") -> ModelProto:
     check_versions(model, path)
     if any(isinstance(text, bytes) for text in _texts(model)):
         raise InvalidModelError(f"{path} holds names that are not UTF-8 text: it is damaged", remedy=EXPORT_AGAIN)
-    for inner in _graphs(model):
+    for inner in () if weights else _graphs(model):
         tensors = list(inner.initializer)
         tensors += [field.t for node in inner.node if node.op_type == "Constant" for field in node.attribute]
         for tensor in tensors:

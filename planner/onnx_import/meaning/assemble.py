@@ -13,11 +13,11 @@ from .straight_through import straight_through
 def assemble(
     name: str, leaves: Sequence[Value], calls: Sequence[Call], inputs: Sequence[Value], outputs: Sequence[Value],
     producer: str, trained: Sequence[str],
-) -> tuple[Graph, int]:  # fmt: skip
+) -> tuple[Graph, int, list[Call]]:  # fmt: skip
     """Assign roles, drop calls on constants and bijective views of constants, and number what is left.
 
     ``producer`` is the program that wrote the file; ``trained`` are globs on constants that are parameters in any case.
-    The number is that of the dropped calls, which reach no output.
+    The number is that of the dropped calls, which reach no output; the calls are all of them, those on constants too.
     """
     calls, quantised = straight_through(calls, outputs)
     parameters, doubts = find_parameters(leaves, calls, producer, trained)
@@ -31,7 +31,7 @@ def assemble(
     numbered_outputs = tuple(numbering.tensor(value) for value in outputs)
     storages, tensors = tuple(numbering.storages), tuple(numbering.tensors)
     made = Graph(name, storages, tensors, ops, numbered_inputs, numbered_outputs, assumed=doubts + quantised)
-    return made, len(remaining) - len(live)
+    return made, len(remaining) - len(live), calls
 
 
 def _remaining(calls: Sequence[Call]) -> list[Call]:

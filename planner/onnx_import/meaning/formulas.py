@@ -207,6 +207,7 @@ class Formulas:
         result.producer, result.view_of, result.strides = fused, None, row_major(result.shape)
         mark_view(fused)
         fused.copied = copied_inputs(fused)
+        fused.stand_for(_in_order(calls, matched))
         self._gone.update((id(call), call) for call in matched if call is not root)
         calls[-1:] = [*made.before, fused]
 
@@ -248,6 +249,18 @@ class Formulas:
         listed = ", ".join(f"{count} {name}" for name, count in sorted(self._found.items()) if name)
         if listed:
             yield f"formulas are charged as the one call of torch that they stand for: {listed}"
+
+
+def _in_order(calls: list[Call], matched: tuple[Call, ...]) -> list[Call]:
+    """The matched calls and the last of all, in their order."""
+    wanted, found = {id(call) for call in (*matched, calls[-1])}, list[Call]()
+    for call in reversed(calls):
+        if id(call) in wanted:
+            wanted.discard(id(call))
+            found.append(call)
+        if not wanted:
+            break
+    return found[::-1]
 
 
 def _is_multiple_of_quotient(value: Value) -> bool:

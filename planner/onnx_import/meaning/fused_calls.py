@@ -139,7 +139,7 @@ class FusedCalls:
                 calls[group.start :] = safe_softmax(made)
                 self._lost_dropouts += drops(group.recorded) and all(call.op_type != "Dropout" for call in made)
             return
-        folded.outputs = (results[0],)
+        folded.stand_for(made).outputs = (results[0],)
         results[0].producer, results[0].view_of, results[0].strides = folded, None, row_major(results[0].shape)
         mark_view(folded)
         folded.copied = copied_inputs(folded)
@@ -186,7 +186,7 @@ class FusedCalls:
             attributes["narrow_nbytes"] = narrow.nbytes
         calls[position] = Call(
             cast.name, softmax.op_type, "", softmax.inputs[:1], (result,), attributes, scope=softmax.scope
-        )
+        ).stand_for((softmax, cast))
         result.producer = calls[position]
         calls.pop()
         self._widened += 1

@@ -85,7 +85,7 @@ def scaled_product(made: list[Call]) -> list[Call]:
         if product.op_type != "MatMul" or len(scaled) != 1:
             continue
         result = scaled[0].outputs[0]
-        product.attributes["alpha"] = 0.0
+        product.stand_for((product, scaled[0])).attributes = {**product.attributes, "alpha": 0.0}
         product.outputs, result.producer = (result,), product
         return [call for call in made if call is not scaled[0]]
     return made
@@ -145,6 +145,7 @@ def safe_softmax(made: list[Call]) -> list[Call]:
         probabilities = softmax.outputs[0]
         readers = [call for call in made if probabilities in call.inputs]
         if readers == [is_nan, where] and is_nan.outputs[0] is where.inputs[0]:
+            softmax.stand_for((softmax, is_nan, where))
             where.outputs[0].producer, softmax.outputs = softmax, where.outputs
             return [call for call in made if call is not is_nan and call is not where]
     return made

@@ -35,7 +35,9 @@ def straight_through(calls: Sequence[Call], outputs: Sequence[Value]) -> tuple[l
             maker = _quantizer(source)
             if maker is not None:
                 inputs = (maker.inputs[0], *call.inputs[1:])
+                pair = (*_until(source, maker), call)
                 call = Call(call.name, FAKE_QUANTIZE, ATEN_DOMAIN, inputs, call.outputs, scope=call.scope)
+                call.stand_for(pair)
                 call.outputs[0].producer = call
                 readers[id(source)] -= 1
                 pairs += 1
@@ -62,6 +64,15 @@ def _quantizer(value: Value) -> Call | None:
         value = value.producer.inputs[0]
     maker = value.producer
     return maker if maker is not None and maker.op_type in _QUANTIZERS and not maker.domain else None
+
+
+def _until(value: Value, maker: Call) -> Iterator[Call]:
+    """The calls from ``maker`` to a value that it quantised."""
+    call = value.producer
+    assert call is not None
+    if call is not maker and call.inputs[0] is not None:
+        yield from _until(call.inputs[0], maker)
+    yield call
 
 
 def _corrections(total: Call) -> Iterator[Value]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from json import dumps as quoted
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,3 +159,23 @@ def _gathered(call: Call) -> Array:
     assert isinstance(axis, int)
     others = tuple(slice(size if at != axis % data.ndim else None) for at, size in enumerate(indices.shape))
     return np.take_along_axis(data[others], indices, axis)
+
+
+def array_of(source: object, folder: Path, where: str) -> Array:
+    """The values of a tensor of the file of any size; external data are read from ``folder``.
+
+    Raises InvalidModelError if there are none, or they are damaged.
+    """
+    try:
+        if isinstance(source, onnx.SparseTensorProto):
+            dense = np.zeros(tuple(source.dims), numpy_helper.to_array(source.values).dtype)
+            places = numpy_helper.to_array(source.indices)
+            index = tuple(places.T) if places.ndim == 2 else np.unravel_index(places, dense.shape)
+            dense[index] = numpy_helper.to_array(source.values)
+            return dense
+        assert isinstance(source, TensorProto)
+        return np.asarray(numpy_helper.to_array(source, str(folder)))
+    except Exception as error:
+        raise InvalidModelError(
+            f"{where} cannot be read: {first_line(error)}", remedy="put the file with its weights beside it"
+        ) from None

@@ -40,7 +40,7 @@ def enter_leaves(table: ValueTable, graph: GraphProto, names: Mapping[str, str])
     for sparse in graph.sparse_initializer:
         name = names.get(sparse.values.name, sparse.values.name)
         dtype = dtype_name(sparse.values.data_type, f"initializer {quoted(sparse.values.name)}")
-        table.values[name] = Value(name, dtype, tuple(sparse.dims), from_file=True, is_leaf=True)
+        table.values[name] = Value(name, dtype, tuple(sparse.dims), from_file=True, is_leaf=True, source=sparse)
 
 
 def leaf(table: ValueTable, name: str, tensor: TensorProto, where: str) -> Value:
@@ -49,7 +49,7 @@ def leaf(table: ValueTable, name: str, tensor: TensorProto, where: str) -> Value
     shape = tuple(tensor.dims)
     if any(size < 0 for size in shape):
         raise InvalidModelError(f"{where} has shape {shape_text(shape)}", remedy=EXPORT_AGAIN)
-    value = Value(name, dtype_name(tensor.data_type, where), shape, from_file=True, is_leaf=True)
+    value = Value(name, dtype_name(tensor.data_type, where), shape, from_file=True, is_leaf=True, source=tensor)
     if value.nbytes >= MAX_NBYTES:
         raise InvalidModelError(f"{where} has {value.nbytes} bytes", remedy=EXPORT_AGAIN)
     if _has_contents(tensor) and keeps_contents(value.dtype, value.numel):

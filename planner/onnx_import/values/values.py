@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...graph import Sized, View
@@ -60,6 +60,7 @@ class Value(Sized):
     declared: str = ""  # "PARAMETER" or "BUFFER" if the file records which
     producer: Call | None = None
     constant: bool = False  # alive all step and never trained; set by `assemble`
+    source: object = None  # of a leaf: the tensor of the file, or the ConstantOfShape, that holds its values
 
     def __post_init__(self) -> None:
         if not self.strides:
@@ -99,6 +100,12 @@ class Call:
     scope: str = ""
     charged: bool = False  # an unknown op, charged with all of its inputs and outputs
     copied: tuple[tuple[int, int], ...] = ()  # (input, bytes) of those that the op copies into a dense layout first
+    parts: tuple[Call, ...] = ()  # the calls of the file that a fused call stands for, in their order
+
+    def stand_for(self, calls: Iterable[Call]) -> Call:
+        """Note the calls that this one is read for, as they are now; returns itself."""
+        self.parts = tuple(replace(call) for call in calls)
+        return self
 
     @property
     def data_inputs(self) -> tuple[Value, ...]:
