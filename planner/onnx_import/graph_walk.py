@@ -282,6 +282,8 @@ class Walk:
         call.outputs = tuple(outputs)
         if call.op_type == "ConstantOfShape" and not call.domain and all(v.from_file for v in call.data_inputs):
             outputs[0].is_leaf = outputs[0].from_file = True
+            filler = call.attributes.get("value", (0,))
+            outputs[0].zeros = isinstance(filler, tuple) and not any(filler)
             return
         self.table.add(call, where)
 
