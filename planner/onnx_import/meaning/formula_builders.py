@@ -72,7 +72,7 @@ def layer_norm(match: Match) -> Made | None:
     means = {call.outputs[0].shape for call in match.calls if call.op_type == "ReduceMean"}
     rank = len(source.shape)
     axis = next((k for k in range(rank - 1, -1, -1) if means == {source.shape[:k] + (1,) * (rank - k)}), None)
-    if axis is None or number(match.bound["e"]) is None:
+    if axis is None or number(match.bound["e"]) is None or match.bound.get("y", source).dtype != source.dtype:
         return None
     affine = [match.bound[letter] for letter in "gb" if letter in match.bound]
     if any(not value.is_leaf or value.shape != source.shape[axis:] for value in affine):
