@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from glob import escape
 from json import dumps as quoted
-from math import inf
 from shlex import quote
 
 from ...errors import UsageError
@@ -217,13 +216,12 @@ def computed_from(value: Value) -> list[Value]:
 
 
 def may_need_gradient(value: Value) -> bool:
-    """Whether the gradient of a value may reach a weight: an initializer of several elements that is no mask."""
+    """Whether the gradient of a value may reach a weight: any initializer of several elements, when in doubt."""
     waiting, seen = [value.owner], {id(value.owner)}
     while waiting:
         owner = waiting.pop()
         if owner.is_initializer and owner.is_float and owner.numel > 1 and owner.declared != "BUFFER":
-            if owner.known is None or not (owner.known == -inf).any():
-                return True
+            return True
         call = owner.producer
         if call is not None and not call.attributes.get(STOPS_GRADIENT):
             read = call.data_inputs[:1] if call.op_type in _FIRST_ONLY else call.data_inputs

@@ -24,6 +24,8 @@ _LAYER_NORM = (
     "m = ReduceMean<axes=[-1]>(h) d = Sub(h, m) v = Pow(d, two) w = ReduceMean<axes=[-1]>(v) e = Add(w, small)"
     " f = Sqrt(e) n = Div(d, f)"
 )
+_ONE = "c = Constant<value_float=1.0>()"
+_GROUP_NORM = "r = Reshape(h, groups) i = InstanceNormalization(r, ones, zeros) e = Reshape(i, dense)"
 FORMULAS = {
     "attention": (
         "Softmax",
@@ -38,12 +40,15 @@ FORMULAS = {
         "c = Pow(h, three) d = Mul(c, cubic) e = Add(h, d) f = Mul(e, linear) g = Tanh(f) b = Add(g, one)"
         " i = Mul(h, b) o = Mul(i, half)",
     ),
-    "group norm": (
-        "InstanceNormalization",
-        "r = Reshape(h, groups) i = InstanceNormalization(r, ones, zeros) o = Reshape(i, dense)",
-    ),
+    "group norm": ("InstanceNormalization", f"{_GROUP_NORM} o = Identity(e)"),
+    "group norm with scale": ("Mul", f"{_GROUP_NORM} f = Mul(e, scale) o = Add(f, offset)"),
     "gain": ("Mul", f"{_LAYER_NORM} o = Mul(n, gain)"),
     "shift": ("Add", f"{_LAYER_NORM} g = Mul(n, gain) o = Add(g, shift)"),
+    "wider layer norm": (
+        "Sqrt",
+        "m = ReduceMean<axes=[-1]>(h) c = Sub(h, m) d = Cast<to=11>(c) v = Pow(d, two) w = ReduceMean<axes=[-1]>(v)"
+        " e = Add(w, tiny) f = Sqrt(e) n = Div(d, f) o = Cast<to=1>(n)",
+    ),
     "scatter": ("Add", "l = ScatterElements<axis=1>(base, index, h) o = Add(x, l)"),
     "scatter into a fill": (
         "Add",
@@ -59,7 +64,8 @@ _TABLES = {
     "weight": np.ones((64, 64), np.float32), "ones": np.ones(2, np.float32), "zeros": np.zeros(2, np.float32),
     "gain": np.ones(64, np.float32), "shift": np.zeros(64, np.float32), "base": np.zeros((4, 8, 64), np.float32),
     "index": np.zeros((4, 8, 64), np.int64), "heads": np.array([4, 2, 8, 32]), "groups": np.array([4, 2, -1]),
-    "dense": np.array([4, 8, 64]), "rows": np.arange(8),
+    "dense": np.array([4, 8, 64]), "rows": np.arange(8), "tiny": np.array(1e-5),
+    "scale": np.ones((8, 1), np.float32), "offset": np.zeros((8, 1), np.float32),
 }  # fmt: skip
 
 _Changed = Mapping[str, object]
@@ -72,7 +78,9 @@ NEAR_MISSES: dict[str, tuple[str, str, str, _Changed]] = {
     "rows of a trained table": (
         "attention", "m = Add(w, mask)", "c = Gather(u, rows) m = Add(w, c)", {"u": np.ones((9, 8), np.float32)}
     ),
-    "a mask that a layer makes": ("attention", "m = Add(w, mask)", "c = MatMul(q, k) m = Add(w, c)", {}),
+    "a mask that a layer makes": (
+        "attention", "m = Add(w, mask)", "c = MatMul(q, u) m = Add(w, c)", {"u": np.ones((32, 8), np.float32)}
+    ),
     "the halves exchanged": ("GLU", "Sigmoid(b) o = Mul(a, c)", "Sigmoid(a) o = Mul(b, c)", {}),
     "a clip to 5": ("Hardswish", "", "", {"high": 5}),
     "a clip from -1": ("Hardswish", "", "", {"low": -1}),
@@ -82,8 +90,15 @@ NEAR_MISSES: dict[str, tuple[str, str, str, _Changed]] = {
     "shifts of 1": ("group norm", "", "", {"zeros": np.ones(2, np.float32)}),
     "a gain of one element": ("gain", "", "", {"gain": np.ones(1, np.float32)}),
     "a gain of no dimension": ("gain", "", "", {"gain": 1}),
+    "a gain that a user wrote as one": ("gain", "o = Mul(n, gain)", f"{_ONE} o = Mul(n, c)", {}),
+    "a scale of one behind a scale": (
+        "group norm with scale", "o = Add(f, offset)", f"g = Add(f, offset) {_ONE} o = Mul(g, c)", {}
+    ),
     "a shift of one element": ("shift", "", "", {"shift": np.zeros(1, np.float32)}),
     "a gain of one behind the op": ("gain", _LAYER_NORM, "n = LayerNormalization(h, shift)", {"gain": 1}),
+    "a layer norm in another type": (
+        "wider layer norm", "o = Cast<to=1>(n)", "b = Cast<to=16>(n) o = Cast<to=1>(b)", {}
+    ),
     "scattered into ones": ("scatter", "", "", {"base": np.ones((4, 8, 64), np.float32)}),
     "a sum scattered": ("scatter", "<axis=1>", '<axis=1, reduction="add">', {}),
     "a maximum scattered": ("scatter", "<axis=1>", '<axis=1, reduction="max">', {}),
@@ -95,9 +110,8 @@ NEAR_MISSES: dict[str, tuple[str, str, str, _Changed]] = {
 def op_types(body: str, changed: _Changed, folder: Path) -> list[str]:
     """The op types of a file of a product and a body behind it."""
     inputs = "float[4,8,64] x" + ("" if "mask" in changed else ", float[8,8] mask") * ("mask" in body)
-    proto = parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => (float y) {{ h = MatMul(x, weight) {body} y = Neg(o) }}'
-    )
+    text = f"h = MatMul(x, weight) {body} y = Neg(o)"
+    proto = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => (float y) {{ {text} }}')
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     read = {name for node in proto.graph.node for name in node.input}
     for name, value in {**_NUMBERS, **_TABLES, **changed}.items():
