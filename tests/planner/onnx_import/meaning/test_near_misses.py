@@ -172,3 +172,18 @@ def test_a_layer_norm_in_half_precision_is_one_call(opset: int, tmp_path: Path) 
     export(module.half(), value.half(), "TorchScript", opset, tmp_path / "model.onnx")
     found = {op.op_type for op in read_onnx(tmp_path / "model.onnx").ops}
     assert found == {"MatMul", "Add", "LayerNormalization"}
+
+
+@pytest.mark.parametrize("kind", ["BUFFER", "PARAMETER"])
+def test_recorded_attention_is_one_call_unless_its_mask_is_trained(kind: str, tmp_path: Path) -> None:
+    module, value = _Attention("trained"), torch.randn(8, 64, 64)
+    module.table.requires_grad_(False)
+    export(module, value, "dynamo", 18, tmp_path / "model.onnx")
+    proto = onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    for entry in (*proto.graph.value_info, *proto.graph.initializer):
+        for record in entry.metadata_props:
+            if entry.name == "table" and record.key.endswith("InputSpec.kind"):
+                record.value = kind
+    (tmp_path / "changed.onnx").write_bytes(proto.SerializeToString())
+    found = {op.op_type for op in read_onnx(tmp_path / "changed.onnx").ops}
+    assert ("Attention" in found) == (kind == "BUFFER")
