@@ -283,6 +283,8 @@ class Walk:
         if call.op_type == "ConstantOfShape" and not call.domain and all(v.from_file for v in call.data_inputs):
             outputs[0].is_leaf = outputs[0].from_file = True
             outputs[0].source = call
+            filler = call.attributes.get("value", (0,))
+            outputs[0].zeros = isinstance(filler, tuple) and not any(filler)
             return
         self.table.add(call, where)
 

@@ -10,6 +10,7 @@ from ...graph import ATEN_DOMAIN
 from ..values.values import Call, Value
 from ..values.view_ops import mark_view
 from .formula_patterns import Match, number
+from .parameter_detection import may_need_gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def layer_norm(match: Match) -> Made | None:
     means = {call.outputs[0].shape for call in match.calls if call.op_type == "ReduceMean"}
     rank = len(source.shape)
     axis = next((k for k in range(rank - 1, -1, -1) if means == {source.shape[:k] + (1,) * (rank - k)}), None)
-    if axis is None or number(match.bound["e"]) is None:
+    if axis is None or number(match.bound["e"]) is None or match.bound.get("y", source).dtype != source.dtype:
         return None
     affine = [match.bound[letter] for letter in "gb" if letter in match.bound]
     if any(not value.is_leaf or value.shape != source.shape[axis:] for value in affine):
@@ -105,7 +106,7 @@ def affine_norm(position: int, neutral: float) -> Build:
         axis = norm.attributes.get("axis", 1)
         shape, wanted = weight.shape, match.bound["n"].shape
         assert isinstance(axis, int)
-        if number(weight) == neutral:
+        if number(weight) == neutral and _is_of_exporter(norm, weight):
             return Made(_copy(norm, norm.inputs), (norm,))
         if len(norm.inputs) != position or not weight.owner.is_leaf or not weight.is_float:
             return None
@@ -117,23 +118,33 @@ def affine_norm(position: int, neutral: float) -> Build:
     return build
 
 
+def _is_of_exporter(norm: Call, factor: Value) -> bool:
+    """Whether torch's exporter wrote a number for the scale or shift that a group norm does not have."""
+    return norm.op_type == "GroupNormalization" and len(norm.inputs) == 1 and not factor.owner.is_initializer
+
+
 def _copy(norm: Call, inputs: tuple[Value | None, ...]) -> Call:
     return Call("", norm.op_type, "", inputs, (), dict(norm.attributes))
 
 
 def attention(match: Match) -> Made | None:
-    """Fused attention of four dimensions; torch scales query and transposed key by the same number."""
+    """Fused attention of four dimensions, unless its mask is trained: then torch composes it of other calls.
+
+    Torch's exporter multiplies query and transposed key by a root each, which tells them from numbers of a user.
+    """
     query, turned, value = (match.bound[letter] for letter in "qkv")
     scales = [number(match.bound[letter]) for letter in "st"]
     if None in scales or scales[0] != scales[1] or any(len(v.shape) != 4 for v in (query, turned, value)):
         return None
+    if not all(_is_root(match.bound[letter]) for letter in "st"):
+        return None
     batch, heads, length, width = turned.shape[0], turned.shape[1], turned.shape[3], turned.shape[2]
     if query.shape[:2] != (batch, heads) or value.shape != (batch, heads, length, query.shape[3]):
         return None
-    if any(call.op_type == "Softmax" and call.attributes.get("axis", -1) not in (-1, 3) for call in match.calls):
+    if any(call.op_type == "Softmax" and call.attributes.get("axis") not in (-1, 3) for call in match.calls):
         return None
     mask = match.bound.get("m")
-    if mask is not None and len(mask.shape) not in (2, 4):
+    if mask is not None and (len(mask.shape) not in (2, 4) or may_need_gradient(mask)):
         return None
     key, before, more = _key(turned)
     attributes: dict[str, object] = {}
@@ -142,6 +153,13 @@ def attention(match: Match) -> Made | None:
     inputs = (query, key, value) if mask is None else (query, key, value, mask)
     assert width == key.shape[3]
     return Made(Call("", "Attention", "", inputs, (), attributes), more, before)
+
+
+def _is_root(scale: Value) -> bool:
+    maker = scale.producer
+    if maker is not None and maker.op_type == "Cast" and maker.inputs[0] is not None:
+        maker = maker.inputs[0].producer
+    return maker is not None and maker.op_type == "Sqrt"
 
 
 def _key(turned: Value) -> tuple[Value, tuple[Call, ...], tuple[Call, ...]]:
@@ -184,9 +202,9 @@ def sum_into(*, saves: bool) -> Build:
 
     def build(match: Match) -> Made | None:
         target, zeros, indices, values, scatter = (match.bound[letter] for letter in "azisl")
-        if not zeros.is_leaf or zeros.declared or zeros.shape != target.shape or target.shape != match.bound["y"].shape:
+        if not zeros.zeros or zeros.declared or zeros.shape != target.shape or target.shape != match.bound["y"].shape:
             return None
-        if scatter.producer is None or (zeros.known is not None and zeros.known.any()):
+        if scatter.producer is None or scatter.producer.attributes.get("reduction", "none") != "none":
             return None
         axis = scatter.producer.attributes.get("axis", 0)
         attributes: dict[str, object] = {"axis": axis, "reduction": "add", "saves_updates": int(saves)}

@@ -94,6 +94,11 @@ FORMULAS = (
     _formula("log_sigmoid", "Log(Sigmoid(x))", build.of_one("log_sigmoid", ATEN_DOMAIN)),
     _formula("glu", "Mul(a, Sigmoid(b))", build.gated_half),
     _formula("layer_norm", "Div(d:Sub(x, ReduceMean(x)), Sqrt(Add(ReduceMean(Pow(d, 2)), e)))", build.layer_norm),
+    _formula(  # in half precision
+        "layer_norm",
+        "y:Cast(Div(d:Cast(Sub(x, ReduceMean(x))), Sqrt(Add(ReduceMean(Pow(d, 2)), e))))",
+        build.layer_norm,
+    ),
     _formula(
         "layer_norm",
         f"{{Div({_DIFFERENCE}, {_DEVIATION})|Mul({_DIFFERENCE}, {{Reciprocal({_DEVIATION})|Div(1, {_DEVIATION})}})}}",

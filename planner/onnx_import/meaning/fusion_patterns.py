@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...graph import ATEN_DOMAIN, ITEM_BITS
 from ..document.exporter_records import RecordedCall
 from ..values.values import Call, Value
+from .parameter_detection import may_need_gradient
 
 _ONE_OPERAND = {
     "silu": ("Swish", "Sigmoid Mul"),
@@ -116,11 +117,11 @@ def drops(recorded: RecordedCall) -> bool:
 
 
 def _attention(recorded: RecordedCall, operands: list[Value], last: Call) -> Call | None:
-    """Attention without dropout; with dropout, torch composes the call of others on the CPU, as the file does."""
+    """Attention without dropout and trained mask; with them, torch composes it of others on the CPU, as files do."""
     named = {value.name: value for value in operands}
     positions = [named.get(name) for name in recorded.tensors(4)]
     query, key, value, mask = positions
-    if drops(recorded):
+    if drops(recorded) or (mask is not None and may_need_gradient(mask)):
         return None
     if query is None or key is None or value is None or any(len(v.shape) != 4 for v in (query, key, value)):
         return None

@@ -11,7 +11,7 @@ from shlex import quote
 from ...errors import UsageError
 from ..values.values import Call, Value
 from .naming_schemes import NamingSchemes
-from .straight_through import FAKE_QUANTIZE
+from .straight_through import FAKE_QUANTIZE, STOPS_GRADIENT
 
 LAYER_SLOTS: dict[str, tuple[int, ...]] = {
     "Conv": (1, 2), "ConvTranspose": (1, 2), "DeformConv": (1, 3), "Gemm": (0, 1, 2), "MatMul": (0, 1),
@@ -213,6 +213,22 @@ def computed_from(value: Value) -> list[Value]:
         return [source for source in read if source.is_float]
 
     return [leaf for leaf in _origins(value, sources) if leaf is not None]
+
+
+def may_need_gradient(value: Value) -> bool:
+    """Whether the gradient of a value may reach a weight: any initializer of several elements, when in doubt."""
+    waiting, seen = [value.owner], {id(value.owner)}
+    while waiting:
+        owner = waiting.pop()
+        if owner.is_initializer and owner.is_float and owner.numel > 1 and owner.declared != "BUFFER":
+            return True
+        call = owner.producer
+        if call is not None and not call.attributes.get(STOPS_GRADIENT):
+            read = call.data_inputs[:1] if call.op_type in _FIRST_ONLY else call.data_inputs
+            fresh = {id(source.owner): source.owner for source in read if source.is_float}
+            waiting.extend(source for key, source in fresh.items() if key not in seen)
+            seen.update(fresh)
+    return False
 
 
 def _origins(value: Value, sources: Callable[[Call], Sequence[Value] | None]) -> Iterator[Value | None]:

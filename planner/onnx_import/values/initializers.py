@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from json import dumps as quoted
 
@@ -13,6 +14,7 @@ from .constant_folding import contents, keeps_contents
 from .value_table import ValueTable, check_rank
 from .values import Value
 
+_NOT_ZERO = re.compile(rb"[^\0]")
 _RECORDED_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 
 
@@ -52,8 +54,10 @@ def leaf(table: ValueTable, name: str, tensor: TensorProto, where: str) -> Value
     value = Value(name, dtype_name(tensor.data_type, where), shape, from_file=True, is_leaf=True, source=tensor)
     if value.nbytes >= MAX_NBYTES:
         raise InvalidModelError(f"{where} has {value.nbytes} bytes", remedy=EXPORT_AGAIN)
-    if _has_contents(tensor) and keeps_contents(value.dtype, value.numel):
-        value.known = contents(tensor, where)
+    if _has_contents(tensor):
+        if keeps_contents(value.dtype, value.numel):
+            value.known = contents(tensor, where)
+        value.zeros = bool(tensor.raw_data) and _NOT_ZERO.search(tensor.raw_data) is None
     table.values[name] = value
     return value
 

@@ -57,6 +57,7 @@ class Value(Sized):
     is_input: bool = False
     is_leaf: bool = False  # an initializer, a Constant or a constant ConstantOfShape
     is_initializer: bool = False
+    zeros: bool = False  # a leaf of nothing but zeros, as far as the file shows it
     declared: str = ""  # "PARAMETER" or "BUFFER" if the file records which
     producer: Call | None = None
     constant: bool = False  # alive all step and never trained; set by `assemble`
