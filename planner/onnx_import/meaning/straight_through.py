@@ -124,7 +124,7 @@ def _is_rounding(rounded: Value, source: Value) -> bool:
             continue
         seen.add(id(value))
         for operand in call.data_inputs:
-            if not operand.is_float and not operand.from_file:
+            if not operand.is_float and not operand.is_leaf:
                 flat.append(operand)
         if call.op_type in _ROUNDING:
             if behind_layer:

@@ -112,6 +112,8 @@ CORRECTED = {
                            node("Add", "t s", "y")], True),
     "a cast": ([node("Cast", "h", "i", to=7), node("Cast", "i", "r", to=1), node("Sub", "r h", "s"),
                 node("Add", "h s", "y")], True),
+    "a cast of weights": ([node("Cast", "b", "i", to=7), node("Cast", "i", "r", to=1), node("Sub", "r b", "s"),
+                           node("Add", "b s", "e"), node("MatMul", "h e", "y")], True),
     "a threshold": ([node("Greater", "h scale", "c"), node("Where", "c scale offset", "r"), node("Sub", "r h", "s"),
                      node("Add", "h s", "y")], True),
     "a codebook": ([node("MatMul", "h b", "d"), node("ArgMax", "d", "i", axis=1, keepdims=0),
