@@ -125,6 +125,6 @@ def test_ones_and_zeros_that_an_exporter_wrote_for_a_norm_without_weights_are_no
     assert {t.name for t in graph.tensors if t.role is Role.PARAMETER} == trained
 
 
-def test_zeros_that_an_exporter_named_are_a_weight_of_a_linear_layer(tmp_path: Path) -> None:
-    graph = read(model([node("MatMul", "x onnx::MatMul_7", "y")], X, weights={"onnx::MatMul_7": (4, 4)}), tmp_path)
-    assert tensor(graph, "onnx::MatMul_7").role is Role.PARAMETER
+def test_ones_that_an_exporter_named_are_a_weight_of_a_linear_layer(tmp_path: Path) -> None:
+    proto = model([node("MatMul", "x onnx::MatMul_7", "y")], X, constants={"onnx::MatMul_7": np.ones((4, 4), np.float32)})
+    assert tensor(read(proto, tmp_path), "onnx::MatMul_7").role is Role.PARAMETER
