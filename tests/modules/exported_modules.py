@@ -199,6 +199,8 @@ WITH_TEMPORARIES: dict[str, Build] = {
     ),
     "atan2": _of_two(lambda _, left, right: torch.atan2(left, right).sin()),
     "addcmul": _of_two(lambda value, left, right: torch.addcmul(value, left, right, value=0.5).sin()),
+    "addcdiv": _of_two(lambda value, left, right: torch.addcdiv(value, left, right, value=0.5).sin()),
+    "addcdiv by an input": _of_two(lambda value, left, right: torch.addcdiv(right, left, value).sin()),
     "lerp by a tensor": _of_two(lambda _, left, right: torch.lerp(left, right, left.sigmoid()).sin()),
     "baddbmm": _of_two(
         lambda value, left, right: torch.baddbmm(value[..., :LENGTH], left, right.transpose(1, 2), alpha=0.125).softmax(

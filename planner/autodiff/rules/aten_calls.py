@@ -15,6 +15,11 @@ def _scaled_product_sum(call: RuleCall) -> Saved:
     return Saved(inputs=tuple(mine for mine, other in ((1, 2), (2, 1)) if call.needed(other)))
 
 
+def _scaled_quotient_sum(call: RuleCall) -> Saved:
+    """torch.addcdiv: the divisor, and the dividend for the gradient of the divisor."""
+    return Saved(inputs=(*((1,) if call.needed(2) else ()), *((2,) if call.needed(1, 2) else ())))
+
+
 def _fake_quantize(call: RuleCall) -> Saved:
     """A mask of what lies in the range; scale and zero point get no gradient."""
     return Saved(hidden_nbytes=(call.output.numel,))
@@ -36,6 +41,7 @@ RULES = table(
         both_inputs: "atan2 huber_loss smooth_l1_loss",
         _lerp: "lerp",
         _scaled_product_sum: "addcmul",
+        _scaled_quotient_sum: "addcdiv",
         _fake_quantize: "fake_quantize",
     }
 )
@@ -49,5 +55,10 @@ def temporaries_nbytes(call: RuleCall) -> tuple[int, int]:
         return (0 if call.needed(0) else call.output.numel), 0
     if call.op.op_type == "lerp":  # 1 - weight, or the difference of the ends
         return 0, size * (call.has(2) and call.needed(0, 2))
-    smaller = [p for p in call.needs if call.op.op_type in ("atan2", "addcmul") and call.required(p).nbytes < size]
-    return 0, (_BACKWARD_MULTIPLES.get(call.op.op_type, 0) + len(smaller)) * size
+    if call.op.op_type == "addcdiv":  # the gradient negated, value * dividend, the square of the divisor, the quotient
+        multiples = 4 if call.needed(2) else int(call.needed(1))
+    else:
+        multiples = _BACKWARD_MULTIPLES.get(call.op.op_type, 0)
+    summed = call.op.op_type in ("atan2", "addcmul", "addcdiv")
+    smaller = [p for p in call.needs if summed and call.required(p).nbytes < size]
+    return 0, (multiples + len(smaller)) * size

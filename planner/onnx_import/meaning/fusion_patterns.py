@@ -44,7 +44,9 @@ def fold(recorded: RecordedCall, types: set[str], operands: list[Value], made: l
     if recorded.name == "atan2" and types >= {"Div", "Atan"} and len(moving) == 2:
         return Call(last.name, "atan2", ATEN_DOMAIN, (moving[0], moving[1]), scope=last.scope)
     if recorded.name == "addcmul" and types == {"Mul", "Add"}:
-        return _scaled_product_sum(operands, made)
+        return _scaled_sum("addcmul", "Mul", operands, made)
+    if recorded.name == "addcdiv" and types == {"Div", "Mul", "Add"}:
+        return _scaled_sum("addcdiv", "Div", operands, made)
     if recorded.name in ("group_norm", "native_group_norm") and len(moving) == 1 and _is(types, _GROUP_NORM):
         groups = recorded.integer(1 if recorded.name == "group_norm" else 5)
         weights = [value for value in operands if value.is_leaf and value.is_float and value.declared == "PARAMETER"]
@@ -66,17 +68,16 @@ def _in_wider_type(op_type: str, made: list[Call]) -> Call | None:
     return Call(made[-1].name, op_type, "", narrow.inputs, (), dict(narrow.attributes), scope=narrow.scope)
 
 
-def _scaled_product_sum(operands: list[Value], made: list[Call]) -> Call | None:
-    """addcmul: the addend and the two factors."""
+def _scaled_sum(name: str, op_type: str, operands: list[Value], made: list[Call]) -> Call | None:
+    """addcmul or addcdiv: the addend, and the two factors or the dividend and the divisor."""
     outside = {id(value) for value in operands}
-    addends, factors = (
+    addends, pair = (
         [value for call in made if call.op_type == kind for value in call.inputs if id(value) in outside]
-        for kind in ("Add", "Mul")
+        for kind in ("Add", op_type)
     )
-    if len(addends) != 1 or len(factors) != 2:
+    if len(addends) != 1 or len(pair) != 2:
         return None
-    inputs = (addends[0], *factors)
-    return Call(made[-1].name, "addcmul", ATEN_DOMAIN, inputs, scope=made[-1].scope)
+    return Call(made[-1].name, name, ATEN_DOMAIN, (addends[0], *pair), scope=made[-1].scope)
 
 
 def scaled_product(made: list[Call]) -> list[Call]:

@@ -51,7 +51,8 @@ def find_parameters(
     Trained are those recorded as such, those whose names match a glob of ``trained``, and of those without a record
 
     - a floating constant of rank one or more in a weight slot of a layer, and an initializer from which a value in such
-      a slot is computed (weight norms, exponentials of parameters), except tables of sines;
+      a slot is computed (weight norms, exponentials of parameters), except tables of sines, and except the ones and
+      zeros that an exporter names itself and writes for a norm without weights;
     - an initializer of two or more elements, or a value computed from one, that arithmetic, a Concat, a Where or a
       Gather combines with a value that depends on an input. A Sub or a Div of an input before any weight is excluded:
       its constants are the mean and the deviation of the data;
@@ -138,7 +139,9 @@ class _Leaves:
         if call.domain:
             return
         for slot in LAYER_SLOTS.get(call.op_type, ()):
-            yield from self._in_layer(call, call.inputs[slot] if slot < len(call.inputs) else None)
+            value = call.inputs[slot] if slot < len(call.inputs) else None
+            if value is not None and not self._is_neutral(call, slot, value.owner):
+                yield from self._in_layer(call, value)
         for slot in ARITHMETIC_SLOTS.get(call.op_type, ())[: len(call.inputs)]:
             value = call.inputs[slot] if slot < len(call.inputs) else None
             if value is not None:
@@ -169,6 +172,13 @@ class _Leaves:
 
     def _may_be_weight(self, leaf: Value) -> bool:
         return id(leaf) in self._initializers and (leaf.numel > 1 or self._is_weight(leaf))
+
+    def _is_neutral(self, call: Call, slot: int, constant: Value) -> bool:
+        """Whether an exporter wrote the scale of ones or the shift of zeros for a norm that has none."""
+        known = constant.known
+        if known is None or not call.op_type.endswith("Normalization") or not (known == (slot == 1)).all():
+            return False
+        return self._schemes.is_weight(constant.name, initializer=constant.is_initializer) is False
 
     def _is_weight(self, number: Value) -> bool:
         return self._schemes.is_weight(number.name, initializer=number.is_initializer) is True

@@ -105,6 +105,12 @@ def test_the_bias_of_a_layer_is_a_weight_by_its_place_if_the_layer_has_one_outpu
     assert trained(read(model(nodes, {"x": (2, 4)}, weights={"w": (4, outputs), "7": (1,)}), tmp_path)) == expected
 
 
+def test_a_number_added_behind_the_bias_of_a_layer_is_none(tmp_path: Path) -> None:
+    nodes = [node("Gemm", "x w b", "h"), node("Add", "h 7", "y")]
+    made = read(model(nodes, {"x": (2, 4)}, weights={"w": (4, 1), "b": (1,), "7": (1,)}), tmp_path)
+    assert trained(made) == {"w", "b"}
+
+
 def test_a_later_glob_after_an_exclamation_mark_takes_a_parameter_out_of_the_frozen_ones(tmp_path: Path) -> None:
     nodes = [node("MatMul", "x a.w", "h"), node("MatMul", "h b.w", "y")]
     path = save(model(nodes, {"x": (2, 4)}, weights={"a.w": (4, 4), "b.w": (4, 4)}), tmp_path)

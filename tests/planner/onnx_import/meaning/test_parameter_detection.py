@@ -98,3 +98,35 @@ def test_what_the_exporter_recorded_beats_the_rules(tmp_path: Path) -> None:
         entry.metadata_props.add(key="pkg.torch.export.graph_signature.InputSpec.kind", value=kind)
     graph = read(proto, tmp_path)
     assert (tensor(graph, "w").role, tensor(graph, "v").role) == (Role.BUFFER, Role.PARAMETER)
+
+
+NORMS = {"LayerNormalization": "x {} {}", "InstanceNormalization": "x {} {}", "BatchNormalization": "x {} {} m v"}
+
+
+@pytest.mark.parametrize("op_type", NORMS)
+@pytest.mark.parametrize(
+    ("scale", "shift", "ones", "zeros", "trained"),
+    [
+        ("val_3", "val_4", 1, 0, set()),
+        ("/norm/Constant_output_0", "onnx::Norm_7", 1, 0, set()),
+        ("norm.weight", "norm.bias", 1, 0, {"norm.weight", "norm.bias"}),
+        ("val_3", "val_4", 2, 0, {"val_3"}),
+        ("val_3", "val_4", 1, 1, {"val_4"}),
+        ("val_3", "val_4", 0, 1, {"val_3", "val_4"}),
+    ],
+)
+def test_ones_and_zeros_that_an_exporter_wrote_for_a_norm_without_weights_are_none(
+    op_type: str, scale: str, shift: str, ones: float, zeros: float, trained: set[str], tmp_path: Path
+) -> None:
+    constants = {scale: np.full(4, ones, np.float32), shift: np.full(4, zeros, np.float32)}
+    nodes = [node(op_type, NORMS[op_type].format(scale, shift), "y")]
+    axis = {"m": np.zeros(4, np.float32), "v": np.ones(4, np.float32)} if op_type == "BatchNormalization" else {}
+    graph = read(model(nodes, {"x": [2, 4, 4]}, constants=constants | axis), tmp_path)
+    assert {t.name for t in graph.tensors if t.role is Role.PARAMETER} == trained
+
+
+def test_ones_that_an_exporter_named_are_a_weight_of_a_linear_layer(tmp_path: Path) -> None:
+    proto = model(
+        [node("MatMul", "x onnx::MatMul_7", "y")], X, constants={"onnx::MatMul_7": np.ones((4, 4), np.float32)}
+    )
+    assert tensor(read(proto, tmp_path), "onnx::MatMul_7").role is Role.PARAMETER

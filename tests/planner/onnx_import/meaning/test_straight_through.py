@@ -99,13 +99,72 @@ def test_a_weight_stored_as_integers_is_said_not_to_be_trained(tmp_path: Path) -
     assert (trained(made), len(said), '"stored"' in said[0]) == ({"w"}, 1, True)
 
 
-@pytest.mark.parametrize(("total", "stopped"), [("h s", ["Sub"]), ("s h", ["Sub"]), ("x s", [])])
-def test_a_difference_that_is_added_to_what_it_was_taken_from_has_no_gradient(
-    total: str, stopped: list[str], tmp_path: Path
+CORRECTED = {
+    "h s": ([node("Round", "h", "r"), node("Sub", "r h", "s"), node("Add", "h s", "y")], True),
+    "s h": ([node("Sign", "h", "r"), node("Sub", "r h", "s"), node("Add", "s h", "y")], True),
+    "copies": ([node("Round", "h", "r"), node("Identity", "h", "i"), node("Sub", "r i", "s"),
+                node("Identity", "s", "j"), node("Add", "j h", "y")], True),
+    "steps of its own size": ([node("ReduceMax", "h", "m"), node("Div", "h m", "a"), node("Round", "a", "c"),
+                               node("Mul", "c m", "r"), node("Sub", "r h", "s"), node("Add", "h s", "y")], True),
+    "a pair": ([node("QuantizeLinear", "h scale zero", "q"), node("DequantizeLinear", "q scale zero", "r"),
+                node("Sub", "r h", "s"), node("Add", "h s", "y")], True),
+    "the tensor before": ([node("Tanh", "h", "t"), node("Sign", "h", "r"), node("Sub", "r t", "s"),
+                           node("Add", "t s", "y")], True),
+    "a cast": ([node("Cast", "h", "i", to=7), node("Cast", "i", "r", to=1), node("Sub", "r h", "s"),
+                node("Add", "h s", "y")], True),
+    "a cast of weights": ([node("Cast", "b", "i", to=7), node("Cast", "i", "r", to=1), node("Sub", "r b", "s"),
+                           node("Add", "b s", "e"), node("MatMul", "h e", "y")], True),
+    "a threshold": ([node("Greater", "h scale", "c"), node("Where", "c scale offset", "r"), node("Sub", "r h", "s"),
+                     node("Add", "h s", "y")], True),
+    "a codebook": ([node("MatMul", "h b", "d"), node("ArgMax", "d", "i", axis=1, keepdims=0),
+                    node("Gather", "b i", "r"), node("Sub", "r h", "s"), node("Add", "h s", "y")], True),
+    "another term": ([node("Round", "h", "r"), node("Sub", "r h", "s"), node("Add", "x s", "y")], False),
+    "no rounding": ([node("Tanh", "h", "r"), node("Sub", "r h", "s"), node("Add", "h s", "y")], False),
+    "a layer": ([node("MatMul", "h b", "r"), node("Sub", "r h", "s"), node("Add", "h s", "y")], False),
+    "a layer behind": ([node("Round", "h", "a"), node("MatMul", "a b", "r"), node("Sub", "r h", "s"),
+                        node("Add", "h s", "y")], False),
+    "a choice": ([node("Greater", "h scale", "c"), node("Where", "c h scale", "r"), node("Sub", "r h", "s"),
+                  node("Add", "h s", "y")], False),
+    "a rounding of another tensor": ([node("MatMul", "x b", "o"), node("Round", "o", "r"), node("Sub", "r h", "s"),
+                                      node("Add", "h s", "y")], False),
+    "a mean": ([node("ReduceMean", "h", "m"), node("Sub", "h m", "s"), node("Add", "m s", "y")], False),
+    "a rounded mean": ([node("ReduceMean", "h", "m"), node("Round", "h", "r"), node("Sub", "r m", "s"),
+                        node("Add", "m s", "y")], False),
+    "another reader": ([node("Round", "h", "r"), node("Sub", "r h", "s"), node("Add", "h s", "z"),
+                        node("Mul", "s z", "y")], False),
+    "a reader of a copy": ([node("Round", "h", "r"), node("Sub", "r h", "s"), node("Identity", "s", "j"),
+                            node("Add", "h j", "z"), node("Mul", "j z", "y")], False),
+    "a reader beside a copy": ([node("Round", "h", "r"), node("Sub", "r h", "s"), node("Identity", "s", "j"),
+                                node("Add", "h j", "z"), node("Mul", "s z", "y")], False),
+    "a choice of weights": ([node("Greater", "b scale", "c"), node("Where", "c b scale", "r"), node("Sub", "r b", "s"),
+                             node("Add", "b s", "e"), node("MatMul", "h e", "y")], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CORRECTED)
+def test_the_difference_of_a_tensor_and_its_rounding_that_is_added_to_it_has_no_gradient(
+    what: str, tmp_path: Path
 ) -> None:
-    nodes = [node("MatMul", "x w", "h"), node("Tanh", "h", "r"), node("Sub", "r h", "s"), node("Add", total, "y")]
-    made = loaded(nodes, tmp_path, w=(8, 8)).training
-    assert [op.op_type for op in made.ops if op.backward is None and op.op_type == "Sub"] == stopped
+    nodes, stopped = CORRECTED[what]
+    proto = model([node("MatMul", "x w", "h"), *nodes], {"x": (8, 8)}, weights={"w": (8, 8), "b": (8, 8)},
+                  constants={"scale": np.float32(0.1), "zero": np.int8(0), "offset": np.float32(0.2)})  # fmt: skip
+    made = load_model(save(proto, tmp_path), device="cpu").training
+    assert [op.backward is None for op in made.ops if op.op_type == "Sub"] == [stopped]
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "pairs"),
+    [("same", "_", 1), ("other", "zero", 0), ("scale", "one", 0), ("scale", "_", 1), ("scale", "zero", 1)],
+)
+def test_only_equal_scales_and_zero_points_make_a_pair(scale: str, zero: str, pairs: int, tmp_path: Path) -> None:
+    numbers = {"scale": np.float32(0.1), "same": np.float32(0.1), "other": np.float32(0.2)}
+    nodes = [node("MatMul", "x w", "h"), node("QuantizeLinear", "h scale zero", "q"),
+             node("DequantizeLinear", f"q {scale} {zero}", "d"), node("MatMul", "d v", "y")]  # fmt: skip
+    proto = model(nodes, {"x": (4, 8)}, weights={"w": (8, 8), "v": (8, 8)},
+                  constants={**numbers, "zero": np.int8(0), "one": np.int8(1)})  # fmt: skip
+    made = load_model(save(proto, tmp_path))
+    unequal = [sentence for sentence in made.training.assumed if "unequal scales or zero points" in sentence]
+    assert (len(unequal), trained(made)) == (1 - pairs, {"w", "v"} if pairs else {"v"})
 
 
 def test_a_clip_between_belongs_to_the_pair(tmp_path: Path) -> None:
