@@ -108,6 +108,7 @@ def _to_lerp(value: Tensor) -> Tensor:
 TOKENS: dict[str, Layer] = {
     "ReLU": nn.ReLU, "LeakyReLU": nn.LeakyReLU, "PReLU": nn.PReLU, "ELU": nn.ELU, "SELU": nn.SELU, "CELU": nn.CELU,
     "GELU": nn.GELU, "GELU tanh": lambda: nn.GELU("tanh"), "SiLU": nn.SiLU, "Mish": nn.Mish,
+    "Hardshrink": nn.Hardshrink, "Softshrink": nn.Softshrink, "Threshold": lambda: nn.Threshold(0.1, 20.0),
     "Hardswish": nn.Hardswish, "Hardsigmoid": nn.Hardsigmoid, "Sigmoid": nn.Sigmoid, "Tanh": nn.Tanh,
     "Softplus": nn.Softplus, "Softsign": nn.Softsign, "LogSigmoid": nn.LogSigmoid, "Hardtanh": nn.Hardtanh,
     "GLU": lambda: nn.Sequential(nn.Linear(_WIDTH, 2 * _WIDTH), nn.GLU()),

@@ -29,6 +29,8 @@ OLDER = (
 KINDS = (
     *((layer, "TorchScript", 14) for layer in OLDER), ("Hardswish", "TorchScript", 11), ("GELU", "TorchScript", 9),
     *((layer, "dynamo", 18) for layer in ("Huber loss", "SmoothL1 loss", "lerp", "GroupNorm without affine", "area")),
+    ("Hardshrink", "TorchScript", 14), ("Softshrink", "TorchScript", 17), ("Hardshrink", "dynamo", 18),
+    ("Softshrink", "dynamo", 23), ("Threshold", "dynamo", 20),
     ("mixture of experts", "TorchScript", 14), ("AdaptiveAvgPool2d to 7", "dynamo", 23),
     ("AdaptiveAvgPool2d to more", "dynamo", 18),
 )  # fmt: skip
