@@ -47,12 +47,17 @@ def from_onnx(
         dims: sizes of symbolic dimensions.
         inputs: whole shapes of inputs.
 
+    Returns:
+        The module, in training mode.
+
     Raises:
         UnsupportedOpError: torch cannot run an op of the file; the message names its node.
         ModelError: the file cannot be read, as for a plan.
 
     Example:
-        >>> model = from_onnx("model.onnx", batch=2)
+        >>> module = from_onnx("fixed.onnx", batch=2)
+        >>> len(module(*(torch.zeros(shape) for shape in module.input_shapes)))
+        2
     """
     content = read_file(Path(path))
     model = parse_model(content, quoted(Path(path).name), weights=True)

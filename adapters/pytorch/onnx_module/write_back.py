@@ -38,6 +38,7 @@ def to_onnx(module: nn.Module, path: str | os.PathLike[str]) -> None:
         StorageError: a file cannot be read or written.
 
     Example:
+        >>> module = from_onnx("fixed.onnx", batch=2)
         >>> to_onnx(module, "trained.onnx")
     """
     module = original(module)
