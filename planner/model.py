@@ -212,15 +212,15 @@ def load_model(
         )
     if device == MEASURED:
         raise UsageError(f"{str(path)!r} has no measured times", remedy=f"choose one of {', '.join(DEVICES)}")
-    from .onnx_import.reader import forward_graph
+    from .onnx_import.reader import forward_calls
     from .onnx_import.values.consistency import REMEDY
 
     chosen = device if isinstance(device, Device) else device_named(device or DEFAULT_DEVICE)
     with _sizes_of_options(dims or {}, inputs or {}, batch):
-        graph = forward_graph(
+        graph = forward_calls(
             proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch, charge_unknown=charge_unknown,
             trained=[glob[1:] for glob in frozen if glob.startswith("!")],
-        )  # fmt: skip
+        ).graph  # fmt: skip
         training = derive_backward(
             graph,
             frozen=frozen,
@@ -235,11 +235,9 @@ def load_model(
             )
     if not training.ops:
         kinds = ", ".join(sorted({op.op_type for op in graph.ops})[:3])
+        why = f"are views of its inputs ({kinds})" if kinds else "do not depend on its inputs"
         raise UnsupportedOpError(
-            f"{str(path)!r} computes nothing: "
-            + (
-                f"its outputs are views of its inputs ({kinds})" if kinds else "its outputs do not depend on its inputs"
-            ),
+            f"{str(path)!r} computes nothing: its outputs {why}",
             remedy="train it without a plan: it stores nothing" if kinds else "export the model with inputs",
         )
     if not any(op.backward is not None for op in training.ops):

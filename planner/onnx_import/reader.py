@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from json import dumps as quoted
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from .shapes.batch_search import BatchSearch
 from .shapes.data_dependent_shapes import DataShapes, check_names
 from .shapes.declared_types import DeclaredTypes
 from .shapes.element_types import cast_operands, taken_as_they_are
-from .shapes.input_binding import BoundInputs, bind_inputs, read_inputs, tensor_names
+from .shapes.input_binding import bind_inputs, read_inputs, tensor_names
 from .shapes.input_hints import InputHints
 from .shapes.offered_sizes import UnboundSizesError, UnknownSizesError, with_tried_remedy
 from .shapes.rebatch import Rebatch, check_batch_axis
@@ -47,31 +47,9 @@ def read_onnx(
     charge_unknown: bool = False,
     trained: Sequence[str] = (),
 ) -> Graph:
-    """Read an ONNX file into a forward graph with static shapes: `open_model`, then `forward_graph`."""
-    return forward_graph(
-        open_model(path), path, dims=dims, inputs=inputs, batch=batch, charge_unknown=charge_unknown, trained=trained
-    )
-
-
-def forward_graph(
-    model: ModelProto,
-    path: str | os.PathLike[str],
-    *,
-    dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, tuple[int, ...]] | None = None,
-    batch: int | None = None,
-    charge_unknown: bool = False,
-    trained: Sequence[str] = (),
-) -> Graph:
-    """The forward graph of a parsed file with static shapes; its arguments are those of `load_model`.
-
-    ``trained`` are globs on the names of floating constants that are parameters in any case.
-
-    The file's name stands for a graph that has none. Raises InvalidModelError, UnsupportedOpError and
-    UnboundDimensionError if the file cannot be planned, and UsageError if an argument does not fit the model.
-    """
+    """Read an ONNX file into a forward graph with static shapes: `open_model`, then `forward_calls`."""
     return forward_calls(
-        model, path, dims=dims, inputs=inputs, batch=batch, charge_unknown=charge_unknown, trained=trained
+        open_model(path), path, dims=dims, inputs=inputs, batch=batch, charge_unknown=charge_unknown, trained=trained
     ).graph
 
 
@@ -98,7 +76,12 @@ def forward_calls(
     charge_unknown: bool = False,
     trained: Sequence[str] = (),
 ) -> ForwardCalls:
-    """The graph of `forward_graph`, with its calls and values."""
+    """The forward graph of a parsed file with static shapes, and its calls; the arguments are those of `load_model`.
+
+    ``trained`` are globs on the names of floating constants that are parameters in any case. The file's name stands for
+    a graph that has none. Raises InvalidModelError, UnsupportedOpError and UnboundDimensionError if the file cannot be
+    planned, and UsageError if an argument does not fit the model.
+    """
     options = partial(
         _forward_graph, inline_functions(model), path, batch=batch, charge_unknown=charge_unknown, trained=trained
     )
@@ -131,24 +114,28 @@ def _forward_graph(
         check_names(given, tensor_names(graph), names)
     inside = {name: given.pop(name) for name in [*given] if name not in names}
 
-    def walker(rebatch: Rebatch, bound: BoundInputs | None, shapes: Mapping[str, tuple[int, ...]]) -> Walk:
+    def walker(rebatch: Rebatch, shapes: Mapping[str, tuple[int, ...]], sizes: Iterable[tuple[str, int]] = ()) -> Walk:
+        """A walk over the file that knows its constants, and the inputs that have shapes."""
         table = ValueTable(order.used, order.made)
         table.refused.update(left_out)
-        for entry in declared if bound is not None else ():
-            shape = shapes[entry.name]
-            table.values[entry.name] = Value(entry.name, entry.dtype, shape, from_input=True, is_input=True)
+        for entry in declared:
+            if entry.name in shapes:
+                shape = shapes[entry.name]
+                table.values[entry.name] = Value(entry.name, entry.dtype, shape, from_input=True, is_input=True)
         enter_leaves(table, graph, {})
         rebatch.enter_constants(table.values.values())
-        types = DeclaredTypes(dict(bound.dims) if bound else {}, bound.rebatch if bound and rebatch.change else None)
+        change = rebatch.change
+        types = DeclaredTypes(dict(sizes), (change.old, change.new) if change else None)
         types.add(graph, {})
         for name in order.names:
             table.call_name(name)
         rules = ShapeRules(opsets, graph.node)
         return Walk(rules, table, types, DataShapes(inside), rebatch, opsets[""], charge_unknown=charge_unknown)
 
+    @cache
     def hints() -> InputHints:
         """What the weights say, those included that the file computes from others."""
-        walk = walker(Rebatch(None), None, {})
+        walk = walker(Rebatch(None), {})
         for index in order.live:
             node = order.nodes[index]
             if all(not name or name in walk.table.values for name in node.input):
@@ -159,7 +146,7 @@ def _forward_graph(
     bound = bind_inputs(declared, dims, given, batch, lambda name: hints().template(name))
 
     def read(rebatch: Rebatch, shapes: Mapping[str, tuple[int, ...]]) -> _Reading:
-        walk = walker(rebatch, bound, shapes)
+        walk = walker(rebatch, shapes, bound.dims)
         table = walk.table
         fused = FusedCalls(order.nodes, order.live, [output.name for output in graph.output], model.producer_name)
         for index in order.live:

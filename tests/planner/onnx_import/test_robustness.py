@@ -13,7 +13,7 @@ from ogc_plan.planner.autodiff.derive import derive_backward
 from ogc_plan.planner.errors import InvalidModelError, OgcPlanError, UnsupportedOpError
 from ogc_plan.planner.onnx_import.document.functions import check_functions
 from ogc_plan.planner.onnx_import.document.model_file import parse_model
-from ogc_plan.planner.onnx_import.reader import forward_graph
+from ogc_plan.planner.onnx_import.reader import forward_calls
 from ogc_plan.planner.onnx_import.values import value_table
 from onnx import TensorProto, helper, numpy_helper
 
@@ -33,7 +33,7 @@ SMALL = [
 def lines(proto: onnx.ModelProto, *, charge_unknown: bool) -> list[str]:
     """What the reader says of a model, in its errors; nothing where it reads it."""
     try:
-        derive_backward(forward_graph(parse_model(proto.SerializeToString()), "m", charge_unknown=charge_unknown))
+        derive_backward(forward_calls(parse_model(proto.SerializeToString()), "m", charge_unknown=charge_unknown).graph)
     except OgcPlanError as error:
         return [str(error), error.remedy]
     return []
