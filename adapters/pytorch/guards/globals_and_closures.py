@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ....planner.limits import gc_paused
 from ..errors import UnsupportedModuleError
 from .rollback import save
 from .running_functions import Ages, RunningFunctions
@@ -84,20 +85,16 @@ class SourceGuards:
 
         Raises UnsupportedModuleError if the code that ran changed a source.
         """
-        before, collects = sys.gettrace(), gc.isenabled()
-        gc.disable()  # callbacks of the collector are not part of the forward
-        self._ages.begin()
-        self._functions.begin()
+        before = sys.gettrace()
         try:
-            # On a card autograd would run a backward written by hand on a thread of its own, which is not recorded.
-            with torch.autograd.set_multithreading_enabled(False):
+            # Callbacks of the collector are not part of the forward. On a card autograd would run a backward written by
+            # hand on a thread of its own, which is not recorded.
+            with gc_paused(), self._ages.told_apart(), torch.autograd.set_multithreading_enabled(False):
+                self._functions.begin()
                 yield
         finally:
             sys.settrace(before)
-            self._ages.end()
             self._functions.end()
-            if collects:
-                gc.enable()
             changed = [source for source in self._sources.values() if source.changed()]
             for source in changed:
                 source.restore()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -26,16 +27,17 @@ class Ages:
         self._older: dict[int, Any] = {}  # kept alive, so that nothing new gets one of these numbers
         self._newer: set[int] = set()
 
-    def begin(self) -> None:
-        """Let what is alive now be old; the collector must be off."""
+    @contextmanager
+    def told_apart(self) -> Iterator[None]:
+        """What is alive now is old inside; the collector must be off."""
         gc.collect(0)
         gc.callbacks.append(self._collecting)
-
-    def end(self) -> None:
-        """Forget every object."""
-        gc.callbacks.remove(self._collecting)
-        self._older.clear()
-        self._newer.clear()
+        try:
+            yield
+        finally:
+            gc.callbacks.remove(self._collecting)
+            self._older.clear()
+            self._newer.clear()
 
     def newer(self) -> set[int]:
         """The ids of what the trace has made so far, some of it gone by now."""
