@@ -194,6 +194,15 @@ CASES += [
     Case("Div", "xx", (HALF, HALF[0]), torch.div, note="broadcast, bfloat16"),
     Case("Conv", "xw", (randn(*IMAGE).bfloat16(), randn(4, 8, 3, 3).bfloat16()), F.conv2d, note="bfloat16"),
     Case("SoftmaxCrossEntropyLoss", "xx", (HALF, torch.arange(16)), F.cross_entropy, note="bfloat16"),
+    Case("SoftmaxCrossEntropyLoss", "xc", (randn(4, 6, 5), positive(4, 6, 5)), F.cross_entropy, note="probabilities"),
+    Case("SoftmaxCrossEntropyLoss", "xcc", (randn(4, 6), positive(4, 6), positive(6)),
+         lambda x, target, w: F.cross_entropy(x, target, w), note="probabilities, weights"),
+    Case("LayerNormalization", "xww", (HALF, positive(24), positive(24)),
+         lambda x, w, b: F.layer_norm(x, (24,), w, b), note="bfloat16, float32 scale"),
+    Case("RMSNormalization", "xw", (HALF, positive(24)), quiet(lambda x, w: F.rms_norm(x, (24,), w)),
+         note="bfloat16, float32 scale"),
+    Case("GroupNormalization", "xww", (randn(*IMAGE).bfloat16(), positive(8), positive(8)),
+         lambda x, w, b: F.group_norm(x, 4, w, b), {"num_groups": 4}, "bfloat16, float32 scale"),
 ]  # fmt: skip
 
 AT_LEAST = [

@@ -24,7 +24,8 @@ class Between(nn.Module):
         self.function = function
         angles = torch.arange(32.0)[:, None] * 0.1
         constants = {"mask": torch.ones(32, 32), "order": torch.tensor([3, 1, 2]), "state": torch.zeros(1, 32, width),
-                     "holes": torch.ones(32, width) > 2, "cos": angles.cos(), "sin": angles.sin()}  # fmt: skip
+                     "holes": torch.ones(32, width) > 2, "likely": torch.full((128, width), 1 / width),
+                     "cos": angles.cos(), "sin": angles.sin()}  # fmt: skip
         for name, value in constants.items():
             self.register_buffer(name, value)
 
@@ -128,6 +129,12 @@ BETWEEN: dict[str, Function | tuple[Function, dict[str, Any]]] = {
     "gather": lambda m, x: x[:, m.order],
     "transposed": lambda m, x: (x.transpose(1, 2) @ x).relu(),
     "half": lambda m, x: x.bfloat16().relu().float(),
+    "half with a float32 norm": (lambda m, x: m.extra["norm"](x.bfloat16()).float(),
+                                 {"norm": lambda: nn.LayerNorm(64)}),
+    "log1p": lambda m, x: x.abs().log1p(),
+    "expm1": lambda m, x: x.expm1(),
+    "rsqrt": lambda m, x: x.abs().rsqrt(),
+    "class probabilities": lambda m, x: x + F.cross_entropy(x.flatten(0, 1), m.likely),
     "attention": (attention, {"qkv": lambda: nn.Linear(64, 192)}),
     "causal attention": (lambda m, x: attention(m, x, is_causal=True), {"qkv": lambda: nn.Linear(64, 192)}),
     "masked attention": (lambda m, x: attention(m, x, attn_mask=m.mask),

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from ogc_plan.planner.autodiff.derive import derive_backward
 from ogc_plan.planner.autodiff.rule_table import RULES, call_of
+from ogc_plan.planner.autodiff.rules import aten_calls
 from ogc_plan.planner.autodiff.rules.temporaries import temporaries_nbytes
-from ogc_plan.planner.graph import Graph, View
+from ogc_plan.planner.graph import ATEN_DOMAIN, Graph, View
 from ogc_plan.planner.model import store_all_timeline
 from ogc_plan.planner.onnx_import.reader import read_onnx
 from ogc_plan.planner.training_graph import OpCost, TrainingGraph
@@ -47,7 +48,9 @@ def simulated(graph: Graph, training: TrainingGraph) -> int:
         op = graph.ops[planned.forward]
         needs = frozenset(edge.position for edge in planned.backward.gives) if planned.backward else frozenset[int]()
         between = (0, 0)
-        if op.op_type in RULES and not op.domain and op.view is View.NONE:
+        if op.domain == ATEN_DOMAIN:
+            between = aten_calls.temporaries_nbytes(call_of(op, graph, needs))
+        elif op.op_type in RULES and not op.domain and op.view is View.NONE:
             between = temporaries_nbytes(call_of(op, graph, needs))
         costs.append(OpCost(0, 0, *between))
     return store_all_timeline(training, tuple(costs))[1].peak_activation_nbytes

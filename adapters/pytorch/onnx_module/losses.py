@@ -23,6 +23,9 @@ def _cross_entropy(node: Node) -> Run:
     settings, count = _settings(node), len(node.call.outputs)
 
     def run(x: Tensor, labels: Tensor, weight: Tensor | None = None) -> Any:
+        if labels.is_floating_point():  # class probabilities; they have no labels to ignore
+            loss = F.cross_entropy(x, labels, weight, reduction=settings["reduction"])
+            return (loss, F.log_softmax(x, 1))[:count] if count > 1 else loss
         logs = F.log_softmax(x, 1)
         return (F.nll_loss(logs, labels.long(), weight, **settings), logs)[:count]
 

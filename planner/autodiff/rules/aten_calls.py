@@ -35,8 +35,8 @@ def _lerp(call: RuleCall) -> Saved:
 RULES = table(
     {
         nothing: "roll",
-        first_output: "rsqrt",
-        first_input: "glu",
+        first_output: "rsqrt expm1",
+        first_input: "glu log1p",
         _log_sigmoid: "log_sigmoid",
         both_inputs: "atan2 huber_loss smooth_l1_loss",
         _lerp: "lerp",
@@ -45,7 +45,7 @@ RULES = table(
         _fake_quantize: "fake_quantize",
     }
 )
-_BACKWARD_MULTIPLES = {"rsqrt": 2, "atan2": 5, "addcmul": 1}
+_BACKWARD_MULTIPLES = {"rsqrt": 2, "log1p": 1, "expm1": 1, "atan2": 5, "addcmul": 1}
 
 
 def temporaries_nbytes(call: RuleCall) -> tuple[int, int]:

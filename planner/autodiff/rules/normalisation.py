@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from .op_call import RuleCall, Saved, statistic_nbytes, table
+from .op_call import RuleCall, Saved, item_nbytes, statistic_nbytes, table
 
 
 def _statistics(call: RuleCall, count: int, rows: int) -> tuple[int, ...]:
@@ -27,7 +27,18 @@ def _layer_norm(call: RuleCall) -> Saved:
     return Saved(call.present((0, 1, 2)), shown, _statistics(call, 2 - len(shown), _rows(call)))
 
 
+def composes_rms_norm(call: RuleCall) -> bool:
+    """torch fuses an RMS norm only where input and scale have one element type; else it computes in the wider one."""
+    return call.has(1) and call.required(1).dtype != call.first.dtype
+
+
 def _rms_norm(call: RuleCall) -> Saved:
+    if composes_rms_norm(call):
+        wide = call.first.numel * item_nbytes(call.required(1))
+        normalised = (wide,) if call.needed(1) else ()
+        if not call.needed(0):
+            return Saved((), (), normalised)
+        return Saved((1,), (), (wide, *_statistics(call, 1, _rows(call)), *normalised))
     return Saved(call.present((0, 1)), (), _statistics(call, 1, _rows(call)))
 
 

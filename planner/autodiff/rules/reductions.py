@@ -86,7 +86,13 @@ def _negative_log_likelihood(call: RuleCall) -> Saved:
 
 
 def _cross_entropy(call: RuleCall) -> Saved:
-    """log_softmax, which may be the output log_prob, the class labels and the total weight."""
+    """log_softmax, which may be the output log_prob, the class labels and the total weight.
+
+    With class probabilities torch sums their product with log_softmax: it saves both and the class weights.
+    """
+    if call.required(1).is_float:
+        hidden = () if len(call.outputs) > 1 else (call.first.nbytes,)
+        return Saved((1, *call.present((2,))), (1,) if len(call.outputs) > 1 else (), hidden)
     kept = _labels(call)
     if len(call.outputs) > 1:
         return Saved(kept.inputs, (1,), (*kept.hidden_nbytes, item_nbytes(call.first)))

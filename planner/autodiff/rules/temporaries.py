@@ -15,6 +15,7 @@ from . import gradient_sequences as sequences
 from .attention import extent, is_fused, key_and_value_nbytes
 from .einsum import contractions, copies_nothing
 from .matmul_conv import repeated_operands
+from .normalisation import composes_rms_norm
 from .op_call import INDEX_NBYTES, RuleCall, item_nbytes, statistic_nbytes
 from .reductions import product
 
@@ -23,7 +24,7 @@ BACKWARD_MULTIPLES = {
     "Acosh": 3, "Atanh": 3, "Softsign": 3, "Erf": 4, "Asin": 4, "Acos": 5, "HardSigmoid": 1,
     "LpNormalization": 3, "LpPool": 3, "GlobalLpPool": 2, "SwiGLU": 3, "RotaryEmbedding": 2,
     "MeanVarianceNormalization": 4, "CumProd": 10, "CumSum": 2, "LRN": 4, "DFT": 3, "STFT": 5, "Det": 3, "TopK": 1,
-    "ReduceSumSquare": 2, "SoftmaxCrossEntropyLoss": 1, "CenterCropPad": 1, "AffineGrid": 2, "ReverseSequence": 1,
+    "ReduceSumSquare": 2, "CenterCropPad": 1, "AffineGrid": 2, "ReverseSequence": 1,
 }  # fmt: skip
 """Temporaries of a backward in multiples of the size of the input or the output, whichever is larger."""
 
@@ -107,6 +108,22 @@ def _group_norm(call: RuleCall) -> tuple[int, int]:
     if not call.has(1) or call.required(1).numel == call.first.shape[1]:
         return 0, 0
     return 2 * call.first.nbytes, 2 * call.first.nbytes
+
+
+def _rms_norm(call: RuleCall) -> tuple[int, int]:
+    """Composed in the wider of two element types: squares, the norm and the scaled norm, and their gradients."""
+    if not composes_rms_norm(call):
+        return 0, 0
+    wide, narrow = call.first.numel * item_nbytes(call.required(1)), call.first.nbytes
+    forward = wide if call.needed(0) and call.needed(1) else 2 * wide
+    return forward, 4 * wide + narrow if call.needed(0) else 2 * wide
+
+
+def _cross_entropy(call: RuleCall) -> tuple[int, int]:
+    """The product of the probabilities and log_softmax; with class weights another one."""
+    if not call.required(1).is_float:
+        return 0, call.first.nbytes
+    return call.first.nbytes * (2 if call.has(2) else 1), call.first.nbytes
 
 
 def _instance_norm(call: RuleCall) -> tuple[int, int]:
@@ -223,6 +240,7 @@ _COMPOSED: dict[str, Callable[[RuleCall], tuple[int, int]]] = {
     "Softmax": _softmax, "LogSoftmax": _softmax, "ReduceMean": _widening_mean, "ReduceSum": _widening_mean,
     "Gather": _gather, "SwiGLU": _swiglu, "DFT": _fourier,
     "ScatterElements": _scatter, "ScatterND": _scatter, "Scatter": _scatter, "Shrink": _shrink, "Swish": _swish,
+    "SoftmaxCrossEntropyLoss": _cross_entropy, "RMSNormalization": _rms_norm,
     "GroupNormalization": _group_norm, "InstanceNormalization": _instance_norm, "Pad": _pad, "Resize": _resize,
     "TensorScatter": _write_cache, "GridSample": _grid_sample, "ReverseSequence": _reverse_sequence,
     "CausalConvWithState": _causal_convolution,

@@ -15,6 +15,8 @@ _ONE_OPERAND = {
     "hardswish": ("HardSwish", "Mul Add Clip Div HardSigmoid"),
     "hardsigmoid": ("HardSigmoid", "Clip Add Div Mul HardSigmoid"),
     "rsqrt": ("rsqrt", "Sqrt Reciprocal"),
+    "log1p": ("log1p", "Log Add CastLike"),
+    "expm1": ("expm1", "Exp Sub CastLike"),
     "glu": ("glu", "Sigmoid Split Mul"),
     "log_sigmoid_forward": ("log_sigmoid", "Log Sigmoid"),
     "log_sigmoid": ("log_sigmoid", "Log Sigmoid"),
@@ -24,7 +26,7 @@ _ONE_OPERAND = {
 
 _GROUP_NORM = "InstanceNormalization Reshape Mul Add"
 _ATTENTION = "Softmax Transpose Reshape Mul MatMul Add Where Unsqueeze Expand IsNaN"
-_ATEN_ONLY = frozenset({"rsqrt", "glu", "log_sigmoid", "roll"})
+_ATEN_ONLY = frozenset({"rsqrt", "log1p", "expm1", "glu", "log_sigmoid", "roll"})
 _REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum"}
 SOFTMAX = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}
 

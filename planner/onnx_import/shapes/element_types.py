@@ -7,13 +7,14 @@ of the file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...units import is_or_are
 from ..values.values import Call
 
 _FLOATS = ("float32", "float64", "float16")  # replace a floating type that is not allowed, best first
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div"})
+_NORMS = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization", "InstanceNormalization"})
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "RandomNormalLike": "dtype", "RandomUniformLike": "dtype",
                     "RandomNormal": "dtype", "RandomUniform": "dtype", "Bernoulli": "dtype"}  # fmt: skip
 _ONNX_NAMES = {"float": "float32", "double": "float64"}
@@ -46,6 +47,7 @@ class StandIns:
     Attributes:
         dtype: The type that the op does not allow.
         inputs: By position, the type that replaces that of an input.
+        shapes: By position, the shape that replaces that of an input.
         outputs: By position, the real type of an output.
         attribute: The name of an attribute that names a type, and the type that replaces it.
     """
@@ -54,6 +56,7 @@ class StandIns:
     inputs: Mapping[int, str]
     outputs: Mapping[int, str]
     attribute: tuple[str, str] | None = None
+    shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def dtypes(texts: Iterable[str]) -> frozenset[str]:
@@ -68,6 +71,16 @@ def stand_ins(op: Formals, call: Call, attribute_dtype: str) -> StandIns | None:
     ``attribute_dtype`` is the type that an attribute of the node names, "" if none does.
     """
     types = {position: value.dtype for position, value in enumerate(call.inputs) if value is not None}
+    first = types.get(0, "")
+    parts = tuple(dict.fromkeys(types.values()))
+    if call.op_type in _NORMS and not call.domain and len(parts) > 1 and all(map(_is_floating, parts)):
+        # torch's norms take halves with a float32 scale, as autocast leaves them, and keep the type of the halves
+        shown = first if op.takes(op.input(0), first) else "float32"
+        return StandIns(" and ".join(parts), dict.fromkeys(types, shown), {0: first})
+    if has_class_probabilities(call):
+        scores = call.inputs[0]
+        assert scores is not None
+        return StandIns("class probabilities", {1: "int64"}, {}, shapes={1: (*scores.shape[:1], *scores.shape[2:])})
     inputs: dict[int, str] = {}
     replaced: dict[str, str] = {}
     for position, dtype in types.items():
@@ -88,8 +101,20 @@ def stand_ins(op: Formals, call: Call, attribute_dtype: str) -> StandIns | None:
     return StandIns(next(iter(replaced.values())), inputs, outputs, attribute)
 
 
+def has_class_probabilities(call: Call) -> bool:
+    """Whether a loss is given a probability of each class, as torch's cross entropy takes and exports it."""
+    if call.domain or call.op_type != "SoftmaxCrossEntropyLoss" or len(call.inputs) < 2:
+        return False
+    scores, labels = call.inputs[:2]
+    return scores is not None and labels is not None and labels.shape == scores.shape and labels.is_float
+
+
+def _is_floating(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))
+
+
 def _other_float(op: Formals, variable: str, dtype: str) -> str:
-    if not dtype.startswith(("float", "bfloat")) or op.takes(variable, dtype):
+    if not _is_floating(dtype) or op.takes(variable, dtype):
         return ""
     return next((other for other in _FLOATS if op.takes(variable, other)), "")
 
@@ -115,7 +140,7 @@ def bool_operand(call: Call) -> tuple[int, str] | None:
     types = [None if value is None else value.dtype for value in call.inputs]
     for position, dtype in enumerate(types):
         other = types[1 - position]
-        if dtype == "bool" and other is not None and other.startswith(("float", "bfloat")):
+        if dtype == "bool" and other is not None and _is_floating(other):
             return position, other
     return None
 

@@ -167,6 +167,7 @@ class ShapeRules:
             self.off_schema.append((call, stand_in.dtype))
             node = self._with_attribute(node, stand_in)
         other = {} if stand_in is None else stand_in.inputs
+        shapes = {} if stand_in is None else stand_in.shapes
         types: dict[str, TypeProto] = {}
         data: dict[str, TensorProto] = {}
         for position, (name, value) in enumerate(zip(node.input, call.inputs, strict=True)):
@@ -174,7 +175,8 @@ class ShapeRules:
                 continue
             array = known.get(position, value.known)
             scalar = node.op_type == "Range" and value.shape == (1,)
-            types[name] = self._type(other.get(position, value.dtype), () if scalar else value.shape)
+            shape = () if scalar else shapes.get(position, value.shape)
+            types[name] = self._type(other.get(position, value.dtype), shape)
             if scalar and array is not None:
                 array = array.reshape(())
             if array is not None and position not in other and (not value.is_float or array.size <= 64):

@@ -253,3 +253,9 @@ def test_a_transformer_block_of_torch_comes_back(options: dict[str, Any], tmp_pa
     tokens = torch.randint(0, 11, (2, 6))
     block, module = of_torch(_Block, tokens, tmp_path, opset_version=18, **options)
     torch.testing.assert_close(module(tokens), block(tokens), rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_of_class_probabilities_is_that_of_torch(tmp_path: Path) -> None:
+    loss = model([node("SoftmaxCrossEntropyLoss", "x p", "y")], {"x": [4, 3, 5], "p": [4, 3, 5]})
+    x, likely = torch.randn(4, 3, 5), torch.rand(4, 3, 5)
+    assert torch.equal(from_onnx(saved(loss, tmp_path))(x, likely), nn.functional.cross_entropy(x, likely))

@@ -33,6 +33,11 @@ def bfloat16_conv(folder: Path, opset: int = 18) -> Graph:
     return read(of_type(BFLOAT16, proto), folder)
 
 
+def half_norm(folder: Path, number: int = BFLOAT16) -> Graph:
+    norm = [node("LayerNormalization", "x w b", "y")]
+    return read(model(norm, {"x": [4, 8]}, weights={"w": (8,), "b": (8,)}, input_type=number, opset=23), folder)
+
+
 def masked(folder: Path, op_type: str = "Add", operands: str = "s mask") -> Graph:
     nodes = [node("MatMul", "x w", "s"), node("Less", "x zero", "less"), node("Slice", "less a b one", "mask")]
     nodes.append(node(op_type, operands, "y"))
@@ -72,6 +77,34 @@ class TestATypeThatTheOpsetDoesNotAllow:
         proto = of_type(TensorProto.FLOAT16, model([node("Add", "x w", "y")], {"x": [2, 4]}, weights={"w": (4,)}))
         with pytest.raises(InvalidModelError, match="inputs of different element types: float32, float16"):
             read(proto, tmp_path)
+
+
+class TestTypesThatTorchMixes:
+    """A norm of halves with float32 scales, as autocast leaves it, and a loss of class probabilities."""
+
+    def test_a_norm_keeps_the_type_of_its_input(self, tmp_path: Path) -> None:
+        assert tensor(half_norm(tmp_path), "y").dtype == "bfloat16"
+
+    def test_a_norm_is_assumed_and_counted(self, tmp_path: Path) -> None:
+        assert half_norm(tmp_path).assumed == (
+            "1 LayerNormalization of bfloat16 and float32, which opset 23 does not allow there, is read as it is",
+        )
+
+    def test_a_norm_of_integers_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidModelError, match='takes the int32 "x" as input 0'):
+            half_norm(tmp_path, TensorProto.INT32)
+
+    @pytest.mark.parametrize(("reduction", "shape"), [("none", (4, 5)), ("mean", ())])
+    def test_a_loss_of_class_probabilities_has_no_class_dimension(
+        self, tmp_path: Path, reduction: str, shape: tuple[int, ...]
+    ) -> None:
+        loss = [node("SoftmaxCrossEntropyLoss", "x p", "y", reduction=reduction)]
+        assert tensor(read(model(loss, {"x": [4, 3, 5], "p": [4, 3, 5]}), tmp_path), "y").shape == shape
+
+    def test_a_loss_of_floating_point_labels_of_another_shape_is_refused(self, tmp_path: Path) -> None:
+        loss = [node("SoftmaxCrossEntropyLoss", "x p", "y")]
+        with pytest.raises(InvalidModelError, match='takes the float32 "p" as input 1'):
+            read(model(loss, {"x": [4, 3, 5], "p": [4, 5]}), tmp_path)
 
 
 class TestABoolMaskInArithmetic:
