@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -359,14 +360,23 @@ def called_on_entering_autocast(entered: Callable[[], None]) -> contextlib.Abstr
     return patched(torch, "autocast_increment_nesting", counted)
 
 
-def dense_tangents() -> contextlib.AbstractContextManager[None]:
-    """Trace the gradient of each output as a dense tensor with its own memory, even if the output is a view."""
+def dense_tangents(strides: Sequence[tuple[int, ...] | None] = ()) -> contextlib.AbstractContextManager[None]:
+    """Trace the gradient of each output as a dense tensor with its own memory, even if the output is a view.
+
+    ``strides`` has those of the gradients that a loss gives, in the order of the outputs that take one; None for a
+    gradient of the layout that torch expects.
+    """
     known = _metadata.coerce_tangent_and_suggest_memory_format
+    waiting = itertools.cycle(strides or (None,))  # torch describes all gradients in order, each time it traces
 
     def own(output: Any) -> tuple[Any, Any, bool]:
         tangent, layout, updated = known(output)
-        dense = isinstance(tangent, torch.Tensor) and tangent.layout is torch.strided
-        return torch.empty_like(tangent) if dense else tangent, layout, updated
+        wanted = next(waiting)
+        if not isinstance(tangent, torch.Tensor) or tangent.layout is not torch.strided:
+            return tangent, layout, updated
+        if wanted is None:
+            return torch.empty_like(tangent), layout, updated
+        return tangent.new_empty_strided(tangent.shape, wanted), layout, updated
 
     return patched(_metadata, "coerce_tangent_and_suggest_memory_format", own)
 

@@ -31,7 +31,7 @@ from .diagnostics import (
     taken_from_elsewhere,
 )
 from .module_checks import check_module, tensors_of
-from .tracing import Trace, names_of
+from .tracing import TangentStrides, Trace, names_of
 
 _ONE_AT_A_TIME = RLock()
 """Tracing patches what all threads share: classes of torch, and the module's tensors."""
@@ -43,10 +43,12 @@ def capture(
     kwargs: Mapping[str, Any] | None = None,
     *,
     detached: Collection[int] = (),
+    tangent_strides: TangentStrides = (),
 ) -> Joint:
     """Trace one training step of ``module`` on ``args`` and run the passes over its graph.
 
-    Nothing is computed, and the module is not changed. The distinct outputs ``detached`` take no gradient.
+    Nothing is computed, and the module is not changed. The distinct outputs ``detached`` take no gradient. The
+    gradients of the others have ``tangent_strides``, in their order; None stands for the layout that torch expects.
 
     Raises AdapterError for arguments that do not fit, and UnsupportedModuleError if the module cannot be traced, takes
     no gradient, changes its arguments in place, or does something else that a plan cannot repeat exactly.
@@ -59,8 +61,9 @@ def capture(
         same = same_tensors(leaves, own_tensors(module))
         leaves = _unaliased(leaves, module)
         autocast = AutocastState.now()
-        prints = Prints(silent=bool(detached))  # a step that is traced again, without some outputs, has printed
-        trace, traced = _traced(module, leaves, in_spec, detached, autocast, same, prints)
+        again = bool(detached or tangent_strides)
+        prints = Prints(silent=again)  # a step that is traced again, for another backward, has printed
+        trace, traced = _traced(module, leaves, in_spec, detached, tangent_strides, autocast, same, prints)
         refuse_step_counts(module, trace.values.guards)
         refuse_calls(module, traced.graph)
         refuse_iterators(module, trace.reads)
@@ -73,6 +76,7 @@ def _traced(
     leaves: list[Any],
     in_spec: pytree.TreeSpec,
     detached: Collection[int],
+    tangent_strides: TangentStrides,
     autocast: AutocastState,
     same: Same,
     prints: Prints,
@@ -96,6 +100,7 @@ def _traced(
                 eager_dropout=eager_dropout,
                 follow_values=follow_values,
                 memoised=memoised,
+                tangent_strides=tangent_strides,
             )
             try:
                 traced = trace.run(args, kwargs)
@@ -130,7 +135,7 @@ def _traced(
             f"how {call} lays out its results is not known ({why}): where torch describes it otherwise, "
             "a planned step fails or differs from eager training in a last bit",
         )
-    if trace.checkpoints and not detached:  # said once, by the first trace of a step
+    if trace.checkpoints and not (detached or tangent_strides):  # said once, by the first trace of a step
         warn(
             f"{type(module).__name__} checkpoints parts of itself (torch.utils.checkpoint): the plan takes these "
             "checkpoints out, and decides itself what is recomputed"

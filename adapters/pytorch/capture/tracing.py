@@ -87,6 +87,9 @@ def _with_arguments_unchanged(module: nn.Module, forward: Callable[..., Any]) ->
     return checked
 
 
+TangentStrides = Sequence["tuple[int, ...] | None"]
+
+
 class Trace:
     """What is traced, and what the modes record meanwhile.
 
@@ -97,6 +100,7 @@ class Trace:
         eager_dropout: whether dropout is traced as eager training composes it.
         follow_values: whether values that decide a branch are computed, and guarded.
         memoised: whether tensors that memoised functions keep are constants.
+        tangent_strides: the strides of the gradients of the outputs that take one, None for those that torch expects.
         tensors: the arguments, parameters, buffers and tensor attributes.
         outputs: the structure of the result, and which of its leaves are the same tensor.
         values: guards on the values that decide a branch.
@@ -120,10 +124,12 @@ class Trace:
         eager_dropout: bool,
         follow_values: bool,
         memoised: bool,
+        tangent_strides: TangentStrides = (),
     ) -> None:
         self.module, self.same, self.prints = module, same, prints
         self.bare = _without_own_hooks(module)
         self.eager_dropout, self.follow_values, self.memoised = eager_dropout, follow_values, memoised
+        self.tangent_strides = tangent_strides
         self.tensors = tensors_of(module, leaves)
         self.outputs = DistinctOutputs(detached)
         self.values = ValueGuards(leaves, names)
@@ -211,7 +217,7 @@ MODES: tuple[Callable[[Trace], AbstractContextManager[Any]], ...] = (
     lambda _: torch_private.cudnn_batch_norms(),
     lambda _: torch_private.described_as_run(),
     lambda _: torch_private.composed_as_run(),
-    lambda _: torch_private.dense_tangents(),
+    lambda trace: torch_private.dense_tangents(trace.tangent_strides),
 )
 """The modes under which a step is traced, outermost first."""
 

@@ -16,22 +16,31 @@ from typing import Any
 import torch
 from torch import fx
 
+from ....planner.errors import OgcPlanError
 from .. import torch_private
-from ..joint import Joint, forward_reads
+from ..errors import warn
+from ..joint import forward_reads
 from ..memory.allocations import tensors
+from ..memory.strides import same_layout
 from ..step.step_graph import TracedStep
 from .codegen import Program
 from .hook_guards import guard_hooks
 from .outside_writes import content, read_by_recomputation_alone
-from .partial_backward import PartialBackwards, Retrace, full_backward
+from .partial_backward import Backward, Given, PartialBackwards, full_backward
+from .retrace import Retrace, never
 from .step_pool import StepPool
+
+aten = torch.ops.aten
+
+_PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default, aten.sum.dim_IntList})
+"""Calls whose results do not take over the layout of an operand."""
 
 
 class Executable:
     """A program with what it takes to run it inside autograd; its tensors are placed in ``pool``.
 
     ``differentiable[i]`` says whether the i-th tensor output takes a gradient; ``partial`` makes the backward when some
-    of those outputs get none.
+    of those outputs get none, or one in another layout than traced.
     """
 
     def __init__(
@@ -48,9 +57,12 @@ class Executable:
         )
         self.shared = _shared(step)
         self.used_inside = tuple(forward_reads(node) for node in joint.outputs if isinstance(node, fx.Node))
-        self.tangent_metas = tuple(tensors(node)[0] for node in joint.tangents if node is not None)
-        several = len(self.tangent_metas) > 1
-        self.kept_primals = tuple(range(len(joint.primals))) if several else program.backward_primals
+        tangents = [node for node in joint.tangents if node is not None]
+        self.tangent_metas = tuple(tensors(node)[0] for node in tangents)
+        self.expandable = tuple(_expandable(node, step) for node in tangents)
+        self.several = len(tangents) > 1
+        self.kept_primals = tuple(range(len(joint.primals))) if self.several else program.backward_primals
+        self.told_of_layouts = False
         self.names = tuple(primal.name for primal in joint.primals)
         self.reread = tuple(i for i in read_by_recomputation_alone(step) if i in program.backward_primals)
 
@@ -67,15 +79,53 @@ class Executable:
         run.used_outputs = [weakref.ref(output) for output, used in pairs if used]
         return passed
 
-    def complete(self, tangents: list[torch.Tensor | None]) -> None:
-        """Bring output gradients into the layout that the graph was traced with."""
+    def given(self, tangents: list[torch.Tensor | None]) -> Given:
+        """What the output gradients are, as far as it decides the backward."""
+        absent = frozenset(position for position, tangent in enumerate(tangents) if tangent is None)
+        strides = [
+            None if tangent is None or self._as_traced(position, tangent) else tangent.stride()
+            for position, tangent in enumerate(tangents)
+        ]
+        return Given(absent, tuple(strides))
+
+    def _as_traced(self, position: int, tangent: torch.Tensor) -> bool:
+        """Whether the traced backward is right for a gradient as it is; one of another dtype is copied anyway."""
+        traced = self.tangent_metas[position]
+        if tangent.dtype != traced.dtype or same_layout(tangent, traced):
+            return True
+        return self.expandable[position] and not any(tangent.stride())
+
+    def complete(self, tangents: list[torch.Tensor | None], given: Given) -> None:
+        """Copy output gradients into the layout that the graph was traced with, unless it takes them as they are."""
         for position, traced in enumerate(self.tangent_metas):
-            given = tangents[position]
-            if given is None or (given.stride() == traced.stride() and given.dtype == traced.dtype):
+            tangent = tangents[position]
+            if tangent is None or given.strides[position] is not None:
+                continue
+            if tangent.dtype == traced.dtype and (
+                same_layout(tangent, traced) or (self.expandable[position] and not any(tangent.stride()))
+            ):
                 continue
             with torch.no_grad():
-                dense = torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=given.device)
-                tangents[position] = dense.copy_(given)
+                dense = torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=tangent.device)
+                tangents[position] = dense.copy_(tangent)
+
+    def backward_for(self, given: Given, retrace: Retrace) -> tuple[Given, Backward]:
+        """The backward for these output gradients, and the gradients that it takes as they are."""
+        if given.as_traced:
+            return given, self.backward
+        try:
+            return given, self.partial.backward(given, retrace)
+        except OgcPlanError as error:
+            if not any(given.strides):
+                raise
+            if not self.told_of_layouts:
+                self.told_of_layouts = True
+                position, strides = next((at, strides) for at, strides in enumerate(given.strides) if strides)
+                warn(
+                    f"the loss gives output {position} a gradient of strides {list(strides)}, whose backward cannot be "
+                    f"run ({error.message}): it is copied, and gradients may differ from eager's in the last bit"
+                )
+            return self.backward_for(Given(given.absent, (None,) * len(given.strides)), retrace)
 
 
 class Run:
@@ -89,7 +139,7 @@ class Run:
     def __init__(self, executable: Executable, primals: list[torch.Tensor], retrace: Retrace) -> None:
         self.executable = executable
         self.given: list[torch.Tensor] = primals  # until the forward
-        self.retrace = retrace if len(executable.tangent_metas) > 1 else _never
+        self.retrace = retrace if executable.several else retrace.weakly()
         self.primals: dict[int, torch.Tensor] = {}
         self.versions: dict[int, int] = {}
         self.saved: list[Any] | None = None
@@ -121,10 +171,8 @@ class Run:
             )
         tangents, self.tangents = self.tangents, None
         assert tangents is not None
-        missing = frozenset(position for position, tangent in enumerate(tangents) if tangent is None)
-        self.backward = self.executable.backward
-        if missing:
-            self.backward = self.executable.partial.backward(missing, self.retrace)
+        given, self.backward = self.executable.backward_for(self.executable.given(tangents), self.retrace)
+        if given.absent:
             self._guard_hooks(node)
         for position, version in zip(self.executable.program.saved_outputs, self.output_versions, strict=True):
             if position in self.backward.outputs and torch_private.version_of(self.saved[position]) != version:
@@ -143,7 +191,7 @@ class Run:
                     "and the plan computes from it again: run the backward before the next batch is filled in, or pass "
                     "a clone"
                 )
-        self.executable.complete(tangents)
+        self.executable.complete(tangents, given)
         saved = self.saved
         if torch_private.keeps_graph():
             saved = list(saved)
@@ -169,7 +217,7 @@ class Run:
         """Let go of what only a backward needs, as autograd does: a caller may hold the loss for long."""
         self.running = None
         if self.saved is None:
-            self.primals, self.versions, self.retrace = {}, {}, _never
+            self.primals, self.versions, self.retrace = {}, {}, never
 
     def _guard_hooks(self, node: Any) -> None:
         """Guard the hooks of leaves that get no gradient in this backward; ``node`` is the node of the first part."""
@@ -205,9 +253,15 @@ def _shared(step: TracedStep) -> tuple[bool, ...]:
     )
 
 
-def _never(outputs: frozenset[int]) -> Joint:
-    """A step with one output leaves it out only if no backward runs at all."""
-    raise AssertionError(outputs)
+def _expandable(tangent: fx.Node, step: TracedStep) -> bool:
+    """Whether an expanded number may stand for a gradient: views of it go into products and sums, as in eager."""
+    waiting, of = [tangent], step.allocations.of
+    while waiting:
+        for user in waiting.pop().users:
+            if user.op == "output" or not (user.target in _PRODUCTS or of[user] == of[tangent]):
+                return False
+            waiting += [user] * (user.target not in _PRODUCTS)
+    return True
 
 
 class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,7 +32,8 @@ from .autograd_function import Executable
 from .backend_switches import kernels_chosen, kernels_traced
 from .card_memory import CardMemory, Present, card_memory, step_segment, unknown_setting
 from .codegen import Program, generate
-from .partial_backward import PartialBackwards, Retrace
+from .partial_backward import PartialBackwards
+from .retrace import OnArguments, Retrace, Strides
 from .step_pool import StepPool
 
 
@@ -129,7 +131,7 @@ class Executor:
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
         self._check_same(leaves, spec, attachment.own_tensors())
         attachment.check_reads()
-        return Checked(attachment.module, primals, partial(self._retrace, attachment.module, args, kwargs))
+        return Checked(attachment.module, primals, OnArguments(partial(self._retrace, attachment.module), args, kwargs))
 
     def check_module(self, attachment: Attachment) -> None:
         """Raise ChangedModuleError if the plan does not hold for the module as it is, whatever the arguments are."""
@@ -163,10 +165,17 @@ class Executor:
             now = next(f"{name} is {value}" for name, value in switches.items() if value != self._traced_under[name])
             raise ChangedModuleError(f"{now}, unlike when the plan was bound", remedy="train as the plan was bound")
 
-    def _retrace(self, module: nn.Module, args: Any, kwargs: dict[str, Any], detached: frozenset[int]) -> Joint:
-        """The step of a forward that has run, with outputs detached. Raises what `capture` raises."""
+    def _retrace(
+        self,
+        module: nn.Module,
+        args: Any,
+        kwargs: dict[str, Any],
+        detached: frozenset[int],
+        strides: Sequence[Strides | None],
+    ) -> Joint:
+        """The step of a forward that has run, for other gradients of its outputs. Raises what `capture` raises."""
         with torch_private.outside_of_modes(), self.autocast.entered():
-            return capture(original(module), args, kwargs, detached=detached)
+            return capture(original(module), args, kwargs, detached=detached, tangent_strides=strides)
 
     def _check_arguments(self, module: nn.Module, leaves: list[Any], spec: pytree.TreeSpec) -> None:
         if spec != self._joint.in_spec:

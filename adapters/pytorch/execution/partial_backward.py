@@ -1,9 +1,12 @@
-"""The backward of a step some of whose outputs get no gradient: it is traced without them, and replaces the full one.
+"""The backward of a step whose outputs get other gradients than it was traced with: traced again, it replaces that one.
 
 Eager training runs nothing for an output that the loss leaves out. Zeros as its gradient would not be the same: they
 decide the layout of a sum, turn -0.0 into 0.0, and become NaN when multiplied by infinity. So the step is traced again
-with those outputs detached. By then the forward has run and has saved what the plan says; the new trace must have the
-same forward calls. Its backward follows the plan's schedule without the steps that have nothing to do.
+with those outputs detached. Nor would a gradient be the same that is copied into the layout it was traced with: kernels
+sum in the order of the memory, so the step is traced again with the layout that the loss gives.
+
+By then the forward has run and has saved what the plan says; the new trace must have the same forward calls. Its
+backward follows the plan's schedule without the steps that have nothing to do.
 """
 
 from __future__ import annotations
@@ -28,11 +31,9 @@ from ..step.backward_parts import Part, primals_read
 from ..step.op_workspace import Workspace, workspaces
 from ..step.step_graph import TracedStep
 from .codegen import Program, generate
+from .retrace import Retrace, Strides
 
 _REMEDY = "plan a module that returns only what the loss uses, or detach the others"
-
-Retrace = Callable[[frozenset[int]], Joint]
-"""Traces the step on the arguments of its forward, with some outputs detached."""
 
 
 class _ViewSpec(NamedTuple):
@@ -91,36 +92,58 @@ def _reads(program: Program, joint: Joint) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(primal for primal in part.reads if primal in kept) for part in program.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The gradients that a loss gives, where they are not those that the step was traced with.
+
+    Attributes:
+        absent: the output gradients that are not given.
+        strides: for each output gradient its strides, None if it has those of the trace or is absent.
+    """
+
+    absent: frozenset[int]
+    strides: tuple[Strides | None, ...]
+
+    @property
+    def as_traced(self) -> bool:
+        """Whether they are those that the step was traced with."""
+        return not self.absent and not any(self.strides)
+
+
 class PartialBackwards:
-    """Makes the backward for a set of outputs without gradients when it first occurs, and keeps it.
+    """Makes the backward for gradients unlike those of the trace when they first occur, and keeps it.
 
     ``visible`` is the workspace of the planned step that a meter of tensors sees.
     """
 
     def __init__(self, step: TracedStep, plan: Plan, visible: tuple[Workspace, ...], program: Program) -> None:
         self._step, self._plan, self._visible, self._program = step, plan, visible, program
-        self._known: dict[frozenset[int], Backward] = {}
+        self._known: dict[Given, Backward] = {}
 
-    def backward(self, absent: frozenset[int], retrace: Retrace) -> Backward:
-        """The backward without the tangents ``absent``.
+    def backward(self, given: Given, retrace: Retrace) -> Backward:
+        """The backward for the gradients that are given.
 
         Raises UnsupportedModuleError if its forward is not the one that has run, or if it does not fit.
         """
-        if absent not in self._known:
-            self._known[absent] = self._make(absent, retrace)
-        return self._known[absent]
+        if given not in self._known:
+            self._known[given] = self._make(given, retrace)
+        return self._known[given]
 
-    def _make(self, absent: frozenset[int], retrace: Retrace) -> Backward:
+    def _make(self, given: Given, retrace: Retrace) -> Backward:
         positions = [position for position, tangent in enumerate(self._step.joint.tangents) if tangent is not None]
+        absent = given.absent
         if len(absent) == len(positions):
             parts = self._program.parts
             nothing: tuple[tuple[int, ...], ...] = ((),) * len(parts)
             return Backward(lambda *_: iter([[] for _ in parts]), (), (), (), nothing, nothing, frozenset())
         outputs = frozenset(positions[position] for position in absent)
+        strides = [strides for position, strides in enumerate(given.strides) if position not in absent]
         try:
-            step = TracedStep(retrace(outputs), like=self._step)
-            return _Follower(self._step, step, self._plan, self._visible, self._program).backward(absent)
+            step = TracedStep(retrace(outputs, strides if any(strides) else ()), like=self._step)
+            return _Follower(self._step, step, self._plan, self._visible, self._program).backward(given)
         except OgcPlanError as error:
+            if not absent:
+                raise
             names = ", ".join(str(position) for position in sorted(outputs))
             raise UnsupportedModuleError(
                 f"the loss leaves out output {names}, and the backward without it cannot be run: {error.message}",
@@ -151,16 +174,21 @@ class _Follower:
             if ran.get(name) != call:
                 raise _CannotFollow(f"{name} is traced otherwise then")
 
-    def backward(self, absent: frozenset[int]) -> Backward:
-        """The backward without the tangents ``absent``."""
+    def backward(self, given: Given) -> Backward:
+        """The backward for the gradients that are given.
+
+        In the layout of the trace they would be copies, which no plan counts: so much may kernels copy in their place.
+        """
         schedule, ends = self._schedule()
-        self._check_peak(schedule)
+        seeds = [self.planned.graph.gradients[seed].nbytes for seed in self.planned.graph.seeds]
+        kept = [nbytes for position, nbytes in enumerate(seeds) if position not in given.absent]
+        moved = sum(nbytes for nbytes, strides in zip(seeds, given.strides, strict=True) if strides)
+        self._check_peak(schedule, kept, moved)
         program = generate(self.step, schedule, parts=tuple(self._parts(schedule, ends)))
-        tangents = [tangent for tangent in self.planned.joint.tangents if tangent is not None]
         saved = tuple(self._saved(value) for value in program.saved)
         return Backward(
             program.backward,
-            tuple(position for position in range(len(tangents)) if position not in absent),
+            tuple(position for position in range(len(seeds)) if position not in given.absent),
             program.backward_primals,
             saved,
             tuple(part.primals for part in program.parts),
@@ -207,17 +235,28 @@ class _Follower:
             yield replace(part, end=end, gradients=gradients, primals=primals, reads=reads)
             begin = end + 1
 
-    def _check_peak(self, schedule: Schedule) -> None:
-        """Raise if the backward needs more memory than the plan, and than its budget."""
+    def _check_peak(self, schedule: Schedule, seeds_nbytes: Sequence[int], copies_nbytes: int) -> None:
+        """Raise if the backward needs more memory than the plan, and than its budget, copies of gradients aside.
+
+        The gaps of a gradient are the caller's.
+        """
         storages = list(self.step.graph.storages)
         for theirs, mine in self.storage_of.items():  # measured storages may be larger than traced
             storages[mine] = replace(storages[mine], nbytes=self.planned.graph.storages[theirs].nbytes)
-        graph = replace(self.step.graph, storages=tuple(storages), stationary=self.plan.graph.stationary)
+        gradients = list(self.step.graph.gradients)
+        for seed, nbytes in zip(self.step.graph.seeds, seeds_nbytes, strict=True):
+            gradients[seed] = replace(gradients[seed], nbytes=nbytes)
+        graph = replace(
+            self.step.graph,
+            storages=tuple(storages),
+            gradients=tuple(gradients),
+            stationary=self.plan.graph.stationary,
+        )
         peak = simulate(graph, tuple(self._costs()), schedule)
         planned, budget = self.plan.peak, self.plan.budget
         if peak.peak_total_nbytes > planned.total_nbytes or peak.peak_activation_nbytes > planned.activation_nbytes:
             held = peak.peak_total_nbytes if budget.scope == "total" else peak.peak_activation_nbytes
-            if held > budget.nbytes:
+            if held > budget.nbytes + copies_nbytes:
                 raise _CannotFollow(f"it takes {held:,} B, and the budget is {budget.nbytes:,} B")
 
     def _costs(self) -> Iterator[OpCost]:
