@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import shlex
 import stat
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..planner.errors import InvalidModelError, OgcPlanError, StorageError, UsageError
+from ..planner.errors import InvalidModelError, OgcPlanError, StorageError, UsageError, shell_word
 
 if TYPE_CHECKING:
     from ..planner.plan_file.record import Plan
@@ -120,7 +119,7 @@ def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json") -> 
         raise StorageError(f"cannot write {path!r}: {error}", remedy="choose another -o path") from error
     if mode is not None and stat.S_ISDIR(mode):
         raise StorageError(
-            f"cannot write {path!r}: it is a folder", remedy=f"write -o {shlex.quote(os.path.join(path, usual))}"
+            f"cannot write {path!r}: it is a folder", remedy=f"write -o {shell_word(os.path.join(path, usual))}"
         )
     if mode is not None and not stat.S_ISREG(mode):
         return  # a pipe or a device: opening it early would already act on it
@@ -136,7 +135,7 @@ def _check_folder(path: str, folder: Path) -> None:
         why, remedy = f"the folder {str(nearest)!r} is not writable", "choose another -o path"
     elif nearest != folder:
         why = f"the folder {str(folder)!r} does not exist"
-        remedy = f"make it with: mkdir -p {shlex.quote(str(folder))}"
+        remedy = f"make it with: mkdir -p {shell_word(str(folder))}"
     else:
         return
     raise StorageError(f"cannot write {path!r}: {why}", remedy=remedy)

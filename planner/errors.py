@@ -30,6 +30,26 @@ _ARGUMENTS = {
 """The arguments of the Python functions whose name is not that of the option."""
 
 
+def shell_word(text: str) -> str:
+    """The text as a word of a shell's command, on one line: ``$'a\\nb'`` where it has characters that do not print."""
+    import shlex
+
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(map(_in_shell, text)) + "'"
+
+
+def _in_shell(letter: str) -> str:
+    if letter in "'\\":
+        return "\\" + letter
+    code = ord(letter)
+    if letter.isprintable():
+        return letter
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no text
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
+
+
 def in_python(text: str) -> str:
     """A message or remedy with the options of the command line as arguments of the Python functions.
 

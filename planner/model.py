@@ -11,7 +11,6 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from json import dumps as quoted
 from pathlib import Path
-from shlex import quote
 
 from .annotations import Annotation, Source, fingerprint
 from .autodiff.assumptions import cut_off, nothing_to_train, too_little_trained
@@ -19,7 +18,7 @@ from .autodiff.derive import derive_backward, with_options
 from .costs.devices import DEVICES, MEASURED, PROFILED, Device, device_named
 from .costs.profile import StepProfile, applied
 from .costs.roofline import roofline, work_costs
-from .errors import OversizeError, UnsupportedOpError, UsageError
+from .errors import OversizeError, UnsupportedOpError, UsageError, shell_word
 from .graph import Graph
 from .limits import NO_LIMITS, Limits, gc_paused
 from .peak_bounds.step_floor import Floor
@@ -270,8 +269,8 @@ def _sizes_of_options(
     dims: Mapping[str, int], inputs: Mapping[str, tuple[int, ...]], batch: int | None
 ) -> Iterator[None]:
     """Raise UsageError in place of OversizeError where sizes were given, which are then the reason."""
-    given = [f"--dim {quote(f'{name}={size}')}" for name, size in dims.items()]
-    given += [f"--shape {quote(name)}={'x'.join(map(str, shape))}" for name, shape in inputs.items()]
+    given = [f"--dim {shell_word(f'{name}={size}')}" for name, size in dims.items()]
+    given += [f"--shape {shell_word(name)}={'x'.join(map(str, shape))}" for name, shape in inputs.items()]
     given += [f"--batch {batch}"] if batch is not None else []
     try:
         yield

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import pytest
-from ogc_plan.planner.errors import UsageError
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from ogc_plan.planner.errors import UsageError, shell_word
 from ogc_plan.planner.infeasible import Asked, refusal, unfinished
 from ogc_plan.planner.problem import Scope, build_problem
 from ogc_plan.planner.solution import Solution, Status
@@ -56,3 +61,17 @@ def test_sizes_that_would_look_alike_are_printed_to_the_byte(below: int, said: s
     problem = build_problem(*chain(8, nbytes=10**8), Scope.ACTIVATIONS)
     unknown, smallest = Solution(Status.UNKNOWN, "optimal", None), 900_000_000
     assert said in str(refusal(problem, Asked("x", smallest - below), unknown, Solver(), smallest, smaller="batch"))
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@given(st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1))
+@example("a\nb")
+@example("it's \\ \x1b[31m")
+@example("\u2028")
+@settings(max_examples=25)
+def test_a_word_for_the_shell_is_one_line_that_it_reads_back(text: str) -> None:
+    word = shell_word(text)
+    read = subprocess.run(
+        ["bash", "-c", f"printf %s {word}"], capture_output=True, env={"LC_ALL": "C.UTF-8"}, check=True
+    )
+    assert (word.isprintable(), read.stdout.decode()) == (True, text)

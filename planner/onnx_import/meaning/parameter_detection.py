@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from glob import escape
 from json import dumps as quoted
-from shlex import quote
 
-from ...errors import UsageError
+from ...errors import UsageError, shell_word
 from ..values.values import Call, Value
 from .naming_schemes import NamingSchemes
 from .straight_through import FAKE_QUANTIZE, STOPS_GRADIENT
@@ -112,7 +111,7 @@ def _doubts(leaves: Sequence[Value], found: set[int]) -> Iterator[str]:
         if names:
             more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
             what = "are weights by their names or places" if trained else "are taken for a formula's"
-            glob = quote(("" if trained else "!") + escape(names[0]))
+            glob = shell_word(("" if trained else "!") + escape(names[0]))
             remedy = f"--frozen {glob} {'freezes' if trained else 'trains'} it"
             yield f"single numbers of Add and Mul {what}: {quoted(names[0])}{more} ({remedy})"
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterable, Mapping
 from json import dumps as quoted
 
-from ...errors import UsageError
+from ...errors import UsageError, shell_word
 from ..values.consistency import shape_text
 from ..values.values import Partial, Value
 from .offered_sizes import SIZES, Sizes, UnknownSizesError
@@ -43,7 +42,7 @@ class DataShapes:
         if dims is not None and not fits(shape, dims):
             raise UsageError(
                 f"--shape gives {quoted(name)} the shape {shape_text(shape)}, but {where} makes it {_shown(dims)}",
-                remedy=f"pass --shape {shlex.quote(name)}={_example(dims)} with its sizes",
+                remedy=f"pass --shape {shell_word(name)}={_example(dims)} with its sizes",
             )
         self._bound[name] = shape, reason
         return shape

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from json import dumps as quoted
-from shlex import quote
 
-from ...errors import InvalidModelError, UnsupportedOpError, UsageError
+from ...errors import InvalidModelError, UnsupportedOpError, UsageError, shell_word
 from ...units import counted
 from ..document.protobuf import GraphProto, ValueInfoProto, dtype_name
 from ..document.subgraphs import all_nodes, constant_names
@@ -102,7 +101,7 @@ def _derive(formulas: Mapping[str, Formula], bound: dict[str, int]) -> None:
             if found < 1:
                 raise UsageError(
                     f"dimension {quoted(text)} cannot be {bound[text]}: no size of {quoted(name)} makes it that",
-                    remedy=f"pass --dim {quote(name)}=N, from which it follows",
+                    remedy=f"pass --dim {shell_word(name)}=N, from which it follows",
                 )
             bound[name] = found
     for text, entry in formulas.items():

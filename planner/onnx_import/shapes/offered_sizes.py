@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from shlex import quote
 from typing import TypeVar
 
-from ...errors import ModelError, OgcPlanError, UnboundDimensionError, UnsupportedOpError
+from ...errors import ModelError, OgcPlanError, UnboundDimensionError, UnsupportedOpError, shell_word
 
 SIZES = (64, 512, 224, 16, 100, 4, 2, 1)
 """Sizes to try for a dimension: of channels, texts, images; then smaller ones."""
@@ -27,16 +26,16 @@ class Sizes:
 
     def options(self) -> str:
         """As options of the command line."""
-        dims = [f"--dim {quote(f'{name}={size}')}" for name, size in self.dims.items()]
+        dims = [f"--dim {shell_word(f'{name}={size}')}" for name, size in self.dims.items()]
         return " ".join(
-            (*dims, *(f"--shape {quote(name)}={'x'.join(map(str, s)) or '1'}" for name, s in self.shapes.items()))
+            (*dims, *(f"--shape {shell_word(name)}={'x'.join(map(str, s)) or '1'}" for name, s in self.shapes.items()))
         )
 
     def asked(self) -> str:
         """The same options with a letter for every size."""
-        dims = [f"--dim {quote(name)}=N" for name in self.dims]
+        dims = [f"--dim {shell_word(name)}=N" for name in self.dims]
         return " ".join(
-            (*dims, *(f"--shape {quote(n)}={'x'.join('N' * len(s)) or '1'}" for n, s in self.shapes.items()))
+            (*dims, *(f"--shape {shell_word(n)}={'x'.join('N' * len(s)) or '1'}" for n, s in self.shapes.items()))
         )
 
     def and_then(self, more: Sizes) -> Sizes:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json import dumps as quoted
-from shlex import quote
 from typing import cast
 
 import numpy as np
 
-from ...errors import UsageError
+from ...errors import UsageError, shell_word
 from ..document.protobuf import NodeProto
 from ..values.consistency import shape_text
 from ..values.constant_folding import Array
@@ -388,5 +387,5 @@ def _with_the_batch_second(call: Call, data: Value, length: int, batch: int) -> 
         if not state.is_input:
             return f"export the model at batch {batch}: its initial state {quoted(state.name)} fixes {state.shape[1]}"
         shapes.append((state, (state.shape[0], batch, state.shape[2])))
-    options = (f"--shape {quote(value.name)}={'x'.join(map(str, shape))}" for value, shape in shapes)
+    options = (f"--shape {shell_word(value.name)}={'x'.join(map(str, shape))}" for value, shape in shapes)
     return f"pass {' '.join(options)} in place of --batch"
