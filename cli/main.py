@@ -20,6 +20,7 @@ from ..planner.errors import PlanFormatError, UsageError
 from .arena import arena
 from .emit import emit
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_to
+from .fit import fit
 from .options import ModelOptions, model_options, output_options, parse_duration, search_options
 from .terminal import report_failure, tolerate_any_text
 
@@ -263,8 +264,8 @@ def frontier(model: str, **options: Any) -> None:
     search = _search(options)
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
-        from ..planner.budget_frontier import frontier as plans_for
         from ..planner.plan_file.record import Plan
+        from ..planner.trade_offs.budget_frontier import frontier as plans_for
         from .frontier import DEFAULT_BUDGETS, Frontier, plan_files, split_budgets
 
         if options["output"] == STDIO:
@@ -335,6 +336,7 @@ def verify(plan_file: str, model: str | None, **options: Any) -> None:
 
 cli.add_command(emit)
 cli.add_command(arena)
+cli.add_command(fit)
 
 
 @cli.command(add_help_option=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..planner.errors import UsageError
+from ..planner.errors import UsageError, shell_word
 
 if TYPE_CHECKING:
     from ..planner.model import Model
@@ -21,6 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})\s*(ms|s|m|min|h|)", re.ASCII)
 _SECONDS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+BATCH = "batch"
 EFFORTS = ("fast", "default", "high")
 _SHAPE = re.compile(r"[0-9]+(?:[x,][0-9]+)*", re.ASCII)
 
@@ -37,7 +38,7 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-def _whole(least: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
+def whole(least: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
     """A click callback for a whole number of at least ``least`` that fits 63 bits. Raises UsageError."""
 
     def convert(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
@@ -114,6 +115,36 @@ class ModelOptions:
         changed = [name for name, value in self._values.items() if value not in ((), None, False)]
         return ["--" + name.replace("_", "-") for name in changed]
 
+    def words(self) -> list[str]:
+        """The options as written on the command line, those with their default left out."""
+        written: list[str] = []
+        for name, value in self._values.items():
+            option = "--" + name.replace("_", "-")
+            if value is True:
+                written.append(option)
+            elif value is not None and value is not False:
+                for one in value if isinstance(value, tuple) else (value,):
+                    written += [option, shell_word(str(one))]
+        return written
+
+    def varied(self) -> str:
+        """Take out the ``--dim`` that is a name without a size; "batch" if there is none. Raises UsageError."""
+        names = [text for text in self._values["dim"] if "=" not in text]
+        if len(names) > 1:
+            raise UsageError(f"--dim {names[0]} and --dim {names[1]} both name what varies", remedy="name one of them")
+        self._values["dim"] = tuple(text for text in self._values["dim"] if "=" in text)
+        name = names[0].strip() if names else BATCH
+        fixed = self._values["batch"] is not None if name == BATCH else name in parse_dims(self._values["dim"])
+        if fixed:
+            given = "--batch" if name == BATCH else f"--dim {name}"
+            raise UsageError(f"{given} gives a size to what varies", remedy=f"drop {given}, or name another dimension")
+        return name
+
+    def at(self, dimension: str, size: int) -> ModelOptions:
+        """These options with a size for a dimension, the batch or a symbolic one."""
+        sized = {"batch": size} if dimension == BATCH else {"dim": (*self._values["dim"], f"{dimension}={size}")}
+        return ModelOptions({**self._values, **sized})
+
     def load(self, path: str, name: str) -> Model:
         """Read the model file with these options; reports and plans call it ``name``."""
         options = dict(self._values)
@@ -157,7 +188,7 @@ def model_options() -> Callable[[Command], Command]:
             metavar="NAME=SHAPE",
             help="Shape of an input, data=64x3x224x224, or of a tensor whose shape depends on data.",
         ),
-        click.option("--batch", callback=_whole(1), metavar="N", help="Size of the batch dimension."),
+        click.option("--batch", callback=whole(1), metavar="N", help="Size of the batch dimension."),
         click.option(
             "--device",
             metavar="NAME",
@@ -196,7 +227,7 @@ def search_options(scope_help: str) -> Callable[[Command], Command]:
             help="How hard optimal tries: work, not time, so that runs repeat.",
         ),
         click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m; Ctrl-C ends one too."),
-        click.option("--seed", callback=_whole(0), default="0", metavar="N", help="Seed of the search."),
+        click.option("--seed", callback=whole(0), default="0", metavar="N", help="Seed of the search."),
     )
 
 

@@ -12,7 +12,6 @@ from .errors import packages_needed
 if TYPE_CHECKING:
     from .annotations import Annotation as Annotation
     from .annotations import OpWork as OpWork
-    from .budget_frontier import frontier as frontier
     from .costs.devices import Device as Device
     from .costs.devices import read_device as read_device
     from .costs.profile import StepProfile as StepProfile
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from .plan_file.record import Plan as Plan
     from .plan_file.writer import write_plan as write_plan
     from .problem import Scope as Scope
+    from .trade_offs.budget_frontier import frontier as frontier
 
 _HOMES = {
     "Annotation": "annotations",
@@ -36,7 +36,7 @@ _HOMES = {
     "Model": "model",
     "check": "pipeline",
     "from_annotation": "model",
-    "frontier": "budget_frontier",
+    "frontier": "trade_offs.budget_frontier",
     "load_model": "model",
     "plan": "pipeline",
     "verify": "pipeline",

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "models" / "results"
 PAGES = {
     "README.md": ("first", "executor", "frontier", "infeasible", "trained"),
-    "cli/README.md": ("help", "run", "shown", "compare", "devices"),
+    "cli/README.md": ("help", "run", "fit", "shown", "compare", "devices"),
     "planner/README.md": ("arena",),
     "adapters/pytorch/README.md": (),
     "models/README.md": (

@@ -47,7 +47,7 @@ def output(folder: Path, program: str) -> str:
 
 def unsearched(folder: Path) -> dict[str, Callable[[], str]]:
     """The blocks whose output depends on no search, so that a test holds every letter of them."""
-    for name in ("resnet50", "vgg19"):
+    for name in ("resnet50", "squeezenet", "vgg19"):
         shutil.copy(light_path(name), folder)
     run = partial(partial, console, folder)
     show = "ogc-plan show light_resnet50.onnx --batch 64 --frozen 'gpu_0/conv1*' | sed -n '/^in training/,$p'"
@@ -67,5 +67,8 @@ def searched(folder: Path) -> dict[str, Callable[[], str]]:
         "run": run(RESNET, "ogc-plan verify plan.json light_resnet50.onnx"),
         "arena": run("ogc-plan arena plan.json --no-escaping -o arena.json"),
         "frontier": run("ogc-plan frontier light_resnet50.onnx --batch 64 --budgets 80%,60%,40%,20%"),
+        "fit": run(
+            "ogc-plan fit light_squeezenet.onnx --memory 4GB --optimizer adamw --device rtx4090 --multiple-of 8"
+        ),
         "compare": run("ogc-plan compare light_resnet50.onnx --batch 64 --budget 60%"),
     }

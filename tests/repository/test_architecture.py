@@ -46,7 +46,7 @@ planner/device_overhead
 planner/costs
 planner/model
 planner/pipeline
-planner/budget_frontier planner/replan planner/display
+planner/trade_offs planner/replan planner/display
 planner/__init__
 adapters/__init__
 adapters/pytorch/unbind adapters/pytorch/errors

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ogc_plan.planner import frontier, load_model, plan
-from ogc_plan.planner.budget_frontier import Point, monotone
 from ogc_plan.planner.errors import (
     BoundMismatchError,
     InfeasibleBudgetError,
@@ -20,6 +19,7 @@ from ogc_plan.planner.pipeline import verify
 from ogc_plan.planner.plan_file.record import Plan
 from ogc_plan.planner.problem import Scope
 from ogc_plan.planner.solution import Decisions, Solution, Status
+from ogc_plan.planner.trade_offs.budget_frontier import Point, monotone
 
 from models.light import light_path
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from .errors import OgcPlanError, UsageError
-from .infeasible import Asked, refusal, unfinished
-from .limits import NO_LIMITS, Limits
-from .model import Model
-from .pipeline import assembled, replays_of, resolve_budget, scope_named, smaller_input
-from .plan_file.record import Plan
-from .problem import Scope
-from .solution import Solution, Status, with_bound
-from .solver import CERTIFIED, DEFAULT_EFFORT, Solver
-from .units import parse_budget
+from ..errors import OgcPlanError, UsageError
+from ..infeasible import Asked, refusal, unfinished
+from ..limits import NO_LIMITS, Limits
+from ..model import Model
+from ..pipeline import assembled, replays_of, resolve_budget, scope_named, smaller_input
+from ..plan_file.record import Plan
+from ..problem import Scope
+from ..solution import Solution, Status, with_bound
+from ..solver import CERTIFIED, DEFAULT_EFFORT, Solver
+from ..units import parse_budget
 
 Point = tuple["int | None", Solution]
 """A budget in bytes, None for the smallest peak, and the solution for it."""

@@ -1,0 +1,55 @@
+"""The command `ogc-plan fit`: the largest sizes of a dimension that train within a memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from ..planner.display.interrupt import stoppable
+from ..planner.display.terminal import activity, console
+from ..planner.errors import UsageError
+from .files import print_bytes, readable, refuse_plan, shown
+from .options import EFFORTS, ModelOptions, model_options, output_options, parse_duration, whole
+
+
+@click.command(add_help_option=False)
+@click.argument("model", metavar="MODEL")
+@click.option("--memory", metavar="SIZE", help="What the whole step may take: 24GB, 80GiB.")
+@click.option("--multiple-of", callback=whole(1), default="1", metavar="N", help="Only multiples of N.")
+@model_options()
+@click.option("--effort", type=click.Choice(EFFORTS), default="default", help="How hard optimal tries for each size.")
+@click.option("--time-limit", metavar="TIME", help="Longest search for each size: 30s, 2m; Ctrl-C ends all.")
+@output_options()
+def fit(model: str, **options: Any) -> None:
+    """The largest batch, or other dimension, that trains within a memory.
+
+    --dim NAME without a size names a symbolic dimension to vary in place of the batch.
+    """
+    shape = ModelOptions(options)
+    dimension, memory = shape.varied(), options["memory"]
+    if memory is None:
+        raise UsageError("no memory is given", remedy="pass --memory 24GB")
+    limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
+    with activity(options["quiet"]) as spinner, readable(model) as path:
+        spinner.now("starting")
+        from ..planner.trade_offs.largest_input import fit as largest_within
+        from .fit_report import fit_as_data, print_fit
+
+        refuse_plan(path, model)
+        with stoppable() as stop:
+            found = largest_within(
+                lambda size: shape.at(dimension, size).load(path, shown(model)),
+                memory,
+                dimension=dimension,
+                multiple_of=options["multiple_of"],
+                effort=options["effort"],
+                time_limit_s=limit,
+                limits=spinner.limits(1, stop=stop),
+            )
+    if options["format"] == "json":
+        print_bytes((json.dumps(fit_as_data(found, shown(model)), indent=1) + "\n").encode("ascii"))
+    elif not options["quiet"]:
+        print_fit(console(sys.stdout), found, shown(model), memory, shape.words())
