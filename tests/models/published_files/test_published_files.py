@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from onnx import TensorProto, helper
 
-from models.published_files.__main__ import FetchError, extract, fetched_wheel, measure, outcome_of, page, report
+from models.published_files.__main__ import measure, outcome_of, page, report
+from models.published_files.fetch import FetchError, extract, fetched_wheel
 from models.published_files.listing import FILES, PublishedFile
 from models.published_files.outcome import outcome, settle
 
