@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -109,8 +110,11 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     write_whole(content, path, "plan ")
 
 
-def write_whole(content: bytes, path: str | os.PathLike[str], what: str = "") -> None:
-    """Write a file atomically; errors put ``what`` before its path. Raises what `write_plan` raises."""
+def write_whole(content: bytes | Iterable[bytes], path: str | os.PathLike[str], what: str = "") -> None:
+    """Write a file atomically, from its bytes or their pieces in turn; errors put ``what`` before its path.
+
+    Raises what `write_plan` raises.
+    """
     target = Path(path)
     temporary = None
     if target.exists() and not target.is_file():
@@ -119,7 +123,7 @@ def write_whole(content: bytes, path: str | os.PathLike[str], what: str = "") ->
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:80]}.", suffix=".tmp", dir=target.parent)
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, mode)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from json import dumps as quoted
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from ....planner.plan_file.writer import write_whole
 from ..unbind import original
 from .module import OnnxModule
 
+_CHUNK = 1 << 24
 _KEEP = "keep the weights with torch.save(module.state_dict(), FILE)"
 _OUTSIDE = 1  # TensorProto.EXTERNAL
 
@@ -25,7 +27,8 @@ _OUTSIDE = 1  # TensorProto.EXTERNAL
 def to_onnx(module: nn.Module, path: str | os.PathLike[str]) -> None:
     """Write the file of a module of `from_onnx` with the module's weights and running statistics.
 
-    Every other field of the file, and every weight that did not change, stays byte for byte.
+    Every other field of the file, and every weight that did not change, stays byte for byte. Weights beside the file go
+    to a copy of their file: ``PATH.data`` beside ``path``, or the same file if ``path`` is the file itself.
 
     Args:
         module: what `from_onnx` returned, bound or not.
@@ -34,7 +37,7 @@ def to_onnx(module: nn.Module, path: str | os.PathLike[str]) -> None:
     Raises:
         UsageError: the module came from no file.
         PlanMismatchError: the file changed since it was read.
-        UnsupportedOpError: a weight that changed is not an initializer inside the file; the message names it.
+        UnsupportedOpError: a weight that changed is computed by the file or lies in a branch; the message names it.
         StorageError: a file cannot be read or written.
 
     Example:
@@ -49,12 +52,15 @@ def to_onnx(module: nn.Module, path: str | os.PathLike[str]) -> None:
     if sha256(content).hexdigest() != module.onnx_sha256:
         raise PlanMismatchError(f"{quoted(str(source))} has changed since it was read", remedy="read it with from_onnx")
     model = parse_model(content, quoted(source.name), weights=True)
-    _write(model, module.written())
+    outside = _write(model, module.written())
+    _write_outside(model, source, Path(path), outside)
     write_whole(model.SerializeToString(), path, "the model ")
 
 
-def _write(model: ModelProto, tensors: Mapping[str, tuple[Tensor, bool]]) -> None:
+def _write(model: ModelProto, tensors: Mapping[str, tuple[Tensor, bool]]) -> dict[str, dict[int, bytes]]:
+    """Put the weights into the model; returns those beside the file, by their file and offset."""
     stored = dict(_stored(model))
+    outside: dict[str, dict[int, bytes]] = {}
     for name, (tensor, changed) in tensors.items():
         if not changed:
             continue
@@ -62,8 +68,61 @@ def _write(model: ModelProto, tensors: Mapping[str, tuple[Tensor, bool]]) -> Non
         if place is None:
             raise UnsupportedOpError(f"weight {quoted(name)} is computed by the file, or inside a branch", remedy=_KEEP)
         if place.data_location == _OUTSIDE:
-            raise UnsupportedOpError(f"weight {quoted(name)} is in a file of its own", remedy=_KEEP)
-        _put(place, tensor.detach().cpu().contiguous())
+            entries = _entries(place)
+            outside.setdefault(entries["location"], {})[int(entries.get("offset", "0"))] = _raw(tensor)
+        else:
+            _put(place, tensor)
+    return outside
+
+
+def _entries(place: TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in place.external_data}
+
+
+def _write_outside(model: ModelProto, source: Path, target: Path, changed: Mapping[str, Mapping[int, bytes]]) -> None:
+    """Write the files of weights that changed, or that the target needs beside it, and name them in the model."""
+    placed = [tensor for tensor in _tensors_of(model) if tensor.data_location == _OUTSIDE]
+    itself = target.exists() and target.samefile(source)
+    beside = target.parent.resolve() == source.parent.resolve()
+    for number, location in enumerate(dict.fromkeys(_entries(tensor)["location"] for tensor in placed)):
+        if beside and location not in changed:
+            continue
+        name = location if itself else f"{target.name}{f'.{number}' if number else ''}.data"
+        pieces = _with_changes(source.parent / location, changed.get(location, {}))
+        write_whole(pieces, target.parent / name, "the weights ")
+        for tensor in placed:
+            for entry in tensor.external_data:
+                if entry.key == "location" and entry.value == location:
+                    entry.value = name
+
+
+def _with_changes(path: Path, changes: Mapping[int, bytes]) -> Iterator[bytes]:
+    """The bytes of a file in pieces, with others at some offsets."""
+    at = 0
+    with path.open("rb") as file:
+        for offset in (*sorted(changes), None):
+            while offset is None or at < offset:
+                piece = file.read(_CHUNK if offset is None else min(_CHUNK, offset - at))
+                if not piece:
+                    break
+                at += len(piece)
+                yield piece
+            if offset is not None:
+                yield changes[offset]
+                at = offset + len(changes[offset])
+                file.seek(at)
+
+
+def _tensors_of(message: Any) -> Iterator[TensorProto]:
+    """Every tensor in a message, those of functions and branches too."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for entry in [value] if hasattr(value, "ListFields") else value:
+            if isinstance(entry, TensorProto):
+                yield entry
+            else:
+                yield from _tensors_of(entry)
 
 
 def _stored(model: ModelProto) -> Iterable[tuple[str, TensorProto]]:
@@ -77,8 +136,12 @@ def _stored(model: ModelProto) -> Iterable[tuple[str, TensorProto]]:
 def _put(place: TensorProto, tensor: Tensor) -> None:
     """The numbers of a tensor in the field that had the old ones; in raw bytes, unless that field had floats."""
     if len(place.float_data):
-        place.float_data[:] = tensor.float().flatten().tolist()
+        place.float_data[:] = tensor.detach().float().flatten().tolist()
         return
     for field in ("double_data", "int32_data", "int64_data", "uint64_data"):
         place.ClearField(field)
-    place.raw_data = tensor.flatten().view(torch.uint8).numpy().tobytes()
+    place.raw_data = _raw(tensor)
+
+
+def _raw(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

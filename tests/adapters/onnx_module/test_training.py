@@ -181,16 +181,50 @@ def test_a_file_that_changed_since_it_was_read_takes_no_weights(tmp_path: Path) 
         to_onnx(module, tmp_path / "trained.onnx")
 
 
-def test_weights_beside_the_file_are_read_and_not_written(tmp_path: Path) -> None:
-    path = convolutions(tmp_path, 1)
-    inside = from_onnx(path, batch=2)
-    onnx.save(onnx.load(path), path, save_as_external_data=True, size_threshold=0, location="weights")
-    module = from_onnx(path, batch=2)
-    assert torch.equal(module.get_parameter("head"), inside.get_parameter("head"))
-    with torch.no_grad():
-        module.get_parameter("head").add_(1)
-    with pytest.raises(UnsupportedOpError, match='"head" is in a file of its own'):
-        to_onnx(module, tmp_path / "trained.onnx")
+class TestWeightsBesideTheFile:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        inside = convolutions(tmp_path, 2)
+        onnx.save(onnx.load(inside), inside, save_as_external_data=True, size_threshold=0, location="weights")
+        return inside
+
+    @pytest.fixture
+    def trained(self, path: Path) -> OnnxModule:
+        module = from_onnx(path, batch=2)
+        with torch.no_grad():
+            for name in ("head", "layer1.weight"):
+                module.get_parameter(name).add_(1)
+        return module
+
+    def test_they_are_read(self, path: Path) -> None:
+        head = next(entry for entry in onnx.load(path).graph.initializer if entry.name == "head")
+        module = from_onnx(path, batch=2)
+        np.testing.assert_array_equal(module.get_parameter("head").detach(), numpy_helper.to_array(head))
+
+    @pytest.mark.parametrize("target", ["trained.onnx", "elsewhere/trained.onnx", "model.onnx"])
+    def test_they_are_written_with_all_else_as_it_was(
+        self, path: Path, trained: OnnxModule, tmp_path: Path, target: str
+    ) -> None:
+        wanted = onnx.load(path)
+        for entry in wanted.graph.initializer:
+            if entry.name in ("head", "layer1.weight"):
+                entry.raw_data = trained.get_parameter(entry.name).detach().numpy().tobytes()
+        (tmp_path / target).parent.mkdir(exist_ok=True)
+        to_onnx(trained, tmp_path / target)
+        written = onnx.load(tmp_path / target)
+        assert written.SerializeToString(deterministic=True) == wanted.SerializeToString(deterministic=True)
+
+    def test_another_target_leaves_the_first_file_as_it_was(
+        self, path: Path, trained: OnnxModule, tmp_path: Path
+    ) -> None:
+        before = path.read_bytes(), (tmp_path / "weights").read_bytes()
+        to_onnx(trained, tmp_path / "trained.onnx")
+        assert (path.read_bytes(), (tmp_path / "weights").read_bytes()) == before
+
+    def test_a_target_elsewhere_has_its_weights_beside_it(self, path: Path, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere").mkdir()
+        to_onnx(from_onnx(path, batch=2), tmp_path / "elsewhere" / "same.onnx")
+        assert (tmp_path / "elsewhere" / "same.onnx.data").read_bytes() == (tmp_path / "weights").read_bytes()
 
 
 def test_an_op_that_torch_does_not_run_is_refused_by_its_node(tmp_path: Path) -> None:
