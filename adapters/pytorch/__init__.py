@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...planner.errors import packages_needed
 
 if TYPE_CHECKING:
-    from .api import Prediction, bind, binding_peak, export, plan_of, plans_of, predict, profile, within_budget
+    from .api import Prediction, bind, binding_peak, export, fit, plan_of, plans_of, predict, profile, within_budget
     from .errors import UnsupportedModuleError
     from .execution.attachment import InputMismatchError
     from .onnx_module.module import OnnxModule, from_onnx
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "InputMismatchError", "OnnxModule", "Prediction", "UnsupportedModuleError", "bind", "binding_peak", "export",
-    "from_onnx", "original", "plan_of", "plans_of", "predict", "profile", "to_onnx", "within_budget",
+    "fit", "from_onnx", "original", "plan_of", "plans_of", "predict", "profile", "to_onnx", "within_budget",
 ]  # fmt: skip
 
 _HOMES = {

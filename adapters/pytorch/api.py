@@ -22,8 +22,10 @@ from ...planner.plan_file.record import Plan
 from ...planner.problem import Scope
 from ...planner.simulate import simulate
 from ...planner.solver import Solver
+from ...planner.trade_offs.largest_input import Fit
 from ...planner.units import parse_budget, parse_headroom
 from .binding.bound_module import bound, bound_by, runner_of
+from .binding.largest_batch import largest_batch
 from .binding.make_executor import annotated_step, by_plan, planned, profile_of, traced
 from .binding.onnx_export import exported, ops_of_nodes, write_onnx
 from .binding.optimizer_memory import memory_of
@@ -209,6 +211,59 @@ def within_budget(
         first = planned(request, model, () if args is None else args, kwargs, known)
         return bound_by(model, lambda made: plans.with_first(first, made))
     return bound_by(model, lambda _: plans)
+
+
+def fit(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    *,
+    memory: str | int,
+    kwargs: Mapping[str, Any] | None = None,
+    batch_axis: int = 0,
+    multiple_of: int = 1,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    grad_accumulation: bool = False,
+    device: str | Device | None = None,
+    effort: str = "default",
+    time_limit_s: float | None = None,
+) -> Fit:
+    """The largest batch whose training step fits a memory: without recomputation, the fastest, and at all.
+
+    Each size that is planned is measured first, as by `within_budget`, which would make the same plan.
+
+    Args:
+        model: the module that is called in training, in training mode.
+        args, kwargs: example arguments of its forward. Each tensor whose size along ``batch_axis`` is that of the first
+            tensor carries the batch; its samples are repeated or left out.
+        memory: what a budget in bytes bounds: ``"24GB"`` or a number of bytes.
+        batch_axis: the dimension of the batch.
+        multiple_of: only multiples of it are sizes.
+        optimizer, grad_accumulation, device, effort: as for `within_budget`.
+        time_limit_s: seconds for the search of each size. Ctrl-C ends all, with what is found by then.
+
+    Returns:
+        The sizes with their plans: ``without``, ``fastest``, ``largest``, and why the next size does not fit.
+
+    Raises:
+        AdapterError, UsageError, BudgetSyntaxError: an argument cannot be used.
+        InfeasibleBudgetError: not even the smallest batch fits.
+        UnsupportedModuleError: the module cannot be traced.
+
+    Example:
+        >>> found = fit(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()), (torch.ones(2, 64),),
+        ...             memory="100kB", optimizer="sgd", device="a100")
+        >>> found.without.size <= found.largest.size
+        True
+    """
+    asked = _size_text("memory", memory)
+    memory_states = None if optimizer is None or isinstance(optimizer, str) else memory_of(optimizer, model)
+    states = optimizer if memory_states is None else memory_states.text
+    solver = Solver("optimal", effort, time_limit_s, 0)
+    solver.check()
+    request = Request(
+        asked, Scope.TOTAL, "0%", (), (), states, grad_accumulation, device, solver, optimizer_memory=memory_states
+    )
+    return largest_batch(request, original(model), args, dict(kwargs or {}), batch_axis, multiple_of)
 
 
 def profile(

@@ -12,7 +12,7 @@ from ..pipeline import plan
 from ..plan_file.record import Plan
 from ..problem import Scope
 from ..solver import DEFAULT_EFFORT
-from ..units import format_both, parse_budget
+from ..units import format_both, format_nbytes, parse_budget, percent
 
 LARGEST = 2**31
 """No larger size is tried."""
@@ -59,7 +59,7 @@ class Beyond:
     smallest_nbytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Fit:
     """What fits a memory.
 
@@ -83,6 +83,14 @@ class Fit:
     planned: tuple[Sized, ...]
     stopped_early: bool
 
+    def __repr__(self) -> str:
+        without = "none" if self.without is None else f"{self.without.size:,}"
+        return (
+            f"{self.dimension} within {format_nbytes(self.memory_nbytes)}: {without} without recomputation, "
+            f"{self.fastest.size:,} the fastest ({self.fastest.per_s:,.4g}/s), {self.largest.size:,} the largest "
+            f"(+{percent(self.largest.plan.time.overhead)} a step)"
+        )
+
 
 def fit(
     load: Callable[[int], Model],
@@ -90,6 +98,7 @@ def fit(
     *,
     dimension: str = "batch",
     multiple_of: int = 1,
+    plan_at: Callable[[int], Plan] | None = None,
     seed: int = 0,
     effort: str = DEFAULT_EFFORT,
     time_limit_s: float | None = None,
@@ -106,6 +115,8 @@ def fit(
         memory: What the whole step may take, as ``24GB``.
         dimension: The name of the dimension, for messages.
         multiple_of: Only multiples of it are sizes.
+        plan_at: Plans a size within the memory, where more is known than the model of `load` says: workspace that is
+            measured, what a device takes beyond the step. It raises what `pipeline.plan` raises.
         seed, effort: As in `pipeline.plan`, for each plan.
         time_limit_s: The longest search for each plan.
         limits: End the search early, with what is found by then.
@@ -121,39 +132,59 @@ def fit(
         raise UsageError(f"memory {memory!r} is not a size", remedy="write for example --memory 24GB")
     if multiple_of < 1:
         raise UsageError(f"sizes cannot be multiples of {multiple_of}", remedy="pass 1 or more")
-    search = _Search(load, memory, budget.nbytes, dimension, multiple_of, seed, effort, time_limit_s, limits)
-    return search.run()
+    search = _Search(load, memory, budget.nbytes, dimension, multiple_of, limits)
+
+    def planned(size: int) -> Plan:
+        within = replace(limits, progress=lambda doing, *_: search.say(f"{size}: {doing}"))
+        return plan(
+            search.at(size), memory, scope=Scope.TOTAL, seed=seed, effort=effort, time_limit_s=time_limit_s,
+            limits=within,
+        )  # fmt: skip
+
+    return search.run(planned if plan_at is None else plan_at)
 
 
 class _Search:
     """Sizes are counted in multiples; every model is read and every size planned at most once."""
 
     def __init__(
-        self, load: Callable[[int], Model], memory: str, limit_nbytes: int, dimension: str, unit: int, seed: int,
-        effort: str, time_limit_s: float | None, limits: Limits,
-    ) -> None:  # fmt: skip
+        self, load: Callable[[int], Model], memory: str, limit_nbytes: int, dimension: str, unit: int, limits: Limits
+    ) -> None:
         self._load, self._memory, self._limit_nbytes = load, memory, limit_nbytes
-        self._dimension, self._unit = dimension, unit
-        self._seed, self._effort, self._time_limit_s, self._limits = seed, effort, time_limit_s, limits
+        self._dimension, self._unit, self._limits = dimension, unit, limits
         self._model: tuple[int, Model] | None = None
         self._peaks: dict[int, int] = {}
         self._floors: dict[int, int] = {}
-        self._times: dict[int, int] = {}
         self._plans: dict[int, Sized | Beyond] = {}
         self._errors: dict[int, OgcPlanError] = {}
 
-    def run(self) -> Fit:
+    def run(self, plan_at: Callable[[int], Plan]) -> Fit:
+        """Search the three sizes."""
+        self._plan_at = plan_at
         stored = self._last_within(self._stored_nbytes, 1)
         if self._stopped():
             raise SearchStoppedError("the search was stopped before a size was planned", remedy="let it run on")
+        while stored > 1 and not self._needs_none(stored) and not self._stopped():
+            stored = self._nearer(stored)  # a plan may count more than the model: measured workspace
         if not self._fits(max(stored, 1)):
             raise self._nothing_fits(self._errors[1])
+        stored = stored if stored and self._needs_none(stored) else 0
         high = self._last_within(self._floor_nbytes, stored + 1) if not self._stopped() else stored
-        low = max(stored, 1)
-        self._largest(low, high)
+        self._largest(max(stored, 1), high)
         if stored:
             self._fastest(stored)
         return self._found(stored)
+
+    def _nearer(self, count: int) -> int:
+        """A smaller count, by how far the step that stores everything lies above the memory."""
+        found = self._planned(count)
+        whole = found.plan.peak.store_all_total_nbytes if isinstance(found, Sized) else 2 * self._limit_nbytes
+        return max(1, min(count - 1, count * self._limit_nbytes // max(1, whole)))
+
+    def _needs_none(self, count: int) -> bool:
+        """Whether the plan of a count recomputes nothing."""
+        found = self._planned(count)
+        return isinstance(found, Sized) and found.plan.time.recompute_ns == 0
 
     def _nothing_fits(self, error: OgcPlanError) -> OgcPlanError:
         """The planner's error for the smallest size, as that of a memory."""
@@ -170,17 +201,21 @@ class _Search:
             proven=error.proven,
         )
 
+    def at(self, size: int) -> Model:
+        """The model at a size."""
+        return self._at(size // self._unit)
+
+    def say(self, doing: str) -> None:
+        """Report progress."""
+        self._limits.say(f"{self._dimension} {doing}")
+
     def _at(self, count: int) -> Model:
         if self._model is None or self._model[0] != count:
-            self._say(f"{count * self._unit}: reading the model")
+            self.say(f"{count * self._unit}: reading the model")
             model = self._load(count * self._unit)
             self._model = count, model
-            store_all = model.store_all()
-            self._peaks[count], self._times[count] = store_all.peak_total_nbytes, store_all.time_ns
+            self._peaks[count] = model.store_all().peak_total_nbytes
         return self._model[1]
-
-    def _say(self, doing: str) -> None:
-        self._limits.say(f"{self._dimension} {doing}")
 
     def _stored_nbytes(self, count: int) -> int:
         if count not in self._peaks:
@@ -221,14 +256,10 @@ class _Search:
 
     def _planned(self, count: int) -> Sized | Beyond:
         if count not in self._plans:
-            model, size = self._at(count), count * self._unit
-            limits = replace(self._limits, progress=lambda doing, *_: self._say(f"{size}: {doing}"))
+            size = count * self._unit
+            self.say(f"{size}: planning")
             try:
-                made = plan(
-                    model, self._memory, scope=Scope.TOTAL, seed=self._seed, effort=self._effort,
-                    time_limit_s=self._time_limit_s, limits=limits,
-                )  # fmt: skip
-                self._plans[count] = Sized(size, made)
+                self._plans[count] = Sized(size, self._plan_at(size))
             except InfeasibleBudgetError as error:
                 self._errors[count] = error
                 self._plans[count] = Beyond(size, error.proven, error.lower_bound_nbytes, error.smallest_known_nbytes)
@@ -266,7 +297,8 @@ class _Search:
         """Plan counts from ``stored`` to the largest until none between can be faster."""
         while not self._stopped():
             counts = sorted(count for count in self._plans if count >= stored and self._fits(count))
-            ceiling = counts[-1] * self._unit * 1e9 / max(1, self._times[counts[-1]])
+            largest = self._sized(counts[-1])
+            ceiling = largest.size * 1e9 / max(1, largest.plan.time.store_all_ns)
             rates = [self._sized(count).per_s for count in counts]
             best = max(range(len(counts)), key=rates.__getitem__)
             if rates[best] * (1 + _FASTER) >= ceiling:

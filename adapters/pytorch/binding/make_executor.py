@@ -70,6 +70,14 @@ def planned(
     return executor
 
 
+def planned_quietly(
+    request: Request, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
+) -> Executor:
+    """As `planned`, for one of many sizes, which tells nothing."""
+    with activity(quiet=True) as line:
+        return _planned(request, original(module), args, kwargs, None, (), line)
+
+
 def _planned(
     request: Request,
     module: nn.Module,

@@ -1,0 +1,72 @@
+"""The largest batch of a module within a memory; arguments of other sizes are made of those given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ....planner.display.interrupt import stoppable
+from ....planner.display.terminal import activity
+from ....planner.errors import AdapterError
+from ....planner.model import Model, from_annotation
+from ....planner.plan_file.record import Plan
+from ....planner.trade_offs.largest_input import Fit, fit
+from ..step.annotate import annotate
+from ..torch_private import pytree
+from .make_executor import planned_quietly, traced
+from .request import Request
+
+_PATIENCE_S = 1.0
+"""A search that takes no longer shows no progress."""
+
+
+def largest_batch(
+    request: Request, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], axis: int, multiple_of: int
+) -> Fit:
+    """The largest batches within the request's budget. Raises what `api.fit` raises."""
+    if not module.training:
+        raise AdapterError(
+            f"{type(module).__name__} is in evaluation mode, in which no step is planned", remedy="call train() first"
+        )
+    batch = _batch(args, kwargs, axis)
+
+    def at(size: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def sized(leaf: Any) -> Any:
+            if not (_has(leaf, axis) and leaf.shape[axis] == batch):
+                return leaf
+            rows = torch.arange(size, device=leaf.device) % batch
+            return leaf.detach().index_select(axis, rows).requires_grad_(leaf.requires_grad)
+
+        made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(sized, (args, kwargs))
+        return made
+
+    def load(size: int) -> Model:
+        return from_annotation(
+            annotate(traced(module, *at(size)), measure=False).annotation,
+            name=type(module).__name__,
+            device=request.device,
+            optimizer=request.optimizer,
+            grad_accumulation=request.grad_accumulation,
+        )
+
+    def plan_at(size: int) -> Plan:
+        return planned_quietly(request, module, *at(size)).plan
+
+    with activity(quiet=False, after_s=_PATIENCE_S) as line, stoppable() as stop:
+        return fit(load, request.budget, multiple_of=multiple_of, plan_at=plan_at, limits=line.limits(1, stop=stop))
+
+
+def _has(leaf: Any, axis: int) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dim() > axis
+
+
+def _batch(args: tuple[Any, ...], kwargs: dict[str, Any], axis: int) -> int:
+    """The size of the first tensor that has the axis. Raises AdapterError."""
+    sizes = [leaf.shape[axis] for leaf in pytree.tree_leaves((args, kwargs)) if _has(leaf, axis)]
+    if axis < 0 or not sizes or sizes[0] < 1:
+        raise AdapterError(
+            f"no argument has a batch along dimension {axis}", remedy="pass example arguments, or another batch_axis"
+        )
+    return int(sizes[0])
