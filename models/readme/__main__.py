@@ -21,7 +21,7 @@ from models.ablation.table import key_rows
 from models.fidelity import step
 from models.fidelity.tables import executor, overview, predicted
 from models.readme.console import output, searched, unsearched
-from models.readme.file_tables import architectures, published, stressed
+from models.readme.file_tables import architectures, published, stressed, trained
 from models.readme.plan_tables import benchmark, headline, in_target, ogc, open_budgets
 from models.readme.retention_picture import draw, plan_of_chain
 from models.readme.training_tables import first_day, planning_times, replayed, reserved_bytes, tight_cards, tutorials
@@ -33,7 +33,7 @@ PAGES = {
     "README.md": ("first", "executor", "frontier", "infeasible", "trained"),
     "cli/README.md": ("help", "run", "fit", "shown", "compare", "devices"),
     "planner/README.md": ("arena",),
-    "adapters/pytorch/README.md": (),
+    "adapters/pytorch/README.md": ("from_onnx",),
     "models/README.md": (
         "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",
         "architectures", "published", "stress", "ogc", "deep", "arenas", "tutorials", "first_day", "reserved",
@@ -62,6 +62,7 @@ def from_results() -> dict[str, Callable[[], str]]:
         "alternatives": lambda: executor_benchmark.report(record("executor_benchmark")["rows"]),
         "architectures": lambda: architectures(record("architectures")),
         "published": lambda: published(record("published_files")),
+        "from_onnx": lambda: trained(record("trained_files")),
         "stress": lambda: stressed(record("stress_architectures")),
         "ogc": lambda: ogc(record("benchmark")),
         "deep": lambda: "\n\n".join(

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from models.architectures.stress import RESULTS
+from models.published_files.training import summary
 from models.reporting.result_table import compact
 
 SHOWN = (
@@ -63,6 +64,11 @@ def published(record: dict[str, Any]) -> str:
         f"refused by name, {len(files) - results['planned'] - results['refused']} fail "
         "([list with package names](results/published_files.md))."
     )
+
+
+def trained(record: dict[str, Any]) -> str:
+    """How many files that others published become modules that train."""
+    return f"{summary(record['files'])} Their peaks: [list](../../models/results/trained_files.md)."
 
 
 def stressed(record: dict[str, Any]) -> str:
