@@ -1,0 +1,123 @@
+"""Matrix products, Einsum and attention."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..forward.composed import Attention
+from ..nodes.writer import Tensor
+from .backward_call import Backward, GradientTable
+
+
+def _matrix_product(call: Backward) -> None:
+    """Operands of one dimension are rows or columns; an operand of two is multiplied by all rows at once."""
+    shapes = [call.shape_of(0), call.shape_of(1)]
+    scale = _scale(call)
+    lead = call.out[: len(call.out) - (len(shapes[0]) > 1) - (len(shapes[1]) > 1)]
+    rows = shapes[0][-2] if len(shapes[0]) > 1 else 1
+    columns = shapes[1][-1] if len(shapes[1]) > 1 else 1
+    g = call.g if scale == 1 else call.g * scale
+    g = g.reshape((*lead, rows, columns))
+    full = [shapes[0] if len(shapes[0]) > 1 else (1, *shapes[0]), shapes[1] if len(shapes[1]) > 1 else (*shapes[1], 1)]
+    if len(full[1]) == 2 and len(full[0]) >= 2:
+        inner = full[1][0]
+        flat = g.reshape((prod(lead) * rows, columns))
+        if call.needs(1):
+            a = call.x(0).reshape((prod(lead) * rows, inner))
+            call.give(1, _gemm(a, flat, transA=1).reshape(shapes[1]))
+        if call.needs(0):
+            b = call.x(1).reshape(full[1])
+            call.give(0, _gemm(flat, b, transB=1).reshape((*lead, rows, inner)).sum_to(full[0]).reshape(shapes[0]))
+        return
+    if call.needs(1):
+        a = call.x(0).reshape(full[0])
+        call.give(1, a.turned().matmul(g).sum_to(full[1]).reshape(shapes[1]))
+    if call.needs(0):
+        b = call.x(1).reshape(full[1])
+        call.give(0, g.matmul(b.turned()).sum_to(full[0]).reshape(shapes[0]))
+
+
+def _scale(call: Backward) -> float:
+    """The number that a product of several nodes is multiplied by."""
+    if not call.call.parts:
+        return 1.0
+    numbers = [
+        float(v.known.ravel()[0])
+        for v in call.call.parts[1].inputs
+        if v is not None and v.known is not None and v.numel == 1
+    ]
+    if len(numbers) != 1:
+        raise call.refused("the factor of its formula is not found")
+    return numbers[0]
+
+
+def _gemm(a: Tensor, b: Tensor, **turned: int) -> Tensor:
+    rows = a.shape[1] if turned.get("transA") else a.shape[0]
+    columns = b.shape[0] if turned.get("transB") else b.shape[1]
+    return a.writer.op("Gemm", a, b, shape=(rows, columns), **turned)
+
+
+def _affine_product(call: Backward) -> None:
+    alpha, beta = float(call.attr("alpha", 1.0)), float(call.attr("beta", 1.0))
+    first, second = bool(call.attr("transA", 0)), bool(call.attr("transB", 0))
+    g = call.g
+    if call.needs(2):
+        call.give(2, g if beta == 1 else g * beta)
+    g = g if alpha == 1 or not (call.needs(0) or call.needs(1)) else g * alpha
+    if call.needs(1):
+        a = call.x(0)
+        call.give(1, _gemm(g, a, transA=1, transB=int(first)) if second else _gemm(a, g, transA=int(not first)))
+    if call.needs(0):
+        b = call.x(1)
+        call.give(0, _gemm(b, g, transA=int(second), transB=1) if first else _gemm(g, b, transB=int(not second)))
+
+
+def _einsum(call: Backward) -> None:
+    """Each operand's gradient is an Einsum of the output's gradient and the other operands."""
+    left, arrow, right = str(call.attr("equation")).replace(" ", "").partition("->")
+    terms = left.split(",")
+    if "." in left or not arrow or any(len(set(term)) < len(term) for term in (*terms, right)):
+        raise call.refused("an ellipsis, a diagonal or an equation without -> has no gradient here")
+    sizes = {
+        label: size
+        for at, term in enumerate(terms)
+        for label, size in zip(term, call.shape_of(at), strict=True)
+    }
+    for position in sorted(call.needed):
+        others = [at for at in range(len(terms)) if at != position]
+        found = {*right, *(label for at in others for label in terms[at])}
+        kept = "".join(label for label in terms[position] if label in found)
+        equation = ",".join([right, *(terms[at] for at in others)]) + "->" + kept
+        operands = [call.g, *(call.x(at) for at in others)]
+        made = call.w.op("Einsum", *operands, shape=tuple(sizes[label] for label in kept), equation=equation)
+        spread = [sizes[label] if label in kept else 1 for label in terms[position]]
+        call.give(position, made.reshape(spread).expand(call.shape_of(position)))
+
+
+def _attention(call: Backward) -> None:
+    """The probabilities are computed again of queries and keys."""
+    how = Attention(call)
+    if call.needs(3):
+        raise call.refused("a mask that is trained has no gradient here")
+    query, key, value = (how.apart(call.x(place), place) for place in range(3))
+    weights = how.weights(query, key, call.x(3) if call.has(3) else None)
+    g = call.g
+    if how.flat:
+        batch, length, width = call.out
+        g = g.reshape((batch, length, how.heads[0], width // how.heads[0])).transpose((0, 2, 1, 3))
+    if call.needs(2):
+        call.give(2, how.together(weights.turned().matmul(g), 2))
+    scores = g.matmul(value.turned())
+    scores = (scores - (scores * weights).sum((-1,))) * weights
+    if call.needs(0):
+        call.give(0, how.together(scores.matmul(key) * how.scale, 0))
+    if call.needs(1):
+        call.give(1, how.together(scores.turned().matmul(query) * how.scale, 1))
+
+
+PRODUCTS: GradientTable = {
+    "MatMul": _matrix_product,
+    "Gemm": _affine_product,
+    "Einsum": _einsum,
+    "Attention": _attention,
+}
