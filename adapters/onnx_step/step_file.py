@@ -11,7 +11,7 @@ import numpy as np
 from ...planner.errors import OversizeError, PlanMismatchError, UnsupportedOpError
 from ...planner.model import Model
 from ...planner.onnx_import.document.model_file import open_model
-from ...planner.onnx_import.document.protobuf import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from ...planner.onnx_import.document.protobuf import GraphProto, ModelProto, TensorProto, ValueInfoProto, defs
 from ...planner.onnx_import.reader import forward_calls
 from ...planner.plan_file.record import Plan
 from .losses import Loss
@@ -55,7 +55,8 @@ def step_file(plan: Plan, model: Model, path: str, loss: Loss | None = None) -> 
         raise PlanMismatchError(f"{path!r} changed while it was read", remedy="run the command again")
     written = write_step(plan.schedule, model.training, read, Path(path).resolve().parent, loss)
     made = ModelProto(ir_version=_IR_VERSION, producer_name="ogc-plan", graph=GraphProto(name=read.graph.name))
-    made.opset_import.add(domain="", version=max(_OPSET, read.graph.opset))
+    known = all(defs.has(node.op_type, _OPSET) for node in written.writer.nodes)
+    made.opset_import.add(domain="", version=_OPSET if known else max(_OPSET, read.graph.opset))
     about = _fill(made, written, plan, loss)
     about["sha256"] = model.sha256
     entry = made.metadata_props.add()

@@ -94,7 +94,7 @@ class Attention:
     def weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         """The probabilities of apart operands."""
         scores = (query * self.scale).matmul(key.turned())
-        low = float(np.finfo(np.float32).min) / 2
+        low = float("-inf")
         if self.causal:
             rows, columns = scores.shape[-2:]
             bias = np.where(np.tri(rows, columns, dtype=bool), 0, low).astype(query.dtype)

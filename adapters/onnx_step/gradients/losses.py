@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..nodes.writer import Tensor
 from .backward_call import Backward, GradientTable
 
@@ -25,14 +27,14 @@ def _shares(call: Backward, logs: Tensor) -> tuple[Tensor, Tensor]:
     labels = call.x(1).cast("int64")
     classes = call.shape[1]
     one_hot = call.w.op(
-        "OneHot", labels, call.w.ints((classes,)), call.w.constant(_levels(call.dtype)),
+        "OneHot", labels, call.w.ints((classes,)), call.w.constant(np.asarray([0, 1], call.dtype)),
         shape=(*labels.shape, classes), dtype=call.dtype, axis=-1,
     )  # fmt: skip
     hits = one_hot.transpose((0, labels.rank, *range(1, labels.rank)))
     ignored = call.attr("ignore_index")
     counted = None
     if ignored is not None:
-        counted = call.w.op("Equal", labels, call.w.constant(_integer(int(ignored)))).where(0.0, 1.0)
+        counted = call.w.op("Equal", labels, call.w.constant(np.asarray(ignored, np.int64))).where(0.0, 1.0, call.dtype)
     weights = None
     if call.has(2):
         shape = (1, classes, *(1,) * (call.rank - 2))
@@ -48,18 +50,6 @@ def _shares(call: Backward, logs: Tensor) -> tuple[Tensor, Tensor]:
     if g.rank:
         g = g.reshape((labels.shape[0], 1, *labels.shape[1:]))
     return g, hits
-
-
-def _levels(dtype: str):  # type: ignore[no-untyped-def]
-    import numpy as np
-
-    return np.asarray([0, 1], dtype)
-
-
-def _integer(value: int):  # type: ignore[no-untyped-def]
-    import numpy as np
-
-    return np.asarray(value, np.int64)
 
 
 LOSSES: GradientTable = {

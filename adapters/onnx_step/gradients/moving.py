@@ -124,10 +124,12 @@ def _depth_to_space(call: Backward) -> None:
 
 def _space_to_depth(call: Backward) -> None:
     block, (batch, channels, height, width) = int(call.attr("blocksize")), call.shape
-    sizes = (batch, block, block, channels, height // block, width // block)
+    rows, columns = height // block, width // block
     if call.attr("mode", "DCR") == "CRD":
-        raise call.refused("mode CRD has no gradient here")
-    call.give(0, call.g.reshape(sizes).transpose((0, 3, 4, 1, 5, 2)).reshape(call.shape))
+        g = call.g.reshape((batch, channels, block, block, rows, columns)).transpose((0, 1, 4, 2, 5, 3))
+    else:
+        g = call.g.reshape((batch, block, block, channels, rows, columns)).transpose((0, 3, 4, 1, 5, 2))
+    call.give(0, g.reshape(call.shape))
 
 
 def _trilu(call: Backward) -> None:

@@ -87,9 +87,9 @@ class Tensor:
         """The result of an op of one input that keeps the shape."""
         return self.writer.op(op_type, self, **attributes)
 
-    def where(self, yes: Tensor | float, no: Tensor | float) -> Tensor:
-        """``yes`` where this condition holds, else ``no``."""
-        return self.writer.op("Where", self, yes, no)
+    def where(self, yes: Tensor | float, no: Tensor | float, dtype: str | None = None) -> Tensor:
+        """``yes`` where this condition holds, else ``no``; two numbers need a type."""
+        return self.writer.op("Where", self, yes, no, dtype=dtype)
 
     def cast(self, dtype: str) -> Tensor:
         """In another element type."""
@@ -159,7 +159,7 @@ class Tensor:
             return self
         ints = self.writer.ints
         shape = (*self.shape[:axis], stop - start, *self.shape[axis + 1 :])
-        return self.writer.op("Slice", self, ints((start,)), ints((stop,)), ints((axis,)), shape=shape)
+        return self.writer.op("Slice", self, ints((start,)), ints((stop,)), ints((axis,)), shape=shape, dtype=self.dtype)
 
     def pad(self, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> Tensor:
         """Surrounded by a number; negative sizes cut."""
@@ -214,7 +214,7 @@ class Writer:
         if shape is None:
             shape = np.broadcast_shapes(*(operand.shape for operand in operands if isinstance(operand, Tensor)))
         kind = dtype or ("bool" if op_type in _COMPARISONS else last.dtype)
-        (made,) = self.several(op_type, operands, [(shape, kind)], domain=domain, like=last.dtype, **attributes)
+        (made,) = self.several(op_type, operands, [(shape, kind)], domain=domain, like=kind if op_type == "Where" else last.dtype, **attributes)
         return made
 
     def several(
