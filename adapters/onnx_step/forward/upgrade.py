@@ -163,6 +163,21 @@ def _grid_sample(call: Forward) -> Made:
     return call.made("GridSample", *call.args, **{**call.call.attributes, "mode": mode})
 
 
+def _modulo(call: Forward) -> Made:
+    """ONNX Runtime has the remainder of whole numbers alone; that of others has the sign of the divisor."""
+    if call.attr("fmod", 0) or not call.operand(0).is_float:
+        return call.made("Mod", *call.args, **call.call.attributes)
+    return Made((call.x(0) - (call.x(0) / call.x(1)).apply("Floor") * call.x(1),))
+
+
+def _space_to_depth(call: Forward) -> Made:
+    """Written as a transposition, which has every mode in every opset."""
+    block, (batch, channels, height, width) = int(call.attr("blocksize")), call.shape
+    x = call.x().reshape((batch, channels, height // block, block, width // block, block))
+    order = (0, 1, 3, 5, 2, 4) if call.attr("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    return Made((x.transpose(order).reshape(call.out),))
+
+
 def _gemm(call: Forward) -> Made:
     return call.made("Gemm", *call.args, **{k: v for k, v in call.call.attributes.items() if k != "broadcast"})
 
@@ -195,6 +210,8 @@ UPGRADED: ForwardTable = {
     "Upsample": _resize,
     "GridSample": _grid_sample,
     "Gemm": _gemm,
+    "Mod": _modulo,
+    "SpaceToDepth": _space_to_depth,
     "Scatter": _spelled("ScatterElements"),
     "Sub": _spelled("Sub", "stops_gradient"),
     "Identity": _spelled("Identity", "stops_gradient"),
