@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from ..nodes.call_view import CallView
 from ..nodes.writer import Tensor
 from .forward_call import Forward, ForwardTable, Made
+
+_CHUNKS = 16
+"""The most parts in which an attention is computed."""
 
 
 def gate(x: Tensor, alpha: float = 1.0) -> Tensor:
@@ -91,6 +95,24 @@ class Attention:
             x = x.transpose((0, 2, 1, 3)).reshape((batch, length, heads * width))
         return x
 
+    def chunks(self, *operands: Tensor | None) -> Iterator[tuple[Tensor | None, ...]]:
+        """Operands cut along the batch, or along the heads of one sample, so that few scores are alive at once."""
+        first = operands[0]
+        assert first is not None
+        axis = 0 if first.shape[0] > 1 else 1
+        size = first.shape[axis]
+        step = -(-size // _CHUNKS)
+        for start in range(0, size, step):
+            stop = min(start + step, size)
+            yield tuple(
+                one if one is None or one.shape[axis] == 1 or one.rank < first.rank else one.cut(axis, start, stop)
+                for one in operands
+            )
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """Results of chunks side by side."""
+        return parts[0].writer.concat(parts, 0 if self.at.shape[0] > 1 else 1)
+
     def weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         """The probabilities of apart operands."""
         scores = (query * self.scale).matmul(key.turned())
@@ -113,8 +135,8 @@ def _zero_and(low: float, like: Tensor) -> tuple[Any, Any]:
 def _attention(call: Forward) -> Made:
     how = Attention(call)
     query, key, value = (how.apart(call.x(place), place) for place in range(3))
-    weights = how.weights(query, key, call.x(3) if call.has(3) else None)
-    made = weights.matmul(value)
+    mask = call.x(3) if call.has(3) else None
+    made = how.joined([how.weights(*part[:2], part[3]).matmul(part[2]) for part in how.chunks(query, key, value, mask)])
     if how.flat:
         made = made.transpose((0, 2, 1, 3)).reshape(call.out)
     return Made((made,))

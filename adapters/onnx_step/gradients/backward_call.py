@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from ..nodes.call_view import CallView
 from ..nodes.writer import Tensor, Writer
@@ -74,6 +75,27 @@ class Backward(CallView):
         """Pass a gradient on to an input; what was repeated to the output's shape is summed."""
         value = self.operand(position)
         self._at.give(position, gradient.sum_to(value.shape).cast(value.dtype))
+
+
+_PARTS, _LARGE_NBYTES = 8, 2**20
+
+
+def in_parts(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
+    """An elementwise function of tensors of one shape; of large ones part by part.
+
+    ONNX Runtime writes the result of nearly every op into new memory, so that a long formula would hold several tensors
+    of full size.
+    """
+    first = operands[0]
+    count = prod(first.shape)
+    if first.nbytes < _LARGE_NBYTES or any(one.shape != first.shape for one in operands):
+        return function(*operands)
+    step = -(-count // _PARTS)
+    flat = [one.reshape((count,)) for one in operands]
+    made = [
+        function(*(one.cut(0, start, min(start + step, count)) for one in flat)) for start in range(0, count, step)
+    ]
+    return first.writer.concat(made, 0).reshape(first.shape)
 
 
 GradientTable = Mapping[str, Callable[[Backward], None]]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ..nodes.window import Window
 from ..nodes.writer import Tensor
 from .backward_call import Backward, GradientTable
+
+_PARTS = 4
+"""In how many parts the images of a large batch are taken, so that few of them are laid out anew at once."""
 
 
 def _convolution(call: Backward) -> None:
@@ -23,7 +28,12 @@ def _over_images(g: Tensor) -> Tensor:
 
 
 def spread(g: Tensor, weight: Tensor, window: Window, groups: int, shape: tuple[int, ...]) -> Tensor:
-    """The transposed convolution that gives a tensor of ``shape``, the input of a convolution."""
+    """The transposed convolution that gives a tensor of ``shape``, the input of a convolution.
+
+    With steps of one it is written as a convolution, which needs less scratch memory.
+    """
+    if set(window.strides) == {1}:
+        return _turned(g, weight, window, groups, shape)
     missing = [
         size + b + a - ((out - 1) * s + window.span(axis))
         for axis, (size, b, a, out, s) in enumerate(
@@ -43,22 +53,59 @@ def spread(g: Tensor, weight: Tensor, window: Window, groups: int, shape: tuple[
     return result.pad([0] * len(shape), [0, 0, *extra])
 
 
+def _turned(g: Tensor, weight: Tensor, window: Window, groups: int, shape: tuple[int, ...]) -> Tensor:
+    """The convolution with the weight whose channels are exchanged and whose kernel is turned round."""
+    count = len(window.kernel)
+    if set(window.kernel) != {1}:
+        ints = g.writer.ints
+        axes = range(2, 2 + count)
+        weight = g.writer.op(
+            "Slice", weight, ints([-1] * count), ints([-(2**31)] * count), ints(axes), ints([-1] * count),
+            shape=weight.shape, dtype=weight.dtype,
+        )  # fmt: skip
+    made, inner, *kernel = weight.shape
+    weight = weight.reshape((groups, made // groups, inner, *kernel)).transpose((0, 2, 1, *range(3, 3 + count)))
+    weight = weight.reshape((groups * inner, made // groups, *kernel))
+    before = [window.span(axis) - 1 - window.before[axis] for axis in range(count)]
+    after = [
+        shape[2 + axis] - (g.shape[2 + axis] + before[axis] - window.span(axis) + 1) for axis in range(count)
+    ]
+    for axis in range(count):
+        start, stop = max(0, -before[axis]), g.shape[2 + axis] - max(0, -after[axis])
+        g = g.cut(2 + axis, start, stop)
+    return g.writer.op(
+        "Conv", g, weight, shape=shape, dilations=window.dilations, group=groups,
+        pads=(*(max(0, number) for number in before), *(max(0, number) for number in after)),
+    )  # fmt: skip
+
+
 def _weight(x: Tensor, g: Tensor, window: Window, groups: int) -> Tensor:
     """The gradient of a convolution's weight: the input convolved with the output's gradient."""
     batch, channels, *size = x.shape
     made, count = g.shape[1], len(window.kernel)
     inner = channels // groups
-    alone = set((*window.kernel, *window.strides)) == {1} and not any(window.pads)
-    if alone and groups == 1:
-        flat = (g.reshape((batch, made, -1 if 0 in size else _area(size))), x.reshape((batch, channels, _area(size))))
-        found = x.writer.op("Einsum", *flat, shape=(made, channels), equation="nms,ncs->mc")
-        return found.reshape((made, channels, *window.kernel))
+    if groups == 1 and set((*window.kernel, *window.strides)) == {1} and not any(window.pads):
+        return _matrix(x, g).reshape((made, channels, *window.kernel))
     after = [
         (out - 1) * s + 1 + (k - 1) * d - length - b
         for out, s, k, d, length, b in zip(
             g.shape[2:], window.strides, window.kernel, window.dilations, size, window.before, strict=True
         )
     ]
+    parts = min(batch, _PARTS) if x.nbytes + g.nbytes > 4 * made * inner * prod(window.kernel) * 4 else 1
+    step, found = -(-batch // parts), None
+    for start in range(0, batch, step):
+        stop = min(start + step, batch)
+        part = _correlation(x.cut(0, start, stop), g.cut(0, start, stop), window, groups, after)
+        found = part if found is None else found + part
+    assert found is not None
+    return found.transpose((1, 0, *range(2, g.rank)))
+
+
+def _correlation(x: Tensor, g: Tensor, window: Window, groups: int, after: list[int]) -> Tensor:
+    """The weight's gradient with its first two dimensions exchanged: images and channels change places."""
+    batch, channels, *size = x.shape
+    made, count, inner = g.shape[1], len(window.kernel), channels // groups
     order = tuple(range(3, 3 + count))
     source = x.reshape((batch, groups, inner, *size)).transpose((2, 1, 0, *order))
     source = source.reshape((inner, groups * batch, *size))
@@ -67,18 +114,22 @@ def _weight(x: Tensor, g: Tensor, window: Window, groups: int) -> Tensor:
         for axis, number in enumerate(cut):
             source = source.cut(2 + axis, 0, size[axis] + number)
     kernel = g.transpose((1, 0, *range(2, g.rank)))
-    found = x.writer.op(
+    return x.writer.op(
         "Conv", source, kernel, shape=(inner, made, *window.kernel), strides=window.dilations,
         dilations=window.strides, pads=(*window.before, *(max(0, number) for number in after)), group=groups,
     )  # fmt: skip
-    return found.transpose((1, 0, *range(2, g.rank)))
 
 
-def _area(size: list[int]) -> int:
-    total = 1
-    for one in size:
-        total *= one
-    return total
+def _matrix(x: Tensor, g: Tensor) -> Tensor:
+    """The weight of a kernel of one element: a product for each image, added up by the product itself."""
+    batch, channels, *size = x.shape
+    count, found = prod(size), None
+    for at in range(batch):
+        rows = g.cut(0, at, at + 1).reshape((g.shape[1], count))
+        columns = x.cut(0, at, at + 1).reshape((channels, count))
+        found = x.writer.op("Gemm", rows, columns, found, shape=(g.shape[1], channels), transB=1)
+    assert found is not None
+    return found
 
 
 def _turned_convolution(call: Backward) -> None:

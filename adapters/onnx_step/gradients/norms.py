@@ -12,8 +12,9 @@ from .backward_call import Backward, GradientTable
 def _turned_back(g: Tensor, normal: Tensor, inverse: Tensor, axes: tuple[int, ...], *, centred: bool = True) -> Tensor:
     """(g - mean(g) - normal mean(g normal)) * inverse over ``axes``."""
     along = (g * normal).mean(axes)
+    mean = g.mean(axes) if centred else None  # before the difference, which then takes the place of g
     rest = g - normal * along
-    return (rest - g.mean(axes) if centred else rest) * inverse
+    return (rest if mean is None else rest - mean) * inverse
 
 
 def _batch_norm(call: Backward) -> None:

@@ -95,24 +95,31 @@ def _einsum(call: Backward) -> None:
 
 
 def _attention(call: Backward) -> None:
-    """The probabilities are computed again of queries and keys."""
+    """The probabilities are computed again of queries and keys, part by part.
+
+    The sum of a row of probabilities times their gradients is that of the output times its gradient.
+    """
     how = Attention(call)
     if call.needs(3):
         raise call.refused("a mask that is trained has no gradient here")
     query, key, value = (how.apart(call.x(place), place) for place in range(3))
-    weights = how.weights(query, key, call.x(3) if call.has(3) else None)
-    g = call.g
-    if how.flat:
-        batch, length, width = call.out
-        g = g.reshape((batch, length, how.heads[0], width // how.heads[0])).transpose((0, 2, 1, 3))
-    if call.needs(2):
-        call.give(2, how.together(weights.turned().matmul(g), 2))
-    scores = g.matmul(value.turned())
-    scores = (scores - (scores * weights).sum((-1,))) * weights
-    if call.needs(0):
-        call.give(0, how.together(scores.matmul(key) * how.scale, 0))
-    if call.needs(1):
-        call.give(1, how.together(scores.turned().matmul(query) * how.scale, 1))
+    g, y = how.apart(call.g, 0), how.apart(call.y(), 0)
+    along = (g * y).sum((-1,))
+    made: list[list[Tensor]] = [[], [], []]
+    for q, k, v, mask, part, row in how.chunks(query, key, value, call.x(3) if call.has(3) else None, g, along):
+        assert q and k and v and part and row
+        weights = how.weights(q, k, mask)
+        if call.needs(2):
+            made[2].append(weights.turned().matmul(part))
+        if call.needs(0) or call.needs(1):
+            scores = (part.matmul(v.turned()) - row) * weights
+            if call.needs(0):
+                made[0].append(scores.matmul(k) * how.scale)
+            if call.needs(1):
+                made[1].append(scores.turned().matmul(q) * how.scale)
+    for position, parts in enumerate(made):
+        if parts:
+            call.give(position, how.together(how.joined(parts), position))
 
 
 PRODUCTS: GradientTable = {

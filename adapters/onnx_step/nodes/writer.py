@@ -111,6 +111,9 @@ class Tensor:
         order = tuple(order)
         if order == tuple(range(self.rank)):
             return self
+        moving = [axis for axis in order if self.shape[axis] != 1]
+        if moving == sorted(moving):  # no element moves
+            return self.reshape([self.shape[axis] for axis in order])
         return self.writer.op("Transpose", self, shape=tuple(self.shape[axis] for axis in order), perm=order)
 
     def turned(self) -> Tensor:
