@@ -200,6 +200,7 @@ class _StepWriter:
             lambda position: claim(f"hidden buffer {position}", run.hidden[position]),
             lambda position: arriving.get(position),
             lambda position, gradient: self._give_to(call.inputs[position], gradient),
+            lambda position: self._storage.get(call.outputs[position].name) in visible,
         )
 
     def _give_to(self, value: Value | None, gradient: Tensor) -> None:

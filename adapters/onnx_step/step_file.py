@@ -20,8 +20,12 @@ from .step import WrittenStep, write_step
 
 KEY = "ogc-plan-step"
 """The metadata that says what inputs and outputs are, as JSON."""
-SESSION = {"graph_optimization_level": "ORT_DISABLE_ALL", "execution_order": "PRIORITY_BASED"}
-"""Options of ONNX Runtime under which it runs the nodes in the order of the file and merges no recomputation."""
+SESSION = {
+    "graph_optimization_level": "ORT_DISABLE_ALL", "execution_order": "PRIORITY_BASED", "enable_mem_reuse": False,
+    "enable_mem_pattern": False,
+}  # fmt: skip
+"""Options of ONNX Runtime under which it runs the nodes in the order of the file, merges no recomputation, and holds
+no buffer of a dead tensor for a later one of the same size."""
 _OPSET, _IR_VERSION, _LARGEST = 21, 10, 2**31 - 1
 
 
@@ -79,16 +83,16 @@ def _fill(made: ModelProto, written: WrittenStep, plan: Plan, loss: Loss) -> dic
     graph.node.extend(names.renamed())
     used = {name for node in graph.node for name in node.input} | {name for name, _ in names.made}
     for tensor in (*written.inputs, *written.seeds.inputs):
-        graph.input.append(_declared(tensor.name, tensor))
+        graph.input.append(declared(tensor.name, tensor))
     for name, (tensor, array) in written.stored.items():
         if name in used:
             proto = TensorProto(name=name, data_type=number_of(tensor.dtype), dims=tensor.shape)
             proto.raw_data = np.ascontiguousarray(array).tobytes()
             graph.initializer.append(proto)
             if name in parameters or name in statistics:
-                graph.input.append(_declared(name, tensor))
+                graph.input.append(declared(name, tensor))
     graph.initializer.extend(proto for name, proto in written.writer.constants.items() if name in used)
-    graph.output.extend(_declared(name, tensor) for name, tensor in names.made)
+    graph.output.extend(declared(name, tensor) for name, tensor in names.made)
     return {
         "format": KEY, "version": 1, "model": plan.model.file, "fingerprint": plan.model.fingerprint,
         "activation_peak_nbytes": plan.peak.activation_nbytes, "session": SESSION,
@@ -98,7 +102,8 @@ def _fill(made: ModelProto, written: WrittenStep, plan: Plan, loss: Loss) -> dic
     }  # fmt: skip
 
 
-def _declared(name: str, tensor: Tensor) -> ValueInfoProto:
+def declared(name: str, tensor: Tensor) -> ValueInfoProto:
+    """An input or output of a graph."""
     made = ValueInfoProto(name=name)
     kind = made.type.tensor_type
     kind.elem_type = number_of(tensor.dtype)

@@ -19,6 +19,7 @@ class Sources:
     hidden: Callable[[int], Tensor]
     arriving: Callable[[int], Tensor | None]
     give: Callable[[int, Tensor], None]
+    has_result: Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,10 @@ class Backward(CallView):
     def y(self, position: int = 0) -> Tensor:
         """An output that the rule says is read."""
         return self._at.result(position)
+
+    def has_y(self, position: int = 0) -> bool:
+        """Whether the rule says that an output is read."""
+        return self._at.has_result(position)
 
     def hidden(self, position: int = 0) -> Tensor:
         """What the forward made for the backward alone."""

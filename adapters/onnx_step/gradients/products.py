@@ -97,22 +97,24 @@ def _einsum(call: Backward) -> None:
 def _attention(call: Backward) -> None:
     """The probabilities are computed again of queries and keys, part by part.
 
-    The sum of a row of probabilities times their gradients is that of the output times its gradient.
+    The sum of a row of probabilities times their gradients is that of the output times its gradient, where the rule
+    says that the output is read.
     """
     how = Attention(call)
     if call.needs(3):
         raise call.refused("a mask that is trained has no gradient here")
     query, key, value = (how.apart(call.x(place), place) for place in range(3))
-    g, y = how.apart(call.g, 0), how.apart(call.y(), 0)
-    along = (g * y).sum((-1,))
+    g = how.apart(call.g, 0)
+    along = (g * how.apart(call.y(), 0)).sum((-1,)) if call.has_y() else None
     made: list[list[Tensor]] = [[], [], []]
     for q, k, v, mask, part, row in how.chunks(query, key, value, call.x(3) if call.has(3) else None, g, along):
-        assert q and k and v and part and row
+        assert q and k and v and part
         weights = how.weights(q, k, mask)
         if call.needs(2):
             made[2].append(weights.turned().matmul(part))
         if call.needs(0) or call.needs(1):
-            scores = (part.matmul(v.turned()) - row) * weights
+            scores = part.matmul(v.turned())
+            scores = (scores - ((scores * weights).sum((-1,)) if row is None else row)) * weights
             if call.needs(0):
                 made[0].append(scores.matmul(k) * how.scale)
             if call.needs(1):
