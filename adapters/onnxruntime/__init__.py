@@ -1,0 +1,11 @@
+"""Training by a plan in ONNX Runtime.
+
+Nothing here imports onnxruntime before a step is loaded.
+"""
+
+from __future__ import annotations
+
+from .optimizers import SGD as SGD
+from .optimizers import AdamW as AdamW
+from .trainer import Progress as Progress
+from .trainer import Trainer as Trainer
