@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ...planner.errors import OversizeError, PlanMismatchError, UnsupportedOpError
 from ...planner.model import Model
 from ...planner.onnx_import.document.model_file import open_model
-from ...planner.onnx_import.document.protobuf import GraphProto, ModelProto, TensorProto, ValueInfoProto, defs
+from ...planner.onnx_import.document.protobuf import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, defs
 from ...planner.onnx_import.reader import forward_calls
 from ...planner.plan_file.record import Plan
 from .losses import Loss
+from .node_memory import NodePeak, node_peak
 from .nodes.writer import Tensor, number_of
 from .step import WrittenStep, write_step
 
@@ -34,8 +37,9 @@ class StepFile:
     """The content of a step's file, and what it tells."""
 
     content: bytes
-    about: dict[str, object]
+    about: dict[str, Any]
     nodes: int
+    peak: NodePeak
 
 
 def step_file(plan: Plan, model: Model, path: str, loss: Loss | None = None) -> StepFile:
@@ -61,7 +65,7 @@ def step_file(plan: Plan, model: Model, path: str, loss: Loss | None = None) -> 
     made = ModelProto(ir_version=_IR_VERSION, producer_name="ogc-plan", graph=GraphProto(name=read.graph.name))
     known = all(defs.has(node.op_type, _OPSET) for node in written.writer.nodes)
     made.opset_import.add(domain="", version=_OPSET if known else max(_OPSET, read.graph.opset))
-    about = _fill(made, written, plan, loss)
+    about, peak = _fill(made, written, plan, loss)
     about["sha256"] = model.sha256
     entry = made.metadata_props.add()
     entry.key, entry.value = KEY, json.dumps(about)
@@ -70,10 +74,10 @@ def step_file(plan: Plan, model: Model, path: str, loss: Loss | None = None) -> 
             f"the step of {path!r} has {made.ByteSize()} bytes, more than an ONNX file can have",
             remedy="plan a smaller model: the weights of a step are inside its file",
         )
-    return StepFile(made.SerializeToString(), about, len(made.graph.node))
+    return StepFile(made.SerializeToString(), about, len(made.graph.node), peak)
 
 
-def _fill(made: ModelProto, written: WrittenStep, plan: Plan, loss: Loss) -> dict[str, object]:
+def _fill(made: ModelProto, written: WrittenStep, plan: Plan, loss: Loss) -> tuple[dict[str, Any], NodePeak]:
     graph = made.graph
     names = _Names(written)
     parameters = {name: names.output(f"gradient of {name}", g) for name, g in written.gradients.items()}
@@ -93,13 +97,15 @@ def _fill(made: ModelProto, written: WrittenStep, plan: Plan, loss: Loss) -> dic
                 graph.input.append(declared(name, tensor))
     graph.initializer.extend(proto for name, proto in written.writer.constants.items() if name in used)
     graph.output.extend(declared(name, tensor) for name, tensor in names.made)
-    return {
+    about = {
         "format": KEY, "version": 1, "model": plan.model.file, "fingerprint": plan.model.fingerprint,
         "activation_peak_nbytes": plan.peak.activation_nbytes, "session": SESSION,
         "inputs": [tensor.name for tensor in written.inputs], "loss_kind": loss.kind,
         "seeds": [tensor.name for tensor in written.seeds.inputs], "outputs": outputs, "loss": result,
         "parameters": parameters, "statistics": statistics,
     }  # fmt: skip
+    sizes = {names.now(name): nbytes for name, nbytes in written.writer.nbytes.items()}
+    return about, node_peak(graph.node, sizes, {name for name, _ in names.made})
 
 
 def declared(name: str, tensor: Tensor) -> ValueInfoProto:
@@ -140,7 +146,11 @@ class _Names:
         self.made.append((name, tensor))
         return name
 
-    def renamed(self):  # type: ignore[no-untyped-def]
+    def now(self, name: str) -> str:
+        """The present name of a result."""
+        return self._new.get(name, name)
+
+    def renamed(self) -> Iterator[NodeProto]:
         """The nodes with the new names."""
         for node in self._writer.nodes:
             for names in (node.input, node.output):

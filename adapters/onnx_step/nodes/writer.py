@@ -185,6 +185,7 @@ class Writer:
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, TensorProto] = {}
+        self.nbytes: dict[str, int] = {}
         self.scope = ""
         self._taken = set(taken)
         self._numbers: dict[str, int] = {}
@@ -247,6 +248,7 @@ class Writer:
             proto.output.append(name)
             if output is not None:
                 made.append(Tensor(self, name, *output))
+                self.nbytes[name] = made[-1].nbytes
         for key, value in attributes.items():
             _put_attribute(proto, key, value)
         self.nodes.append(proto)
