@@ -89,10 +89,13 @@ class Trainer:
 
     def gradients(self, feed: Feed) -> dict[str, Any]:
         """The gradient of each parameter at a batch, and ``loss`` where there is one; nothing is changed."""
-        wanted = [*self._gradients.values(), *([self.about["loss"]] if self.about["loss"] else [])]
-        made = self._run(feed, wanted)
+        made = self.run_once(feed)
         found = {name: made[output].numpy() for name, output in self._gradients.items()}
         return {**found, **({"loss": made[self.about["loss"]].numpy()} if self.about["loss"] else {})}
+
+    def run_once(self, feed: Feed) -> dict[str, Any]:
+        """The runtime's own values of gradients and loss, on the device, by the names of the step's outputs."""
+        return self._run(feed, [*self._gradients.values(), *([self.about["loss"]] if self.about["loss"] else [])])
 
     def step(self, feed: Feed) -> float | None:
         """Train on one batch: the arrays of the step's inputs and of ``target``, or of the outputs' gradients, by name.
