@@ -1,7 +1,4 @@
-"""Training by a plan in ONNX Runtime.
-
-Nothing here imports onnxruntime before a step is loaded.
-"""
+"""Training by a plan in ONNX Runtime: the trainer, its optimizers and what it tells after each step."""
 
 from __future__ import annotations
 

@@ -83,6 +83,11 @@ class Trainer:
         return {name: self._held[name].numpy().copy() for name in self._gradients}
 
     @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the arrays of a batch by name."""
+        return {name: self._described(name)[0] for name in (*self.about["inputs"], *self.about["seeds"])}
+
+    @property
     def statistics(self) -> dict[str, Any]:
         """Copies of the running statistics."""
         return {name: self._held[name].numpy().copy() for name in self._statistics}
@@ -163,6 +168,7 @@ class Trainer:
 
     def _identity(self) -> dict[str, Any]:
         chosen = {"kind": self.optimizer.kind, **asdict(self.optimizer)}
+        chosen.pop("lr")  # it may change from step to step
         chosen = {key: list(value) if isinstance(value, tuple) else value for key, value in chosen.items()}
         return {"step_sha256": self._model.digest, "optimizer": chosen, "steps_done": self.steps_done}
 

@@ -25,6 +25,11 @@ def _swish(call: Forward) -> Made:
     return Made((x * gate(x, call.attr("alpha", 1.0)),))
 
 
+def _swiglu(call: Forward) -> Made:
+    a = call.x(0)
+    return Made((a * gate(a, call.attr("alpha", 1.0)) * call.x(1),))
+
+
 def is_tanh(at: CallView) -> bool:
     """Whether a GELU is the approximation by a tanh."""
     return any(part.op_type == "Tanh" for part in at.parts()) or at.attr("approximate", "none") == "tanh"
@@ -144,6 +149,7 @@ def _attention(call: Forward) -> Made:
 
 COMPOSED: ForwardTable = {
     "Swish": _swish,
+    "SwiGLU": _swiglu,
     "Gelu": _gelu,
     "Mish": _plain,
     "HardSwish": _plain,

@@ -111,6 +111,20 @@ def _rms_norm(call: Forward) -> Made:
     return Made((made * call.x(1) if call.has(1) else made,))
 
 
+def _log_of_sum(call: Forward) -> Made:
+    """With the sum."""
+    total = call.x().reduce("ReduceSum", call.axes(), keep=bool(call.attr("keepdims", 1)))
+    return Made((total.apply("Log"),), (total,))
+
+
+def _mean_variance_norm(call: Forward) -> Made:
+    """With the difference from the mean, and the deviation."""
+    axes = tuple(axis % call.rank for axis in call.attr("axes", (0, 2, 3)))
+    difference = call.x() - call.x().mean(axes)
+    deviation = (difference * difference).mean(axes).apply("Sqrt")
+    return Made((difference / (deviation + 1e-9),), (difference, deviation))
+
+
 TRAINED: ForwardTable = {
     "BatchNormalization": _batch_norm,
     "Dropout": _dropout,
@@ -121,4 +135,6 @@ TRAINED: ForwardTable = {
     "LayerNormalization": _layer_norm,
     "GroupNormalization": _group_norm,
     "RMSNormalization": _rms_norm,
+    "MeanVarianceNormalization": _mean_variance_norm,
+    "ReduceLogSum": _log_of_sum,
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial
 
 from ..nodes.writer import Tensor
-from .backward_call import Backward, GradientTable, nothing
+from .backward_call import Backward, GradientTable, in_parts, nothing
 
 
 def _add(call: Backward) -> None:
@@ -115,15 +115,19 @@ def _clip(call: Backward) -> None:
         (call.x(at) if call.operand(at).known is None else float(call.known(at).ravel()[0])) if call.has(at)
         else call.attr(name) for at, name in ((1, "min"), (2, "max"))
     )  # fmt: skip
-    inside = [x >= low] if low is not None else []
-    inside += [x <= high] if high is not None else []
     if call.needs(0):
-        mask = reduce(lambda a, b: call.w.op("And", a, b), inside) if inside else None
-        call.give(0, call.g if mask is None else mask.where(call.g, 0.0))
+        call.give(0, in_parts(partial(_inside, low=low, high=high), x, call.g))
     if call.needs(1):
-        call.give(1, (x < low).where(call.g, 0.0))
+        call.give(1, (x < low).cast(x.dtype) * call.g)
     if call.needs(2):
-        call.give(2, (x > high).where(call.g, 0.0))
+        call.give(2, (x > high).cast(x.dtype) * call.g)
+
+
+def _inside(x: Tensor, g: Tensor, *, low: Tensor | float | None, high: Tensor | float | None) -> Tensor:
+    """The gradient where neither end is passed."""
+    for mask in ([] if low is None else [x >= low]) + ([] if high is None else [x <= high]):
+        g = mask.cast(x.dtype) * g
+    return g
 
 
 def _scaled_products(call: Backward) -> None:

@@ -102,6 +102,14 @@ def _compress(call: Backward) -> None:
     call.give(0, made.transpose(back).reshape(call.shape))
 
 
+def _reverse_sequence(call: Backward) -> None:
+    """The same turn back."""
+    known = call.operand(1).known
+    lengths = call.x(1) if known is None else call.w.constant(np.asarray(known))
+    settings = {"batch_axis": int(call.attr("batch_axis", 1)), "time_axis": int(call.attr("time_axis", 0))}
+    call.give(0, call.w.op("ReverseSequence", call.g, lengths, shape=call.shape, dtype=call.dtype, **settings))
+
+
 INDEXING: GradientTable = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
@@ -110,4 +118,5 @@ INDEXING: GradientTable = {
     "Scatter": _scatter_elements,
     "ScatterND": _scatter_blocks,
     "Compress": _compress,
+    "ReverseSequence": _reverse_sequence,
 }

@@ -139,6 +139,15 @@ def _at_least(norm: Tensor) -> Tensor:
     return norm.writer.op("Max", norm, 1e-12)
 
 
+def _mean_variance_norm(call: Backward) -> None:
+    axes = tuple(axis % call.rank for axis in call.attr("axes", (0, 2, 3)))
+    difference, deviation, g = call.hidden(0), call.hidden(1), call.g
+    divisor = deviation + 1e-9
+    along = (g * difference).mean(axes) / (deviation * divisor)
+    inner = (g - difference * along) / divisor
+    call.give(0, inner - inner.mean(axes))
+
+
 def _local_response_norm(call: Backward) -> None:
     """x / base^beta: each base has the squares of the channels around it."""
     size, alpha = int(call.attr("size")), float(call.attr("alpha", 1e-4))
@@ -169,4 +178,5 @@ NORMS: GradientTable = {
     "InstanceNormalization": _group_norm,
     "LpNormalization": _lp_norm,
     "LRN": _local_response_norm,
+    "MeanVarianceNormalization": _mean_variance_norm,
 }

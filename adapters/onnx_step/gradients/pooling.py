@@ -11,18 +11,24 @@ from ..nodes.writer import Array
 from .backward_call import Backward, GradientTable
 from .convolutions import spread
 
+_PARTS, _LARGE_NBYTES = 8, 2**20
+
 
 def _max_pool(call: Backward) -> None:
     """Each gradient is added at the index of its maximum; indices count over the whole tensor."""
     if int(call.attr("storage_order", 0)):
         raise call.refused("indices by columns have no gradient here")
     indices = call.y(1) if len(call.call.outputs) > 1 else call.hidden(0)
-    total = prod(call.shape)
-    zeros = call.w.full((total,), 0.0, call.dtype)
-    made = call.w.op(
-        "ScatterElements", zeros, indices.reshape((prod(call.out),)), call.g.reshape((prod(call.out),)),
-        shape=(total,), reduction="add", axis=0,
-    )  # fmt: skip
+    count, g = prod(call.out), call.g.reshape((prod(call.out),))
+    indices = indices.reshape((count,))
+    made = call.w.full((prod(call.shape),), 0.0, call.dtype)
+    step = -(-count // _PARTS) if g.nbytes > _LARGE_NBYTES else count
+    for start in range(0, count, step):  # the runtime copies the indices of each part
+        stop = min(start + step, count)
+        made = call.w.op(
+            "ScatterElements", made, indices.cut(0, start, stop), g.cut(0, start, stop), shape=made.shape,
+            reduction="add", axis=0,
+        )  # fmt: skip
     call.give(0, made.reshape(call.shape))
 
 

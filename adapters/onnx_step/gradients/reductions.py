@@ -48,6 +48,10 @@ def _log_sum_exp(call: Backward) -> None:
     call.give(0, (call.x() - _kept(call, call.y())).apply("Exp") * _kept(call, call.g))
 
 
+def _log_of_sum(call: Backward) -> None:
+    call.give(0, _kept(call, call.g / call.hidden(0)).expand(call.shape))
+
+
 def _product(call: Backward) -> None:
     """The product of all other elements, as quotients: an element that is zero has no gradient here."""
     call.give(0, _kept(call, call.g * call.y()) / call.x())
@@ -91,6 +95,7 @@ REDUCTIONS: GradientTable = {
     "ReduceL1": _norm1,
     "ReduceL2": _norm2,
     "ReduceLogSumExp": _log_sum_exp,
+    "ReduceLogSum": _log_of_sum,
     "ReduceProd": _product,
     "Softmax": _softmax,
     "LogSoftmax": _softmax,

@@ -14,9 +14,11 @@ def _resize(call: Backward) -> None:
     old_form = call.call.op_type == "Upsample" or call.opset < 11
     how = "asymmetric" if old_form else str(call.attr("coordinate_transformation_mode", "half_pixel"))
     rounding = str(call.attr("nearest_mode", "floor" if old_form else "round_prefer_floor"))
-    if mode not in ("nearest", "linear") or call.attr("antialias", 0) or how == "tf_crop_and_resize":
+    special = call.attr("antialias", 0) or call.attr("exclude_outside", 0) or how == "tf_crop_and_resize"
+    if mode not in ("nearest", "linear", "cubic") or special:
         raise call.refused(f"mode {mode} with {how} has no gradient here")
     factors = resize_factors(call) or [new / max(old, 1) for old, new in zip(call.shape, call.out, strict=True)]
+    cube = float(call.attr("cubic_coeff_a", -0.75))
     g = call.g
     for axis, (old, new) in enumerate(zip(call.shape, call.out, strict=True)):
         if old == new and factors[axis] == 1:
@@ -27,7 +29,7 @@ def _resize(call: Backward) -> None:
             g = _summed(g, axis, old)
             continue
         matrix = np.zeros((new, old))
-        for at, entries in enumerate(_entries(old, new, factors[axis], mode, how, rounding)):
+        for at, entries in enumerate(_entries(old, new, factors[axis], mode, how, rounding, cube)):
             for place, share in entries:
                 matrix[at, place] += share
         g = _along(g, axis, matrix.astype(call.dtype))
@@ -77,18 +79,31 @@ def sources(old: int, new: int, factor: float, how: str, rounding: str) -> list[
 
 
 def _entries(
-    old: int, new: int, factor: float, mode: str, how: str, rounding: str
+    old: int, new: int, factor: float, mode: str, how: str, rounding: str, cube: float
 ) -> list[list[tuple[int, float]]]:
     """The old elements that each new one is made of, with their shares."""
     if mode == "nearest":
         return [[(place, 1.0)] for place in sources(old, new, factor, how, rounding)]
     made = []
     for at in range(new):
+        if mode == "cubic":
+            place = _position(at, old, new, factor, how)
+            low = int(np.floor(place))
+            taps = range(low - 1, low + 3)
+            made.append([(min(max(tap, 0), old - 1), _cubic(abs(place - tap), cube)) for tap in taps])
+            continue
         place = min(max(_position(at, old, new, factor, how), 0.0), old - 1.0)
         low = int(place)
         share = place - low
         made.append([(low, 1 - share), (min(low + 1, old - 1), share)])
     return made
+
+
+def _cubic(distance: float, a: float) -> float:
+    """The share of an element at a distance."""
+    if distance <= 1:
+        return (a + 2) * distance**3 - (a + 3) * distance**2 + 1
+    return a * (distance**3 - 5 * distance**2 + 8 * distance - 4) if distance < 2 else 0.0
 
 
 RESIZING: GradientTable = {"Resize": _resize, "Upsample": _resize}
