@@ -25,7 +25,8 @@ from tests.files.node_cases import cases, op_type, prepare
 _LEFT_OUT = re.compile(
     ".*(bfloat16|bf16|float16|fp16|BFLOAT16|FLOAT16|FLOAT8|FLOAT4).*"  # the CPU provider has few of their kernels
     "|.*_expanded.*|test_(training_)?dropout.*|test_batchnorm_.*training_mode|test_bernoulli.*"  # random, or on a batch
-    "|test_attention_3d_transpose_verification"  # scores that are all one
+    "|test_layer_normalization_.*"  # with statistics as outputs, whose gradients torch does not pass on
+    "|test_attention_3d_transpose_verification"  # one weight of each row is one
 )
 _FIRST = {
     "Cast": "test_cast_DOUBLE_to_FLOAT", "Attention": "test_attention_3d", "Resize": "test_resize_upsample_sizes_nearest",

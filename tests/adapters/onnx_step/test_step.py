@@ -33,7 +33,7 @@ def test_the_gradients_of_a_convolutional_network_are_those_of_torch(budget: str
     path = convolutions(tmp_path, 4)
     module, step = from_onnx(path, batch=4), written(path, budget, batch=4)
     theirs = in_torch(module, [images()], step)
-    assert apart(in_onnx_runtime(step, {"x": images().numpy(), **theirs.seeds}), theirs.gradients, step) < 1e-5
+    assert apart(in_onnx_runtime(step, {"x": images().numpy(), **theirs.seeds}), theirs.gradients, step) < 3e-5
 
 
 class _Block(nn.Module):
@@ -84,17 +84,22 @@ def test_statistics_move_once_although_the_norm_runs_again(tmp_path: Path) -> No
 
 
 def test_a_recomputed_dropout_drops_the_same_elements(tmp_path: Path) -> None:
-    nodes = [node("MatMul", "x a", "h")]
-    nodes += [node("Relu", "h", "r"), node("Dropout", "r", "d"), node("Tanh", "d", "t"), node("MatMul", "t b", "y")]
-    proto = model(nodes, {"x": (8, 16)}, weights={"a": (16, 64), "b": (64, 2)})
+    """A dropout before a product is read by it, so that recomputing it recomputes its mask, too."""
+    nodes = [node("MatMul", "x a", "h"), node("Dropout", "h", "d"), node("MatMul", "d b", "i")]
+    nodes += [node("Tanh", "i", "t"), node("MatMul", "t c", "y")]
+    proto = model(nodes, {"x": (8, 16)}, weights={"a": (16, 64), "b": (64, 64), "c": (64, 2)})
     random = np.random.default_rng(0)
     for entry in proto.graph.initializer:
-        entry.CopyFrom(onnx.numpy_helper.from_array(random.normal(size=tuple(entry.dims)).astype(np.float32), entry.name))
+        filled = random.normal(size=tuple(entry.dims)).astype(np.float32)
+        entry.CopyFrom(onnx.numpy_helper.from_array(filled, entry.name))
     path = save(proto, tmp_path)
     feed = {"x": random.normal(size=(8, 16)).astype(np.float32), "target": np.zeros((8, 2), np.float32)}
-    whole, least = (in_onnx_runtime(written(path, budget, "mse"), feed) for budget in ("100%", "min"))
-    assert any("Dropout" in name for name in plan(load_model(path), "min", effort="fast").recomputed)
-    assert all(np.array_equal(whole[name], least[name]) for name in whole)
+    file, made = load_model(path), list[dict[str, np.ndarray]]()
+    for dropped in ((), ("d",)):
+        chosen = plan(file, "100%", recompute=dropped)
+        assert bool(chosen.recomputed) == bool(dropped)
+        made.append(in_onnx_runtime(step_file(chosen, file, str(path), Loss("mse")), feed))
+    assert all(np.array_equal(made[0][name], made[1][name]) for name in made[0])
 
 
 @pytest.mark.parametrize("kind", ["mse", "cross_entropy"])
