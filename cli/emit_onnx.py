@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def emitted_step(plan: Plan, model: Model, path: str, options: dict[str, Any]) -> StepFile:
     """The step of a plan that has been verified against ``model``, which is read from ``path``."""
     axis = options["class_axis"]
-    return step_file(plan, model, path, Loss(options["loss"] or "mse", options["loss_output"], 1 if axis is None else axis))
+    return step_file(
+        plan, model, path, Loss(options["loss"] or "mse", options["loss_output"], 1 if axis is None else axis)
+    )
 
 
 def step_data(made: StepFile) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""A plan as one training step in plain ONNX: forward, recomputation as scheduled, backward, a gradient per parameter."""
+"""A plan as one training step in plain ONNX: forward, recomputations, backward, a gradient for each parameter."""

@@ -58,9 +58,7 @@ def chosen_output(loss: Loss, outputs: Sequence[Value]) -> Value:
     return value
 
 
-def write_loss(
-    loss: Loss, outputs: Sequence[tuple[Value, Tensor]], trained: frozenset[str], writer: Writer
-) -> Seeds:
+def write_loss(loss: Loss, outputs: Sequence[tuple[Value, Tensor]], trained: frozenset[str], writer: Writer) -> Seeds:
     """Write the nodes of a loss; ``trained`` are the outputs that parameters have a part in."""
     if loss.kind == "gradients":
         made = []

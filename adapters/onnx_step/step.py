@@ -59,9 +59,7 @@ class _StepWriter:
         self._values = StepValues(read, folder)
         self._w = self._values.writer
         graph = read.graph
-        self._calls = [
-            self._values.makers[graph.tensors[graph.ops[op.forward].outputs[0]].name] for op in training.ops
-        ]
+        self._calls = [self._values.makers[graph.tensors[graph.ops[op.forward].outputs[0]].name] for op in training.ops]
         self._storage = {name: index for index, names in enumerate(training.aliases) for name in names}
         self._runs: dict[int, _Run] = {}
         self._count: Counter[int] = Counter()
@@ -99,9 +97,7 @@ class _StepWriter:
             outputs, seeds = self._between()
         inputs = tuple(self._values.of(value) for value in self._read.inputs)
         trained = {name: g for name, g in self._gradients.items() if name in self._values.stored}
-        return WrittenStep(
-            self._w, self._values.stored, inputs, seeds, tuple(outputs), trained, self._statistics
-        )
+        return WrittenStep(self._w, self._values.stored, inputs, seeds, tuple(outputs), trained, self._statistics)
 
     def _between(self) -> tuple[list[tuple[str, Tensor]], Seeds]:
         """The loss, once every output is there."""
@@ -176,7 +172,9 @@ class _StepWriter:
             if key not in claimed:
                 fits = [s for s in free if self._training.storages[s].nbytes >= tensor.nbytes]
                 if not fits:
-                    raise AssertionError(f"the gradient of {call.op_type} {call.name!r} reads {key}, more than its rule")
+                    raise AssertionError(
+                        f"the gradient of {call.op_type} {call.name!r} reads {key}, more than its rule"
+                    )
                 free.remove(fits[0])
                 claimed[key] = tensor
             return claimed[key]
@@ -186,7 +184,9 @@ class _StepWriter:
             if storage is None or storage in visible:
                 return self._values.of(value)
             if position not in run.operands:
-                raise AssertionError(f"the gradient of {call.op_type} {call.name!r} reads {key}, which its rule does not")
+                raise AssertionError(
+                    f"the gradient of {call.op_type} {call.name!r} reads {key}, which its rule does not"
+                )
             return claim(key, run.operands[position])
 
         def read(position: int) -> Tensor:
@@ -217,5 +217,3 @@ class _StepWriter:
             call = self._values.makers.get(value.name)
         old = self._gradients.get(value.name)
         self._gradients[value.name] = gradient if old is None else old + gradient
-
-

@@ -13,7 +13,14 @@ import numpy as np
 from ...planner.errors import OversizeError, PlanMismatchError, UnsupportedOpError
 from ...planner.model import Model
 from ...planner.onnx_import.document.model_file import open_model
-from ...planner.onnx_import.document.protobuf import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, defs
+from ...planner.onnx_import.document.protobuf import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    defs,
+)
 from ...planner.onnx_import.reader import forward_calls
 from ...planner.plan_file.record import Plan
 from .losses import Loss

@@ -9,11 +9,11 @@ import numpy as np
 
 from ...planner.graph import View
 from ...planner.onnx_import.reader import ForwardCalls
+from ...planner.onnx_import.values.stored_values import stored_array
 from ...planner.onnx_import.values.values import Call, Value
 from .forward.forward_table import forward
 from .forward.upgrade import view_of
 from .nodes.call_view import CallView
-from .nodes.stored_values import stored_array
 from .nodes.writer import Tensor, Writer
 
 

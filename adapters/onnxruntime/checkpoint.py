@@ -30,8 +30,9 @@ def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Any], ab
     buffer = io.BytesIO()
     header = np.frombuffer(json.dumps({**about, "format": FORMAT, "version": 1}).encode(), np.uint8)
     names = sorted(arrays)
-    listed = {f"array{at}": arrays[name] for at, name in enumerate(names)}
-    np.savez(buffer, **{_ABOUT: header, "names": np.frombuffer(json.dumps(names).encode(), np.uint8)}, **listed)
+    listed: dict[str, Any] = {f"array{at}": arrays[name] for at, name in enumerate(names)}
+    listed |= {_ABOUT: header, "names": np.frombuffer(json.dumps(names).encode(), np.uint8)}
+    np.savez(buffer, **listed)
     write_whole(buffer.getvalue(), path, "the checkpoint ")
 
 

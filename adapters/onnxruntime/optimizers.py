@@ -108,6 +108,5 @@ def optimizer_graph(optimizer: Optimizer, parameters: Iterable[tuple[str, str, t
     made.graph.input.extend(declared(tensor.name, tensor) for tensor in scalars.values())
     made.graph.node.extend(writer.nodes)
     made.graph.initializer.extend(writer.constants.values())
-    return made.SerializeToString()
-
-
+    content: bytes = made.SerializeToString()
+    return content

@@ -47,7 +47,8 @@ class StepModel:
                         entry.f = float((int(entry.f) + run * 7919) % 2**24)
                     elif entry.name == "seed":
                         entry.i = (entry.i + run * 1000003) % 2**31
-        return proto.SerializeToString()
+        content: bytes = proto.SerializeToString()
+        return content
 
 
 def read_step(path: str | os.PathLike[str]) -> StepModel:

@@ -231,8 +231,9 @@ def report(record: Mapping[str, Any]) -> str:
         apart = max(abs(a - b) for a, b in trained["losses"])
         first, last = trained["losses"][0], trained["losses"][-1]
         lines.append(
-            f"\n{trained['file']} (written by Paddle2ONNX), {len(trained['losses'])} steps within 60% by PyTorch and by "
-            f"ONNX Runtime: the loss falls from {first[0]:.4f} to {last[0]:.4f}, and the two are at most {apart:.0e} apart."
+            f"\n{trained['file']} (written by Paddle2ONNX), {len(trained['losses'])} steps within 60% by PyTorch and "
+            f"by ONNX Runtime: the loss falls from {first[0]:.4f} to {last[0]:.4f}, and the two are at most "
+            f"{apart:.0e} apart."
         )
     return "\n".join(lines)
 

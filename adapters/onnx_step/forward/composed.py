@@ -141,7 +141,13 @@ def _attention(call: Forward) -> Made:
     how = Attention(call)
     query, key, value = (how.apart(call.x(place), place) for place in range(3))
     mask = call.x(3) if call.has(3) else None
-    made = how.joined([how.weights(*part[:2], part[3]).matmul(part[2]) for part in how.chunks(query, key, value, mask)])
+    parts = list[Tensor]()
+    for q, k, v, part in how.chunks(query, key, value, mask):
+        assert q is not None
+        assert k is not None
+        assert v is not None
+        parts.append(how.weights(q, k, part).matmul(v))
+    made = how.joined(parts)
     if how.flat:
         made = made.transpose((0, 2, 1, 3)).reshape(call.out)
     return Made((made,))

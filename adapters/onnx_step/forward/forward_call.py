@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from zlib import crc32
 
 from ..nodes.call_view import CallView
@@ -51,15 +52,13 @@ class Forward(CallView):
 
     def node(
         self, op_type: str, *operands: Tensor | float | None, more: Sequence[tuple[tuple[int, ...], str]] = (),
-        **attributes: object,
+        **attributes: Any,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """A node that makes the outputs of the call, and ``more`` behind them."""
         like = next((one.dtype for one in operands if isinstance(one, Tensor)), "float32")
-        return self.w.several(
-            op_type, operands, [*self.specs, *more], like=like, names=self.names, **attributes
-        )
+        return self.w.several(op_type, operands, [*self.specs, *more], like=like, names=self.names, **attributes)
 
-    def made(self, op_type: str, *operands: Tensor | float | None, **attributes: object) -> Made:
+    def made(self, op_type: str, *operands: Tensor | float | None, **attributes: Any) -> Made:
         """The same, as all that the call makes."""
         return Made(self.node(op_type, *operands, **attributes))
 

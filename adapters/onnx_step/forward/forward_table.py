@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ....planner.onnx_import.meaning.formula_numbers import flat_parts
 from ....planner.onnx_import.values.values import Call, Value
-from ..nodes.call_view import flat_parts
 from ..nodes.writer import Tensor, Writer
 from .composed import COMPOSED
 from .forward_call import Forward, Made
@@ -28,9 +28,7 @@ def forward(call: Call, opset: int, writer: Writer, value: Callable[[Value], Ten
     return Made(tuple(inner[id(output)] for output in call.outputs))
 
 
-def _one(
-    call: Call, opset: int, writer: Writer, value: Callable[[Value], Tensor], inner: Mapping[int, Tensor]
-) -> Made:
+def _one(call: Call, opset: int, writer: Writer, value: Callable[[Value], Tensor], inner: Mapping[int, Tensor]) -> Made:
     args = tuple(
         None if operand is None else inner[id(operand)] if id(operand) in inner else value(operand)
         for operand in call.inputs

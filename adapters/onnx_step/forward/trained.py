@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
+from ..nodes.call_view import CallView
 from ..nodes.writer import Tensor
 from .forward_call import Forward, ForwardTable, Made
 
 
-def is_inference(call: Forward) -> bool:
+def is_inference(call: CallView) -> bool:
     """Whether a batch norm takes the statistics that it is given: they are computed by the file."""
     return not all(call.operand(at).is_leaf for at in (3, 4))
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from ....planner.onnx_import.values.values import Value
 from ..nodes.call_view import CallView
@@ -15,9 +19,8 @@ def view_of(at: CallView, x: Tensor, output: Value, writer: Writer, name: str) -
     kind, names, out = at.call.op_type, (name,), tuple(output.shape)
     spec = [(out, output.dtype)]
     if kind in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
-        return writer.several(
-            "Reshape", (x, writer.ints(out)), spec, names=names, **({"allowzero": 1} if 0 in out else {})
-        )[0]
+        settings: dict[str, Any] = {"allowzero": 1} if 0 in out else {}
+        return writer.several("Reshape", (x, writer.ints(out)), spec, names=names, **settings)[0]
     if kind == "Transpose":
         order = tuple(at.attr("perm", tuple(reversed(range(at.rank)))))
         return writer.several("Transpose", (x,), spec, names=names, perm=order)[0]
@@ -53,9 +56,7 @@ def slice_numbers(at: CallView) -> tuple[tuple[int, ...], ...]:
 def _moved(call: Forward) -> Made:
     names = iter((*call.names, *("",) * len(call.call.outputs)))
     return Made(
-        tuple(
-            view_of(call, call.x(), output, call.w, next(names) or output.name) for output in call.call.outputs
-        )
+        tuple(view_of(call, call.x(), output, call.w, next(names) or output.name) for output in call.call.outputs)
     )
 
 
@@ -136,8 +137,6 @@ def _resize(call: Forward) -> Made:
         raise call.refused("cropping along axes is not written")
     scales = resize_factors(call)
     if scales is not None:
-        import numpy as np
-
         return call.made("Resize", call.x(), region, call.w.constant(np.asarray(scales, np.float32)), **settings)
     settings.pop("keep_aspect_ratio_policy", None)
     return call.made("Resize", call.x(), region, None, call.w.ints(call.out), **settings)
@@ -182,7 +181,7 @@ def _gemm(call: Forward) -> Made:
     return call.made("Gemm", *call.args, **{k: v for k, v in call.call.attributes.items() if k != "broadcast"})
 
 
-def _spelled(op_type: str, *dropped: str) -> object:
+def _spelled(op_type: str, *dropped: str) -> Callable[[Forward], Made]:
     """The same op under a name, without attributes that say nothing any more."""
 
     def forward(call: Forward) -> Made:
@@ -217,4 +216,4 @@ UPGRADED: ForwardTable = {
     "Identity": _spelled("Identity", "stops_gradient"),
     "ScatterElements": _spelled("ScatterElements", "saves_updates"),
     "ScatterND": _spelled("ScatterND", "saves_updates"),
-}  # type: ignore[dict-item]  # fmt: skip
+}  # fmt: skip

@@ -97,9 +97,7 @@ def in_parts(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
         return function(*operands)
     step = -(-count // _PARTS)
     flat = [one.reshape((count,)) for one in operands]
-    made = [
-        function(*(one.cut(0, start, min(start + step, count)) for one in flat)) for start in range(0, count, step)
-    ]
+    made = [function(*(one.cut(0, start, min(start + step, count)) for one in flat)) for start in range(0, count, step)]
     return first.writer.concat(made, 0).reshape(first.shape)
 
 

@@ -67,9 +67,7 @@ def _turned(g: Tensor, weight: Tensor, window: Window, groups: int, shape: tuple
     weight = weight.reshape((groups, made // groups, inner, *kernel)).transpose((0, 2, 1, *range(3, 3 + count)))
     weight = weight.reshape((groups * inner, made // groups, *kernel))
     before = [window.span(axis) - 1 - window.before[axis] for axis in range(count)]
-    after = [
-        shape[2 + axis] - (g.shape[2 + axis] + before[axis] - window.span(axis) + 1) for axis in range(count)
-    ]
+    after = [shape[2 + axis] - (g.shape[2 + axis] + before[axis] - window.span(axis) + 1) for axis in range(count)]
     for axis in range(count):
         start, stop = max(0, -before[axis]), g.shape[2 + axis] - max(0, -after[axis])
         g = g.cut(2 + axis, start, stop)
@@ -82,9 +80,9 @@ def _turned(g: Tensor, weight: Tensor, window: Window, groups: int, shape: tuple
 def _weight(x: Tensor, g: Tensor, window: Window, groups: int) -> Tensor:
     """The gradient of a convolution's weight: the input convolved with the output's gradient."""
     batch, channels, *size = x.shape
-    made, count = g.shape[1], len(window.kernel)
+    made = g.shape[1]
     inner = channels // groups
-    if groups == 1 and set((*window.kernel, *window.strides)) == {1} and not any(window.pads):
+    if groups == 1 and {*window.kernel, *window.strides} == {1} and not any(window.pads):
         return _matrix(x, g).reshape((made, channels, *window.kernel))
     after = [
         (out - 1) * s + 1 + (k - 1) * d - length - b

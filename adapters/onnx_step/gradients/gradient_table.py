@@ -1,4 +1,4 @@
-"""The gradient function of each op type. Each reads only what the planner's rule of the op says that a backward reads."""
+"""The gradient function of each op type. It reads only what the planner's rule says that the backward reads."""
 
 from __future__ import annotations
 

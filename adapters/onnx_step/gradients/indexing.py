@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -106,7 +107,10 @@ def _reverse_sequence(call: Backward) -> None:
     """The same turn back."""
     known = call.operand(1).known
     lengths = call.x(1) if known is None else call.w.constant(np.asarray(known))
-    settings = {"batch_axis": int(call.attr("batch_axis", 1)), "time_axis": int(call.attr("time_axis", 0))}
+    settings: dict[str, Any] = {
+        "batch_axis": int(call.attr("batch_axis", 1)),
+        "time_axis": int(call.attr("time_axis", 0)),
+    }
     call.give(0, call.w.op("ReverseSequence", call.g, lengths, shape=call.shape, dtype=call.dtype, **settings))
 
 

@@ -106,7 +106,9 @@ def _group_norm(call: Backward) -> None:
     g = call.g
     for position in (1, 2):
         if call.needs(position):
-            total = _along(g, normal.reshape(call.shape)) if position == 1 else g.sum((0, *range(2, g.rank)), keep=False)
+            total = (
+                _along(g, normal.reshape(call.shape)) if position == 1 else g.sum((0, *range(2, g.rank)), keep=False)
+            )
             call.give(position, _to_weight(total, call.shape_of(position)))
     if call.needs(0):
         if call.has(1):

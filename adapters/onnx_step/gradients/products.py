@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from ..forward.composed import Attention
 from ..nodes.writer import Tensor
@@ -51,7 +52,7 @@ def _scale(call: Backward) -> float:
     return numbers[0]
 
 
-def _gemm(a: Tensor, b: Tensor, **turned: int) -> Tensor:
+def _gemm(a: Tensor, b: Tensor, **turned: Any) -> Tensor:
     rows = a.shape[1] if turned.get("transA") else a.shape[0]
     columns = b.shape[0] if turned.get("transB") else b.shape[1]
     return a.writer.op("Gemm", a, b, shape=(rows, columns), **turned)
@@ -78,11 +79,7 @@ def _einsum(call: Backward) -> None:
     terms = left.split(",")
     if "." in left or not arrow or any(len(set(term)) < len(term) for term in (*terms, right)):
         raise call.refused("an ellipsis, a diagonal or an equation without -> has no gradient here")
-    sizes = {
-        label: size
-        for at, term in enumerate(terms)
-        for label, size in zip(term, call.shape_of(at), strict=True)
-    }
+    sizes = {label: size for at, term in enumerate(terms) for label, size in zip(term, call.shape_of(at), strict=True)}
     for position in sorted(call.needed):
         others = [at for at in range(len(terms)) if at != position]
         found = {*right, *(label for at in others for label in terms[at])}
@@ -108,7 +105,10 @@ def _attention(call: Backward) -> None:
     along = (g * how.apart(call.y(), 0)).sum((-1,)) if call.has_y() else None
     made: list[list[Tensor]] = [[], [], []]
     for q, k, v, mask, part, row in how.chunks(query, key, value, call.x(3) if call.has(3) else None, g, along):
-        assert q and k and v and part
+        assert q is not None
+        assert k is not None
+        assert v is not None
+        assert part is not None
         weights = how.weights(q, k, mask)
         if call.needs(2):
             made[2].append(weights.turned().matmul(part))

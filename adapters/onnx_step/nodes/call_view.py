@@ -8,6 +8,7 @@ from json import dumps as quoted
 from typing import Any
 
 from ....planner.errors import UnsupportedOpError
+from ....planner.onnx_import.meaning.formula_numbers import epsilon_of, flat_parts
 from ....planner.onnx_import.values.values import Call, Value
 
 REMEDY = "train the model with PyTorch: ogc_plan.adapters.pytorch.from_onnx"
@@ -106,22 +107,7 @@ class CallView:
 
     def epsilon(self, default: float = 1e-5) -> float:
         """The epsilon of a norm, or the number that its formula adds to the variance."""
-        if not self.call.parts:
-            return float(self.attr("epsilon", default))
-        for part in self.parts():
-            if part.op_type == "InstanceNormalization":
-                return float(part.attributes.get("epsilon", 1e-5))  # type: ignore[arg-type]
-            maker = part.inputs[0].producer if part.inputs and part.inputs[0] is not None else None
-            if part.op_type in ("Sqrt", "Pow") and maker is not None and maker.op_type == "Add":
-                for operand in maker.inputs:
-                    if operand is not None and operand.known is not None and operand.numel == 1:
-                        return float(operand.known.ravel()[0])
-        raise self.refused("the epsilon of its formula is not found")
-
-
-def flat_parts(call: Call) -> Iterator[Call]:
-    """The calls of the file that a call stands for: itself, if it is none of several."""
-    if not call.parts:
-        yield call
-    for part in call.parts:
-        yield from flat_parts(part) if part.parts else (part,)
+        found = epsilon_of(self.call, default)
+        if found is None:
+            raise self.refused("the epsilon of its formula is not found")
+        return found

@@ -28,7 +28,8 @@ class Window:
 
     def span(self, axis: int) -> int:
         """The elements from the first of a window to its last."""
-        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+        reach: int = (self.kernel[axis] - 1) * self.dilations[axis]
+        return reach + 1
 
     def split(self, axis: int, total: int) -> None:
         """Distribute the pads of a dimension."""

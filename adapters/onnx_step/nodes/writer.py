@@ -22,7 +22,8 @@ _COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrE
 
 def number_of(dtype: str) -> int:
     """The number that ONNX gives to an element type."""
-    return _NUMBERS[dtype]
+    number: int = _NUMBERS[dtype]
+    return number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +84,7 @@ class Tensor:
     def __ge__(self, other: Tensor | float) -> Tensor:
         return self.writer.op("GreaterOrEqual", self, other)
 
-    def apply(self, op_type: str, **attributes: object) -> Tensor:
+    def apply(self, op_type: str, **attributes: Any) -> Tensor:
         """The result of an op of one input that keeps the shape."""
         return self.writer.op(op_type, self, **attributes)
 
@@ -103,7 +104,7 @@ class Tensor:
         if shape == self.shape:
             return self
         assert prod(shape) == prod(self.shape), f"{self.name}: {self.shape} as {shape}"
-        attributes = {"allowzero": 1} if 0 in shape else {}
+        attributes: dict[str, Any] = {"allowzero": 1} if 0 in shape else {}
         return self.writer.op("Reshape", self, self.writer.ints(shape), shape=shape, dtype=self.dtype, **attributes)
 
     def transpose(self, order: Sequence[int]) -> Tensor:
@@ -162,7 +163,9 @@ class Tensor:
             return self
         ints = self.writer.ints
         shape = (*self.shape[:axis], stop - start, *self.shape[axis + 1 :])
-        return self.writer.op("Slice", self, ints((start,)), ints((stop,)), ints((axis,)), shape=shape, dtype=self.dtype)
+        return self.writer.op(
+            "Slice", self, ints((start,)), ints((stop,)), ints((axis,)), shape=shape, dtype=self.dtype
+        )
 
     def pad(self, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> Tensor:
         """Surrounded by a number; negative sizes cut."""
@@ -211,14 +214,21 @@ class Writer:
         shape: tuple[int, ...] | None = None,
         dtype: str | None = None,
         domain: str = "",
-        **attributes: object,
+        **attributes: Any,
     ) -> Tensor:
         """The result of a node; by default of the operands' common shape, and of the type of the last of them."""
         last = next(operand for operand in reversed(operands) if isinstance(operand, Tensor))
         if shape is None:
             shape = np.broadcast_shapes(*(operand.shape for operand in operands if isinstance(operand, Tensor)))
         kind = dtype or ("bool" if op_type in _COMPARISONS else last.dtype)
-        (made,) = self.several(op_type, operands, [(shape, kind)], domain=domain, like=kind if op_type == "Where" else last.dtype, **attributes)
+        (made,) = self.several(
+            op_type,
+            operands,
+            [(shape, kind)],
+            domain=domain,
+            like=kind if op_type == "Where" else last.dtype,
+            **attributes,
+        )
         return made
 
     def several(
@@ -230,7 +240,7 @@ class Writer:
         domain: str = "",
         like: str = "float32",
         names: Sequence[str] = (),
-        **attributes: object,
+        **attributes: Any,
     ) -> tuple[Tensor, ...]:
         """The results of a node; None stands for one that is left out, numbers are constants of type ``like``."""
         given = [

@@ -29,9 +29,11 @@ _LEFT_OUT = re.compile(
     "|test_attention_3d_transpose_verification"  # one weight of each row is one
 )
 _FIRST = {
-    "Cast": "test_cast_DOUBLE_to_FLOAT", "Attention": "test_attention_3d", "Resize": "test_resize_upsample_sizes_nearest",
+    "Cast": "test_cast_DOUBLE_to_FLOAT",
+    "Attention": "test_attention_3d",
+    "Resize": "test_resize_upsample_sizes_nearest",
     "Einsum": "test_einsum_batch_matmul",
-}  # fmt: skip
+}
 """The case of an op whose first one is refused, or says little."""
 
 
@@ -80,7 +82,7 @@ def in_onnx_runtime(step: StepFile, feed: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class OfTorch:
-    """Outputs of a module, gradients that were handed in, and gradients of its parameters by their names in the file."""
+    """Gradients that were handed in, and those of the parameters by their names in the file."""
 
     seeds: dict[str, Any]
     gradients: dict[str, Any]
@@ -94,9 +96,7 @@ def in_torch(module: OnnxModule, given: list[Tensor], step: StepFile) -> OfTorch
     for out, name in zip(outputs, step.about["outputs"], strict=True):
         if f"gradient of {name}" in step.about["seeds"]:
             seeds[f"gradient of {name}"] = torch.randn(out.shape, generator=random).to(out.dtype)
-    arriving = [
-        out for out, name in zip(outputs, step.about["outputs"], strict=True) if f"gradient of {name}" in seeds
-    ]
+    arriving = [out for out, name in zip(outputs, step.about["outputs"], strict=True) if f"gradient of {name}" in seeds]
     torch.autograd.backward(arriving, list(seeds.values()))
     gradients = {
         module.onnx_names[path]: parameter.grad.numpy()

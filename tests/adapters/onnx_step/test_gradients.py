@@ -15,7 +15,15 @@ from ogc_plan.planner.autodiff.rules.aten_calls import RULES as RECORDED_RULES
 from ogc_plan.planner.errors import ModelError
 
 from tests.adapters.onnx_module.test_node_cases import arguments
-from tests.adapters.onnx_step.gradient_cases import apart, every_case, in_onnx_runtime, in_torch, sampled, write_case, written
+from tests.adapters.onnx_step.gradient_cases import (
+    apart,
+    every_case,
+    in_onnx_runtime,
+    in_torch,
+    sampled,
+    write_case,
+    written,
+)
 from tests.files.node_cases import op_type
 from tests.files.onnx_models import model, node, save
 
@@ -24,7 +32,8 @@ pytestmark = pytest.mark.values
 _EVERY = "ALL_NODE_CASES" in os.environ
 _CASES = [name for name in every_case() if op_type(name) in GRADIENTS] if _EVERY else sampled(GRADIENTS)
 _ELSEWHERE = {
-    "Bernoulli", "CastLike", "Ceil", "Dropout", "Floor", "GlobalLpPool", "LayerNormalization", "Round", "Sign", "Trilu", "Upsample", "Scatter",
+    "Bernoulli", "CastLike", "Ceil", "Dropout", "Floor", "GlobalLpPool", "LayerNormalization", "Round", "Sign", "Trilu",
+    "Upsample", "Scatter",
 }  # fmt: skip
 """Ops with a gradient function of which the onnx package has no case that a gradient flows through."""
 
@@ -60,7 +69,9 @@ def test_a_gradient_reads_no_more_than_its_rule_charges(name: str, tmp_path: Pat
     [("Relu", lambda call: call.x(0)), ("Log", lambda call: call.y(0)), ("Neg", lambda call: call.x(0)),
      ("Sigmoid", lambda call: call.hidden(0))],
 )  # fmt: skip
-def test_a_gradient_that_reads_more_is_found(op: str, reads: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_that_reads_more_is_found(
+    op: str, reads: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def greedy(call: Backward) -> None:
         call.give(0, call.g * reads(call))  # type: ignore[operator]
 
@@ -75,7 +86,8 @@ def test_ops_with_a_gradient_rule_and_no_gradient_function_are_these() -> None:
     """An op that the table gains is taken out here; one that it loses is seen."""
     absent = {
         "AffineGrid", "CausalConvWithState", "Col2Im", "CumProd", "DFT", "DeformConv", "DequantizeLinear", "Det", "GRU",
-        "GridSample", "LSTM", "LinearAttention", "LpPool", "MaxRoiPool", "MaxUnpool", "RNN", "RoiAlign", "RotaryEmbedding", "STFT", "TensorScatter",
+        "GridSample", "LSTM", "LinearAttention", "LpPool", "MaxRoiPool", "MaxUnpool", "RNN", "RoiAlign",
+        "RotaryEmbedding", "STFT", "TensorScatter",
     }  # fmt: skip
     assert RULES.keys() - GRADIENTS.keys() == absent
 

@@ -118,7 +118,9 @@ def test_a_loss_is_that_of_torch(kind: str, tmp_path: Path) -> None:
 def test_an_op_without_a_gradient_function_is_refused_by_its_node(tmp_path: Path) -> None:
     proto = model([node("MatMul", "x w", "h"), node("Det", "h", "y", node_name="last")], {"x": (4, 4)},
                   weights={"w": (4, 4)})  # fmt: skip
-    with pytest.raises(UnsupportedOpError, match=r'node "last" \(Det\) cannot be part of an ONNX training step') as found:
+    with pytest.raises(
+        UnsupportedOpError, match=r'node "last" \(Det\) cannot be part of an ONNX training step'
+    ) as found:
         written(save(proto, tmp_path))
     assert found.value.exit_code == 4
 

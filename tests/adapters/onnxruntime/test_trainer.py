@@ -66,7 +66,9 @@ def dropping(folder: Path) -> Path:
     proto = model(nodes, {"x": (8, 16)}, weights={"a": (16, 64), "b": (64, 2)})
     random = np.random.default_rng(0)
     for entry in proto.graph.initializer:
-        entry.CopyFrom(onnx.numpy_helper.from_array(random.normal(size=tuple(entry.dims)).astype(np.float32), entry.name))
+        entry.CopyFrom(
+            onnx.numpy_helper.from_array(random.normal(size=tuple(entry.dims)).astype(np.float32), entry.name)
+        )
     (folder / "dropping.onnx").write_bytes(written(save(proto, folder), "100%", "mse").content)
     return folder / "dropping.onnx"
 
@@ -151,7 +153,7 @@ def test_a_checkpoint_of_another_step_is_refused(step: Path, tmp_path: Path) -> 
 
 
 def test_a_file_that_is_no_step_is_refused(step: Path) -> None:
-    with pytest.raises(InvalidModelError, match='"model.onnx" is no training step'):
+    with pytest.raises(InvalidModelError, match=r'"model\.onnx" is no training step'):
         Trainer(step.with_name("model.onnx"))
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ....planner.errors import UnsupportedOpError
-from ....planner.onnx_import.values.constant_folding import Array, array_of
-from ....planner.onnx_import.values.values import Call, Value
+from ...errors import UnsupportedOpError
+from .constant_folding import Array, array_of
+from .values import Call, Value
 
 
 def stored_array(value: Value, folder: Path) -> Array:
@@ -21,7 +21,8 @@ def stored_array(value: Value, folder: Path) -> Array:
     if isinstance(value.source, Call):
         fill = value.source.attributes.get("value", (0,))
         assert isinstance(fill, tuple)
-        return np.full(value.shape, fill[0], value.dtype)
+        known = np.dtype(value.dtype) if value.dtype in np.sctypeDict else None
+        return np.full(value.shape, fill[0], known)
     array = value.known if value.known is not None else array_of(value.source, folder, f"constant {value.name!r}")
     for axis, (old, new) in enumerate(zip(array.shape, value.shape, strict=True)):
         if old != new:
