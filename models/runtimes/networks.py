@@ -16,7 +16,7 @@ from models.descriptions import DENSENET, RESNET
 from models.export import quiet
 from models.networks.densenet import DenseNet
 from models.networks.gpt2 import GPT2, GPT2Config
-from models.networks.resnet import BasicBlock, ResNet
+from models.networks.resnet import Bottleneck, ResNet
 from models.networks.unet import UNet
 from models.networks.vit import VisionTransformer
 from models.published_files.__main__ import extract, fetched_wheel
@@ -37,8 +37,8 @@ def _gpt() -> tuple[nn.Module, Tensor]:
 
 
 NETWORKS = {
-    "resnet18": Network(
-        "ResNet-18, 16 x 160 px", lambda: (ResNet(RESNET[18], block=BasicBlock), torch.zeros(16, 3, 160, 160))
+    "resnet50": Network(
+        "ResNet-50, 8 x 128 px", lambda: (ResNet(RESNET[50], block=Bottleneck), torch.zeros(8, 3, 128, 128))
     ),
     "densenet121": Network(
         "DenseNet-121, 4 x 128 px", lambda: (DenseNet(DENSENET[121], 32, 64), torch.zeros(4, 3, 128, 128))

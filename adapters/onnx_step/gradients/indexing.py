@@ -56,9 +56,13 @@ def _gather_elements(call: Backward) -> None:
 
 
 def _gather_blocks(call: Backward) -> None:
-    if int(call.attr("batch_dims", 0)):
-        raise call.refused("batch_dims has no gradient here")
-    call.give(0, _scattered(call, call.x(1).cast("int64"), call.g))
+    """With batch dimensions, the places in these go before the indices."""
+    batch, indices = int(call.attr("batch_dims", 0)), call.x(1).cast("int64")
+    if batch:
+        lead = indices.shape[:-1]
+        places = np.stack(np.indices(lead)[:batch], -1).astype(np.int64)
+        indices = call.w.concat([call.w.constant(places), indices], len(lead))
+    call.give(0, _scattered(call, indices, call.g))
 
 
 def _scatter_elements(call: Backward) -> None:

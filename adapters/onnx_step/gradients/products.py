@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
+from string import ascii_letters
 from typing import Any
 
 from ..forward.composed import Attention
@@ -75,11 +77,14 @@ def _affine_product(call: Backward) -> None:
 
 def _einsum(call: Backward) -> None:
     """Each operand's gradient is an Einsum of the output's gradient and the other operands."""
-    left, arrow, right = str(call.attr("equation")).replace(" ", "").partition("->")
-    terms = left.split(",")
-    if "." in left or not arrow or any(len(set(term)) < len(term) for term in (*terms, right)):
-        raise call.refused("an ellipsis, a diagonal or an equation without -> has no gradient here")
-    sizes = {label: size for at, term in enumerate(terms) for label, size in zip(term, call.shape_of(at), strict=True)}
+    ranks = [len(call.shape_of(at)) for at in range(len(call.call.inputs))]
+    terms, right = _spelled(str(call.attr("equation")), ranks)
+    if any(len(set(term)) < len(term) for term in (*terms, right)):
+        raise call.refused("a diagonal has no gradient here")
+    sizes: dict[str, int] = {}
+    for at, term in enumerate(terms):
+        for label, size in zip(term, call.shape_of(at), strict=True):
+            sizes[label] = max(size, sizes.get(label, 1))
     for position in sorted(call.needed):
         others = [at for at in range(len(terms)) if at != position]
         found = {*right, *(label for at in others for label in terms[at])}
@@ -88,7 +93,32 @@ def _einsum(call: Backward) -> None:
         operands = [call.g, *(call.x(at) for at in others)]
         made = call.w.op("Einsum", *operands, shape=tuple(sizes[label] for label in kept), equation=equation)
         spread = [sizes[label] if label in kept else 1 for label in terms[position]]
-        call.give(position, made.reshape(spread).expand(call.shape_of(position)))
+        call.give(position, made.reshape(spread).expand([sizes[label] for label in terms[position]]))
+
+
+def _spelled(equation: str, ranks: list[int]) -> tuple[list[str], str]:
+    """The terms of an equation and its result, with letters for an ellipsis and for a result that is left out."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
+    free = [letter for letter in ascii_letters if letter not in equation]
+    letters = "".join(free[: max([0, *(count for term, count in zip(terms, hidden, strict=True) if "..." in term)])])
+    terms = [term.replace("...", letters[len(letters) - count :]) for term, count in zip(terms, hidden, strict=True)]
+    if arrow:
+        return terms, right.replace("...", letters)
+    once = sorted(label for label, count in Counter("".join(terms)).items() if count == 1 and label not in letters)
+    return terms, letters + "".join(once)
+
+
+def _rotary_embedding(call: Backward) -> None:
+    """The rotation by the same angles backwards."""
+    if call.needs(1) or call.needs(2):
+        raise call.refused("tables that are trained have no gradient here")
+    settings: dict[str, Any] = dict(call.call.attributes)
+    places = call.x(3) if call.has(3) else None
+    call.give(0, call.w.op(
+        "RotaryEmbedding", call.g, call.x(1), -call.x(2), places, shape=call.shape, dtype=call.dtype, **settings
+    ))  # fmt: skip
 
 
 def _attention(call: Backward) -> None:
@@ -129,4 +159,5 @@ PRODUCTS: GradientTable = {
     "Gemm": _affine_product,
     "Einsum": _einsum,
     "Attention": _attention,
+    "RotaryEmbedding": _rotary_embedding,
 }
