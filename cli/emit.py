@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -14,8 +16,12 @@ from ..planner.errors import PlanFormatError, UsageError
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_bytes_to
 from .options import output_options
 
-USUAL = {"torch-modules": "modules.json", "torch-sac": "policy.py"}
+USUAL = {"torch-modules": "modules.json", "torch-sac": "policy.py", "onnx": "step.onnx"}
 """The file name that remedies propose for each target."""
+LOSSES = ("mse", "cross_entropy", "gradients")
+"""Those of an ONNX step; with ``gradients`` the gradients of the outputs are further inputs."""
+
+_OF_STEPS = ("loss", "loss_output", "class_axis")
 
 
 @click.command(add_help_option=False)
@@ -26,15 +32,19 @@ USUAL = {"torch-modules": "modules.json", "torch-sac": "policy.py"}
     "target",
     type=click.Choice(list(USUAL)),
     required=True,
-    help="JSON with the modules to wrap in torch.utils.checkpoint, or Python with a selective policy for them.",
+    help="JSON with the modules to wrap in torch.utils.checkpoint, Python with a selective policy for them, or a "
+    "training step in plain ONNX.",
 )
+@click.option("--loss", type=click.Choice(LOSSES), help="Of an ONNX step (mse).")
+@click.option("--loss-output", metavar="NAME", help="The output that the loss is of (the first one).")
+@click.option("--class-axis", metavar="N", type=int, help="The dimension of the classes of cross_entropy (1).")
 @click.option("-o", "--output", metavar="PATH", default=STDIO, help="Write it there instead of to standard output.")
 @output_options()
 def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
-    """A plan for PyTorch's own checkpoint: modules to wrap, or a policy.
+    """A plan for another runtime: PyTorch's own checkpoint, or plain ONNX.
 
     torch's checkpoint can do less than a plan, so the modules of MODEL are chosen anew to fit PLAN's budget. The peak
-    printed is that of the emitted modules.
+    printed is that of the emitted modules. An ONNX step runs PLAN's schedule as it is.
     """
     output, data = options["output"], options["format"] == "json"
     if plan_file == STDIO and model == STDIO:
@@ -44,8 +54,12 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
     named = STDIO not in (output, plan_file) and os.path.exists(output) and os.path.exists(plan_file)
     if named and os.path.samefile(output, plan_file):
         raise UsageError(f"-o {output!r} would overwrite the plan", remedy=f"write -o {usual}")
-    if data and output == STDIO and target == "torch-sac":
-        raise UsageError("--format json leaves no standard output for the policy", remedy=f"write -o {usual}")
+    if data and output == STDIO and target != "torch-modules":
+        what = "policy" if target == "torch-sac" else "step"
+        raise UsageError(f"--format json leaves no standard output for the {what}", remedy=f"write -o {usual}")
+    given = [f"--{name.replace('_', '-')}" for name in _OF_STEPS if options[name] is not None]
+    if given and target != "onnx":
+        raise UsageError(f"{given[0]} is an option of --to onnx", remedy="leave it out")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path, readable(model) as source:
         spinner.now(f"replaying {shown(plan_file)}")
         from ..planner import pipeline
@@ -60,12 +74,23 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
             )
         refuse_plan(source, model)
         made = read_plan(path)
-        pipeline.verify(made, rebuild(made, source, shown(model)))
-        spinner.now("choosing modules")
-        emission, text = emitted(made, source, target, output)
-        write_bytes_to(text.encode("ascii"), output)
+        rebuilt = rebuild(made, source, shown(model))
+        pipeline.verify(made, rebuilt)
+        written = "to standard output" if output == STDIO else output
+        report: Callable[..., None]
+        if target == "onnx":
+            from .emit_onnx import emitted_step, print_step_report, step_data
+
+            spinner.now("writing the step")
+            step = emitted_step(made, rebuilt, source, options)
+            content, told, report = step.content, step_data(step), partial(print_step_report, made=step, plan=made)
+        else:
+            spinner.now("choosing modules")
+            emission, text = emitted(made, source, target, output)
+            content, told = text.encode("ascii"), report_data(emission, target)
+            report = partial(print_report, emission=emission, target=target)
+        write_bytes_to(content, output)
     if data and output != STDIO:
-        print_bytes((json.dumps(report_data(emission, target), indent=1) + "\n").encode("ascii"))
+        print_bytes((json.dumps(told, indent=1) + "\n").encode("ascii"))
     if not options["quiet"]:
-        people = sys.stderr if data or output == STDIO else sys.stdout
-        print_report(console(people), emission, target, "to standard output" if output == STDIO else output)
+        report(console(sys.stderr if data or output == STDIO else sys.stdout), written=written)

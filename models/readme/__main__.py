@@ -25,6 +25,7 @@ from models.readme.file_tables import architectures, published, stressed, traine
 from models.readme.plan_tables import benchmark, headline, in_target, ogc, open_budgets
 from models.readme.retention_picture import draw, plan_of_chain
 from models.readme.training_tables import first_day, planning_times, replayed, reserved_bytes, tight_cards, tutorials
+from models.runtimes import onnxruntime
 from models.training import deep_resnet, executor_benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,10 +35,11 @@ PAGES = {
     "cli/README.md": ("help", "run", "fit", "shown", "compare", "devices"),
     "planner/README.md": ("arena",),
     "adapters/pytorch/README.md": ("from_onnx",),
+    "adapters/onnxruntime/README.md": (),
     "models/README.md": (
         "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",
         "architectures", "published", "stress", "ogc", "deep", "arenas", "tutorials", "first_day", "reserved",
-        "snapshots", "tight", "planning",
+        "snapshots", "tight", "planning", "onnxruntime",
     ),
 }  # fmt: skip
 """Every page of the repository, and the blocks that stand on it."""
@@ -73,6 +75,7 @@ def from_results() -> dict[str, Callable[[], str]]:
         "snapshots": lambda: replayed(record("cuda_snapshots")),
         "tight": lambda: tight_cards(record("cuda_tight_card")),
         "planning": lambda: planning_times(record("pytorch_planning_time_before"), record("pytorch_planning_time")),
+        "onnxruntime": lambda: onnxruntime.report(record("onnxruntime")),
         "arenas": lambda: arena.report(record("arena")["networks"]),
         "tutorials": lambda: tutorials({name: record(f"train_{name}") for name in ("vgg16", "resnet110")}),
     }

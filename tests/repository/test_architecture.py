@@ -63,6 +63,11 @@ adapters/pytorch/api
 adapters/pytorch/onnx_module
 adapters/pytorch/__init__
 adapters/torch_checkpoint
+adapters/onnx_step/nodes
+adapters/onnx_step/forward
+adapters/onnx_step/gradients
+adapters/onnx_step
+adapters/onnxruntime
 cli
 """
 LEVEL = {wing: level for level, line in enumerate(WINGS.split("\n")) for wing in line.split()}

@@ -11,6 +11,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+from ogc_plan.adapters.onnx_step.losses import Loss
+from ogc_plan.adapters.onnx_step.step_file import step_file
 from ogc_plan.planner import load_model, plan, write_plan
 from ogc_plan.planner.autodiff.rule_table import RULES
 from ogc_plan.planner.autodiff.rules.op_call import RuleCall
@@ -25,6 +27,7 @@ from models.light import light_path
 from models.readme.__main__ import PAGES, RESULTS, ROOT, example, examples, filled, from_results
 from models.readme.console import unsearched
 from models.readme.retention_picture import COLOURS, draw, plan_of_chain
+from tests.files.onnx_files import write_perceptron
 
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 README, PLANNER, MODELS = (TEXTS[page] for page in ("README.md", "planner/README.md", "models/README.md"))
@@ -118,7 +121,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_python_example_is_run_below() -> None:
-    assert len(examples()) == 8
+    assert len(examples()) == 9
 
 
 def test_the_example_without_pytorch_runs_as_written(folder: Path) -> None:
@@ -159,6 +162,14 @@ def test_the_example_from_an_onnx_file_runs_as_written(folder: Path) -> None:
     ready = "import torch\nx = torch.rand(4, 3, 224, 224)\n"
     run(ready + example("to_onnx, within_budget"))
     assert (folder / "trained.onnx").exists()
+
+
+def test_the_example_of_a_trainer_runs_as_written(folder: Path) -> None:
+    path = write_perceptron(folder / "model.onnx")
+    model = load_model(path, batch=4)
+    loss = Loss("cross_entropy")
+    (folder / "step.onnx").write_bytes(step_file(plan(model, "100%", effort="fast"), model, str(path), loss).content)
+    assert run(example("import SGD, Trainer")).splitlines()[2].startswith("3 ")
 
 
 def test_the_strategy_that_is_added_plans_within_its_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ....planner.onnx_import.meaning.formula_numbers import epsilon_of
 from .node import InTraining, Node, Run, Table
 
 
@@ -29,22 +29,10 @@ def _batch_norm(node: Node) -> Run | InTraining:
 
 def _formula_epsilon(node: Node, default: float) -> float:
     """The epsilon of an op, or the number that its formula adds to the variance."""
-    if not node.call.parts:
-        return float(node.attr("epsilon", default))
-    for part in _flat(node.call.parts):
-        if part.op_type == "InstanceNormalization":
-            return float(part.attributes.get("epsilon", 1e-5))
-        maker = part.inputs[0].producer if part.inputs and part.inputs[0] is not None else None
-        if part.op_type in ("Sqrt", "Pow") and maker is not None and maker.op_type == "Add":
-            for operand in maker.inputs:
-                if operand is not None and operand.known is not None and operand.numel == 1:
-                    return float(operand.known.ravel()[0])
-    raise node.refused("the epsilon of its formula is not found")
-
-
-def _flat(parts: Iterable[Any]) -> Iterable[Any]:
-    for part in parts:
-        yield from _flat(part.parts) if part.parts else (part,)
+    found = epsilon_of(node.call, default)
+    if found is None:
+        raise node.refused("the epsilon of its formula is not found")
+    return found
 
 
 def _as(weight: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:

@@ -1,0 +1,1 @@
+"""A plan as one training step in plain ONNX: forward, recomputations, backward, a gradient for each parameter."""

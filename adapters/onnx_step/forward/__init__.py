@@ -1,0 +1,1 @@
+"""The forward of each op in the opset of the step."""

@@ -1,0 +1,1 @@
+"""Plans run by runtimes other than PyTorch."""

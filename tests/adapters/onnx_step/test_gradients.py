@@ -1,0 +1,101 @@
+"""The gradient function of each op: what it reads, and what it gives; every node case with ALL_NODE_CASES=1."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ogc_plan.adapters.onnx_step.gradients import gradient_table
+from ogc_plan.adapters.onnx_step.gradients.backward_call import Backward
+from ogc_plan.adapters.onnx_step.gradients.gradient_table import GRADIENTS, RECORDED
+from ogc_plan.adapters.pytorch import from_onnx
+from ogc_plan.planner.autodiff.rule_table import RULES
+from ogc_plan.planner.autodiff.rules.aten_calls import RULES as RECORDED_RULES
+from ogc_plan.planner.errors import ModelError
+
+from tests.adapters.onnx_module.test_node_cases import arguments
+from tests.adapters.onnx_step.gradient_cases import (
+    apart,
+    every_case,
+    in_onnx_runtime,
+    in_torch,
+    sampled,
+    write_case,
+    written,
+)
+from tests.files.node_cases import op_type
+from tests.files.onnx_models import model, node, save
+
+pytestmark = pytest.mark.values
+
+_EVERY = "ALL_NODE_CASES" in os.environ
+_CASES = [name for name in every_case() if op_type(name) in GRADIENTS] if _EVERY else sampled(GRADIENTS)
+_ELSEWHERE = {
+    "Bernoulli", "CastLike", "Ceil", "Dropout", "Floor", "GlobalLpPool", "LayerNormalization", "Round", "Sign", "Trilu",
+    "Upsample", "Scatter",
+}  # fmt: skip
+"""Ops with a gradient function of which the onnx package has no case that a gradient flows through."""
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_a_gradient_is_that_of_torch(name: str, tmp_path: Path) -> None:
+    path = write_case(name, tmp_path)
+    try:
+        module = from_onnx(path)
+        step = written(path)
+    except ModelError:
+        if _EVERY:
+            pytest.skip("refused by name")
+        raise
+    given = arguments(module, name)
+    theirs = in_torch(module, given, step)
+    feed = {key: value.numpy() for key, value in zip(module.input_names, given, strict=True)}
+    assert apart(in_onnx_runtime(step, {**feed, **theirs.seeds}), theirs.gradients, step) < 1e-5
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_a_gradient_reads_no_more_than_its_rule_charges(name: str, tmp_path: Path) -> None:
+    """The writer refuses anything else with an AssertionError, as the next test shows."""
+    try:
+        written(write_case(name, tmp_path), "min")
+    except ModelError:
+        if not _EVERY:
+            raise
+
+
+@pytest.mark.parametrize(
+    ("op", "reads"),
+    [("Relu", lambda call: call.x(0)), ("Log", lambda call: call.y(0)), ("Neg", lambda call: call.x(0)),
+     ("Sigmoid", lambda call: call.hidden(0))],
+)  # fmt: skip
+def test_a_gradient_that_reads_more_is_found(
+    op: str, reads: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def greedy(call: Backward) -> None:
+        call.give(0, call.g * reads(call))  # type: ignore[operator]
+
+    proto = model([node("MatMul", "x w", "h"), node(op, "h", "a"), node("MatMul", "a w", "y")], {"x": (4, 4)},
+                  weights={"w": (4, 4)})  # fmt: skip
+    monkeypatch.setitem(gradient_table.GRADIENTS, op, greedy)
+    with pytest.raises((AssertionError, IndexError)):
+        written(save(proto, tmp_path))
+
+
+def test_ops_with_a_gradient_rule_and_no_gradient_function_are_these() -> None:
+    """An op that the table gains is taken out here; one that it loses is seen."""
+    absent = {
+        "AffineGrid", "CausalConvWithState", "Col2Im", "CumProd", "DFT", "DeformConv", "DequantizeLinear", "Det", "GRU",
+        "GridSample", "LSTM", "LinearAttention", "LpPool", "MaxRoiPool", "MaxUnpool", "RNN", "RoiAlign",
+        "STFT", "TensorScatter",
+    }  # fmt: skip
+    assert RULES.keys() - GRADIENTS.keys() == absent
+
+
+def test_recorded_calls_with_a_rule_and_no_gradient_function_are_these() -> None:
+    absent = {"addcdiv", "atan2", "fake_quantize", "huber_loss", "lerp", "roll", "smooth_l1_loss"}
+    assert RECORDED_RULES.keys() - RECORDED.keys() == absent
+
+
+def test_every_gradient_function_has_a_case() -> None:
+    assert GRADIENTS.keys() - {op_type(name) for name in sampled(GRADIENTS)} <= _ELSEWHERE

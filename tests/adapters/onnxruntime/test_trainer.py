@@ -1,0 +1,178 @@
+"""The trainer: torch's numbers, resuming, checkpoints that are whole, and one line for each fault."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from ogc_plan.adapters.onnxruntime import SGD, AdamW, Progress, Trainer
+from ogc_plan.adapters.pytorch import from_onnx
+from ogc_plan.planner.errors import InvalidModelError, OgcPlanError, PlanMismatchError, StorageError, UsageError
+
+from tests.adapters.onnx_module.test_training import convolutions
+from tests.adapters.onnx_step.gradient_cases import written
+from tests.files.onnx_models import model, node, save
+
+pytestmark = pytest.mark.values
+
+Feed = dict[str, Any]
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Path:
+    path = convolutions(tmp_path, 3)
+    (tmp_path / "step.onnx").write_bytes(written(path, "60%", "cross_entropy", batch=4).content)
+    return tmp_path / "step.onnx"
+
+
+def batches(count: int) -> list[Feed]:
+    random = np.random.default_rng(0)
+    return [
+        {"x": random.normal(size=(4, 8, 16, 16)).astype(np.float32), "target": random.integers(0, 4, 4)}
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (SGD(0.1), lambda p: torch.optim.SGD(p, 0.1)),
+        (SGD(0.1, 0.9, 0.01), lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01)),
+        (AdamW(0.01), lambda p: torch.optim.AdamW(p, 0.01)),
+    ],
+    ids=["sgd", "momentum", "adamw"],
+)
+def test_losses_are_those_of_torchs_optimizer(mine: Any, theirs: Callable[[Any], Any], step: Path) -> None:
+    module, trainer = from_onnx(step.with_name("model.onnx"), batch=4), Trainer(step, mine)
+    optimizer = theirs(module.parameters())
+    for feed in batches(8):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(module(torch.from_numpy(feed["x"])), torch.from_numpy(feed["target"]))
+        loss.backward()
+        optimizer.step()
+        assert trainer.step(feed) == pytest.approx(loss.item(), rel=1e-5)
+
+
+def dropping(folder: Path) -> Path:
+    """A step with a dropout."""
+    nodes = [node("MatMul", "x a", "h"), node("Dropout", "h", "d"), node("MatMul", "d b", "y")]
+    proto = model(nodes, {"x": (8, 16)}, weights={"a": (16, 64), "b": (64, 2)})
+    random = np.random.default_rng(0)
+    for entry in proto.graph.initializer:
+        entry.CopyFrom(
+            onnx.numpy_helper.from_array(random.normal(size=tuple(entry.dims)).astype(np.float32), entry.name)
+        )
+    (folder / "dropping.onnx").write_bytes(written(save(proto, folder), "100%", "mse").content)
+    return folder / "dropping.onnx"
+
+
+def test_a_resumed_run_has_the_numbers_of_one_that_went_on_dropout_included(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    feeds = [{"x": random.normal(size=(8, 16)).astype(np.float32), "target": np.zeros((8, 2), np.float32)}] * 4
+    path = dropping(tmp_path)
+    going = Trainer(path, AdamW())
+    going.fit(feeds[:2], checkpoint=tmp_path / "c")
+    resumed = Trainer(path, AdamW())
+    resumed.load(tmp_path / "c")
+    losses = [[trainer.step(feed) for feed in feeds[2:]] for trainer in (going, resumed)]
+    assert losses[0] == losses[1]
+    assert losses[0][0] != losses[0][1]
+
+
+def test_each_step_drops_other_elements(tmp_path: Path) -> None:
+    trainer = Trainer(dropping(tmp_path), SGD(0.0))
+    feed = {"x": np.ones((8, 16), np.float32), "target": np.zeros((8, 2), np.float32)}
+    assert len({trainer.step(feed) for _ in range(3)}) == 3
+
+
+def test_progress_is_told_after_each_step(step: Path) -> None:
+    told: list[Progress] = []
+    last = Trainer(step).fit(batches(3), told.append)
+    assert [(entry.step, entry.loss is not None) for entry in told] == [(1, True), (2, True), (3, True)]
+    assert told[-1].loss == last
+
+
+def test_an_interrupted_run_leaves_a_checkpoint(step: Path, tmp_path: Path) -> None:
+    def interrupted() -> Iterable[Feed]:
+        yield from batches(2)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(step).fit(interrupted(), checkpoint=tmp_path / "c")
+    trainer = Trainer(step)
+    trainer.load(tmp_path / "c")
+    assert trainer.steps_done == 2
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+def test_a_half_written_checkpoint_is_refused_and_changes_nothing(share: float, step: Path, tmp_path: Path) -> None:
+    trainer = Trainer(step)
+    trainer.step(batches(1)[0])
+    trainer.save(tmp_path / "c")
+    content = (tmp_path / "c").read_bytes()
+    (tmp_path / "c").write_bytes(content[: int(len(content) * share)])
+    before = trainer.parameters
+    with pytest.raises(StorageError, match="is damaged or none") as found:
+        trainer.load(tmp_path / "c")
+    assert found.value.exit_code == 8
+    assert all(np.array_equal(before[name], array) for name, array in trainer.parameters.items())
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(step)
+    trainer.save(tmp_path / "c")
+    trainer.step(batches(1)[0])
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left on device"):
+        trainer.save(tmp_path / "c")
+    trainer.load(tmp_path / "c")
+    assert (trainer.steps_done, [path.name for path in tmp_path.glob(".c*")]) == (0, [])
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused(step: Path, tmp_path: Path) -> None:
+    Trainer(step, SGD(0.1)).save(tmp_path / "c")
+    with pytest.raises(PlanMismatchError, match="is of another optimizer"):
+        Trainer(step, AdamW()).load(tmp_path / "c")
+
+
+def test_a_checkpoint_of_another_step_is_refused(step: Path, tmp_path: Path) -> None:
+    Trainer(dropping(tmp_path)).save(tmp_path / "c")
+    with pytest.raises(PlanMismatchError, match="is of another step"):
+        Trainer(step).load(tmp_path / "c")
+
+
+def test_a_file_that_is_no_step_is_refused(step: Path) -> None:
+    with pytest.raises(InvalidModelError, match=r'"model\.onnx" is no training step'):
+        Trainer(step.with_name("model.onnx"))
+
+
+def test_a_provider_that_is_not_there_is_refused(step: Path) -> None:
+    with pytest.raises(UsageError, match="provider 'TPU' is not in the installed onnxruntime"):
+        Trainer(step, provider="TPU")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"target": None}, 'the batch has no array for "target"'),
+        ({"y": np.zeros(1)}, '"y" is no input of'),
+        ({"x": np.zeros((2, 8, 16, 16), np.float32)}, r'"x" is float32 \(2, 8, 16, 16\), and the step takes float32'),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused(change: Feed, told: str, step: Path) -> None:
+    feed = {key: value for key, value in {**batches(1)[0], **change}.items() if value is not None}
+    trainer = Trainer(step)
+    with pytest.raises(OgcPlanError, match=told):
+        trainer.step(feed)
+    assert trainer.steps_done == 0
