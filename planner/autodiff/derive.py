@@ -59,7 +59,7 @@ class _Slots:
         if key not in table:
             table[key] = len(self.gradients)
             parameter = tensor not in self._made and value.role is Role.PARAMETER
-            self.gradients.append(Gradient(f"gradient of {value.name}", nbytes, parameter))
+            self.gradients.append(Gradient(f"gradient of {value.name}", nbytes, parameter, value.name))
         return table[key]
 
 
@@ -185,7 +185,7 @@ def _shared_outputs(graph: Graph, needs: list[bool], slots: _Slots) -> dict[int,
         if len(names) > 1:
             first = len(slots.gradients)
             nbytes = slots.gradients[slot].nbytes
-            slots.gradients += [Gradient(f"gradient of output {name}", nbytes) for name in names]
+            slots.gradients += [Gradient(f"gradient of output {name}", nbytes, tensor=name) for name in names]
             handed_in[slot] = tuple(range(first, len(slots.gradients)))
     return handed_in
 
