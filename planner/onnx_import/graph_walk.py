@@ -123,7 +123,7 @@ class Walk:
             self.visit(inner_node, inner_name, (*at, index), speculative=speculative or index in order.speculative)
         for inner, outer in outputs:
             if outer and names.get(inner, inner) != outer:
-                self._pass_on(names.get(inner, inner), outer, where)
+                self._pass_on(names.get(inner, inner), outer, at[:-1], where)
 
     def _taken_branch(self, node: NodeProto, where: str) -> tuple[str, GraphProto]:
         if len(node.input) != 1 or not node.input[0]:
@@ -141,7 +141,7 @@ class Walk:
             raise InvalidModelError(f"{where} has no {wanted} that makes its outputs", remedy=REMEDY)
         return wanted, graphs[0]
 
-    def _pass_on(self, inner: str, outer: str, where: str) -> None:
+    def _pass_on(self, inner: str, outer: str, at: NodePath, where: str) -> None:
         """Make an output of an If whose branch returns a value from outside, or one value twice."""
         self.table.raise_refusal(inner)
         if inner in self.table.sequences:
@@ -151,6 +151,7 @@ class Walk:
         output = self.table.make(outer, source.dtype, source.shape, where)
         output.known = source.known
         self.table.derive("Identity", [source], output, where)
+        self.table.calls[-1].node = at
 
     # --- ops that the library does not know ---------------------------------------------------------
 

@@ -84,13 +84,13 @@ class _Nodes:
             tuple(entry for node in sorted(self.replaced, key=str) for entry in self.replaced[node]),
         )
 
-    def _place(self, leaf: Call) -> NodePath:
-        first, *inner = leaf.node
+    def _place(self, node: NodePath) -> NodePath:
+        first, *inner = node
         assert isinstance(first, int)
         return (*self.places[first], *inner)
 
     def _nodes(self, call: Call) -> tuple[NodePath, ...]:
-        return tuple(dict.fromkeys(self._place(leaf) for leaf in call.leaves if leaf.node))
+        return tuple(dict.fromkeys(self._place(node) for leaf in call.leaves for node in leaf.nodes))
 
     def _run(self, call: Call) -> tuple[NodePath, ...]:
         """The nodes of a call that runs, whose operands are then wanted."""
@@ -100,7 +100,7 @@ class _Nodes:
                     self.wanted.add(id(value))
                     self._given(value)
             if leaf.replaced and leaf.node:
-                place = self._place(leaf)
+                place = self._place(leaf.node)
                 self.replaced[place] = [
                     Replaced(
                         place, position if position >= 0 else "shape", tuple(int(number) for number in array.ravel())

@@ -106,12 +106,19 @@ class Call:
     parts: tuple[Call, ...] = ()  # the calls of the file that a fused call stands for, in their order
     pieces: tuple[Call, ...] = ()  # the calls of the file that it is the sum of, where it is no fused call
     node: NodePath = ()  # its node in the file; () where the reader has inserted the call
+    before: tuple[NodePath, ...] = ()  # nodes on sequences that it needs, and that take tensors out of its result
+    after: tuple[NodePath, ...] = ()
     replaced: Given = field(default_factory=dict)  # inputs at another batch
 
     def stand_for(self, calls: Iterable[Call]) -> Call:
         """Note the calls that this one is read for, as they are now; returns itself."""
         self.parts = tuple(replace(call) for call in calls)
         return self
+
+    @property
+    def nodes(self) -> tuple[NodePath, ...]:
+        """The nodes of the file that run for this call alone."""
+        return (*self.before, *((self.node,) if self.node else ()), *self.after)
 
     @property
     def leaves(self) -> tuple[Call, ...]:
