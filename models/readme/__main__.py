@@ -33,6 +33,7 @@ PAGES = {
     "README.md": ("first", "executor", "frontier", "infeasible", "trained"),
     "cli/README.md": ("help", "run", "shown", "compare", "devices"),
     "planner/README.md": ("arena",),
+    "planner/plan_file/README.md": (),
     "adapters/pytorch/README.md": (),
     "models/README.md": (
         "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",

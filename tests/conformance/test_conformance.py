@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -157,6 +158,21 @@ def test_it_trains_two_layers_as_numpy_alone_does(cases: Path) -> None:
     planned, plain = trained(by_plan, start), trained(alone, start)
     right = [np.allclose(planned[name], plain[name], rtol=1e-6, atol=0) for name in start]
     assert (all(right), losses[-1] < losses[0] / 2) == (True, True)
+
+
+def holds(whole: Any, part: Any) -> bool:
+    """Whether each entry of a shortened document is in the whole one."""
+    if isinstance(part, dict):
+        return all(key in whole and holds(whole[key], value) for key, value in part.items())
+    if isinstance(part, list) and any(isinstance(entry, dict) for entry in part):
+        return all(any(holds(one, entry) for one in whole) for entry in part)
+    return bool(whole == part or (isinstance(part, list) and part and set(map(str, part)) <= set(map(str, whole))))
+
+
+def test_the_page_shows_the_plan_of_the_first_case(cases: Path) -> None:
+    page = (ROOT / "planner" / "plan_file" / "README.md").read_text(encoding="utf-8")
+    shown = json.loads(page.partition("```json\n")[2].partition("```")[0])
+    assert holds(json.loads((cases / "two-layers" / "plan.json").read_text()), shown)
 
 
 def test_it_knows_nothing_of_ogc_plan() -> None:

@@ -128,6 +128,27 @@ def test_a_tensor_taken_from_a_split_sequence_is_a_view_by_both_nodes(tmp_path: 
     assert list(missing(path, load_model(path))) == []
 
 
+def test_views_of_a_parameter_are_prepared_in_their_order(tmp_path: Path) -> None:
+    turned = helper.make_node("Transpose", ["w"], ["t"])
+    again = helper.make_node("Transpose", ["t"], ["u"])
+    path = branching(tmp_path / "m.onnx", [turned, again, helper.make_node("MatMul", ["m", "u"], ["y"])])
+    assert execution_of(load_model(path)).prepare == ((1,), (2,))
+
+
+def test_the_shape_of_an_activation_is_given(tmp_path: Path) -> None:
+    shape = helper.make_node("Shape", ["m"], ["s"])
+    path = branching(tmp_path / "m.onnx", [shape, relu("m", "r"), helper.make_node("Reshape", ["r", "s"], ["y"])])
+    found = [(entry.name, entry.data) for entry in execution_of(load_model(path)).constants]
+    assert found == [("s", (4, 6))]
+
+
+def test_a_reshape_at_another_batch_is_given_and_its_shape_not_read(tmp_path: Path) -> None:
+    flat, shapes = helper.make_node("Reshape", ["m", "sizes"], ["v"]), {"value_ints": [8, 3]}
+    sizes = helper.make_node("Constant", [], ["sizes"], **shapes)
+    model = load_model(branching(tmp_path / "m.onnx", [sizes, flat, relu("v", "y")]), batch=8)
+    assert [(entry.node, entry.input, entry.data) for entry in execution_of(model).replaced] == [((2,), 1, (16, 3))]
+
+
 def test_an_inserted_cast_stands_for_no_node(tmp_path: Path) -> None:
     mask = [helper.make_node("Cast", ["m"], ["b"], to=TensorProto.BOOL), helper.make_node("Mul", ["b", "m"], ["y"])]
     model = load_model(branching(tmp_path / "m.onnx", mask))
