@@ -1,4 +1,4 @@
-"""The command `ogc-plan emit`: a plan for PyTorch's own checkpoint, for clusters and other code bases."""
+"""The command `ogc-plan emit`: a plan for PyTorch's own checkpoint and for other frameworks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from ..planner.errors import PlanFormatError, UsageError
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_bytes_to
 from .options import output_options
 
-USUAL = {"torch-modules": "modules.json", "torch-sac": "policy.py"}
+USUAL = {
+    "torch-modules": "modules.json", "torch-sac": "policy.py", "torchtitan": "policy.py", "jax": "policy.py",
+    "keras": "remat.py",
+}  # fmt: skip
 """The file name that remedies propose for each target."""
 
 
@@ -26,15 +29,15 @@ USUAL = {"torch-modules": "modules.json", "torch-sac": "policy.py"}
     "target",
     type=click.Choice(list(USUAL)),
     required=True,
-    help="JSON with the modules to wrap in torch.utils.checkpoint, or Python with a selective policy for them.",
+    help="Modules to wrap in torch.utils.checkpoint (JSON), or a policy or save-list (Python).",
 )
 @click.option("-o", "--output", metavar="PATH", default=STDIO, help="Write it there instead of to standard output.")
 @output_options()
 def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
-    """A plan for PyTorch's own checkpoint: modules to wrap, or a policy.
+    """A plan for PyTorch's own checkpoint, torchtitan, JAX or Keras.
 
-    torch's checkpoint can do less than a plan, so the modules of MODEL are chosen anew to fit PLAN's budget. The peak
-    printed is that of the emitted modules.
+    These can do less than a plan, so what they wrap or save is chosen anew to fit PLAN's budget. The peak printed is
+    that of what is emitted.
     """
     output, data = options["output"], options["format"] == "json"
     if plan_file == STDIO and model == STDIO:
@@ -44,7 +47,7 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
     named = STDIO not in (output, plan_file) and os.path.exists(output) and os.path.exists(plan_file)
     if named and os.path.samefile(output, plan_file):
         raise UsageError(f"-o {output!r} would overwrite the plan", remedy=f"write -o {usual}")
-    if data and output == STDIO and target == "torch-sac":
+    if data and output == STDIO and target != "torch-modules":
         raise UsageError("--format json leaves no standard output for the policy", remedy=f"write -o {usual}")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path, readable(model) as source:
         spinner.now(f"replaying {shown(plan_file)}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..adapters.save_list import jax_policy, keras_layers, titan_policy
+from ..adapters.save_list import jax_policy, titan_policy
 from ..adapters.save_list.emitted_file import prediction
 from ..adapters.save_list.rounding import Rounded
 from ..planner.display.layout import field, name_of, some

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...planner.units import format_both
+from ..torch_checkpoint.emit import PEAKS as PEAKS
 from .rounding import Rounded
-
-_PEAKS = {"total": "total peak", "activations": "activation peak"}
 
 
 def prediction(emission: Rounded) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def header(head: str, emission: Rounded) -> str:
     """The head of a Python file, with the promise as a comment below it."""
     budget = emission.plan.budget
     promise = f"{format_both(emission.peak_nbytes)} predicted, {format_both(budget.nbytes)} asked for"
-    return f"{head}# {_PEAKS[budget.scope]}: {promise}; {emission.overhead:.2%} more time predicted.\n"
+    return f"{head}# {PEAKS[budget.scope]}: {promise}; {emission.overhead:.2%} more time predicted.\n"
 
 
 def prediction_line(emission: Rounded) -> str:

@@ -63,6 +63,7 @@ adapters/pytorch/api
 adapters/pytorch/onnx_module
 adapters/pytorch/__init__
 adapters/torch_checkpoint
+adapters/save_list
 cli
 """
 LEVEL = {wing: level for level, line in enumerate(WINGS.split("\n")) for wing in line.split()}
