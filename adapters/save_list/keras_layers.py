@@ -2,8 +2,8 @@
 
 A rematerialised layer keeps its inputs and runs its whole call again in the backward. One that changes state in its
 call (BatchNormalization, Dropout) cannot be: on the JAX backend Keras 3.15 fails to build such a model. So the modules
-that torch_checkpoint chooses and replays are layers here. A layer is known by the names of its nodes: tf2onnx, and Keras
-with it, write MODEL/LAYER/..., torch's exporter writes module paths.
+that torch_checkpoint chooses and replays are layers here. A layer is known by the names of its nodes: tf2onnx and Keras
+write MODEL/LAYER/..., torch's exporter writes module paths.
 """
 
 from __future__ import annotations

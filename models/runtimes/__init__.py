@@ -1,0 +1,1 @@
+"""Plans in other frameworks: examples that check what they do."""
