@@ -34,6 +34,7 @@ PAGES = {
     "cli/README.md": ("help", "run", "shown", "compare", "devices"),
     "planner/README.md": ("arena",),
     "planner/plan_file/README.md": (),
+    "adapters/save_list/README.md": (),
     "adapters/pytorch/README.md": (),
     "models/README.md": (
         "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",
