@@ -57,7 +57,7 @@ def test_calls_of_checkpoint_name_in_the_file_are_found_by_their_order(
     policy = runpy.run_path(str(emitted(model, "jax", "80%")))
     loss, args = loss_of(model, {f"t{i}": f"layer {i}" for i in range(4)})
     checkpointed = jax.checkpoint(loss, policy=policy["policy"](loss, *args))
-    assert residuals(checkpointed, args, capsys)[0] == {f"layer {call}" for call in policy["CALLS"]}
+    assert residuals(checkpointed, args, capsys)[0] == {name.replace("t", "layer ") for name in policy["SAVED"]}
 
 
 def test_a_checkpointed_step_has_the_gradients_of_the_plain_one(tmp_path: Path) -> None:

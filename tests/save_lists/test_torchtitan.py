@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from ogc_plan.adapters.save_list.titan_policy import save_ops, saved_calls
+from ogc_plan.adapters.save_list.titan_policy import policy_file, save_ops, saved_calls
 from ogc_plan.planner.model import load_model
 from ogc_plan.planner.pipeline import plan
 from ogc_plan.planner.plan_file.record import Plan
@@ -35,7 +35,8 @@ def network() -> Any:
             self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256), nn.Linear(256, WIDTH)
 
         def forward(self, x: Any) -> Any:
-            return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+            wide = nn.functional.gelu(self.up(self.norm(x)))
+            return x + self.down(nn.functional.gelu(wide))
 
     class Network(nn.Module):
         def __init__(self) -> None:
@@ -89,6 +90,11 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[..., Any]]:
     return registry
 
 
+def node_of(path: str, op_type: str) -> Any:
+    target = SimpleNamespace(__name__=f"{op_type}.default", tags=())
+    return SimpleNamespace(target=target, meta={"custom": {"module_fqn": path}})
+
+
 def nodes_of(made: Plan, left_out: str = "") -> list[Any]:
     """The ops of a plan as nodes of the trainer's graph, but for those of the module ``left_out``."""
     paths = dict(made.modules)
@@ -96,16 +102,16 @@ def nodes_of(made: Plan, left_out: str = "") -> list[Any]:
     for op in made.graph.ops:
         path = paths[made.graph.storages[op.writes[0]].name]
         if path != "lm_head" and path != left_out:
-            target = SimpleNamespace(__name__=f"{op.op_type}.default", tags=())
-            found.append(SimpleNamespace(target=target, meta={"custom": {"module_fqn": path}}))
+            found.append(node_of(path, op.op_type))
     return found
 
 
+@pytest.mark.parametrize(("budget", "strategy"), [("60%", "greedy"), ("100%", "keep-all")])
 def test_exactly_the_calls_of_the_choice_are_tagged_as_saved(
-    emitted: tuple[Plan, Path], stand_in: dict[str, Callable[..., Any]]
+    emitted: tuple[Plan, Path], stand_in: dict[str, Callable[..., Any]], budget: str, strategy: str
 ) -> None:
-    made, policy = emitted
-    runpy.run_path(str(policy))
+    made = plan(load_model(emitted[1].with_name("model.onnx")), budget, strategy=strategy)
+    exec(policy_file(save_ops(made)), {})
     nodes = nodes_of(made)
     stand_in["ogc_plan"](nodes, config=None)
     tagged = [
@@ -117,9 +123,18 @@ def test_exactly_the_calls_of_the_choice_are_tagged_as_saved(
     assert sorted(tagged) == sorted((path, op) for path, ops in calls.items() for op, at in ops.items() for _ in at)
 
 
+def test_calls_are_counted_in_their_module(emitted: tuple[Plan, Path], stand_in: dict[str, Callable[..., Any]]) -> None:
+    space: dict[str, Any] = {}
+    exec(emitted[1].read_text(), space)
+    space["SAVED"] = {"a": {"gelu": (1,)}}
+    nodes = [node_of(path, "gelu") for path in ("a", "b", "a")]
+    stand_in["ogc_plan"](nodes, config=None)
+    assert [node.meta["recompute"].name == "MUST_SAVE" for node in nodes] == [False, False, True]
+
+
 def test_what_a_later_layer_reads_is_saved(emitted: tuple[Plan, Path]) -> None:
-    calls = saved_calls(save_ops(emitted[0]))
-    assert [calls[f"layers.{number}"]["add"] for number in range(3)] == [(0,)] * 3
+    graph, always = emitted[0].graph, save_ops(emitted[0]).always
+    assert {"add", "add_1", "add_2"} <= {op.name for op in graph.ops if always.issuperset(op.writes)}
 
 
 def test_a_graph_without_a_saved_call_is_refused(
