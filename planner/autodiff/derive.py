@@ -59,7 +59,8 @@ class _Slots:
         if key not in table:
             table[key] = len(self.gradients)
             parameter = tensor not in self._made and value.role is Role.PARAMETER
-            self.gradients.append(Gradient(f"gradient of {value.name}", nbytes, parameter, value.name))
+            owner = value.name if tensor in self._made else self._graph.storages[value.storage].name
+            self.gradients.append(Gradient(f"gradient of {value.name}", nbytes, parameter, owner))
         return table[key]
 
 

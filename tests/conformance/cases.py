@@ -88,16 +88,17 @@ def in_a_function() -> onnx.ModelProto:
 
 
 def other_batch() -> onnx.ModelProto:
-    """Rows of half the width, and back; the file has batch 1 in the constants of both Reshapes."""
-    shapes = {"half": np.array([2, WIDTH // 2]), "whole": np.array([1, WIDTH])}
+    """Half rows, and back: a Reshape with the batch of the file, one that reads a shape, a turned weight."""
+    shapes = {"half": np.array([2, WIDTH // 2])}
     nodes = [node("MatMul", "x w1", "m"), node("Reshape", "m half", "v"), node("Relu", "v", "r")]
-    nodes += [node("Reshape", "r whole", "u"), node("MatMul", "u w2", "y")]
+    nodes += [node("Shape", "m", "s"), node("Reshape", "r s", "u"), node("Transpose", "w2", "t")]
+    nodes += [node("MatMul", "u t", "y")]
     return made(nodes, {"w1": LAYERS["w1"], "w2": LAYERS["w2"], **shapes}, fixed=True)
 
 
 def of_other_batch(p: dict[str, Array], x: Array, seed: Array) -> dict[str, Array]:
     m = x @ p["w1"]
-    return {"w1": x.T @ ((seed @ p["w2"].T) * (m > 0)), "w2": np.maximum(m, 0).T @ seed}
+    return {"w1": x.T @ ((seed @ p["w2"]) * (m > 0)), "w2": seed.T @ np.maximum(m, 0)}
 
 
 LARGE = np.float32(2**25)

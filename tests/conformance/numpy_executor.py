@@ -32,9 +32,8 @@ class Executor:
             if node.op_type == "Constant":
                 self.leaves[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
         for entry in self.execution["constants"]:
-            own = self.leaves.get(entry["name"]) if entry["data"] is None else np.array(entry["data"], entry["dtype"])
-            one = own if own.size == 1 or own.size == np.prod(entry["shape"]) else own[:1]
-            self.leaves[entry["name"]] = np.resize(one, entry["shape"])
+            self.leaves[entry["name"]] = constant(entry, self.leaves.get(entry["name"]))
+        self.makers = {name: node for node in nodes for name in node.output}
         self.given = {(key(r["node"]), r["input"]): np.array(r["data"]) for r in self.execution["replaced"]}
         self.ops = {
             op["name"]: {**op, **more} for op, more in zip(self.plan["ops"], self.execution["ops"], strict=True)
@@ -119,14 +118,24 @@ class Executor:
             made = {at: reduced(taken, len(self.shapes[node.input[at]])) for at in positions}
         else:
             made = BACKWARD[node.op_type](node, saved, taken.reshape(self.shapes[node.output[0]]), set(positions))
-        contributions = [(gradient, made[at]) for (gradient, _), at in zip(back["gives"], positions, strict=True)]
+        contributions = [
+            (gradient, self.based(made[at], node.input[at], self.tensors[gradient]))
+            for (gradient, _), at in zip(back["gives"], positions, strict=True)
+        ]
         for gradient in back["takes"]:
             self.takers[gradient] -= 1
             if not self.takers[gradient] and gradient not in self.is_parameter:
                 del self.grads[gradient]
         for gradient, array in contributions:
-            array = array.reshape(self.shapes[self.tensors[gradient]])
             self.grads[gradient] = self.grads[gradient] + array if gradient in self.grads else array
+
+    def based(self, array: Array, tensor: str, base: str) -> Array:
+        """A gradient by a tensor in the shape of what the tensor is a view of."""
+        while tensor != base:
+            view = self.makers[tensor]
+            tensor = view.input[0]
+            array = array.T if view.op_type == "Transpose" else array.reshape(self.shapes[tensor])
+        return array
 
     def alive(self) -> dict[str, Any]:
         """What the event log says of a step: the storages and gradients that are alive, and their bytes together."""
@@ -135,6 +144,16 @@ class Executor:
         states = sum(self.ops[name]["random_state_nbytes"] for name in self.states)
         nbytes = sum(self.forms[name]["nbytes"] for name in storages) + sum(roots.values()) + states
         return {"storages": storages, "gradients": sorted(self.grads), "nbytes": nbytes}
+
+
+def constant(entry: dict[str, Any], own: Array | None) -> Array:
+    """A constant of the plan; ``own`` is the file's of that name."""
+    shape = entry["shape"]
+    if own is not None and entry["data"] is None:
+        first = tuple(slice(None) if mine == size else slice(1) for mine, size in zip(own.shape, shape, strict=True))
+        return np.broadcast_to(own[first], shape)
+    data = np.array(entry["data"], entry["dtype"])
+    return np.full(shape, data) if data.size == 1 else data.reshape(shape)
 
 
 def key(place: Any) -> tuple[Any, ...]:

@@ -38,6 +38,7 @@ FORWARD: dict[str, Kernel] = {
     "Mul": plain(np.multiply),
     "Relu": plain(lambda x: np.maximum(x, np.float32(0))),
     "Identity": plain(lambda x: x),
+    "Transpose": plain(np.transpose),
     "Reshape": plain(lambda x, shape: x.reshape(shape)),
     "MaxPool": max_pool,
     "Dropout": dropout,

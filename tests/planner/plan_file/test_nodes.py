@@ -135,6 +135,12 @@ def test_views_of_a_parameter_are_prepared_in_their_order(tmp_path: Path) -> Non
     assert execution_of(load_model(path)).prepare == ((1,), (2,))
 
 
+def test_the_gradient_of_a_turned_parameter_belongs_to_the_parameter(tmp_path: Path) -> None:
+    turned = helper.make_node("Transpose", ["w"], ["t"])
+    model = load_model(branching(tmp_path / "m.onnx", [turned, helper.make_node("MatMul", ["m", "t"], ["y"])]))
+    assert [gradient.tensor for gradient in model.training.gradients if gradient.parameter] == ["w"]
+
+
 def test_the_shape_of_an_activation_is_given(tmp_path: Path) -> None:
     shape = helper.make_node("Shape", ["m"], ["s"])
     path = branching(tmp_path / "m.onnx", [shape, relu("m", "r"), helper.make_node("Reshape", ["r", "s"], ["y"])])
