@@ -14,7 +14,7 @@ from ..onnx_import.values.values import Call, Value
 from ..training_graph import TrainingGraph
 
 MAX_GIVEN = 64
-"""Most numbers of a constant that a plan gives if the file's nodes could make it, too."""
+"""Most numbers of a constant that a plan gives: sizes and what follows from them, which no node of the file knows."""
 _WRITTEN = frozenset({"bool", "int32", "int64", "float32", "float64"})
 
 
@@ -113,7 +113,7 @@ class _Nodes:
         return all(output.name in self.constants for output in call.outputs if id(output) in self.wanted)
 
     def _given(self, value: Value) -> None:
-        """Enter a constant that a node reads and the file does not hold, or that is short."""
+        """Enter a constant that a node reads and that no node can make of what the file holds."""
         name, dtype, shape, known = value.name, value.dtype, value.shape, value.known
         if name in self.constants or not (value.constant or isinstance(value.source, Call)):
             return
@@ -124,7 +124,12 @@ class _Nodes:
         elif value.is_leaf and value.source is not None:
             if tuple(getattr(value.source, "dims", shape)) != shape:
                 self.constants[name] = Constant(name, dtype, shape, None)
-        elif known is not None and known.size <= MAX_GIVEN and dtype in _WRITTEN:
+        elif (
+            known is not None
+            and known.size <= MAX_GIVEN
+            and dtype in _WRITTEN
+            and (value.is_leaf or not value.from_file)
+        ):
             numbers = tuple(known.ravel().tolist())
             if all(isfinite(number) for number in numbers):
                 self.constants[name] = Constant(name, dtype, shape, numbers)
