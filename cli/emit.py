@@ -1,4 +1,4 @@
-"""The command `ogc-plan emit`: a plan for PyTorch's own checkpoint, for clusters and other code bases."""
+"""The command `ogc-plan emit`: a plan for PyTorch's own checkpoint and for other frameworks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from ..planner.errors import PlanFormatError, UsageError
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_bytes_to
 from .options import output_options
 
-USUAL = {"torch-modules": "modules.json", "torch-sac": "policy.py", "onnx": "step.onnx"}
+USUAL = {
+    "torch-modules": "modules.json", "torch-sac": "policy.py", "torchtitan": "policy.py", "onnx": "step.onnx",
+    "jax": "policy.py", "keras": "remat.py",
+}  # fmt: skip
 """The file name that remedies propose for each target."""
 LOSSES = ("mse", "cross_entropy", "gradients")
 """Those of an ONNX step; with ``gradients`` the gradients of the outputs are further inputs."""
@@ -32,8 +35,7 @@ _OF_STEPS = ("loss", "loss_output", "class_axis")
     "target",
     type=click.Choice(list(USUAL)),
     required=True,
-    help="JSON with the modules to wrap in torch.utils.checkpoint, Python with a selective policy for them, or a "
-    "training step in plain ONNX.",
+    help="Modules to wrap in torch.utils.checkpoint (JSON), a policy or save-list (Python), or a training step (ONNX).",
 )
 @click.option("--loss", type=click.Choice(LOSSES), help="Of an ONNX step (mse).")
 @click.option("--loss-output", metavar="NAME", help="The output that the loss is of (the first one).")
@@ -41,10 +43,10 @@ _OF_STEPS = ("loss", "loss_output", "class_axis")
 @click.option("-o", "--output", metavar="PATH", default=STDIO, help="Write it there instead of to standard output.")
 @output_options()
 def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
-    """A plan for another runtime: PyTorch's own checkpoint, or plain ONNX.
+    """A plan for another runtime: ONNX, torch's checkpoint, JAX, Keras.
 
-    torch's checkpoint can do less than a plan, so the modules of MODEL are chosen anew to fit PLAN's budget. The peak
-    printed is that of the emitted modules. An ONNX step runs PLAN's schedule as it is.
+    An ONNX step runs PLAN's schedule as it is. The others can do less than a plan, so what they wrap or save is chosen
+    anew to fit PLAN's budget. The peak printed is that of what is emitted.
     """
     output, data = options["output"], options["format"] == "json"
     if plan_file == STDIO and model == STDIO:
@@ -55,7 +57,7 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
     if named and os.path.samefile(output, plan_file):
         raise UsageError(f"-o {output!r} would overwrite the plan", remedy=f"write -o {usual}")
     if data and output == STDIO and target != "torch-modules":
-        what = "policy" if target == "torch-sac" else "step"
+        what = "step" if target == "onnx" else "policy"
         raise UsageError(f"--format json leaves no standard output for the {what}", remedy=f"write -o {usual}")
     given = [f"--{name.replace('_', '-')}" for name in _OF_STEPS if options[name] is not None]
     if given and target != "onnx":

@@ -1,4 +1,4 @@
-"""The forward graph of a model: tensors, the storages they live in, and operators in topological order."""
+"""The forward graph of a model: tensors, storages, operators in topological order, and their nodes in the file."""
 
 from __future__ import annotations
 
@@ -140,3 +140,82 @@ class Graph:
             digest.update(json.dumps([*fields, op.copied] if op.copied else fields).encode())
         digest.update(json.dumps([self.inputs, self.outputs, self.opset]).encode())
         return digest.hexdigest()
+
+
+NodePath = tuple[int | str, ...]
+"""The place of a node in a file: its index in the main graph; where it is entered, the function or branch, and so on.
+
+``(3,)``, ``(7, "pkg.onnxscript::Gelu", 2)``, ``(5, "then_branch", 0)``.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OpNodes:
+    """The nodes that an op stands for, in the order to run them in.
+
+    ``inputs`` are the tensors whose gradients its backward gives, one for each entry of ``gives``.
+    """
+
+    nodes: tuple[NodePath, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StorageForm:
+    """What a storage holds: the shape and type of its tensor, and the nodes that make views of it.
+
+    ``hidden`` says what a hidden buffer holds, "" for a tensor of the file.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    views: tuple[NodePath, ...] = ()
+    hidden: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A tensor that the file does not hold as the step needs it.
+
+    ``data`` are its numbers in row-major order; one number fills the tensor; None: the file's own constant of that
+    name, whose first entry is repeated along each dimension that has another size.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: tuple[int | float | bool, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Numbers that a node reads in place of those in the file, because the plan has another batch.
+
+    ``input`` is the position of an input, or the name of an attribute. They are int64.
+    """
+
+    node: NodePath
+    input: int | str
+    data: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How another program runs a training graph from its ONNX file.
+
+    ``storages`` and ``gradients`` are empty where only ``ops`` is known.
+
+    Attributes:
+        ops, storages: one entry for each op and storage of the graph.
+        gradients: for each gradient the tensor that it belongs to.
+        prepare: the nodes to run before the step, in order: constants, and views of parameters and inputs.
+        constants: tensors that are given by the plan.
+        replaced: inputs of nodes that are given by the plan.
+    """
+
+    ops: tuple[OpNodes, ...]
+    storages: tuple[StorageForm, ...] = ()
+    gradients: tuple[str, ...] = ()
+    prepare: tuple[NodePath, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    replaced: tuple[Replaced, ...] = ()

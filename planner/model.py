@@ -176,8 +176,9 @@ def load_model(
 
     Raises UsageError if no parameter is left to train, and the errors of the reader.
     """
-    from .onnx_import.document.model_file import annotated_part, parse_model, producer_of, read_file
+    from .onnx_import.document.model_file import annotated_part, ops_of_nodes, parse_model, producer_of, read_file
     from .onnx_import.document.opsets import opset_versions
+    from .plan_file.nodes import recorded_nodes
 
     frozen = tuple(frozen)
     content = read_file(Path(path))
@@ -193,7 +194,7 @@ def load_model(
                 f"{', '.join(given)} cannot change {str(path)!r}: its annotations hold for what was exported",
                 remedy="export the model again as it should be, or pass --ignore-annotations to plan the bare file",
             )
-        return from_annotation(
+        made = from_annotation(
             annotated,
             name=str(path),
             sha256=sha256,
@@ -204,6 +205,8 @@ def load_model(
             opset=opset_versions(proto)[""],
             profile=profile,
         )
+        execution = recorded_nodes(ops_of_nodes(proto), (op.name for op in made.training.ops))
+        return replace(made, training=replace(made.training, execution=execution))
     if profile is not None:
         raise UsageError(
             f"a profile is of a training graph, which {str(path)!r} does not carry",
@@ -213,13 +216,15 @@ def load_model(
         raise UsageError(f"{str(path)!r} has no measured times", remedy=f"choose one of {', '.join(DEVICES)}")
     from .onnx_import.reader import forward_calls
     from .onnx_import.values.consistency import REMEDY
+    from .plan_file.nodes import execution_of
 
     chosen = device if isinstance(device, Device) else device_named(device or DEFAULT_DEVICE)
     with _sizes_of_options(dims or {}, inputs or {}, batch):
-        graph = forward_calls(
+        read = forward_calls(
             proto, path, dims=dims or {}, inputs=inputs or {}, batch=batch, charge_unknown=charge_unknown,
             trained=[glob[1:] for glob in frozen if glob.startswith("!")],
-        ).graph  # fmt: skip
+        )  # fmt: skip
+        graph = read.graph
         training = derive_backward(
             graph,
             frozen=frozen,
@@ -244,7 +249,7 @@ def load_model(
     cut = cut_off(graph, frozen)
     if cut and strict:
         raise too_little_trained(graph, str(path), cut[0])
-    training = replace(training, assumed=cut + training.assumed)
+    training = replace(training, assumed=cut + training.assumed, execution=execution_of(read, training))
     return Model(
         str(path),
         sha256,

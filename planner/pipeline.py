@@ -390,6 +390,10 @@ def check_model(made: Plan, model: Model) -> None:
         )
     _check_graph(model.training, made)
     plain = replace(model.training, ops=tuple(replace(op, forward=-1) for op in model.training.ops))
+    if made.graph.execution is not None and made.graph.execution != model.training.execution:
+        raise PlanMismatchError(
+            "the plan ties its ops to other nodes than the model has: key 'execution'", remedy="make the plan again"
+        )
     if plain != made.graph or model.costs != made.costs:
         raise PlanMismatchError(
             "the plan's storages, ops or costs differ from those derived from the model", remedy="make the plan again"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from .graph import Storage
+from .graph import Execution, Storage
 
 MAX_NBYTES = 2**60
 """All bytes of a training graph together stay below this, so that no sum over them leaves 64 bits."""
@@ -23,11 +23,13 @@ class Gradient:
     It lives until the last backward that takes it or adds it to a sum. A gradient that nothing takes lives to the end.
     The gradient of a parameter lives to the end unless a backward ends it. ``parameter`` marks the final gradient of a
     parameter, which a budget on activations does not count.
+    ``tensor`` is the tensor of an ONNX file that it belongs to.
     """
 
     name: str
     nbytes: int
     parameter: bool = False
+    tensor: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class TrainingGraph:
 
     The caller holds the storages in ``outputs`` to the end of the step, and hands in the gradients in ``seeds`` before
     the backward. ``aliases[s]`` names the tensors that live in storage ``s``. ``assumed`` are sentences for people:
-    they do not count when graphs are compared.
+    they do not count when graphs are compared. ``execution`` ties the graph to the nodes of an ONNX file.
     """
 
     ops: tuple[TrainingOp, ...]
@@ -131,6 +133,7 @@ class TrainingGraph:
     aliases: tuple[tuple[str, ...], ...] = ()
     fingerprint: str = ""
     assumed: tuple[str, ...] = field(default=(), compare=False)
+    execution: Execution | None = field(default=None, compare=False)
 
     @property
     def parameter_gradient_nbytes(self) -> int:

@@ -55,7 +55,7 @@ def eager_step(plan: Plan) -> EagerStep:
     source = plan.model.annotations
     on_cpu = source is not None and source.device.startswith("cpu")
     graph = out_of_place(plan.graph.without_ends())
-    paths = _paths(plan)
+    paths = module_paths(plan)
     counters = frozenset(_counters(graph.ops, paths))
     storages = _with_float_masks(graph) if on_cpu else graph.storages
     ops = tuple(replace(op, once=False) if index in counters else op for index, op in enumerate(graph.ops))
@@ -69,7 +69,7 @@ def eager_step(plan: Plan) -> EagerStep:
     )
 
 
-def _paths(plan: Plan) -> tuple[str, ...]:
+def module_paths(plan: Plan) -> tuple[str, ...]:
     """The module path of each op. An op that makes nothing (a view with a backward) belongs to the op before it."""
     of_storage = dict(plan.modules)
     paths: list[str] = []

@@ -23,6 +23,19 @@ _EXPORT = "write the file with ogc_plan.adapters.pytorch.export and plan again"
 
 
 @dataclass(frozen=True, slots=True)
+class Runtime:
+    """How messages name what wraps and what is wrapped, how to get a file that names modules, and what does more."""
+
+    name: str = "torch's checkpoint"
+    kind: str = "module"
+    export: str = _EXPORT
+    instead: str = "bind from ogc_plan.adapters.pytorch runs the plan as it is"
+
+
+TORCH = Runtime()
+
+
+@dataclass(frozen=True, slots=True)
 class Emission:
     """A choice for torch's checkpoint, with its predicted peak.
 
@@ -70,13 +83,14 @@ def called_modules(path: str | os.PathLike[str]) -> frozenset[str]:
     return frozenset(scope for node in nodes for scope in scopes_of(node)) - {""}
 
 
-def wrap_modules(plan: Plan, called: Collection[str]) -> Emission:
+def wrap_modules(plan: Plan, called: Collection[str], *, runtime: Runtime = TORCH) -> Emission:
     """The modules to wrap so that the step stays within the plan's budget at the least cost.
 
-    ``called`` are the paths of the modules that the model calls (`called_modules`). Raises PlanMismatchError if the
+    ``called`` are the paths of the modules that the model calls (`called_modules`), ``runtime`` the words for
+    messages. Raises PlanMismatchError if the
     plan's ops belong to no module, InfeasibleBudgetError, with the smallest peak reached, if no set of modules fits.
     """
-    return _emission(plan, called, selective=False)
+    return _emission(plan, called, runtime, selective=False)
 
 
 def select_ops(plan: Plan, called: Collection[str]) -> Emission:
@@ -89,35 +103,35 @@ def select_ops(plan: Plan, called: Collection[str]) -> Emission:
             f"the plan was made from the bare file {plan.model.file!r}, which does not show the calls PyTorch makes",
             remedy=_EXPORT,
         )
-    return _emission(plan, called, selective=True)
+    return _emission(plan, called, TORCH, selective=True)
 
 
-def _emission(plan: Plan, called: Collection[str], *, selective: bool) -> Emission:
+def _emission(plan: Plan, called: Collection[str], runtime: Runtime, *, selective: bool) -> Emission:
     step = eager_step(plan)
     regions = candidate_regions(step, called)
     if not regions:
         raise PlanMismatchError(
-            f"{plan.model.file!r} names no module that could be wrapped: its nodes carry no module paths",
-            remedy=_EXPORT,
+            f"{plan.model.file!r} names no {runtime.kind} that could be wrapped: its nodes carry no {runtime.kind} "
+            "paths",
+            remedy=runtime.export,
         )
     best, smallest = choose(step, regions, plan.budget.nbytes, selective=selective)
     if best is None:
-        raise _refusal(plan, smallest, len(regions))
+        raise _refusal(plan, smallest, len(regions), runtime)
     calls = (call for entry in best.wrapped for call in entry.all())
     again = (index for call in calls for index in call.region.recomputed if index not in call.saved)
     return Emission(plan, step, best, replayed(step, ()), batch_norms(step, again), len(regions))
 
 
-def _refusal(plan: Plan, smallest: WrappedStep, candidates: int) -> InfeasibleBudgetError:
+def _refusal(plan: Plan, smallest: WrappedStep, candidates: int, runtime: Runtime) -> InfeasibleBudgetError:
     scope = Scope(plan.budget.scope)
     what = "peak" if scope is Scope.TOTAL else "activation peak"
     suffix = " --scope activations" if scope is Scope.ACTIVATIONS else ""
     return InfeasibleBudgetError(
-        f"no set of modules ({candidates} to choose from) keeps the {what} within the budget of "
+        f"no set of {runtime.kind}s ({candidates} to choose from) keeps the {what} within the budget of "
         f"{format_both(plan.budget.nbytes)}: "
-        f"the smallest that torch's checkpoint reached is {format_both(smallest.peak_nbytes)}, with "
-        f"{counted(sum(1 for entry in smallest.wrapped for _ in entry.all()), 'module')} wrapped",
-        remedy=f"plan again with --budget {smallest.peak_nbytes}B{suffix} or more; "
-        "bind from ogc_plan.adapters.pytorch runs the plan as it is",
+        f"the smallest that {runtime.name} reached is {format_both(smallest.peak_nbytes)}, with "
+        f"{counted(sum(1 for entry in smallest.wrapped for _ in entry.all()), runtime.kind)} wrapped",
+        remedy=f"plan again with --budget {smallest.peak_nbytes}B{suffix} or more; {runtime.instead}",
         smallest_known_nbytes=smallest.peak_nbytes,
     )

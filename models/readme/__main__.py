@@ -34,6 +34,8 @@ PAGES = {
     "README.md": ("first", "executor", "frontier", "infeasible", "trained"),
     "cli/README.md": ("help", "run", "fit", "shown", "compare", "devices"),
     "planner/README.md": ("arena",),
+    "planner/plan_file/README.md": (),
+    "adapters/save_list/README.md": (),
     "adapters/pytorch/README.md": ("from_onnx",),
     "adapters/onnxruntime/README.md": (),
     "models/README.md": (

@@ -59,7 +59,8 @@ class _Slots:
         if key not in table:
             table[key] = len(self.gradients)
             parameter = tensor not in self._made and value.role is Role.PARAMETER
-            self.gradients.append(Gradient(f"gradient of {value.name}", nbytes, parameter))
+            owner = value.name if tensor in self._made else self._graph.storages[value.storage].name
+            self.gradients.append(Gradient(f"gradient of {value.name}", nbytes, parameter, owner))
         return table[key]
 
 
@@ -185,7 +186,7 @@ def _shared_outputs(graph: Graph, needs: list[bool], slots: _Slots) -> dict[int,
         if len(names) > 1:
             first = len(slots.gradients)
             nbytes = slots.gradients[slot].nbytes
-            slots.gradients += [Gradient(f"gradient of output {name}", nbytes) for name in names]
+            slots.gradients += [Gradient(f"gradient of output {name}", nbytes, tensor=name) for name in names]
             handed_in[slot] = tuple(range(first, len(slots.gradients)))
     return handed_in
 

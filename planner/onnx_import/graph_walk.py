@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from json import dumps as quoted
 
 from ..errors import InvalidModelError, OgcPlanError, UnsupportedOpError
+from ..graph import NodePath
 from .document.exporter_records import scope_of
 from .document.protobuf import GraphProto, NodeProto, dtype_name
 from .document.subgraphs import constant_names, renamed, subgraphs
@@ -56,11 +57,12 @@ class Walk:
         self._charge_unknown = charge_unknown
         self._absent: set[str] = set()  # the names given to outputs that the file leaves out
 
-    def visit(self, node: NodeProto, name: str, *, speculative: bool) -> None:
-        """Read one node whose inputs have all been read.
+    def visit(self, node: NodeProto, name: str, at: NodePath, *, speculative: bool) -> None:
+        """Read one node, at its place ``at`` in the file, whose inputs have all been read.
 
         The error of a ``speculative`` node is raised only if another node reads its outputs.
         """
+        self.table.node = at
         try:
             self._visit(node, name, speculative)
         except OgcPlanError as error:
@@ -101,7 +103,8 @@ class Walk:
 
     def _if(self, node: NodeProto, name: str, where: str, speculative: bool) -> None:
         """Read the nodes of the branch that the condition takes, in place of the If."""
-        graph = self._taken_branch(node, where)
+        branch, graph = self._taken_branch(node, where)
+        at = (*self.table.node, branch)
         order = NodeOrder(graph, self.table)
         outputs = list(zip((output.name for output in graph.output), node.output, strict=True))
         names: dict[str, str] = {}
@@ -117,12 +120,12 @@ class Walk:
         self.declared.add(graph, names)
         for index, inner_node in zip(order.live, renamed((order.nodes[i] for i in order.live), names), strict=True):
             inner_name = self.table.call_name(order.names[index], name)
-            self.visit(inner_node, inner_name, speculative=speculative or index in order.speculative)
+            self.visit(inner_node, inner_name, (*at, index), speculative=speculative or index in order.speculative)
         for inner, outer in outputs:
             if outer and names.get(inner, inner) != outer:
-                self._pass_on(names.get(inner, inner), outer, where)
+                self._pass_on(names.get(inner, inner), outer, at[:-1], where)
 
-    def _taken_branch(self, node: NodeProto, where: str) -> GraphProto:
+    def _taken_branch(self, node: NodeProto, where: str) -> tuple[str, GraphProto]:
         if len(node.input) != 1 or not node.input[0]:
             raise InvalidModelError(f"{where} has {len(node.input)} inputs; one condition is needed", remedy=REMEDY)
         condition = self.table.get(node.input[0], where)
@@ -136,9 +139,9 @@ class Walk:
         graphs = [attribute.g for attribute in node.attribute if attribute.name == wanted and attribute.HasField("g")]
         if len(graphs) != 1 or graphs[0].input or len(graphs[0].output) != len(node.output):
             raise InvalidModelError(f"{where} has no {wanted} that makes its outputs", remedy=REMEDY)
-        return graphs[0]
+        return wanted, graphs[0]
 
-    def _pass_on(self, inner: str, outer: str, where: str) -> None:
+    def _pass_on(self, inner: str, outer: str, at: NodePath, where: str) -> None:
         """Make an output of an If whose branch returns a value from outside, or one value twice."""
         self.table.raise_refusal(inner)
         if inner in self.table.sequences:
@@ -148,6 +151,7 @@ class Walk:
         output = self.table.make(outer, source.dtype, source.shape, where)
         output.known = source.known
         self.table.derive("Identity", [source], output, where)
+        self.table.calls[-1].node = at
 
     # --- ops that the library does not know ---------------------------------------------------------
 
@@ -198,6 +202,7 @@ class Walk:
         ):
             self.inference_form.append(call)
         node, known = self.rebatch.apply(node, call)
+        call.replaced = call.replaced or known
         inferred = self.rules.infer(node, call, known, where)
         self._finish(node, call, inferred, where)
 

@@ -12,9 +12,9 @@ from json import dumps as quoted
 from pathlib import Path
 
 from ..errors import InvalidModelError, OgcPlanError
-from ..graph import Graph
+from ..graph import Graph, NodePath
 from ..units import is_or_are
-from .document.functions import inline_functions
+from .document.functions import inline_functions, places_of
 from .document.model_file import open_model, producer_of
 from .document.opsets import opset_versions
 from .document.protobuf import ModelProto
@@ -57,13 +57,16 @@ def read_onnx(
 class ForwardCalls:
     """A forward graph with the calls it was made from, those on constants too, for one who runs them.
 
-    ``inputs`` and ``outputs`` are the values of the graph's; a leaf that is no ``constant`` is a parameter.
+    ``inputs`` and ``outputs`` are the values of the graph's; a leaf that is no ``constant`` is a parameter. A call's
+    ``node`` counts those of the file after inlining: ``places`` says where in the file each of them stands; None if the
+    functions of the file had to be converted.
     """
 
     graph: Graph
     calls: tuple[Call, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    places: tuple[NodePath, ...] | None = None
 
 
 def forward_calls(
@@ -82,11 +85,11 @@ def forward_calls(
     a graph that has none. Raises InvalidModelError, UnsupportedOpError and UnboundDimensionError if the file cannot be
     planned, and UsageError if an argument does not fit the model.
     """
-    options = partial(
-        _forward_graph, inline_functions(model), path, batch=batch, charge_unknown=charge_unknown, trained=trained
-    )
+    inlined = inline_functions(model)
+    options = partial(_forward_graph, inlined, path, batch=batch, charge_unknown=charge_unknown, trained=trained)
     try:
-        return options(dims=dims or {}, inputs=inputs or {})
+        read = options(dims=dims or {}, inputs=inputs or {})
+        return replace(read, places=places_of(model, inlined))
     except (UnboundSizesError, UnknownSizesError) as error:
         raise with_tried_remedy(
             error, lambda more: options(dims={**(dims or {}), **more.dims}, inputs={**(inputs or {}), **more.shapes})
@@ -140,7 +143,7 @@ def _forward_graph(
             node = order.nodes[index]
             if all(not name or name in walk.table.values for name in node.input):
                 with suppress(OgcPlanError):
-                    walk.visit(node, order.names[index], speculative=False)
+                    walk.visit(node, order.names[index], (index,), speculative=False)
         return InputHints(graph, {name: value.shape for name, value in walk.table.values.items()})
 
     bound = bind_inputs(declared, dims, given, batch, lambda name: hints().template(name))
@@ -150,7 +153,7 @@ def _forward_graph(
         table = walk.table
         fused = FusedCalls(order.nodes, order.live, [output.name for output in graph.output], model.producer_name)
         for index in order.live:
-            walk.visit(order.nodes[index], order.names[index], speculative=index in order.speculative)
+            walk.visit(order.nodes[index], order.names[index], (index,), speculative=index in order.speculative)
             fused.visited(index, table.calls)
         fused.finish(table.calls)
         outputs = [

@@ -10,19 +10,23 @@ from typing import Any
 
 from ..errors import PlanFormatError
 
+SCHEMAS = ("plan.schema.json", "plan.v2.schema.json")
+
 
 def check_form(data: dict[str, Any], remedy: str) -> None:
     """Raise PlanFormatError for a key that the schema does not know, and for a text that has not the form it asks for.
 
     Values of another type than the schema's are left to the reader, and so are missing keys.
     """
-    _check(data, _schema(), "plan", remedy)
+    _check(data, _schema(data["version"]), "plan", remedy)
 
 
 @cache
-def _schema() -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads(Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8"))
-    return schema
+def _schema(version: int) -> dict[str, Any]:
+    """The schema of version 1, with the keys that version 2 adds to it."""
+    first, second = (json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8")) for name in SCHEMAS)
+    added = {key: value for key, value in second["properties"].items() if "$ref" not in value}
+    return {**first, "properties": {**first["properties"], **added}} if version > 1 else first
 
 
 def _check(value: Any, schema: dict[str, Any], where: str, remedy: str) -> None:

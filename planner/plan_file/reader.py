@@ -9,7 +9,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from ..training_graph import (
     TrainingGraph,
     TrainingOp,
 )
+from .execution_json import read_execution
 from .form import check_form
 from .record import FORMAT, RANDOM_STATE_SUFFIX, VERSION, BudgetRecord, Certificate, ModelRecord, Peaks, Plan, Times
 
@@ -152,7 +153,7 @@ def _read_graph(
         (entry.get("name", str), entry.get("nbytes", int), entry.strings("aliases"))
         for entry in reader.children("storages")
     ]
-    gradients = [entry.record(Gradient) for entry in reader.children("gradients")]
+    gradients = [entry.record(Gradient, tensor="") for entry in reader.children("gradients")]
     storage_of = _numbered([name for name, _, _ in storages], "storage")
     gradient_of = _numbered([gradient.name for gradient in gradients], "gradient")
     ops, costs = [], []
@@ -252,9 +253,9 @@ def loads(content: bytes, name: str) -> Plan:
         raise PlanFormatError(f"plan {name!r} is not JSON: {str(error)[:120]}", remedy=_REDO) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise PlanFormatError(f"{name!r} is not an ogc-plan file", remedy=_REDO)
-    if type(data.get("version")) is not int or data["version"] != VERSION:
+    if type(data.get("version")) is not int or not 1 <= data["version"] <= VERSION:
         raise PlanVersionError(
-            f"plan version {data.get('version')!r} is unknown", remedy=f"this program reads version {VERSION}"
+            f"plan version {data.get('version')!r} is unknown", remedy=f"this program reads versions 1 to {VERSION}"
         )
     check_form(data, _REDO)
     reader = _Reader(data)
@@ -268,6 +269,8 @@ def loads(content: bytes, name: str) -> Plan:
         annotations=None if source is None else source.record(Source),
     )
     graph, costs = _read_graph(reader, record.fingerprint, record.assumed)
+    if data["version"] > 1:
+        graph = replace(graph, execution=read_execution(data.get("execution"), graph, _REDO))
     timeline = reader.child("timeline")
     schedule = _read_schedule(reader, graph)
     time = times.record(Times)

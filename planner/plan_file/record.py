@@ -13,7 +13,8 @@ from ..training_graph import OpCost, TrainingGraph
 from ..units import counted, format_nbytes, percent
 
 FORMAT = "ogc-plan"
-VERSION = 1
+VERSION = 2
+"""The version of plans that know the nodes of their file; others are written as version 1."""
 RANDOM_STATE_SUFFIX = "#random_state"
 EFFORT_NOTE = "effort "
 """Prefix of the note that names an effort other than the default one."""

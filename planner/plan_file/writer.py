@@ -1,4 +1,4 @@
-"""Plan -> plan file: JSON as plan.schema.json describes it, deterministic and written atomically."""
+"""Plan -> plan file: JSON as its schema describes it, deterministic and written atomically."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import StorageError
 from ..schedule import Step, StepKind
 from ..training_graph import TrainingGraph
+from .execution_json import execution_data
 from .record import FORMAT, RANDOM_STATE_SUFFIX, VERSION, Plan
 
 
@@ -24,7 +25,7 @@ def _step_name(graph: TrainingGraph, step: Step) -> str:
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON data, keys as in plan.schema.json."""
+    """The plan as JSON data, keys as in the schema of its version."""
     graph, timeline = plan.graph, plan.timeline
     names = [storage.name for storage in graph.storages]
     gradients = [gradient.name for gradient in graph.gradients]
@@ -54,7 +55,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         )
     return {
         "format": FORMAT,
-        "version": VERSION,
+        "version": 1 if graph.execution is None else VERSION,
         "model": {**asdict(plan.model), "dims": dict(plan.model.dims), "inputs": dict(plan.model.inputs)},
         "budget": asdict(plan.budget),
         "peak": asdict(plan.peak),
@@ -73,11 +74,12 @@ def to_json(plan: Plan) -> dict[str, Any]:
             {"name": storage.name, "nbytes": storage.nbytes, "aliases": list(graph.aliases[i] if graph.aliases else ())}
             for i, storage in enumerate(graph.storages)
         ],
-        "gradients": [asdict(gradient) for gradient in graph.gradients],
+        "gradients": [{"name": g.name, "nbytes": g.nbytes, "parameter": g.parameter} for g in graph.gradients],
         "outputs": [names[s] for s in graph.outputs],
         "seeds": [gradients[g] for g in graph.seeds],
         "ops": ops,
         "modules": dict(plan.modules),
+        **({} if graph.execution is None else {"execution": execution_data(graph.execution)}),
     }
 
 

@@ -161,7 +161,7 @@ class TestRefusals:
         assert run("emit", exported.plan, exported.plan, "--to", "torch-modules").code == 2
 
     def test_an_unknown_runtime_is_refused(self, exported: Exported) -> None:
-        assert run("emit", exported.plan, exported.model, "--to", "jax").code == 2
+        assert run("emit", exported.plan, exported.model, "--to", "tensorrt").code == 2
 
     @pytest.mark.parametrize("which", ["plan", "model"])
     def test_the_sources_are_never_overwritten(self, exported: Exported, which: str, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ adapters/onnx_step/forward
 adapters/onnx_step/gradients
 adapters/onnx_step
 adapters/onnxruntime
+adapters/save_list
 cli
 """
 LEVEL = {wing: level for level, line in enumerate(WINGS.split("\n")) for wing in line.split()}

@@ -16,6 +16,7 @@ FOLDERS = ("planner", "adapters", "cli")
 DATA = (
     "ogc_plan/py.typed",
     "ogc_plan/planner/plan_file/plan.schema.json",
+    "ogc_plan/planner/plan_file/plan.v2.schema.json",
     "ogc_plan/planner/arena/arena.schema.json",
 )
 

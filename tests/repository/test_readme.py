@@ -218,7 +218,7 @@ def test_the_glossary_has_20_terms_in_order() -> None:
 
 def test_the_keys_of_the_plan_file_are_explained() -> None:
     section = PLANNER.partition("## The plan file")[2].partition("\n## ")[0]
-    schema = json.loads((ROOT / "planner" / "plan_file" / "plan.schema.json").read_text())
+    schema = json.loads((ROOT / "planner" / "plan_file" / "plan.v2.schema.json").read_text())
     assert set(schema["required"]) <= set(re.findall(r"`(\w+)`", section))
 
 

@@ -11,10 +11,11 @@ from json import dumps as quoted
 import networkx
 
 from ...errors import InvalidModelError, UnsupportedOpError
+from ...graph import NodePath
 from ...units import counted
 from .opsets import since_version
-from .protobuf import FunctionProto, ModelProto, NodeProto, inliner
-from .subgraphs import all_nodes
+from .protobuf import FunctionProto, GraphProto, ModelProto, NodeProto, inliner
+from .subgraphs import all_nodes, subgraphs
 from .unsupported_ops import EXPORT_AGAIN
 
 MAX_INLINED_NODES = 10**6
@@ -49,6 +50,38 @@ def inline_functions(model: ModelProto) -> ModelProto:
                 remedy="export the model and its functions with one opset",
             )
     return inlined
+
+
+def places_of(model: ModelProto, inlined: ModelProto) -> tuple[NodePath, ...] | None:
+    """Where each node of the inlined main graph stands in the file, as `NodePath`.
+
+    Returns:
+        A place for each node; None where that cannot be said: the library converted the nodes to another opset, or a
+        graph inside a node calls a function.
+    """
+    if not model.functions:
+        return tuple((index,) for index in range(len(model.graph.node)))
+    functions = {_key(function): function for function in model.functions}
+    if any(_called(node) in functions for graph in _inner_graphs(model) for node in all_nodes(graph.node)):
+        return None
+
+    def expand(nodes: Iterable[NodeProto], above: NodePath) -> Iterable[tuple[NodePath, str]]:
+        for index, node in enumerate(nodes):
+            function = functions.get(_called(node))
+            if function is None:
+                yield (*above, index), node.op_type
+            else:
+                yield from expand(function.node, (*above, index, f"{function.domain}::{function.name}"))
+
+    found = list(expand(model.graph.node, ()))
+    if [op_type for _, op_type in found] != [node.op_type for node in inlined.graph.node]:
+        return None
+    return tuple(place for place, _ in found)
+
+
+def _inner_graphs(model: ModelProto) -> Iterable[GraphProto]:
+    for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+        yield from subgraphs(node)
 
 
 def check_functions(model: ModelProto) -> None:

@@ -140,6 +140,13 @@ def annotated_part(model: ModelProto) -> Annotation | None:
     return annotation
 
 
+def ops_of_nodes(model: ModelProto) -> list[str]:
+    """The op of the annotations that each node of the main graph records, "" for none."""
+    return [
+        next((entry.value for entry in node.metadata_props if entry.key == NODE_KEY), "") for node in model.graph.node
+    ]
+
+
 def producer_of(model: ModelProto) -> str:
     """The name and version of the program that wrote a file."""
     return f"{model.producer_name} {model.producer_version}".strip()

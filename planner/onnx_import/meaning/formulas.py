@@ -247,7 +247,7 @@ class Formulas:
         position = next((at for at in near if calls[at] is pieces[0]), None)
         if position is None or len(pieces) < 2:
             return
-        made = Call(pieces[0].name, "Split", "", (source,), (), {"axis": axis}, scope=last.scope)
+        made = Call(pieces[0].name, "Split", "", (source,), (), {"axis": axis}, scope=last.scope, pieces=tuple(pieces))
         made.outputs = tuple(piece.outputs[0] for piece in pieces)
         for output in made.outputs:
             output.producer = made

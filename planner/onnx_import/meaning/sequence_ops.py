@@ -8,6 +8,7 @@ from json import dumps as quoted
 import numpy as np
 
 from ...errors import InvalidModelError, UnsupportedOpError
+from ...graph import NodePath
 from ..document.exporter_records import scope_of
 from ..document.protobuf import NodeProto
 from ..values.consistency import REMEDY, shape_text
@@ -25,6 +26,7 @@ class Sequences:
     def __init__(self, table: ValueTable) -> None:
         self._table = table
         self._unnamed: set[int] = set()  # parts of a split that no SequenceAt has named yet
+        self._made: dict[str, tuple[NodePath, ...]] = {}  # the nodes that each sequence needs
         self._readers: dict[str, Callable[[NodeProto, str, str], None]] = {
             "SplitToSequence": self._split,
             "SequenceConstruct": self._construct,
@@ -44,6 +46,14 @@ class Sequences:
         if node.op_type == "Identity" and node.input[0] not in self._table.sequences:
             return False
         self._readers[node.op_type](node, name, where)
+        path, result = self._table.node, node.output[0]
+        made = tuple(path for name in node.input for path in self._made.get(name, ()))
+        if result in self._table.sequences:
+            self._made[result] = (*made, path)
+        elif node.op_type == "ConcatFromSequence":
+            self._table.calls[-1].before = made
+        elif (maker := self._table.values[result].producer) is not None:
+            maker.after += (*made, path)
         return True
 
     def _list(self, node: NodeProto, where: str) -> list[Value]:

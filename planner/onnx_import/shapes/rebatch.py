@@ -189,6 +189,7 @@ class Rebatch:
             return {1: np.asarray(taken, np.int64)}
         attribute.ints[:] = taken
         call.attributes["shape"] = taken
+        call.replaced = {-1: np.asarray(taken, np.int64)}
         return {}
 
     def _expand(self, node: NodeProto, call: Call, change: Change) -> dict[int, Array]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from json import dumps as quoted
 
 from ...errors import InvalidModelError, OgcPlanError, OversizeError, UnsupportedOpError
+from ...graph import NodePath
 from ..document.protobuf import MAX_NBYTES
 from .consistency import REMEDY, check_call, shape_text
 from .constant_folding import Array
@@ -39,6 +40,7 @@ class ValueTable:
         self.refused: dict[str, OgcPlanError] = {}
         self.calls: list[Call] = []
         self._known_nbytes = 0
+        self.node: NodePath = ()  # the one that is read now
         self.used = set(used)
         self._taken = set(taken) | self.used
         self._call_names: set[str] = set()
@@ -113,6 +115,7 @@ class ValueTable:
         from_file = call.deterministic and all(value.from_file for value in call.inputs if value is not None)
         for output in call.outputs:
             output.producer, output.from_input, output.from_file = call, from_input, from_file
+        call.node = self.node
         mark_view(call)
         call.copied = copied_inputs(call)
         check_call(call, where)
@@ -122,4 +125,5 @@ class ValueTable:
         """Enter a call that the reader inserts, with one output, and return the output."""
         call = Call(self.call_name(f"{op_type}_{output.name}"), op_type, "", tuple(inputs), (output,), dict(attributes))
         self.add(call, where)
+        call.node = ()
         return output

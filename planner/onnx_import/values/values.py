@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ...graph import Sized, View
+from ...graph import NodePath, Sized, View
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +24,8 @@ def row_major(shape: Iterable[int]) -> tuple[int, ...]:
 
 Partial = tuple[int | None, ...] | None
 """A shape with None for each unknown size; None for an unknown number of dimensions."""
+Given = Mapping[int, "np.ndarray[Any, Any]"]
+"""Numbers of inputs of a node, by position, in place of those that it reads; -1 for the attribute ``shape``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,27 @@ class Call:
     charged: bool = False  # an unknown op, charged with all of its inputs and outputs
     copied: tuple[tuple[int, int], ...] = ()  # (input, bytes) of those that the op copies into a dense layout first
     parts: tuple[Call, ...] = ()  # the calls of the file that a fused call stands for, in their order
+    pieces: tuple[Call, ...] = ()  # the calls of the file that it is the sum of, where it is no fused call
+    node: NodePath = ()  # its node in the file; () where the reader has inserted the call
+    before: tuple[NodePath, ...] = ()  # nodes on sequences that it needs, and that take tensors out of its result
+    after: tuple[NodePath, ...] = ()
+    replaced: Given = field(default_factory=dict)  # inputs at another batch
 
     def stand_for(self, calls: Iterable[Call]) -> Call:
         """Note the calls that this one is read for, as they are now; returns itself."""
         self.parts = tuple(replace(call) for call in calls)
         return self
+
+    @property
+    def nodes(self) -> tuple[NodePath, ...]:
+        """The nodes of the file that run for this call alone."""
+        return (*self.before, *((self.node,) if self.node else ()), *self.after)
+
+    @property
+    def leaves(self) -> tuple[Call, ...]:
+        """The calls of the file that this one stands for, by itself in most cases."""
+        inner = self.parts or self.pieces
+        return tuple(leaf for call in inner for leaf in call.leaves) if inner else (self,)
 
     @property
     def data_inputs(self) -> tuple[Value, ...]:
