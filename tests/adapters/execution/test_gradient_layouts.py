@@ -1,4 +1,4 @@
-"""Gradients of outputs in other layouts than the trace's: kernels sum in the order of the memory, and so does a plan."""
+"""Gradients of outputs in other layouts than the trace's: kernels sum in the order of the memory, so a plan does."""
 
 from __future__ import annotations
 

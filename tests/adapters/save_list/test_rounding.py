@@ -17,7 +17,7 @@ from ogc_plan.planner.plan_file.record import Plan
 from ogc_plan.planner.problem import Scope, build_problem
 from ogc_plan.planner.strategies.evaluation.labels import Label, decisions_of
 
-from tests.save_lists.networks import command, emitted, write_layers
+from tests.adapters.save_list.networks import command, emitted, write_layers
 
 
 def planned(path: Path, budget: str = "60%") -> Plan:

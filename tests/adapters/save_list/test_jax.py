@@ -11,7 +11,7 @@ import pytest
 from onnx import load as load_onnx
 from onnx import numpy_helper
 
-from tests.save_lists.networks import ROWS, WIDTH, emitted, write_layers
+from tests.adapters.save_list.networks import ROWS, WIDTH, emitted, write_layers
 
 jax = pytest.importorskip("jax", reason="needs JAX: pip install jax flax jax2onnx")
 ad_checkpoint = pytest.importorskip("jax.ad_checkpoint")

@@ -18,7 +18,7 @@ from ogc_plan.planner.model import load_model
 from ogc_plan.planner.pipeline import plan
 from ogc_plan.planner.plan_file.record import Plan
 
-from tests.save_lists.networks import command
+from tests.adapters.save_list.networks import command
 
 torch = pytest.importorskip("torch")
 TRAINER = "torchtitan.experiments.graph_trainer"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.save_lists.networks import ROWS, WIDTH, emitted, write_layers
+from tests.adapters.save_list.networks import ROWS, WIDTH, emitted, write_layers
 
 jax = pytest.importorskip("jax", reason="needs Keras on JAX: pip install jax keras")
 os.environ.setdefault("KERAS_BACKEND", "jax")
