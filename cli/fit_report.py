@@ -78,8 +78,8 @@ def print_fit(out: Console, found: Fit, model: str, memory: str, options: Sequen
         field(out, "fastest", f"of the sizes planned: {sizes}")
     field(out, "not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer)))
     size = found.largest.size
-    sized = f"--batch {size}" if found.dimension == BATCH else f"--dim {shell_word(f'{found.dimension}={size}')}"
-    words = ["ogc-plan", shell_word(model), "--budget", shell_word(memory), sized, *options, "-o plan.json"]
+    given = f"--batch {size}" if found.dimension == BATCH else f"--dim {shell_word(f'{found.dimension}={size}')}"
+    words = ["ogc-plan", shell_word(model), "--budget", shell_word(memory), given, *options, "-o plan.json"]
     field(out, "plan it", " ".join(words))
 
 

