@@ -41,7 +41,7 @@ _OF_STEPS = ("loss", "loss_output", "class_axis")
 @click.option("-o", "--output", metavar="PATH", default=STDIO, help="Write it there instead of to standard output.")
 @output_options()
 def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
-    """A plan for another runtime: PyTorch's own checkpoint, or plain ONNX.
+    """A plan for PyTorch's own checkpoint, or as a step in plain ONNX.
 
     torch's checkpoint can do less than a plan, so the modules of MODEL are chosen anew to fit PLAN's budget. The peak
     printed is that of the emitted modules. An ONNX step runs PLAN's schedule as it is.
