@@ -11,6 +11,8 @@ from . import torch_private
 from .partitioner import BudgetPartitioner, Planned
 
 _KEY = "custom_partitioner_fn"
+_NO_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
+"""A cached graph would not tell what it saves to the graphs after it. Compiled kernels are cached all the same."""
 
 
 def budget(size: str | int, *, grad_accumulation: bool = False) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def budget(size: str | int, *, grad_accumulation: bool = False) -> dict[str, Any
     if not isinstance(text, str):
         raise BudgetSyntaxError(f"budget {size!r} is no size", remedy="write a size such as 8GB or 60%, or min")
     torch_private.check_compiler()
-    return {_KEY: BudgetPartitioner(text, parse_budget(text), grad_accumulation=grad_accumulation)}
+    return _NO_CACHE | {_KEY: BudgetPartitioner(text, parse_budget(text), grad_accumulation=grad_accumulation)}
 
 
 def planned_graphs(options: Mapping[str, Any]) -> tuple[Planned, ...]:

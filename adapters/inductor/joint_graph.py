@@ -23,8 +23,8 @@ class JointGraph:
                 node.meta.pop(mark, None)
         torch_private.prepared(graph_module)
         self.module = graph_module
-        self.outputs = outputs
-        self.info = torch_private.classified(graph_module, static, outputs)
+        self.outputs, self.static = outputs, list(static)
+        self.info = torch_private.classified(graph_module, self.static, outputs)
         self.node_named: dict[str, fx.Node] = {node.name: node for node in graph_module.graph.nodes}
 
     @property

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import fx
 
 from . import torch_private
@@ -70,25 +72,46 @@ class Lowered:
         return name
 
 
-def lower(graph_module: fx.GraphModule, *, is_backward: bool, outputs: int = 0) -> Lowered:
-    """The code that Inductor will generate for a graph; ``outputs`` of a forward are the caller's."""
-    lowered: Lowered = torch_private.generated(graph_module, is_backward=is_backward, outputs=outputs, read=_read)
-    return lowered
-
-
-def lower_step(forward: fx.GraphModule, backward: fx.GraphModule, outputs: int) -> tuple[Lowered, Lowered]:
+def lower_step(
+    forward: fx.GraphModule, backward: fx.GraphModule, outputs: int, static: Sequence[int]
+) -> tuple[Lowered, Lowered]:
     """The code of a forward and of the backward that finds what it saves, laid out as the forward returns it."""
-    ahead = lower(forward, is_backward=False, outputs=outputs)
-    results = next(node for node in forward.graph.nodes if node.op == "output")
+    ahead = _lowered(forward, is_backward=False, outputs=outputs, static=static)
     named = {
         leaf.name: strides
-        for leaf, strides in zip(torch_private.pytree.arg_tree_leaves(*results.args), ahead.strides, strict=True)
+        for leaf, strides in zip(_leaves(forward), ahead.strides, strict=True)
         if isinstance(leaf, fx.Node) and strides is not None
     }
+    donated = _donated(forward, backward, outputs)
     for node in backward.graph.nodes:
         if node.op == "placeholder" and named.get(node.name, node.meta["val"].stride()) != node.meta["val"].stride():
             node.meta["val"] = torch_private.restrided(node.meta["val"], named[node.name])
-    return ahead, lower(backward, is_backward=True)
+    return ahead, _lowered(backward, is_backward=True, outputs=0, donated=donated)
+
+
+def _lowered(graph_module: fx.GraphModule, **options: Any) -> Lowered:
+    lowered: Lowered = torch_private.generated(graph_module, read=_read, **options)
+    return lowered
+
+
+def _donated(forward: fx.GraphModule, backward: fx.GraphModule, outputs: int) -> list[int]:
+    """The inputs of the backward that nobody else holds, so that it may write over them."""
+    results = _leaves(forward)
+    held = [node for node in forward.graph.nodes if node.op == "placeholder"] + results[:outputs] + _leaves(backward)
+    storages = {_storage(node) for node in held}
+    given = [node for node in backward.graph.nodes if node.op == "placeholder"]
+    saved = {leaf.name for leaf in results[outputs:] if isinstance(leaf, fx.Node)}
+    return [i for i, node in enumerate(given) if node.name in saved and _storage(node) not in storages]
+
+
+def _leaves(graph_module: fx.GraphModule) -> list[Any]:
+    output = next(node for node in graph_module.graph.nodes if node.op == "output")
+    return list(torch_private.pytree.arg_tree_leaves(*output.args))
+
+
+def _storage(node: Any) -> int | None:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return torch_private.storage_of(value) if isinstance(value, torch.Tensor) else None
 
 
 def _read(wrapper: Any) -> Lowered:
@@ -128,8 +151,9 @@ def _events(wrapper: Any, graph: Any) -> tuple[list[Event], dict[str, int], dict
             same[line.reused_as.get_name()] = line.node.get_name()
         elif kind in ("ExternKernelAllocLine", "ExternKernelOutLine"):
             node = line.node
-            if node.origin_node is not None and node.origin_node.op == "call_function":
-                call = Call(node.origin_node, tuple(_layout(given) for given in node.inputs))
+            origin = _origin(node)
+            if origin is not None:
+                call = Call(origin, tuple(_layout(given) for given in node.inputs))
                 events.append(Event("call", node.get_name(), call=call))
             if kind == "ExternKernelOutLine" or node.get_inputs_that_alias_output():
                 continue
@@ -142,6 +166,15 @@ def _events(wrapper: Any, graph: Any) -> tuple[list[Event], dict[str, int], dict
             elif _has_memory(node):
                 take(node)
     return events, nbytes, same
+
+
+def _origin(kernel: Any) -> fx.Node | None:
+    """The call that a library kernel runs."""
+    node = kernel.origin_node
+    for other in kernel.get_origins():
+        if other.target is kernel.op_overload:
+            node = other
+    return node if node is not None and node.op == "call_function" else None
 
 
 def _kernels(graph: Any) -> tuple[list[Kernel], dict[str, str]]:

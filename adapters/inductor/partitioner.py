@@ -68,6 +68,11 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
     def __deepcopy__(self, _: object) -> BudgetPartitioner:
         return self  # Inductor copies its configuration; the budget is one
 
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "a byte budget cannot be pickled"
+        )  # no key of a cache can be made; a uuid of None is not enough
+
     def __call__(
         self,
         graph_module: fx.GraphModule,

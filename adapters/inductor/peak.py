@@ -47,12 +47,14 @@ def replay(
 
     ``storage`` names the storage of inputs that share one: its bytes go with the last of them.
     """
-    sharing: dict[str, set[str]] = {}
+    of_storage: dict[str, set[str]] = {}
+    sharing: dict[str, set[str]] = {}  # held name -> the names that share its storage
     live: dict[str, int] = {}
     for name, nbytes in held.items():
-        of = storage.get(name, name)
-        live[name] = 0 if of in sharing else nbytes
-        sharing.setdefault(of, set()).add(name)
+        names = of_storage.setdefault(storage.get(name, name), set())
+        live[name] = 0 if names else nbytes
+        sharing[name] = names
+        names.add(name)
     current = peak = sum(live.values())
     inside = 0  # workspace of a library call, until its results are there
     for event in events:
@@ -72,7 +74,7 @@ def replay(
             live[event.other] = live.pop(event.name)
         elif event.what == "free" and event.name in live:
             nbytes = live.pop(event.name)
-            others = sharing.get(storage.get(event.name, event.name), set())
+            others = sharing.pop(event.name, set())
             others.discard(event.name)
             left = next(iter(others), None)
             if left is not None:

@@ -78,7 +78,7 @@ class Search:
         key = frozenset(nodes)
         if key not in self._tried:
             forward, backward = self.joint.cut(nodes)
-            ahead, back = lower_step(forward, backward, self.joint.outputs)
+            ahead, back = lower_step(forward, backward, self.joint.outputs, self.joint.static)
             self._workspace.measure((ahead, back))
             peak = step_peak(self.joint, forward, ahead, back, self._workspace)
             again = self.joint.again(nodes)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -39,8 +39,9 @@ NEEDED = (
     "torch._C._distributed_c10d" if torch.distributed.is_available() else "torch._C",
     "torch._dynamo.config.optimize_ddp",
     "torch._functorch.config.cse",
+    "torch._functorch.config.donated_buffer",
     "torch._guards.CompileContext.current_compile_id",
-    "torch._guards.TracingContext.try_get",
+    "torch._guards.TracingContext.get",
     "torch._inductor.codegen.common.Kernel.remove_kernel_local_buffers",
     "torch._inductor.codegen.cpp.CppScheduling.codegen_node",
     "torch._inductor.compile_fx.compile_fx_inner",
@@ -176,11 +177,20 @@ class _Read(BaseException):
     """The wrapper code has been read; nothing after it is needed."""
 
 
-def generated(graph_module: fx.GraphModule, *, is_backward: bool, outputs: int, read: Callable[[Any], Any]) -> Any:
+def generated(
+    graph_module: fx.GraphModule,
+    *,
+    is_backward: bool,
+    outputs: int,
+    read: Callable[[Any], Any],
+    static: Iterable[int] = (),
+    donated: Iterable[int] = (),
+) -> Any:
     """What ``read`` makes of the wrapper code that Inductor generates for a graph, before any kernel is written.
 
     ``read`` is given the wrapper, inside Inductor's state. The order of kernels, the buffers that they take, and those
-    that they write over are decided as in a compilation; the kernels' code is not generated.
+    that they write over are decided as in a compilation; the kernels' code is not generated. ``outputs`` of a
+    forward are the caller's, ``static`` its inputs that stay. A backward may write over its ``donated`` inputs.
     """
     found: list[Any] = []
     passes = _wrapper.PythonWrapperCodegen.run_wrapper_ir_passes
@@ -193,26 +203,20 @@ def generated(graph_module: fx.GraphModule, *, is_backward: bool, outputs: int, 
     copied = copy.deepcopy(graph_module)
     output = next(node for node in copied.graph.nodes if node.op == "output")
     leaves = pytree.arg_tree_leaves(*output.args)
-    context = TracingContext.try_get()
-    described = None if context is None else context.fw_metadata
-    if is_backward:
-        visible = [i for i, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
-        output.meta["user_visible_output_idxs"] = visible if inductor_config.bw_outputs_user_visible else []
-        static = list(range(count_tangents(copied)))
-    else:
-        first = 0 if described is None else described.num_mutated_inp_runtime_indices
-        shown = [i for i in range(first, outputs) if isinstance(leaves[i], fx.Node)]
-        output.meta["user_visible_output_idxs"] = shown
-        static = [] if described is None else list(described.static_input_indices)
+    shown = leaves if is_backward and inductor_config.bw_outputs_user_visible else leaves[:outputs]
+    output.meta["user_visible_output_idxs"] = [i for i, leaf in enumerate(shown) if isinstance(leaf, fx.Node)]
+    given = list(range(count_tangents(copied))) if is_backward else list(static)
+    described = SimpleNamespace(bw_donated_idxs=list(donated) if _functorch_config.donated_buffer else [])
     inputs = [node.meta["val"] for node in copied.graph.nodes if node.op == "placeholder"]
     with (
         patched(_wrapper.PythonWrapperCodegen, "run_wrapper_ir_passes", stop),
         patched(_cpp.CppScheduling, "codegen_node", _decided),
+        patched(TracingContext.get(), "fw_metadata", described),
         inductor_config.patch(force_disable_caches=True),
         contextlib.suppress(_Read),
     ):
         compile_fx_inner(
-            copied, inputs, static_input_idxs=static, cudagraphs=BoxedBool(False), is_backward=is_backward, graph_id=0
+            copied, inputs, static_input_idxs=given, cudagraphs=BoxedBool(False), is_backward=is_backward, graph_id=0
         )
     if not found:
         raise AdapterError("Inductor generated no code that could be read", remedy="please report this with the model")
@@ -238,15 +242,15 @@ def nbytes_of(buffer: Any) -> int:
     return int(elements) * int(get_dtype_size(buffer.get_dtype()))
 
 
+def storage_of(value: torch.Tensor) -> int:
+    """What the storage of a tensor is known by."""
+    return int(value.untyped_storage()._cdata)
+
+
 def restrided(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """A description of a tensor with other strides."""
     with value.fake_mode:
         return torch.empty_strided(tuple(value.shape), strides, dtype=value.dtype, device=value.device)
-
-
-def parameters_of(function: Callable[..., Any]) -> list[str]:
-    """The names of the parameters of a function."""
-    return list(inspect.signature(function).parameters)
 
 
 @contextlib.contextmanager
