@@ -106,6 +106,11 @@ class JointGraph:
         """What torch saves at that ``activation_memory_budget``, without drawing a random number again."""
         return self.with_random_values(torch_private.chosen_by_torch(self.graph, self.info, share))
 
+    def read_later(self) -> list[fx.Node]:
+        """The values of the forward that the backward reads: with these saved it runs nothing again."""
+        back = [node for node in self.graph.nodes if node.op == "call_function" and node in self.info.tangents_closure]
+        return self.with_random_values(read for node in back for read in node.all_input_nodes)
+
     def cut_for(self, again: Iterable[fx.Node]) -> list[fx.Node]:
         """The smallest set of saved values for which only these calls, and what fuses, run again."""
         return self.with_random_values(torch_private.smallest_cut(self.graph, self.info, again)[0])

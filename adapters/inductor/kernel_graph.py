@@ -27,12 +27,14 @@ class KernelGraph:
     Attributes:
         origins: for each op the nodes fused into it.
         held: for each storage the nodes whose value it holds.
+        backward: for each op with a backward the names of the calls that its backward runs.
     """
 
     graph: TrainingGraph
     costs: tuple[OpCost, ...]
     origins: tuple[frozenset[fx.Node], ...]
     held: tuple[tuple[fx.Node, ...], ...]
+    backward: dict[int, frozenset[str]]
 
 
 @dataclass(slots=True)
@@ -106,7 +108,11 @@ def kernel_graph(
     graph = TrainingGraph(
         tuple(ops), tuple(storages), gradients, tuple(outputs), aliases=tuple((entry.name,) for entry in storages)
     )
-    return KernelGraph(graph, tuple(costs), tuple(origins), tuple(tuple(held[entry.name]) for entry in storages))
+    after = {
+        owner: frozenset(name for part in segment.kernels for name in part.kernel.origins)
+        for owner, segment in segments.items()
+    }
+    return KernelGraph(graph, tuple(costs), tuple(origins), tuple(tuple(held[entry.name]) for entry in storages), after)
 
 
 def _made(code: Lowered, kernel: Kernel) -> list[str]:

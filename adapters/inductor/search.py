@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from torch import fx
 
 from ...planner.problem import Scope, build_problem
+from ...planner.schedule import StepKind, lower
+from ...planner.solution import Decisions
 from ...planner.solver import Solver
+from .copies import Entry, with_copies
 from .joint_graph import JointGraph
 from .kernel_graph import KernelGraph, kernel_graph
 from .lowering import Lowered, lower_step
@@ -16,10 +19,13 @@ from .peak import StepPeak, step_peak
 from .work import node_flops, step_ns
 from .workspace import WorkspaceMeter
 
-_SHARES = (0.8, 0.5, 0.2, 0.0)
-"""The values of ``activation_memory_budget`` that give candidates."""
+_LIGHT = 0.8
+"""The ``activation_memory_budget`` under which torch runs again what fuses, and nothing else."""
 
-_ROUNDS = 4
+_SHARES = (0.5, 0.4, 0.2, 0.0)
+"""The values of ``activation_memory_budget`` whose cuts are tried, where they run fewer operations again."""
+
+_ROUNDS = 3
 """How often the planner's limit is moved by what a plan's code takes more or less than the budget."""
 
 _CLOSE = 0.99
@@ -47,7 +53,7 @@ class Search:
     def __init__(self, joint: JointGraph, workspace: WorkspaceMeter) -> None:
         self.joint = joint
         self._workspace = workspace
-        self._tried: dict[frozenset[fx.Node], Candidate] = {}
+        self._tried: dict[tuple[frozenset[fx.Node], tuple[Entry, ...]], Candidate] = {}
 
     @property
     def lowerings(self) -> int:
@@ -62,9 +68,21 @@ class Search:
         """The cheapest candidate found within a limit, None if there is none; `smallest` knows what was reached."""
         if self.plain().peak.nbytes <= limit_nbytes:
             return self.plain()
-        for candidate in self._candidates(limit_nbytes):
-            if candidate.peak.nbytes <= limit_nbytes and candidate.ns <= self.plain().ns:
-                break
+        light = self.tried(self.joint.by_torch(_LIGHT), f"torch {_LIGHT}")
+        if light.peak.nbytes <= limit_nbytes and not light.recomputed_flops:
+            return light
+        fused = _Planned(self, self.joint.cut_for(()), "cut")
+        fused.search(limit_nbytes, fused.with_smallest_cut)
+        stored = _Planned(self, self.joint.read_later(), "copies")
+        stored.search(limit_nbytes, stored.with_copies)
+        for share in _SHARES:
+            best = self._best(limit_nbytes)
+            saved = self.joint.by_torch(share)
+            if best is None or sum(map(node_flops, self.joint.again(saved))) < best.recomputed_flops:
+                self.tried(saved, f"torch {share}")
+        return self._best(limit_nbytes)
+
+    def _best(self, limit_nbytes: int) -> Candidate | None:
         held = [candidate for candidate in self._tried.values() if candidate.peak.nbytes <= limit_nbytes]
         return min(held, key=lambda candidate: (candidate.ns, candidate.peak.nbytes), default=None)
 
@@ -72,42 +90,43 @@ class Search:
         """The candidate with the smallest peak of those that were lowered."""
         return min(self._tried.values(), key=lambda candidate: (candidate.peak.nbytes, candidate.ns))
 
-    def tried(self, saved: Iterable[fx.Node], source: str) -> Candidate:
-        """The candidate of a saved set."""
+    def tried(self, saved: Iterable[fx.Node], source: str, entries: Sequence[Entry] = ()) -> Candidate:
+        """The candidate of a saved set; with ``entries`` its backward runs calls again as often as they say."""
         nodes = self.joint.with_random_values(saved)
-        key = frozenset(nodes)
+        key = frozenset(nodes), tuple(entries)
         if key not in self._tried:
             forward, backward = self.joint.cut(nodes)
+            again = self.joint.again(nodes)
+            if entries:
+                backward, names = with_copies(backward, [node.name for node in again], entries)
+                again = [self.joint.node_named[name] for name in names]
             ahead, back = lower_step(forward, backward, self.joint.outputs, self.joint.static)
             self._workspace.measure((ahead, back))
             peak = step_peak(self.joint, forward, ahead, back, self._workspace)
-            again = self.joint.again(nodes)
             self._tried[key] = Candidate(
                 tuple(nodes), forward, backward, ahead, back, peak,
                 sum(map(node_flops, again)), step_ns(again, ahead, back), source,
             )  # fmt: skip
         return self._tried[key]
 
-    def _candidates(self, limit_nbytes: int) -> Iterator[Candidate]:
-        for share in _SHARES:
-            yield self.tried(self.joint.by_torch(share), f"torch {share}")
-        yield from _Planned(self).candidates(limit_nbytes)
-
 
 class _Planned:
-    """Candidates of the planner, which plans on the kernels of a step that runs nothing costly again."""
+    """Candidates of the planner, which plans on the kernels of the step that saves ``saved``."""
 
-    def __init__(self, search: Search) -> None:
-        self._search, self._joint = search, search.joint
-        base = search.tried(self._joint.cut_for(()), "nothing costly again")
+    def __init__(self, search: Search, saved: Iterable[fx.Node], name: str) -> None:
+        self._search, self._joint, self._name = search, search.joint, name
+        base = search.tried(saved, name)
         self._kernels: KernelGraph = kernel_graph(
             self._joint, base.forward, base.ahead, base.back, search._workspace
         )  # fmt: skip
         self._solver = Solver(effort="fast")
         self._problem = self._solver.prepared(build_problem(self._kernels.graph, self._kernels.costs, Scope.TOTAL))
 
-    def candidates(self, limit_nbytes: int) -> Iterator[Candidate]:
-        """Both steps of each plan: with its own cut, and with the smallest cut that runs the same calls again."""
+    def search(self, limit_nbytes: int, step: Callable[[Decisions, str], Candidate]) -> None:
+        """Try plans until the ``step`` of one comes close to the limit.
+
+        What its code takes more or less than the budget moves the planner's limit.
+        """
         planned_nbytes, lowest = limit_nbytes, False
         for number in range(_ROUNDS):
             solution = self._solver.solve(self._problem, planned_nbytes)
@@ -117,15 +136,42 @@ class _Planned:
                 lowest, planned_nbytes = True, self._solver.smallest_peak(self._problem)
                 solution = self._solver.solve(self._problem, planned_nbytes)
                 assert solution.decisions is not None
-            sequence = solution.decisions.sequence
-            made = [self._search.tried(self._stored(sequence), f"plan {number}")]
-            yield made[0]
-            made.append(self._search.tried(self._cut(sequence), f"plan {number}, smallest cut"))
-            yield made[1]
-            nearest = min(candidate.peak.nbytes for candidate in made)
-            if _CLOSE * limit_nbytes <= nearest <= limit_nbytes or (lowest and nearest > limit_nbytes):
+            found = step(solution.decisions, f"{self._name}, plan {number}").peak.nbytes
+            if _CLOSE * limit_nbytes <= found <= limit_nbytes or (lowest and found > limit_nbytes):
                 return
-            planned_nbytes += limit_nbytes - nearest
+            planned_nbytes += limit_nbytes - found
+
+    def with_smallest_cut(self, decisions: Decisions, name: str) -> Candidate:
+        """The smallest cut that runs the costly calls of a plan's recomputations again, each once.
+
+        It may save values inside of kernels, and what fuses runs again for nothing.
+        """
+        sequence = decisions.sequence
+        again = {node for entry in sequence[_begin(sequence) :] if entry >= 0 for node in self._kernels.origins[entry]}
+        return self._search.tried(self._joint.cut_for(again & self._joint.costly), name)
+
+    def with_copies(self, decisions: Decisions, name: str) -> Candidate:
+        """The plan's own cut, with a copy for each time that the plan runs a call."""
+        return self._search.tried(self._stored(decisions.sequence), name, self._entries(decisions))
+
+    def _entries(self, decisions: Decisions) -> list[Entry]:
+        """The backward of a plan in the names of the graph."""
+        kernels, begun = self._kernels, False
+        entries: list[Entry] = []
+        for step in lower(kernels.graph, decisions):
+            begun = begun or step.kind is StepKind.BACKWARD
+            if not begun:
+                continue
+            if step.kind is StepKind.BACKWARD:
+                entries.append(Entry("backward", kernels.backward[step.index]))
+            elif step.kind is StepKind.FREE:
+                entries.append(Entry("drop", frozenset(node.name for node in kernels.held[step.index])))
+            else:
+                names = frozenset(node.name for node in kernels.origins[step.index])
+                written = kernels.graph.ops[step.index].writes
+                kept = frozenset(node.name for storage in written for node in kernels.held[storage])
+                entries.append(Entry("again", names, kept))
+        return entries
 
     def _stored(self, sequence: tuple[int, ...]) -> list[fx.Node]:
         """The nodes of the storages that are alive when a plan's backward begins."""
@@ -140,15 +186,7 @@ class _Planned:
                 live |= set(backward.reads)
         return [node for storage in live for node in self._kernels.held[storage]]
 
-    def _cut(self, sequence: tuple[int, ...]) -> list[fx.Node]:
-        """The smallest cut that runs the costly calls of a plan's recomputations again."""
-        again = {node for entry in sequence[_begin(sequence) :] if entry >= 0 for node in self._kernels.origins[entry]}
-        return self._joint.cut_for(again & self._joint.costly)
-
 
 def _begin(sequence: tuple[int, ...]) -> int:
     """Where the backward of a plan begins."""
     return next((position for position, entry in enumerate(sequence) if entry < 0), len(sequence))
-
-
-Tell = Callable[[str], None]
