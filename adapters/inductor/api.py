@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch import nn
+
 from ...planner.errors import AdapterError, BudgetSyntaxError
 from ...planner.units import parse_budget
 from . import torch_private
@@ -40,6 +43,13 @@ def budget(size: str | int, *, grad_accumulation: bool = False) -> dict[str, Any
         raise BudgetSyntaxError(f"budget {size!r} is no size", remedy="write a size such as 8GB or 60%, or min")
     torch_private.check_compiler()
     return _NO_CACHE | {_KEY: BudgetPartitioner(text, parse_budget(text), grad_accumulation=grad_accumulation)}
+
+
+def compiled(model: nn.Module, size: str | int, *, grad_accumulation: bool = False) -> nn.Module:
+    """The module compiled within a budget, for one shape of its arguments at a time."""
+    options = budget(size, grad_accumulation=grad_accumulation)
+    made: nn.Module = torch.compile(model, options=options, dynamic=False)
+    return made
 
 
 def planned_graphs(options: Mapping[str, Any]) -> tuple[Planned, ...]:

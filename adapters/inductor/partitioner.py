@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from ...planner.errors import InfeasibleBudgetError
-from ...planner.units import BudgetText, format_both
+from ...planner.units import BudgetText, counted, format_both
 from ..pytorch.errors import UnsupportedModuleError, warn
 from . import torch_private
 from .joint_graph import JointGraph
@@ -69,9 +69,7 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
         return self  # Inductor copies its configuration; the budget is one
 
     def __reduce__(self) -> str:
-        raise TypeError(
-            "a byte budget cannot be pickled"
-        )  # no key of a cache can be made; a uuid of None is not enough
+        raise TypeError("a byte budget cannot be pickled")  # so it is no key of a cache, which a uuid of None allows
 
     def __call__(
         self,
@@ -91,21 +89,28 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
             )
         frame = torch_private.frame_id()
         others = [held for name, held in self._held.items() if name != frame]
-        base = sum(held.saved_nbytes + held.gradients_nbytes for held in others)
-        base += joint.input_nbytes
+        base = joint.input_nbytes + sum(held.input_nbytes + held.saved_nbytes for held in others)
         search = Search(joint, self._workspace)
         plain = search.plain()
         if self._accumulates:
             base += plain.peak.gradients_nbytes
-        limit = self._limit(base, plain)
+        limit, without = self._limit(base, plain), base + plain.peak.nbytes
         chosen = search.within(limit - base) if limit is not None else _smallest(search)
         if chosen is None:
-            raise self._refusal(search, base, limit or 0, len(others))
+            raise self._refusal(base + search.smallest().peak.nbytes, limit or 0, len(others))
+        peak = base + chosen.peak.nbytes
+        made_nbytes = chosen.peak.gradients_nbytes
+        for held in reversed(others):  # its backward runs when those of the later graphs have made their gradients
+            base -= held.saved_nbytes
+            peak = max(peak, base + held.backward_nbytes + made_nbytes)
+            made_nbytes += held.gradients_nbytes
+        if limit is not None and peak > limit:
+            raise self._refusal(peak, limit, len(others))
         self._held[frame] = _Held(
             joint.input_nbytes, chosen.peak.saved_nbytes, chosen.peak.gradients_nbytes, chosen.peak.backward_nbytes
         )
         made = Planned(
-            base + chosen.peak.nbytes, limit, base + plain.peak.nbytes, chosen.recomputed_flops,
+            peak, limit, without, chosen.recomputed_flops,
             tuple(node.name for node in chosen.saved), chosen.source, search.lowerings,
         )  # fmt: skip
         self.planned.append(made)
@@ -119,16 +124,16 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
             return base + int(plain.peak.nbytes * self._asked.fraction)
         return None
 
-    def _refusal(self, search: Search, base: int, limit: int, others: int) -> InfeasibleBudgetError:
-        smallest = base + search.smallest().peak.nbytes
-        beside = f", with what {others} other graphs of the step hold" if others else ""
-        return InfeasibleBudgetError(
+    def _refusal(self, smallest: int, limit: int, others: int) -> InfeasibleBudgetError:
+        message = (
             f"budget {self._budget} = {format_both(limit)} has no compiled step we could find (not proven infeasible): "
-            f"smallest peak found {format_both(smallest)}{beside}",
-            remedy=f"pass budget={smallest} or more, or a smaller batch",
-            smallest_known_nbytes=smallest,
-            lower_bound_nbytes=base,
+            f"smallest peak found {format_both(smallest)}"
         )
+        remedy = f"pass budget={smallest} or more, or a smaller batch"
+        if others:
+            message += f", with what {counted(others, 'other graph')} of the step took before"
+            remedy = "remove the graph breaks (torch.compile(fullgraph=True) names them), or " + remedy
+        return InfeasibleBudgetError(message, remedy=remedy, smallest_known_nbytes=smallest)
 
     def _tell(self, made: Planned) -> None:
         _LOG.info(
