@@ -108,8 +108,9 @@ class JointGraph:
 
     def read_later(self) -> list[fx.Node]:
         """The values of the forward that the backward reads: with these saved it runs nothing again."""
-        back = [node for node in self.graph.nodes if node.op == "call_function" and node in self.info.tangents_closure]
-        return self.with_random_values(read for node in back for read in node.all_input_nodes)
+        forward = self.info.is_required_fw
+        later = [node for node in self.graph.nodes if node.op == "call_function" and not forward(node)]
+        return self.with_random_values(read for node in later for read in node.all_input_nodes if forward(read))
 
     def cut_for(self, again: Iterable[fx.Node]) -> list[fx.Node]:
         """The smallest set of saved values for which only these calls, and what fuses, run again."""

@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from torch import fx
 
 from ...planner.graph import Storage
-from ...planner.training_graph import BackwardOp, Gradient, GradientEdge, OpCost, TrainingGraph, TrainingOp
+from ...planner.training_graph import BackwardOp, Gradient, GradientEdge, GradientSum, OpCost, TrainingGraph, TrainingOp
 from .joint_graph import JointGraph
 from .lowering import Kernel, Lowered
 from .torch_private import pytree
 from .work import kernel_ns
 from .workspace import WorkspaceMeter
+
+_HELD = "held "
+"""Begins the name of a gradient that stands for a storage which is read late."""
 
 _SEED_NBYTES = 4_096
 """A kernel that reads nothing and makes less runs first and once: seeds, and constants that many kernels read."""
@@ -28,6 +31,7 @@ class KernelGraph:
         origins: for each op the nodes fused into it.
         held: for each storage the nodes whose value it holds.
         backward: for each op with a backward the names of the calls that its backward runs.
+        late: for each storage that backwards of earlier ops than its own read, these ops.
     """
 
     graph: TrainingGraph
@@ -35,17 +39,22 @@ class KernelGraph:
     origins: tuple[frozenset[fx.Node], ...]
     held: tuple[tuple[fx.Node, ...], ...]
     backward: dict[int, frozenset[str]]
+    late: dict[int, frozenset[int]]
 
 
 @dataclass(slots=True)
 class _Backward:
-    """A kernel of the backward: storages and gradients that it reads, gradients that it makes."""
+    """A kernel of the backward: storages and gradients that it reads, gradients that it makes.
+
+    ``holds`` are storages that it leaves to kernels of earlier ops, as if they were gradients.
+    """
 
     kernel: Kernel
     reads: set[str]
     takes: set[str]
     gives: list[str]
     owner: int = 0
+    holds: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -78,11 +87,11 @@ def kernel_graph(
             storages.append(Storage(name, ahead.nbytes[name]))
 
     backward = _backward(back, buffer_of, index)
-    _give_owners(backward, back, producer)
+    late = _give_owners(backward, back, producer, ahead.nbytes)
     segments: dict[int, _Segment] = defaultdict(_Segment)
     for part in backward:
         segments[part.owner].kernels.append(part)
-    gradients, backward_ops, backward_costs = _segments(segments, back, index, inside[1])
+    gradients, backward_ops, backward_costs = _segments(segments, back, index, inside[1], ahead.nbytes)
 
     ops, costs, origins = [], [], []
     for position, (kernel, made) in enumerate(kernels):
@@ -112,7 +121,10 @@ def kernel_graph(
         owner: frozenset(name for part in segment.kernels for name in part.kernel.origins)
         for owner, segment in segments.items()
     }
-    return KernelGraph(graph, tuple(costs), tuple(origins), tuple(tuple(held[entry.name]) for entry in storages), after)
+    return KernelGraph(
+        graph, tuple(costs), tuple(origins), tuple(tuple(held[entry.name]) for entry in storages), after,
+        {index[name]: frozenset(owners) for name, owners in late.items()},
+    )  # fmt: skip
 
 
 def _made(code: Lowered, kernel: Kernel) -> list[str]:
@@ -143,28 +155,49 @@ def _backward(back: Lowered, buffer_of: dict[str, str], index: dict[str, int]) -
     return found
 
 
-def _give_owners(backward: list[_Backward], back: Lowered, producer: dict[str, int]) -> None:
-    """Let each kernel belong to the first op whose backward can run it, and shrink what is alive early."""
+def _give_owners(
+    backward: list[_Backward], back: Lowered, producer: dict[str, int], nbytes: dict[str, int]
+) -> dict[str, set[int]]:
+    """Let each kernel belong to the first op whose backward can run it, and shrink what is alive early.
+
+    A storage that an earlier kernel of the backward has read forces no kernel into the backward of its op: it is held,
+    as Inductor's code holds it. Returns the ops whose backwards read such a storage late.
+    """
     maker = {name: position for position, part in enumerate(backward) for name in part.gives}
     users: dict[int, list[int]] = defaultdict(list)
     for position, part in enumerate(backward):
         for name in part.takes:
             if name in maker:
                 users[maker[name]].append(position)
+    known: list[set[str]] = []  # storages that were read before a kernel, by those that it follows from
+    for part in backward:
+        before = [maker[name] for name in part.takes if name in maker]
+        known.append(set().union(*(known[position] | backward[position].reads for position in before)))
     for position in range(len(backward) - 1, -1, -1):
         part = backward[position]
+        read = part.reads - known[position]
         part.owner = max(
-            [producer[name] for name in part.reads] + [backward[user].owner for user in users[position]], default=0
+            [producer[name] for name in read] + [backward[user].owner for user in users[position]], default=0
         )
     for part in backward:
         taken = [maker[name] for name in part.takes if name in maker]
-        shrinks = sum(back.nbytes[name] for name in part.gives) <= sum(back.nbytes.get(name, 0) for name in part.takes)
+        needs = sum(back.nbytes[name] for name in part.gives) + sum(nbytes[name] for name in part.reads)
+        shrinks = needs <= sum(back.nbytes.get(name, 0) for name in part.takes)
         if taken and shrinks:
             part.owner = max(part.owner, min(backward[position].owner for position in taken))
+    late: dict[str, set[int]] = defaultdict(set)
+    for part in backward:
+        for name in sorted(name for name in part.reads if producer[name] > part.owner):
+            late[name].add(part.owner)
+            part.reads.discard(name)
+            part.takes.add(_HELD + name)
+    for name in late:
+        next(part for part in backward if name in part.reads).holds.append(name)
+    return late
 
 
 def _segments(
-    segments: dict[int, _Segment], back: Lowered, index: dict[str, int], inside: dict[str, int]
+    segments: dict[int, _Segment], back: Lowered, index: dict[str, int], inside: dict[str, int], nbytes: dict[str, int]
 ) -> tuple[tuple[Gradient, ...], dict[int, BackwardOp], dict[int, tuple[int, int]]]:
     """Gradients between segments, the backward of each op, and its time and workspace."""
     order = sorted(segments, reverse=True)
@@ -192,10 +225,15 @@ def _segments(
                 number[name] = len(gradients)
                 gradients.append(Gradient(name, back.nbytes[name], name in final))
                 edges.append(GradientEdge(number[name], number[str(old)] if same else None))
+        holds = []
+        for name in (name for part in parts for name in part.holds):
+            number[_HELD + name] = len(gradients)
+            gradients.append(Gradient(_HELD + name, nbytes[name]))
+            holds.append(GradientSum(number[_HELD + name], ()))
         fresh = sum(gradients[edge.gradient].nbytes for edge in edges if edge.alias_of is None)
         peak = _peak_inside(parts, back, inside, reused, {name for name in at if at[name] == owner}, last, final, owner)
         ops[owner] = BackwardOp(
-            tuple(sorted(reads)), tuple(sorted(number[name] for name in takes)), tuple(edges)
+            tuple(sorted(reads)), tuple(sorted(number[name] for name in takes)), tuple(edges), tuple(holds)
         )  # fmt: skip
         costs[owner] = sum(kernel_ns(part.kernel, ()) for part in parts), max(0, peak - fresh)
     return tuple(gradients), ops, costs

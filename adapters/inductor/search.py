@@ -158,14 +158,23 @@ class _Planned:
         """The backward of a plan in the names of the graph."""
         kernels, begun = self._kernels, False
         entries: list[Entry] = []
+        to_come = set(kernels.backward)
+        waiting: dict[int, Entry] = {}  # storages that the plan has freed and a backward to come reads late
         for step in lower(kernels.graph, decisions):
             begun = begun or step.kind is StepKind.BACKWARD
             if not begun:
                 continue
             if step.kind is StepKind.BACKWARD:
                 entries.append(Entry("backward", kernels.backward[step.index]))
+                to_come.discard(step.index)
+                over = [storage for storage in waiting if not kernels.late[storage] & to_come]
+                entries += [waiting.pop(storage) for storage in over]
             elif step.kind is StepKind.FREE:
-                entries.append(Entry("drop", frozenset(node.name for node in kernels.held[step.index])))
+                drop = Entry("drop", frozenset(node.name for node in kernels.held[step.index]))
+                if kernels.late.get(step.index, frozenset()) & to_come:
+                    waiting[step.index] = drop
+                else:
+                    entries.append(drop)
             else:
                 names = frozenset(node.name for node in kernels.origins[step.index])
                 written = kernels.graph.ops[step.index].writes
