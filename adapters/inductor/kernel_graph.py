@@ -170,8 +170,8 @@ def _give_owners(
             if name in maker:
                 users[maker[name]].append(position)
     known: list[set[str]] = []  # storages that were read before a kernel, by those that it follows from
-    for part in backward:
-        before = [maker[name] for name in part.takes if name in maker]
+    for own, part in enumerate(backward):
+        before = [maker[name] for name in part.takes if maker.get(name, own) < own]
         known.append(set().union(*(known[position] | backward[position].reads for position in before)))
     for position in range(len(backward) - 1, -1, -1):
         part = backward[position]
