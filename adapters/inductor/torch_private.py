@@ -36,7 +36,6 @@ NEEDED = (
             "PythonWrapperCodegen.run_wrapper_ir_passes", "ReinterpretLine", "ReuseLine",
         )
     ),
-    "torch._C._distributed_c10d" if torch.distributed.is_available() else "torch._C",
     "torch._dynamo.config.optimize_ddp",
     "torch._functorch.config.cse",
     "torch._functorch.config.donated_buffer",
@@ -50,9 +49,20 @@ NEEDED = (
     "torch._inductor.custom_graph_pass.CustomPartitionerFn",
     "torch._inductor.exc.InvalidCxxCompiler",
     "torch._inductor.ir.MultiOutputLayout",
-    "torch._inductor.utils.count_tangents",
+    "torch._inductor.graph.GraphLowering.get_allocation_storage_size",
+    *(
+        f"torch._inductor.scheduler.{name}"
+        for name in (
+            "BaseSchedulerNode.estimate_flops", "BaseSchedulerNode.get_read_write_buffers_sizes",
+            "SchedulerNode.decide_inplace_update", "SchedulerNode.mark_run",
+        )
+    ),
+    "torch._inductor.sizevars.SizeVarAllocator.optimization_hint",
+    *(f"torch._inductor.utils.{name}" for name in ("BoxedBool", "count_tangents", "get_dtype_size")),
     "torch._inductor.virtualized.V",
     "torch._subclasses.fake_tensor.unset_fake_temporarily",
+    "torch.nn.parallel.DistributedDataParallel._get_active_ddp_module",
+    "torch.utils._ordered_set.OrderedSet",
 )  # fmt: skip
 """Every private name that this adapter uses, beside those of the PyTorch adapter."""
 

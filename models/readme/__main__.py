@@ -34,6 +34,7 @@ PAGES = {
     "cli/README.md": ("help", "run", "shown", "compare", "devices"),
     "planner/README.md": ("arena",),
     "adapters/pytorch/README.md": (),
+    "adapters/inductor/README.md": (),
     "models/README.md": (
         "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",
         "architectures", "published", "stress", "ogc", "deep", "arenas", "tutorials", "first_day", "reserved",

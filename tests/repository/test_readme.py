@@ -118,7 +118,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_python_example_is_run_below() -> None:
-    assert len(examples()) == 8
+    assert len(examples()) == 9
 
 
 def test_the_example_without_pytorch_runs_as_written(folder: Path) -> None:
@@ -152,6 +152,13 @@ def test_the_example_through_a_file_runs_as_written() -> None:
     exported, bound = example("import bind, export").split("model = bind")
     ready = "import torch\nmodel, x = torch.nn.Linear(4, 4), torch.randn(2, 4)\n"
     run(f"{ready}{exported}\n{made}\nmodel = bind{bound}\nmodel(x).sum().backward()")
+
+
+def test_the_lines_of_a_compiled_budget_run_as_written() -> None:
+    run(
+        f"import torch\nmodel = torch.nn.Linear(4, 4)\n{example('options=options')}\n"
+        "model(torch.ones(2, 4)).sum().backward()"
+    )
 
 
 def test_the_example_from_an_onnx_file_runs_as_written(folder: Path) -> None:

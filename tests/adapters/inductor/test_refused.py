@@ -52,7 +52,9 @@ def test_a_size_that_is_not_fixed_is_refused() -> None:
 
 
 def test_the_buckets_of_data_parallel_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.nn.parallel.DistributedDataParallel, "_get_active_ddp_module", classmethod(lambda _: STAND_IN))
+    monkeypatch.setattr(
+        torch.nn.parallel.DistributedDataParallel, "_get_active_ddp_module", classmethod(lambda _: STAND_IN)
+    )
     with pytest.raises(BackendCompilerFailed, match="optimize_ddp = False"):
         step()
 
