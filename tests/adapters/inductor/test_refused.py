@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from ogc_plan.adapters.inductor import budget, planned_graphs
+from ogc_plan.adapters.inductor.partitioner import Planned
 from ogc_plan.adapters.pytorch import within_budget
 from ogc_plan.planner.errors import AdapterError, BudgetSyntaxError, UsageError
 from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 X = torch.randn(64, 16)
-STAND_IN = SimpleNamespace(bucket_bytes_cap=1_000_000)
-"""A DistributedDataParallel that is active, as far as torch.compile asks it."""
 
 
 @pytest.fixture(autouse=True)
@@ -26,16 +25,30 @@ def _fresh_compiler() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+class Network(nn.Module):
+    """Two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expand, self.contract = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.contract(torch.tanh(self.expand(x)))
+
+
 def network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16))
+    return Network()
 
 
-def step(size: str = "1MB", x: Tensor = X, wrap: Callable[[nn.Module], Any] = lambda it: it, **options: Any) -> None:
-    """One compiled step; other options are Inductor's, but for ``dynamic``."""
+def step(
+    size: str = "1MB", x: Tensor = X, wrap: Callable[[nn.Module], Any] = lambda it: it, **options: Any
+) -> tuple[Planned, ...]:
+    """What one compiled step planned; other options are Inductor's, but for ``dynamic``."""
     dynamic = options.pop("dynamic", False)
-    compiled = torch.compile(wrap(network()), options={**budget(size), **options}, dynamic=dynamic)
-    compiled(x).square().mean().backward()
+    all_options = {**budget(size), **options}
+    torch.compile(wrap(network()), options=all_options, dynamic=dynamic)(x).square().mean().backward()
+    return planned_graphs(all_options)
 
 
 @pytest.mark.parametrize("option", ["triton.cudagraphs", "cpp_wrapper", "max_autotune"])
@@ -51,17 +64,29 @@ def test_a_size_that_is_not_fixed_is_refused() -> None:
         step(x=x, dynamic=None)
 
 
-def test_the_buckets_of_data_parallel_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        torch.nn.parallel.DistributedDataParallel, "_get_active_ddp_module", classmethod(lambda _: STAND_IN)
-    )
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[None]:
+    """A group of this process alone."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("processes")
+def test_the_buckets_of_data_parallel_are_refused() -> None:
     with pytest.raises(BackendCompilerFailed, match="optimize_ddp = False"):
-        step()
+        step(wrap=nn.parallel.DistributedDataParallel)
 
 
-def test_a_machine_without_a_compiler_gets_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
-    with pytest.raises(AdapterError, match="no C\\+\\+ compiler"):
+@pytest.mark.usefixtures("processes")
+def test_data_parallel_as_one_graph_is_planned_once() -> None:
+    with torch._dynamo.config.patch(optimize_ddp=False):
+        assert len(step(wrap=nn.parallel.DistributedDataParallel)) == 1
+
+
+def test_a_machine_without_a_compiler_gets_one_line() -> None:
+    none = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
+    with none, pytest.raises(AdapterError, match="no C\\+\\+ compiler"):
         budget("1MB")
 
 
