@@ -43,6 +43,7 @@ NEEDED = (
     "torch._guards.TracingContext.get",
     "torch._inductor.codegen.common.Kernel.remove_kernel_local_buffers",
     "torch._inductor.codegen.cpp.CppScheduling.codegen_node",
+    "torch._inductor.codegen.cpp.OuterLoopFusedSchedulerNode",
     "torch._inductor.compile_fx.compile_fx_inner",
     "torch._inductor.config.custom_partitioner_fn",
     "torch._inductor.cpp_builder.get_cpp_compiler",
@@ -233,8 +234,17 @@ def generated(
     return found[0]
 
 
-def _decided(_: Any, node: Any) -> None:
-    """Decide what a kernel writes over and which buffers stay inside it, without writing its code."""
+_codegen = _cpp.CppScheduling.codegen_node
+
+
+def _decided(scheduling: Any, node: Any) -> None:
+    """Decide what a kernel writes over and which buffers stay inside it, without writing its code.
+
+    Which buffers stay inside of loops that are fused at the outside depends on the code, so that is written.
+    """
+    if isinstance(node, _cpp.OuterLoopFusedSchedulerNode):
+        _codegen(scheduling, node)
+        return
     kernel = _Kernel()
     with V.set_kernel_handler(kernel):
         for part in node.get_nodes():

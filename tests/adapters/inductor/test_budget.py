@@ -3,66 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import pytest
 import torch
-import torch.nn.functional as F
 from ogc_plan.adapters.inductor import budget, planned_graphs
-from torch import Tensor, nn
 
-from models.meters.step_meters import by_allocator
-from tests.modules.torch_training import bits
-
-
-class Block(nn.Module):
-    """The feed-forward half of a GPT's layer, with dropout."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm, self.expand = nn.LayerNorm(width), nn.Linear(width, 4 * width)
-        self.contract = nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + F.dropout(self.contract(F.gelu(self.expand(self.norm(x)))), 0.2, self.training)
-
-
-class Network(nn.Module):
-    """Three blocks and a loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.Sequential(*(Block(32) for _ in range(3)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.blocks(x).square().mean()
-
-
-class Trained(NamedTuple):
-    """What one compiled step made and held."""
-
-    gradients: list[bytes]
-    peak_nbytes: int
-    options: dict[str, Any]
-
-
-def trained(options: dict[str, Any]) -> Trained:
-    """Two compiled steps, the second under the allocator's meter."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    network, x = Network(), torch.randn(512, 32)
-    compiled = torch.compile(network, options=options, dynamic=False)
-
-    def step() -> Tensor:
-        torch.manual_seed(1)
-        loss: Tensor = compiled(x)
-        loss.backward()
-        return loss.detach()
-
-    step()
-    network.zero_grad()
-    peak = by_allocator(step, network, (x,))
-    return Trained([bits(parameter.grad) for parameter in network.parameters()], peak.total_nbytes, options)
+from tests.modules.compiled_steps import Network, Trained, trained
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +36,34 @@ class TestBudget:
     def test_a_budget_that_cannot_be_kept_names_the_smallest_peak_found(self, plain: Trained) -> None:
         with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="smallest peak found"):
             trained(budget(plain.peak_nbytes // 8))
+
+    def test_the_smallest_peak_runs_products_again(self) -> None:
+        assert planned_graphs(trained(budget("min")).options)[0].recomputed_flops > 0
+
+
+class TestOtherSteps:
+    def test_masks_that_are_drawn_as_uncompiled_are_not_drawn_again(self) -> None:
+        fallback = {"fallback_random": True}
+        assert trained(budget("min") | fallback).gradients == trained(fallback).gradients
+
+    def test_under_autocast_the_gradients_are_those_of_the_plain_step(self) -> None:
+        def autocast() -> torch.autocast:
+            return torch.autocast("cpu", torch.bfloat16)
+
+        assert trained(budget("90%"), inside=autocast()).gradients == trained({}, inside=autocast()).gradients
+
+    def test_a_step_that_accumulates_keeps_its_budget(self) -> None:
+        made = trained(budget("80%", grad_accumulation=True), accumulates=True)
+        assert made.peak_nbytes <= planned_graphs(made.options)[0].limit_nbytes  # type: ignore[operator]
+
+
+class TestGraphBreaks:
+    def test_the_graphs_of_one_step_share_the_budget(self) -> None:
+        whole = trained({}, Network(4, breaks=True)).peak_nbytes
+        made = trained(budget(whole + whole // 4), Network(4, breaks=True))
+        assert made.peak_nbytes <= planned_graphs(made.options)[-1].peak_nbytes <= whole + whole // 4
+
+    def test_what_the_first_graph_saves_leaves_too_little_for_the_second(self) -> None:
+        whole = trained({}, Network(4, breaks=True)).peak_nbytes
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="1 other graph of the step took before"):
+            trained(budget(whole // 3), Network(4, breaks=True))
