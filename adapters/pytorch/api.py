@@ -143,6 +143,7 @@ def within_budget(
     on_change: Literal["plan", "raise"] = "plan",
     max_plans: int = LIMIT,
     profile: StepProfile | str | os.PathLike[str] | None = None,
+    compile: bool = False,
 ) -> nn.Module:
     """Bind ``model`` to train within ``budget``, by plans made straight from its graph.
 
@@ -172,9 +173,11 @@ def within_budget(
             hold, the step raises AdapterError.
         scope, strategy, keep, recompute, seed, effort: as on the command line.
         time_limit_s: seconds for the search. Ctrl-C ends it, too, with the best plan so far.
+        compile: return ``torch.compile(model)`` within the budget (../inductor/README.md). It takes ``budget`` and
+            ``grad_accumulation`` alone, and is planned when it is compiled.
 
     Returns:
-        A module of the same class that shares its parameters.
+        A module of the same class that shares its parameters; what ``torch.compile`` returns with ``compile``.
 
     Raises:
         AdapterError, UsageError, BudgetSyntaxError: an argument cannot be used.
@@ -198,6 +201,14 @@ def within_budget(
     parse_headroom(reserve)
     if not isinstance(model, nn.Module):
         raise AdapterError(f"{model!r} is no torch.nn.Module", remedy="wrap it in a module")
+    if compile:
+        given = {
+            "args": args, "kwargs": kwargs, "scope": scope, "keep": held, "recompute": rerun, "optimizer": optimizer,
+            "device": device, "time_limit_s": time_limit_s, "profile": profile, "headroom": reserve.strip("0% "),
+            "strategy": strategy != "optimal", "seed": seed, "effort": effort != "default",
+            "on_change": on_change != "plan", "max_plans": max_plans != LIMIT,
+        }  # fmt: skip
+        return _compiled(original(model), asked, [name for name, value in given.items() if value], grad_accumulation)
     memory = None if optimizer is None or isinstance(optimizer, str) else memory_of(optimizer, model)
     states = optimizer if memory is None else memory.text
     if states is not None:
@@ -264,6 +275,14 @@ def fit(
         asked, Scope.TOTAL, "0%", (), (), states, grad_accumulation, device, solver, optimizer_memory=memory_states
     )
     return largest_batch(request, original(model), args, dict(kwargs or {}), batch_axis, multiple_of)
+
+
+def _compiled(model: nn.Module, budget: str, given: list[str], grad_accumulation: bool) -> nn.Module:
+    from ..inductor.api import compiled  # its door to PyTorch's compiler is opened only for those who compile
+
+    if given:
+        raise UsageError(f"{given[0]} has no meaning with compile=True", remedy=f"leave out {', '.join(given)}")
+    return compiled(model, budget, grad_accumulation=grad_accumulation)
 
 
 def profile(

@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -89,12 +89,17 @@ def check() -> None:
     """Raise TorchVersionError for a release that is too old, or for the first private name that is missing."""
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
         raise TorchVersionError(f"torch {torch.__version__} is too old", remedy=_REMEDY)
-    for name in NEEDED:
-        if not _exists(name):
-            raise _lacking(name)
+    require(NEEDED)
     joint = import_module("torch._functorch.aot_autograd").aot_export_joint_with_descriptors
     if list(inspect.signature(joint).parameters)[:4] != ["stack", "mod", "args", "kwargs"]:
         raise _lacking(f"{joint.__module__}.{joint.__name__}(stack, mod, args, kwargs)")
+
+
+def require(names: Iterable[str]) -> None:
+    """Raise TorchVersionError for the first of the private names that the installed PyTorch lacks."""
+    for name in names:
+        if not _exists(name):
+            raise _lacking(name)
 
 
 _REMEDY = f"install torch {'.'.join(map(str, OLDEST))} or newer; for one newer than this release, update ogc-plan"

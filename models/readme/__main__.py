@@ -38,6 +38,7 @@ PAGES = {
     "adapters/save_list/README.md": (),
     "adapters/pytorch/README.md": ("from_onnx",),
     "adapters/onnxruntime/README.md": (),
+    "adapters/inductor/README.md": (),
     "models/README.md": (
         "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",
         "architectures", "published", "stress", "ogc", "deep", "arenas", "tutorials", "first_day", "reserved",

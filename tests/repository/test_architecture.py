@@ -58,7 +58,7 @@ adapters/pytorch/passes
 adapters/pytorch/capture
 adapters/pytorch/step
 adapters/pytorch/execution
-adapters/pytorch/binding
+adapters/pytorch/binding adapters/inductor
 adapters/pytorch/api
 adapters/pytorch/onnx_module
 adapters/pytorch/__init__
@@ -88,7 +88,7 @@ DOORS = {
         "planner/onnx_import/values/constant_folding.py",
     ),
     "numba": ("planner/strategies/kernels/jit.py",),
-    "torch": ("adapters/pytorch/",),
+    "torch": ("adapters/pytorch/", "adapters/inductor/"),
     "onnxruntime": ("adapters/onnxruntime/",),
 }
 HEAVY = ("torch", "ortools", "numba", "onnx", "onnxruntime", "scipy", "networkx")

@@ -157,6 +157,13 @@ def test_the_example_through_a_file_runs_as_written() -> None:
     run(f"{ready}{exported}\n{made}\nmodel = bind{bound}\nmodel(x).sum().backward()")
 
 
+def test_the_lines_of_a_compiled_budget_run_as_written() -> None:
+    run(
+        f"import torch\nmodel = torch.nn.Linear(4, 4)\n{example('options=options')}\n"
+        "model(torch.ones(2, 4)).sum().backward()"
+    )
+
+
 def test_the_example_from_an_onnx_file_runs_as_written(folder: Path) -> None:
     shutil.copy(light_path("squeezenet"), folder / "model.onnx")
     ready = "import torch\nx = torch.rand(4, 3, 224, 224)\n"

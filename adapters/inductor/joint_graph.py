@@ -1,0 +1,135 @@
+"""Inductor's joint graph of a training step: what must not run twice, what torch would save, and how it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+import torch
+from torch import fx
+
+from . import torch_private
+
+_AFTER_CHECKPOINTS = ("recompute", "ac_graph_id")
+"""Marks that a checkpoint of the user's leaves on nodes: the plan decides what is recomputed."""
+
+
+class JointGraph:
+    """One joint graph that is cut into a forward and a backward, by the values that the backward finds saved."""
+
+    def __init__(self, graph_module: fx.GraphModule, outputs: int, static: Iterable[int]) -> None:
+        for node in graph_module.graph.nodes:
+            for mark in _AFTER_CHECKPOINTS:
+                node.meta.pop(mark, None)
+        torch_private.prepared(graph_module)
+        self.module = graph_module
+        self.outputs, self.static = outputs, list(static)
+        self.info = torch_private.classified(graph_module, self.static, outputs)
+        self.node_named: dict[str, fx.Node] = {node.name: node for node in graph_module.graph.nodes}
+
+    @property
+    def graph(self) -> fx.Graph:
+        """The aten calls of forward and backward."""
+        return self.module.graph
+
+    @cached_property
+    def inputs(self) -> list[fx.Node]:
+        """Parameters, buffers and arguments."""
+        return list(self.info.inputs)
+
+    @cached_property
+    def input_nbytes(self) -> int:
+        """Bytes of parameters, buffers and arguments, which the caller holds."""
+        return sum(torch_private.size_of(node) for node in self.inputs if _is_tensor(node))
+
+    @cached_property
+    def results(self) -> list[fx.Node | None]:
+        """What forward and backward return, in this order."""
+        output = next(node for node in self.graph.nodes if node.op == "output")
+        return [
+            leaf if isinstance(leaf, fx.Node) else None for leaf in torch_private.pytree.arg_tree_leaves(*output.args)
+        ]
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether anything is left for the backward to do."""
+        return len(self.info.required_bw_nodes) > 0
+
+    def gradients(self) -> list[tuple[fx.Node, fx.Node]]:
+        """Each input that takes a gradient, and the gradient."""
+        primals = [node for node in self.graph.nodes if node.op == "placeholder" and "primals" in str(node.target)]
+        made = zip(primals, self.results[self.outputs :], strict=False)
+        return [(primal, gradient) for primal, gradient in made if gradient is not None]
+
+    def values(self, nodes: Iterable[fx.Node]) -> list[fx.Node]:
+        """The tensors among the nodes that the forward can compute, in the order of the graph."""
+        chosen = set(nodes)
+        return [
+            node
+            for node in self.graph.nodes
+            if node in chosen
+            and node.op == "call_function"
+            and node not in self.info.tangents_closure
+            and _is_tensor(node)
+        ]
+
+    def again(self, saved: Iterable[fx.Node]) -> list[fx.Node]:
+        """The calls of the forward that the backward runs again if it finds these values, in the order of the graph."""
+        kept, met = set(saved), set[fx.Node]()
+        waiting = [node for node in self.results[self.outputs :] if node is not None]
+        while waiting:
+            node = waiting.pop()
+            if node not in met and node not in kept:
+                met.add(node)
+                waiting += node.all_input_nodes
+        return [
+            node
+            for node in self.graph.nodes
+            if node in met and node.op == "call_function" and self.info.is_required_fw(node)
+        ]
+
+    def with_random_values(self, saved: Iterable[fx.Node]) -> list[fx.Node]:
+        """The saved values, and those that keep the backward from drawing a random number again.
+
+        A mask that is made from a seed is made again from the saved seed, to the same bits.
+        """
+        kept = self.values(saved)
+        while True:
+            drawn = [node for node in self.again(kept) if _draws(node)]
+            values = [value for node in drawn for value in ([node] if _is_tensor(node) else node.users)]
+            missing = [node for node in self.values(values) if node not in kept]
+            if not missing:
+                return self.values(kept)
+            kept += missing
+
+    def by_torch(self, share: float) -> list[fx.Node]:
+        """What torch saves at that ``activation_memory_budget``, without drawing a random number again."""
+        return self.with_random_values(torch_private.chosen_by_torch(self.graph, self.info, share))
+
+    def read_later(self) -> list[fx.Node]:
+        """The values of the forward that the backward reads: with these saved it runs nothing again."""
+        forward = self.info.is_required_fw
+        later = [node for node in self.graph.nodes if node.op == "call_function" and not forward(node)]
+        return self.with_random_values(read for node in later for read in node.all_input_nodes if forward(read))
+
+    def cut_for(self, again: Iterable[fx.Node]) -> list[fx.Node]:
+        """The smallest set of saved values for which only these calls, and what fuses, run again."""
+        return self.with_random_values(torch_private.smallest_cut(self.graph, self.info, again)[0])
+
+    @cached_property
+    def costly(self) -> frozenset[fx.Node]:
+        """The calls that torch runs again only for a budget: products, convolutions, reductions."""
+        return frozenset(torch_private.smallest_cut(self.graph, self.info, ())[1])
+
+    def cut(self, saved: Iterable[fx.Node]) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """Forward and backward, where the backward finds exactly these values of the forward."""
+        return torch_private.extracted(self.module, [*self.inputs, *self.values(saved)], self.info, self.outputs)
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _draws(node: fx.Node) -> bool:
+    """Whether a call draws random numbers from a generator: a second run would draw others."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

@@ -1,0 +1,187 @@
+"""The partitioner that torch.compile calls: it keeps a byte budget, over all graphs of a step together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from ...planner.errors import InfeasibleBudgetError
+from ...planner.units import BudgetText, counted, format_both
+from ..pytorch.errors import UnsupportedModuleError, warn
+from . import torch_private
+from .joint_graph import JointGraph
+from .search import Candidate, Search
+from .workspace import WorkspaceMeter
+
+_LOG = logging.getLogger("ogc_plan")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is known of a graph that has been planned.
+
+    ``peak_nbytes`` is the peak of its part of the step, with parameters, buffers, arguments and what other graphs of
+    the step hold.
+    """
+
+    peak_nbytes: int
+    limit_nbytes: int | None
+    plain_nbytes: int
+    recomputed_flops: int
+    saved: tuple[str, ...]
+    source: str
+    lowerings: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What the graphs of one function leave to others: inputs, what they save, and gradients, in bytes."""
+
+    input_nbytes: int
+    saved_nbytes: int
+    gradients_nbytes: int
+    backward_nbytes: int
+
+
+class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc]
+    """Cuts joint graphs so that their step keeps ``budget``.
+
+    Attributes:
+        planned: the plans made so far, in the order of their compilation.
+    """
+
+    def __init__(self, budget: str, asked: BudgetText, *, grad_accumulation: bool) -> None:
+        self.planned: list[Planned] = []
+        self._budget, self._asked = budget, asked
+        self._accumulates = grad_accumulation
+        self._workspace = WorkspaceMeter()
+        self._held: dict[str, _Held] = {}
+
+    def uuid(self) -> None:
+        """No key: a cached graph would hide what it saves from the graphs that come after it."""
+
+    def __deepcopy__(self, _: object) -> BudgetPartitioner:
+        return self  # Inductor copies its configuration; the budget is one
+
+    def __reduce__(self) -> str:
+        raise TypeError("a byte budget cannot be pickled")  # so it is no key of a cache, which a uuid of None allows
+
+    def __call__(
+        self,
+        graph_module: fx.GraphModule,
+        joint_inputs: Sequence[object],
+        *,
+        num_fwd_outputs: int,
+        static_lifetime_input_indices: Sequence[int] | None = None,
+        **options: Any,
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """Forward and backward of a joint graph, as Inductor asks for them."""
+        _refuse(graph_module)
+        joint = JointGraph(graph_module, num_fwd_outputs, static_lifetime_input_indices or ())
+        if not joint.has_backward:
+            return torch_private.default_partition(
+                graph_module, joint_inputs, num_fwd_outputs=num_fwd_outputs, **options
+            )
+        frame = torch_private.frame_id()
+        others = [held for name, held in self._held.items() if name != frame]
+        base = joint.input_nbytes + sum(held.input_nbytes + held.saved_nbytes for held in others)
+        search = Search(joint, self._workspace)
+        plain = search.plain()
+        if self._accumulates:
+            base += plain.peak.gradients_nbytes
+        limit, without = self._limit(base, plain), base + plain.peak.nbytes
+        chosen = search.within(limit - base) if limit is not None else _smallest(search)
+        if chosen is None:
+            raise self._refusal(base + search.smallest().peak.nbytes, limit or 0, len(others))
+        peak = base + chosen.peak.nbytes
+        made_nbytes = chosen.peak.gradients_nbytes
+        for held in reversed(others):  # its backward runs when those of the later graphs have made their gradients
+            base -= held.saved_nbytes
+            peak = max(peak, base + held.backward_nbytes + made_nbytes)
+            made_nbytes += held.gradients_nbytes
+        if limit is not None and peak > limit:
+            raise self._refusal(peak, limit, len(others))
+        self._held[frame] = _Held(
+            joint.input_nbytes, chosen.peak.saved_nbytes, chosen.peak.gradients_nbytes, chosen.peak.backward_nbytes
+        )
+        made = Planned(
+            peak, limit, without, chosen.recomputed_flops,
+            tuple(node.name for node in chosen.saved), chosen.source, search.lowerings,
+        )  # fmt: skip
+        self.planned.append(made)
+        self._tell(made)
+        return chosen.forward, chosen.backward
+
+    def _limit(self, base: int, plain: Candidate) -> int | None:
+        if self._asked.nbytes is not None:
+            return self._asked.nbytes
+        if self._asked.fraction is not None:
+            return base + int(plain.peak.nbytes * self._asked.fraction)
+        return None
+
+    def _refusal(self, smallest: int, limit: int, others: int) -> InfeasibleBudgetError:
+        message = (
+            f"budget {self._budget} = {format_both(limit)} has no compiled step we could find (not proven infeasible): "
+            f"smallest peak found {format_both(smallest)}"
+        )
+        remedy = f"pass budget={smallest} or more, or a smaller batch"
+        if others:
+            message += f", with what {counted(others, 'other graph')} of the step took before"
+            remedy = "remove the graph breaks (torch.compile(fullgraph=True) names them), or " + remedy
+        return InfeasibleBudgetError(message, remedy=remedy, smallest_known_nbytes=smallest)
+
+    def _tell(self, made: Planned) -> None:
+        _LOG.info(
+            "torch.compile within %s: peak %s of %s without a budget, %.3g FLOP run again (%s, %d lowerings)",
+            self._budget, format_both(made.peak_nbytes), format_both(made.plain_nbytes), made.recomputed_flops,
+            made.source, made.lowerings,
+        )  # fmt: skip
+        if self._workspace.unmeasured:
+            warn(f"the workspace of {', '.join(sorted(self._workspace.unmeasured))} is unknown and not in the budget")
+
+
+def _smallest(search: Search) -> Candidate:
+    search.within(0)
+    return search.smallest()
+
+
+def _refuse(graph_module: fx.GraphModule) -> None:
+    """Raise UnsupportedModuleError for what no budget can be kept for, by name."""
+    torch_private.check_compiler()
+    config = torch_private.inductor_config
+    if torch_private.splits_for_ddp():
+        raise UnsupportedModuleError(
+            "torch.compile cuts a DistributedDataParallel into buckets, which know nothing of each other's memory",
+            remedy="set torch._dynamo.config.optimize_ddp = False",
+        )
+    for switch, name in (
+        (config.triton.cudagraphs, "triton.cudagraphs"),
+        (config.cpp_wrapper, "cpp_wrapper"),
+        (config.max_autotune, "max_autotune"),
+    ):
+        if switch:
+            raise UnsupportedModuleError(
+                f"Inductor's option {name} is not supported with a byte budget", remedy=f"leave {name} out"
+            )
+    for node in graph_module.graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder" and isinstance(value, torch.SymInt):
+            raise UnsupportedModuleError(
+                f"the graph has a size {value} that is not fixed, and its bytes are unknown",
+                remedy="pass dynamic=False to torch.compile, and mark no dimension dynamic",
+            )
+        if getattr(node.target, "namespace", "") in ("_c10d_functional", "fsdp"):
+            raise UnsupportedModuleError(
+                f"the graph has the collective {node.target}, on which all ranks would have to agree",
+                remedy="compile the module without its distributed wrapper",
+            )
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            raise UnsupportedModuleError(
+                f"{node.name} is on {value.device.type}, where no compiled step has been measured",
+                remedy="use within_budget without compile",
+            )

@@ -1,0 +1,44 @@
+"""The work of calls and kernels: floating-point operations, bytes moved, and nanoseconds to compare candidates by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import fx
+from torch.utils.flop_counter import flop_registry
+
+from .lowering import Kernel, Lowered
+from .torch_private import pytree
+
+_FLOPS_PER_NS = 50.0
+_BYTES_PER_NS = 6.0
+_LAUNCH_NS = 3_000
+"""Rates of a CPU core. They rank candidates; no time is promised."""
+
+
+def node_flops(node: fx.Node) -> int:
+    """Floating-point operations of a call, as torch counts them: 0 for all but products, convolutions and attention."""
+    count = flop_registry.get(getattr(node.target, "overloadpacket", None))
+    if node.op != "call_function" or count is None:
+        return 0
+
+    def described(leaf: object) -> object:
+        return leaf.meta["val"] if isinstance(leaf, fx.Node) else leaf
+
+    args, kwargs, made = pytree.tree_map(described, (tuple(node.args), dict(node.kwargs), node.meta["val"]))
+    return int(count(*args, **kwargs, out_val=made))
+
+
+def kernel_ns(kernel: Kernel, nodes: Iterable[fx.Node]) -> int:
+    """Nanoseconds of a kernel that computes these nodes."""
+    return _ns(sum(map(node_flops, nodes)), kernel.nbytes, 1)
+
+
+def step_ns(again: Iterable[fx.Node], *codes: Lowered) -> int:
+    """Nanoseconds by which steps of one joint graph are compared: what runs again, and what the kernels move."""
+    kernels = [kernel for code in codes for kernel in code.kernels]
+    return _ns(sum(map(node_flops, again)), sum(kernel.nbytes for kernel in kernels), len(kernels))
+
+
+def _ns(flops: int, nbytes: int, kernels: int) -> int:
+    return int(flops / _FLOPS_PER_NS + nbytes / _BYTES_PER_NS) + _LAUNCH_NS * kernels

@@ -1,0 +1,69 @@
+"""A compiled step keeps a byte budget, to the bits of the compiled step without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from ogc_plan.adapters.inductor import budget, planned_graphs
+
+from tests.modules.compiled_steps import Network, Trained, trained
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Trained]:
+    yield trained({})
+    torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module")
+def within(plain: Trained) -> Trained:
+    """The same step within three quarters of the bytes of the plain one."""
+    return trained(budget(plain.peak_nbytes * 3 // 4))
+
+
+class TestBudget:
+    def test_the_gradients_are_those_of_the_plain_compiled_step(self, plain: Trained, within: Trained) -> None:
+        assert within.gradients == plain.gradients
+
+    def test_the_allocator_sees_no_more_than_the_budget(self, plain: Trained, within: Trained) -> None:
+        assert within.peak_nbytes <= plain.peak_nbytes * 3 // 4
+
+    def test_the_predicted_peak_is_the_measured_one(self, within: Trained) -> None:
+        assert abs(planned_graphs(within.options)[0].peak_nbytes - within.peak_nbytes) < 1_024
+
+    def test_a_budget_that_cannot_be_kept_names_the_smallest_peak_found(self, plain: Trained) -> None:
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="smallest peak found"):
+            trained(budget(plain.peak_nbytes // 8))
+
+    def test_the_smallest_peak_runs_products_again(self) -> None:
+        assert planned_graphs(trained(budget("min")).options)[0].recomputed_flops > 0
+
+
+class TestOtherSteps:
+    def test_masks_that_are_drawn_as_uncompiled_are_not_drawn_again(self) -> None:
+        fallback = {"fallback_random": True}
+        assert trained(budget("min") | fallback).gradients == trained(fallback).gradients
+
+    def test_under_autocast_the_gradients_are_those_of_the_plain_step(self) -> None:
+        def autocast() -> torch.autocast:
+            return torch.autocast("cpu", torch.bfloat16)
+
+        assert trained(budget("90%"), inside=autocast()).gradients == trained({}, inside=autocast()).gradients
+
+    def test_a_step_that_accumulates_keeps_its_budget(self) -> None:
+        made = trained(budget("80%", grad_accumulation=True), accumulates=True)
+        assert made.peak_nbytes <= planned_graphs(made.options)[0].limit_nbytes  # type: ignore[operator]
+
+
+class TestGraphBreaks:
+    def test_the_graphs_of_one_step_share_the_budget(self) -> None:
+        whole = trained({}, Network(4, breaks=True)).peak_nbytes
+        made = trained(budget(whole + whole // 4), Network(4, breaks=True))
+        assert made.peak_nbytes <= planned_graphs(made.options)[-1].peak_nbytes <= whole + whole // 4
+
+    def test_what_the_first_graph_saves_leaves_too_little_for_the_second(self) -> None:
+        whole = trained({}, Network(4, breaks=True)).peak_nbytes
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="1 other graph of the step took before"):
+            trained(budget(whole // 3), Network(4, breaks=True))
