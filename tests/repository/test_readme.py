@@ -121,7 +121,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_python_example_is_run_below() -> None:
-    assert len(examples()) == 9
+    assert len(examples()) == 11
 
 
 def test_the_example_without_pytorch_runs_as_written(folder: Path) -> None:
@@ -147,6 +147,13 @@ def test_the_tutorial_runs_as_written() -> None:
 def test_the_lines_on_top_run_as_written() -> None:
     ready = "import torch\nx = y = torch.ones(2, 2)\nmodel = torch.nn.Bilinear(2, 2, 2)\n"
     assert run(ready + example('"3GB")  # same class')) == ""
+
+
+def test_the_example_of_the_largest_batch_runs_as_written() -> None:
+    ready = "import torch\nfrom ogc_plan.adapters.pytorch import within_budget\n"
+    ready += "model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()), torch.ones(2, 8)\n"
+    shown = example("import fit").replace("24GB", "20kB").replace('"adamw"', '"adamw", device="a100"')
+    assert run(ready + shown).startswith("batch within 20.00 KB: ")
 
 
 def test_the_example_through_a_file_runs_as_written() -> None:
