@@ -14,7 +14,7 @@ from tests.cli.calls import Call
 
 @pytest.fixture
 def words(model: Path) -> list[object]:
-    return ["fit", model, "--memory", "20MB", "--multiple-of", "1024"]
+    return ["fit", model, "--memory", "20MB", "--multiple-of", "8192"]
 
 
 def test_the_table_has_three_sizes(run: Call, words: list[object]) -> None:
@@ -34,7 +34,7 @@ def test_the_table_fits_the_terminal(
 def test_the_sizes_grow_and_the_next_is_beyond(run: Call, words: list[object]) -> None:
     found = json.loads(run(*words, "--format", "json").out)
     without, largest = found["without_recomputation"], found["largest"]
-    assert without["size"] < largest["size"] == found["beyond"]["size"] - 1024
+    assert without["size"] < largest["size"] == found["beyond"]["size"] - 8192
 
 
 def test_the_last_line_plans_the_largest_size(run: Call, words: list[object], tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_last_line_plans_the_largest_size(run: Call, words: list[object], tm
 
 def test_a_symbolic_dimension_varies_by_its_name(run: Call, model: Path) -> None:
     assert json.loads(
-        run("fit", model, "--memory", "20MB", "--dim", "batch", "--multiple-of", 1024, "--format", "json").out
+        run("fit", model, "--memory", "20MB", "--dim", "batch", "--multiple-of", 8192, "--format", "json").out
     )
 
 
