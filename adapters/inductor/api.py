@@ -15,7 +15,7 @@ from .partitioner import BudgetPartitioner, Planned
 
 _KEY = "custom_partitioner_fn"
 _NO_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
-"""A cached graph would not tell what it saves to the graphs after it. Compiled kernels are cached all the same."""
+"""A cached graph would not be planned, nor told of. Compiled kernels are cached all the same."""
 
 
 def budget(size: str | int, *, grad_accumulation: bool = False) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def budget(size: str | int, *, grad_accumulation: bool = False) -> dict[str, Any
 
 
 def compiled(model: nn.Module, size: str | int, *, grad_accumulation: bool = False) -> nn.Module:
-    """The module compiled within a budget, for one shape of its arguments at a time."""
+    """The module compiled within a budget, as one graph, for one shape of its arguments at a time."""
     options = budget(size, grad_accumulation=grad_accumulation)
-    made: nn.Module = torch.compile(model, options=options, dynamic=False)
+    made: nn.Module = torch.compile(model, options=options, dynamic=False, fullgraph=True)
     return made
 
 

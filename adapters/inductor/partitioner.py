@@ -1,4 +1,4 @@
-"""The partitioner that torch.compile calls: it keeps a byte budget, over all graphs of a step together."""
+"""The partitioner that torch.compile calls: it keeps the byte budget of a step that is one graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from ...planner.errors import InfeasibleBudgetError
-from ...planner.units import BudgetText, counted, format_both
+from ...planner.units import BudgetText, format_both
 from ..pytorch.errors import UnsupportedModuleError, warn
 from . import torch_private
 from .joint_graph import JointGraph
@@ -25,8 +25,7 @@ _LOG = logging.getLogger("ogc_plan")
 class Planned:
     """What is known of a graph that has been planned.
 
-    ``peak_nbytes`` is the peak of its part of the step, with parameters, buffers, arguments and what other graphs of
-    the step hold.
+    ``peak_nbytes`` is the peak of its part of the step with parameters, buffers and arguments.
     """
 
     peak_nbytes: int
@@ -36,16 +35,6 @@ class Planned:
     saved: tuple[str, ...]
     source: str
     lowerings: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What the graphs of one function leave to others: inputs, what they save, and gradients, in bytes."""
-
-    input_nbytes: int
-    saved_nbytes: int
-    gradients_nbytes: int
-    backward_nbytes: int
 
 
 class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc]
@@ -60,7 +49,7 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
         self._budget, self._asked = budget, asked
         self._accumulates = grad_accumulation
         self._workspace = WorkspaceMeter()
-        self._held: dict[str, _Held] = {}
+        self._frame: str | None = None
 
     def uuid(self) -> None:
         """No key: a cached graph would hide what it saves from the graphs that come after it."""
@@ -88,8 +77,13 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
                 graph_module, joint_inputs, num_fwd_outputs=num_fwd_outputs, **options
             )
         frame = torch_private.frame_id()
-        others = [held for name, held in self._held.items() if name != frame]
-        base = joint.input_nbytes + sum(held.input_nbytes + held.saved_nbytes for held in others)
+        if self._frame not in (None, frame):
+            raise UnsupportedModuleError(
+                "the step has several graphs, and the first was planned as if it were alone",
+                remedy="remove the graph breaks, which fullgraph=True names; make new options for each module",
+            )
+        self._frame = frame
+        base = joint.input_nbytes
         search = Search(joint, self._workspace)
         plain = search.plain()
         if self._accumulates:
@@ -97,18 +91,8 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
         limit, without = self._limit(base, plain), base + plain.peak.nbytes
         chosen = search.within(limit - base) if limit is not None else _smallest(search)
         if chosen is None:
-            raise self._refusal(base + search.smallest().peak.nbytes, limit or 0, len(others))
+            raise self._refusal(base + search.smallest().peak.nbytes, limit or 0)
         peak = base + chosen.peak.nbytes
-        made_nbytes = chosen.peak.gradients_nbytes
-        for held in reversed(others):  # its backward runs when those of the later graphs have made their gradients
-            base -= held.saved_nbytes
-            peak = max(peak, base + held.backward_nbytes + made_nbytes)
-            made_nbytes += held.gradients_nbytes
-        if limit is not None and peak > limit:
-            raise self._refusal(peak, limit, len(others))
-        self._held[frame] = _Held(
-            joint.input_nbytes, chosen.peak.saved_nbytes, chosen.peak.gradients_nbytes, chosen.peak.backward_nbytes
-        )
         made = Planned(
             peak, limit, without, chosen.recomputed_flops,
             tuple(node.name for node in chosen.saved), chosen.source, search.lowerings,
@@ -124,16 +108,13 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
             return base + int(plain.peak.nbytes * self._asked.fraction)
         return None
 
-    def _refusal(self, smallest: int, limit: int, others: int) -> InfeasibleBudgetError:
-        message = (
+    def _refusal(self, smallest: int, limit: int) -> InfeasibleBudgetError:
+        return InfeasibleBudgetError(
             f"budget {self._budget} = {format_both(limit)} has no compiled step we could find (not proven infeasible): "
-            f"smallest peak found {format_both(smallest)}"
+            f"smallest peak found {format_both(smallest)}",
+            remedy=f"pass budget={smallest} or more, or a smaller batch",
+            smallest_known_nbytes=smallest,
         )
-        remedy = f"pass budget={smallest} or more, or a smaller batch"
-        if others:
-            message += f", with what {counted(others, 'other graph')} of the step took before"
-            remedy = "remove the graph breaks (torch.compile(fullgraph=True) names them), or " + remedy
-        return InfeasibleBudgetError(message, remedy=remedy, smallest_known_nbytes=smallest)
 
     def _tell(self, made: Planned) -> None:
         _LOG.info(

@@ -153,12 +153,19 @@ def report(rows: Sequence[Row]) -> str:
         [
             row.network, row.way, f"{row.peak_nbytes / 1e6:.3f}",
             "" if row.predicted_nbytes is None else f"{row.predicted_nbytes / 1e6:.3f}",
-            f"{row.equal_gradients} of {row.gradients}", f"{row.largest_difference:.1e}",
-            f"{row.recomputed_flops:.2g}", f"{row.time_ratio:.2f}",
+            *_measured(row),
         ]
         for row in rows
     ]  # fmt: skip
     return table(header, lines)
+
+
+def _measured(row: Row) -> list[str]:
+    """The columns of a step that ran; blank where no step was found, and the peak is the smallest found."""
+    if not row.gradients:
+        return [""] * 4
+    equal = f"{row.equal_gradients} of {row.gradients}"
+    return [equal, f"{row.largest_difference:.1e}", f"{row.recomputed_flops:.2g}", f"{row.time_ratio:.2f}"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -28,18 +27,14 @@ class Block(nn.Module):
 
 
 class Network(nn.Module):
-    """Blocks and a loss; ``breaks`` breaks the graph after the first block."""
+    """Three blocks and a loss."""
 
-    def __init__(self, blocks: int = 3, *, breaks: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.blocks, self.breaks = nn.ModuleList(Block(32) for _ in range(blocks)), breaks
+        self.blocks = nn.Sequential(*(Block(32) for _ in range(3)))
 
     def forward(self, x: Tensor) -> Tensor:
-        for number, block in enumerate(self.blocks):
-            if number == 1 and self.breaks:
-                torch._dynamo.graph_break()
-            x = block(x)
-        return x.float().square().mean()
+        return self.blocks(x).float().square().mean()
 
 
 class Trained(NamedTuple):
@@ -52,7 +47,6 @@ class Trained(NamedTuple):
 
 def trained(
     options: dict[str, Any],
-    network: nn.Module | None = None,
     *,
     inside: AbstractContextManager[Any] | None = None,
     accumulates: bool = False,
@@ -60,8 +54,7 @@ def trained(
     """Two compiled steps, the second under the allocator's meter; ``inside`` is a context of the forward."""
     torch._dynamo.reset()
     torch.manual_seed(0)
-    module, x = network or Network(), torch.randn(512, 32)
-    _draw(module.parameters())
+    module, x = Network(), torch.randn(512, 32)
     compiled = torch.compile(module, options=options, dynamic=False)
 
     def step() -> Tensor:
@@ -76,10 +69,3 @@ def trained(
         module.zero_grad()
     peak = by_allocator(step, module, (x,))
     return Trained([bits(parameter.grad) for parameter in module.parameters()], peak.total_nbytes, options)
-
-
-@torch.no_grad()
-def _draw(parameters: Iterable[Tensor]) -> None:
-    """The same values for networks that were made at different times."""
-    for parameter in parameters:
-        parameter.uniform_(-0.2, 0.2)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from ogc_plan.adapters.inductor import budget, planned_graphs
 
-from tests.modules.compiled_steps import Network, Trained, trained
+from tests.modules.compiled_steps import Trained, trained
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +55,3 @@ class TestOtherSteps:
     def test_a_step_that_accumulates_keeps_its_budget(self) -> None:
         made = trained(budget("80%", grad_accumulation=True), accumulates=True)
         assert made.peak_nbytes <= planned_graphs(made.options)[0].limit_nbytes  # type: ignore[operator]
-
-
-class TestGraphBreaks:
-    def test_the_graphs_of_one_step_share_the_budget(self) -> None:
-        whole = trained({}, Network(4, breaks=True)).peak_nbytes
-        made = trained(budget(whole + whole // 4), Network(4, breaks=True))
-        assert made.peak_nbytes <= planned_graphs(made.options)[-1].peak_nbytes <= whole + whole // 4
-
-    def test_what_the_first_graph_saves_leaves_too_little_for_the_second(self) -> None:
-        whole = trained({}, Network(4, breaks=True)).peak_nbytes
-        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="1 other graph of the step took before"):
-            trained(budget(whole // 3), Network(4, breaks=True))

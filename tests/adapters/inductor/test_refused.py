@@ -84,6 +84,20 @@ def test_data_parallel_as_one_graph_is_planned_once() -> None:
         assert len(step(wrap=nn.parallel.DistributedDataParallel)) == 1
 
 
+class Breaking(Network):
+    """The graph breaks between the layers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.expand(x)
+        torch._dynamo.graph_break()
+        return self.contract(torch.tanh(x))
+
+
+def test_several_graphs_of_a_step_are_refused() -> None:
+    with pytest.raises(BackendCompilerFailed, match="the step has several graphs"):
+        step(wrap=lambda _: Breaking())
+
+
 def test_a_machine_without_a_compiler_gets_one_line() -> None:
     none = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
     with none, pytest.raises(AdapterError, match="no C\\+\\+ compiler"):
