@@ -135,7 +135,8 @@ class Attention:
             return weights
         kept = mask.cast(query.dtype)  # a row that a mask leaves nothing of has no weights, as in torch
         if self.causal:
-            kept = kept * query.writer.constant(np.tri(*scores.shape[-2:], dtype=query.dtype))
+            rows, columns = scores.shape[-2:]
+            kept = kept * query.writer.constant(np.tri(rows, columns).astype(query.dtype))
         return weights * kept
 
 
