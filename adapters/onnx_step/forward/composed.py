@@ -121,7 +121,7 @@ class Attention:
     def weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         """The probabilities of apart operands."""
         scores = (query * self.scale).matmul(key.turned())
-        low = float("-inf")
+        low = float(np.finfo(query.dtype).min) / 2
         if self.causal:
             rows, columns = scores.shape[-2:]
             bias = np.where(np.tri(rows, columns, dtype=bool), 0, low).astype(query.dtype)
@@ -130,7 +130,14 @@ class Attention:
             if mask.shape[-1] != scores.shape[-1]:
                 raise self.at.refused("a mask that is shorter than the keys is not written")
             scores = scores + (mask.where(*_zero_and(low, query)) if mask.dtype == "bool" else mask)
-        return scores.apply("Softmax", axis=-1)
+        weights = scores.apply("Softmax", axis=-1)
+        if mask is None or mask.dtype != "bool":
+            return weights
+        kept = mask.cast(query.dtype)  # a row that a mask leaves nothing of has no weights, as in torch
+        if self.causal:
+            rows, columns = scores.shape[-2:]
+            kept = kept * query.writer.constant(np.tri(rows, columns).astype(query.dtype))
+        return weights * kept
 
 
 def _zero_and(low: float, like: Tensor) -> tuple[Any, Any]:

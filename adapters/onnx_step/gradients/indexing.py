@@ -60,7 +60,7 @@ def _gather_blocks(call: Backward) -> None:
     batch, indices = int(call.attr("batch_dims", 0)), call.x(1).cast("int64")
     if batch:
         lead = indices.shape[:-1]
-        places = np.stack(list(np.indices(lead)[:batch]), -1).astype(np.int64)
+        places = np.stack(list(np.indices(lead))[:batch], -1).astype(np.int64)
         indices = call.w.concat([call.w.constant(places), indices], len(lead))
     call.give(0, _scattered(call, indices, call.g))
 

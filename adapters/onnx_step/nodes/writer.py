@@ -11,12 +11,12 @@ import numpy as np
 
 from ....planner.graph import dense_nbytes
 from ....planner.onnx_import.document.protobuf import DTYPES, NodeProto, TensorProto
+from .attributes import put_attribute
 
 Array = np.ndarray[Any, Any]
 Operand = "Tensor | float"
 
 _NUMBERS = {name: number for number, name in DTYPES.items()}
-_FLOAT, _INT, _STRING, _FLOATS, _INTS, _STRINGS, _TENSOR = 1, 2, 3, 6, 7, 8, 4  # AttributeProto.AttributeType
 _COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Not", "IsNaN"})
 
 
@@ -260,7 +260,7 @@ class Writer:
                 made.append(Tensor(self, name, *output))
                 self.nbytes[name] = made[-1].nbytes
         for key, value in attributes.items():
-            _put_attribute(proto, key, value)
+            put_attribute(proto, key, value)
         self.nodes.append(proto)
         return tuple(made)
 
@@ -300,27 +300,3 @@ class Writer:
         first = parts[0].shape
         shape = (*first[:axis], sum(part.shape[axis] for part in parts), *first[axis + 1 :])
         return self.op("Concat", *parts, shape=shape, axis=axis)
-
-
-def _put_attribute(node: NodeProto, key: str, value: object) -> None:
-    entry = node.attribute.add(name=key)
-    if isinstance(value, TensorProto):
-        entry.type = _TENSOR
-        entry.t.CopyFrom(value)
-    elif isinstance(value, bool | int):
-        entry.type, entry.i = _INT, int(value)
-    elif isinstance(value, float):
-        entry.type, entry.f = _FLOAT, value
-    elif isinstance(value, str):
-        entry.type, entry.s = _STRING, value.encode()
-    else:
-        assert isinstance(value, tuple | list)
-        if all(isinstance(one, int) for one in value):
-            entry.type = _INTS
-            entry.ints.extend(value)
-        elif all(isinstance(one, str) for one in value):
-            entry.type = _STRINGS
-            entry.strings.extend(one.encode() for one in value)
-        else:
-            entry.type = _FLOATS
-            entry.floats.extend(float(one) for one in value)

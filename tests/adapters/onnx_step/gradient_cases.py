@@ -26,6 +26,8 @@ _LEFT_OUT = re.compile(
     ".*(bfloat16|bf16|float16|fp16|BFLOAT16|FLOAT16|FLOAT8|FLOAT4).*"  # the CPU provider has few of their kernels
     "|.*_expanded.*|test_(training_)?dropout.*|test_batchnorm_.*training_mode|test_bernoulli.*"  # random, or on a batch
     "|test_layer_normalization_.*"  # with statistics as outputs, whose gradients torch does not pass on
+    "|test_attention_causal_boolmask_nan_robustness"  # gradients that are zero but for rounding
+    "|test_rotary_embedding.*"  # with tables that are trained
     "|test_attention_3d_transpose_verification"  # one weight of each row is one
 )
 _FIRST = {

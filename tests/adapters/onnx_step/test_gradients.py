@@ -31,10 +31,10 @@ pytestmark = pytest.mark.values
 
 _EVERY = "ALL_NODE_CASES" in os.environ
 _CASES = [name for name in every_case() if op_type(name) in GRADIENTS] if _EVERY else sampled(GRADIENTS)
-_ELSEWHERE = {
-    "Bernoulli", "CastLike", "Ceil", "Dropout", "Floor", "GlobalLpPool", "LayerNormalization", "Round", "Sign", "Trilu",
-    "Upsample", "Scatter",
-}  # fmt: skip
+_ELSEWHERE = set(
+    "Bernoulli CastLike Ceil Dropout Floor GlobalLpPool LayerNormalization RotaryEmbedding"
+    " Round Sign Trilu Upsample Scatter".split()
+)
 """Ops with a gradient function of which the onnx package has no case that a gradient flows through."""
 
 
@@ -64,22 +64,19 @@ def test_a_gradient_reads_no_more_than_its_rule_charges(name: str, tmp_path: Pat
             raise
 
 
-@pytest.mark.parametrize(
-    ("op", "reads"),
-    [("Relu", lambda call: call.x(0)), ("Log", lambda call: call.y(0)), ("Neg", lambda call: call.x(0)),
-     ("Sigmoid", lambda call: call.hidden(0))],
-)  # fmt: skip
-def test_a_gradient_that_reads_more_is_found(
-    op: str, reads: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("op", ["Relu", "Neg", "Sigmoid"])
+def test_a_gradient_that_reads_more_is_found_although_that_is_alive(
+    op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def greedy(call: Backward) -> None:
-        call.give(0, call.g * reads(call))  # type: ignore[operator]
+    """The backward of Log, which comes later, reads the same input."""
 
-    proto = model([node("MatMul", "x w", "h"), node(op, "h", "a"), node("MatMul", "a w", "y")], {"x": (4, 4)},
-                  weights={"w": (4, 4)})  # fmt: skip
+    def greedy(call: Backward) -> None:
+        call.give(0, call.g * call.x(0))
+
+    nodes = [node("MatMul", "x w", "h"), node("Log", "h", "l"), node(op, "h", "a"), node("Add", "l a", "y")]
     monkeypatch.setitem(gradient_table.GRADIENTS, op, greedy)
-    with pytest.raises((AssertionError, IndexError)):
-        written(save(proto, tmp_path))
+    with pytest.raises(AssertionError, match="reads input 0, "):
+        written(save(model(nodes, {"x": (4, 4)}, weights={"w": (4, 4)}), tmp_path))
 
 
 def test_ops_with_a_gradient_rule_and_no_gradient_function_are_these() -> None:

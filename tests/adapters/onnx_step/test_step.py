@@ -60,6 +60,21 @@ def test_the_gradients_of_a_transformer_block_are_those_of_torch(options: dict[s
     assert apart(in_onnx_runtime(step, feed), theirs.gradients, step) < 1e-5
 
 
+def test_a_rotary_embedding_is_turned_back(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    angles = random.normal(size=(2, 3, 2)).astype(np.float32)
+    nodes = [node("MatMul", "x a", "h"), node("RotaryEmbedding", "h cos sin", "y", num_heads=2)]
+    proto = model(nodes, {"x": (2, 3, 4)}, weights={"a": (4, 8)}, opset=23,
+                  constants={"cos": np.cos(angles), "sin": np.sin(angles)})  # fmt: skip
+    weight = random.normal(size=(4, 8)).astype(np.float32)
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "a"))
+    path = save(proto, tmp_path)
+    module, step = from_onnx(path), written(path)
+    given = torch.from_numpy(random.normal(size=(2, 3, 4)).astype(np.float32))
+    theirs = in_torch(module, [given], step)
+    assert apart(in_onnx_runtime(step, {"x": given.numpy(), **theirs.seeds}), theirs.gradients, step) < 1e-5
+
+
 def test_each_recomputation_is_a_node_of_its_own(tmp_path: Path) -> None:
     path = convolutions(tmp_path, 4)
     file = load_model(path, batch=4)
@@ -146,10 +161,26 @@ def test_a_plan_of_annotations_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_peak_of_nodes_counts_what_is_alive_while_one_runs() -> None:
-    made = [helper.make_node("Neg", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"], name="n"),
-            helper.make_node("Relu", ["b"], ["c"]), helper.make_node("Reshape", ["c", "s"], ["d"])]  # fmt: skip
-    peak = node_peak(made, {"a": 8, "b": 8, "c": 8, "d": 8}, {"d"})
+    made = [helper.make_node("Neg", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"], name="n")]
+    peak = node_peak(made, {"a": 8, "b": 8}, {"b"})
     assert (peak.nbytes, peak.node) == (16, "n")
+
+
+def test_a_node_that_writes_over_its_input_and_one_that_shares_it_add_nothing_to_the_peak() -> None:
+    made = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Reshape", ["b", "s"], ["c"]),
+    ]
+    assert node_peak(made, {"a": 8, "b": 8, "c": 8}, {"c"}).nbytes == 8
+
+
+def test_a_view_is_made_anew_where_it_is_read_and_not_held_till_then(tmp_path: Path) -> None:
+    nodes = [node("MatMul", "x a", "h"), node("Transpose", "h", "t", perm=[0, 2, 1]), node("MatMul", "x b", "u")]
+    proto = model([*nodes, node("MatMul", "t u", "y")], {"x": (2, 3, 4)}, weights={"a": (4, 5), "b": (4, 6)})
+    step = onnx.load_from_string(written(save(proto, tmp_path)).content)
+    copies = [entry.output[0] for entry in step.graph.node if entry.output[0].partition("~")[0] == "t"]
+    assert copies == ["t", "t~2"]
 
 
 def test_fewer_results_are_alive_at_once_within_a_budget(tmp_path: Path) -> None:
