@@ -8,7 +8,7 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ STDIO = "-"
 STDIN_NAME = "standard input"
 """What reports, errors and plans call a file that came from standard input."""
 _GZIP = b"\x1f\x8b"
+_PAGE = "report.html"
 
 
 @contextmanager
@@ -103,36 +104,50 @@ def refuse_plan(path: str, model: str) -> None:
         )
 
 
-def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json") -> None:
+def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json", option: str = "-o") -> None:
     """Refuse a path that cannot be written, and the path of the model itself, before any work is done.
 
-    ``usual`` is the name that remedies propose.
+    ``usual`` is the name that remedies propose for ``option``.
     """
     if path == STDIO:
         return
     if model != STDIO and os.path.exists(path) and os.path.exists(model) and os.path.samefile(path, model):
-        raise UsageError(f"-o {path!r} would overwrite the model", remedy=f"write -o {usual}")
+        raise UsageError(f"{option} {path!r} would overwrite the model", remedy=f"write {option} {usual}")
     target = Path(path)
     try:
         mode = target.stat().st_mode if os.path.lexists(target) and target.exists() else None
     except (OSError, ValueError) as error:
-        raise StorageError(f"cannot write {path!r}: {error}", remedy="choose another -o path") from error
+        raise StorageError(f"cannot write {path!r}: {error}", remedy="choose another path") from error
     if mode is not None and stat.S_ISDIR(mode):
         raise StorageError(
-            f"cannot write {path!r}: it is a folder", remedy=f"write -o {shell_word(os.path.join(path, usual))}"
+            f"cannot write {path!r}: it is a folder",
+            remedy=f"write {option} {shell_word(os.path.join(path, usual))}",
         )
     if mode is not None and not stat.S_ISREG(mode):
         return  # a pipe or a device: opening it early would already act on it
     _check_folder(path, target.parent)
 
 
+def check_report(path: str | None, *others: str | None) -> None:
+    """`check_target` for the page of a report, which must be a file and none of the ``others``."""
+    if path is None:
+        return
+    remedy = f"write --report {_PAGE}"
+    if path == STDIO:
+        raise UsageError("--report - is no file, and standard output has the report in words", remedy=remedy)
+    for other in others:
+        if other is not None and other != STDIO and os.path.realpath(path) == os.path.realpath(other):
+            raise UsageError(f"--report {path!r} would overwrite {other!r}", remedy=remedy)
+    check_target(path, usual=_PAGE, option="--report")
+
+
 def _check_folder(path: str, folder: Path) -> None:
     """Refuse the folder of a target that does not exist or is not writable."""
     nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     if not nearest.is_dir():
-        why, remedy = f"{str(nearest)!r} is not a folder", "choose another -o path"
+        why, remedy = f"{str(nearest)!r} is not a folder", "choose another path"
     elif not os.access(nearest, os.W_OK | os.X_OK):
-        why, remedy = f"the folder {str(nearest)!r} is not writable", "choose another -o path"
+        why, remedy = f"the folder {str(nearest)!r} is not writable", "choose another path"
     elif nearest != folder:
         why = f"the folder {str(folder)!r} does not exist"
         remedy = f"make it with: mkdir -p {shell_word(str(folder))}"
@@ -157,6 +172,15 @@ def write_bytes_to(content: bytes, path: str) -> None:
         write_whole(content, _place(path))
 
 
+def write_report(path: str | None, plan: Plan, frontier: Sequence[Plan] = ()) -> None:
+    """Write the report on a plan as a page, if there is a path for it."""
+    if path is None:
+        return
+    from ..planner.display.html.page import report
+
+    write_bytes_to(report(plan, frontier).encode("ascii", "xmlcharrefreplace"), path)
+
+
 def _streamed(content: Callable[[], bytes], path: str) -> bool:
     """Write to stdout, a pipe or a device; False if ``path`` is or will be a file."""
     target = Path(path)
@@ -168,7 +192,7 @@ def _streamed(content: Callable[[], bytes], path: str) -> bool:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise StorageError(f"cannot write {path!r}: {error.strerror}", remedy="choose another -o path") from error
+            raise StorageError(f"cannot write {path!r}: {error.strerror}", remedy="choose another path") from error
     else:
         return False
     return True

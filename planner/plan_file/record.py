@@ -165,6 +165,11 @@ class Plan:
         text: str = import_module("..display.plan_report", __package__).text_of(self, verbose=verbose)
         return text
 
+    def _repr_html_(self) -> str:
+        """The report as a notebook shows it. Raises PlanMismatchError as `summary` does."""
+        frame: str = import_module("..display.html.page", __package__).frame_of(self)
+        return frame
+
     @property
     def outcome(self) -> str:
         """One line: the budget, the peak that it bounds with that of a step that stores everything, overhead, gap."""

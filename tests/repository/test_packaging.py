@@ -17,6 +17,8 @@ DATA = (
     "ogc_plan/py.typed",
     "ogc_plan/planner/plan_file/plan.schema.json",
     "ogc_plan/planner/arena/arena.schema.json",
+    "ogc_plan/planner/display/html/page.css",
+    "ogc_plan/planner/display/html/page.js",
 )
 
 

@@ -1,0 +1,45 @@
+"""HTML from text that may be hostile: everything that comes from a file passes `shown` or `as_json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from ..layout import name_of
+from ..terminal import one_line
+
+NAME = 100
+"""Names are cut in their middle beyond so many characters."""
+
+
+def shown(text: str, limit: int = 2000) -> str:
+    """Text as one escaped line, safe as content and between quotes."""
+    return escape(one_line(text, limit))
+
+
+def short(text: str) -> str:
+    """A name as one line of at most NAME characters, not escaped."""
+    return name_of(text, NAME).plain
+
+
+def as_json(value: Any) -> str:
+    """Data for a script element: nothing in it ends the element or begins another one."""
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
+    """A table of cells that are HTML already; columns are right-aligned unless they are in ``left``."""
+    side = [' class="left"' if position in left else "" for position in range(len(headings))]
+    head = "".join(f'<th scope="col"{a}>{escape(text)}</th>' for a, text in zip(side, headings, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{a}>{cell}</td>" for a, cell in zip(side, row, strict=True)) + "</tr>\n" for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
+
+
+def terms(pairs: Iterable[tuple[str, str]]) -> str:
+    """Labels with their paragraphs, which are text."""
+    return "<dl>" + "".join(f"<dt>{escape(label)}</dt><dd>{shown(text)}</dd>\n" for label, text in pairs) + "</dl>\n"
