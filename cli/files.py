@@ -178,7 +178,7 @@ def write_report(path: str | None, plan: Plan, frontier: Sequence[Plan] = ()) ->
         return
     from ..planner.display.html.page import report
 
-    write_bytes_to(report(plan, frontier).encode("ascii", "xmlcharrefreplace"), path)
+    write_bytes_to(report(plan, frontier).encode("utf-8"), path)
 
 
 def _streamed(content: Callable[[], bytes], path: str) -> bool:

@@ -106,6 +106,11 @@ class Certificate:
         """Whether the user, not a time limit, stopped the search."""
         return STOPPED_NOTE in self.notes
 
+    @property
+    def other_notes(self) -> tuple[str, ...]:
+        """The notes beside those on the search."""
+        return tuple(note for note in self.notes if note != STOPPED_NOTE and not note.startswith(EFFORT_NOTE))
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan:

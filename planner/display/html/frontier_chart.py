@@ -79,10 +79,11 @@ def frontier_section(plans: Sequence[Plan], chosen: Plan) -> str:
         '<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" aria-hidden="true">'
         f'{"".join(lines)}<path class="curve" d="M{"L".join(points)}"/></svg>'
     )
+    why = ": the knee, farthest below the line from the first point to the last" if chosen is knee(plans) else ""
     headings = ("budget", "peak", "of store-all", "added time", "at least", "gap", "the bound holds for")
     return (
         "<section><h2>Frontier</h2><p>Added time of a step against its peak. A dash below a point is its proven bound."
-        f" The ring is the plan that the rest of this page shows; the square is store-all.</p>"
+        f" The square is store-all. The ring is the plan that the rest of this page shows{why}.</p>"
         f'<figure class="chart frontier"><div class="frame">{up}<div class="plot">{svg}{"".join(marks)}</div></div>'
         f'<div class="across">{across}</div></figure>{table(headings, rows, left=(0, 6))}</section>\n'
     )

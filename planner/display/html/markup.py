@@ -30,14 +30,21 @@ def as_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
-    """A table of cells that are HTML already; columns are right-aligned unless they are in ``left``."""
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[int] = (0,), summed: bool = False
+) -> str:
+    """A table of cells that are HTML already; columns are right-aligned unless they are in ``left``.
+
+    ``summed`` says that the last row adds up the others.
+    """
     side = [' class="left"' if position in left else "" for position in range(len(headings))]
     head = "".join(f'<th scope="col"{a}>{escape(text)}</th>' for a, text in zip(side, headings, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td{a}>{cell}</td>" for a, cell in zip(side, row, strict=True)) + "</tr>\n" for row in rows
     )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
+    style = ' class="summed"' if summed else ""
+    rows_and_head = f"<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>"
+    return f'<div class="wide" tabindex="0"><table{style}>{rows_and_head}</table></div>\n'
 
 
 def terms(pairs: Iterable[tuple[str, str]]) -> str:

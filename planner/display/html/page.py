@@ -55,6 +55,7 @@ def report(plan: Plan, frontier: Sequence[Plan] = ()) -> str:
         (True, False)
     """
     found = checked(plan.graph, plan.costs, plan)
+    points = frontier if any(point is plan for point in frontier) else (*frontier, plan)
     memories = [StepMemory(plan.graph, plan.costs, schedule) for schedule in (plan.schedule, found.store_all[0])]
     charts = {scope: [MemoryChart(memory, scope) for memory in memories] for scope in Scope}
     floor = found.floors[Scope(plan.budget.scope)].describe()
@@ -69,7 +70,7 @@ def report(plan: Plan, frontier: Sequence[Plan] = ()) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{name}</title>\n<style>{style}</style></head>\n<body>'
         f"<header><h1>{name}</h1><p>{shown(plan.choices)}</p></header>\n<main>"
-        f"{_headline(plan)}{frontier_section(frontier, plan) if frontier else ''}{_memory(plan, charts)}"
+        f"{frontier_section(points, plan) if frontier else ''}{_headline(plan)}{_memory(plan, charts)}"
         f"{_search()}{_tables(plan, memories[0])}{_details(plan, parts, floor)}</main>\n"
         f'<script type="application/json" id="data">{as_json(_data(plan, charts))}</script>\n'
         f"<script>{script}</script></body></html>\n"
@@ -158,8 +159,9 @@ def _details(plan: Plan, parts: list[dict[str, int]], floor: str) -> str:
     lines = [("budget", budget_line(plan)), ("covers", plan.covers), ("floor set by", floor)]
     lines += [("timed by", timed_by(plan.time.source)), ("search", search_line(plan.certificate))]
     lines += [("annotations", source_line(model.annotations))] if model.annotations is not None else []
-    lines += [("not covered", text) for text in not_covered(plan.graph, plan.budget.optimizer)]
-    lines += [("assumed", text) for text in model.assumed] + [("note", text) for text in plan.certificate.notes]
+    lines.append(("not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer))))
+    lines += [("assumed", text) for text in model.assumed]
+    lines += [("note", text) for text in plan.certificate.other_notes]
     return (
         f"<section><h2>Peaks</h2>{table(('', 'plan', 'store-all', 'floor'), rows)}</section>\n"
         f"<section><h2>What this holds for</h2>{terms(lines)}</section>\n"

@@ -70,12 +70,13 @@ def alive_at_peak(plan: Plan, memory: StepMemory, scope: Scope) -> list[Alive]:
 
 
 def peak_table(alive: list[Alive]) -> str:
-    """The largest allocations at the peak; the rows add up to it."""
+    """The largest allocations at the peak; the rows add up to it. Modules have a column if any is recorded."""
     whole = max(1, sum(entry.nbytes for entry in alive))
+    with_modules = any(entry.module for entry in alive)
 
     def row(names: str, kind: str, nbytes: int, op: str, module: str, steps: str) -> list[str]:
-        cells = [format_nbytes(nbytes), percent(nbytes / whole)]
-        return [names, kind, *cells, op, module, steps]
+        cells = [names, kind, format_nbytes(nbytes), percent(nbytes / whole), op]
+        return [*cells, *([module] if with_modules else []), steps]
 
     rows = [
         row(shown(short(entry.names)), entry.kind.value, entry.nbytes, shown(short(entry.op)),
@@ -85,8 +86,8 @@ def peak_table(alive: list[Alive]) -> str:
     if rest := alive[MOST_ROWS:]:
         rows.append(row(f"{len(rest):,} more", "", sum(entry.nbytes for entry in rest), "", "", ""))
     rows.append(row("all of these", "", sum(entry.nbytes for entry in alive), "", "", ""))
-    headings = ("tensors", "kind", "bytes", "share", "made by", "module", "alive in steps")
-    return table(headings, rows, left=(0, 1, 4, 5))
+    headings = ["tensors", "kind", "bytes", "share", "made by", *(["module"] if with_modules else []), "alive in steps"]
+    return table(headings, rows, left=(0, 1, *range(4, len(headings) - 1)), summed=True)
 
 
 @dataclass(slots=True)
@@ -144,8 +145,8 @@ def module_table(plan: Plan, groups: dict[str, Group]) -> str:
 
     def cells(name: str, group: Group, bars: bool = True) -> list[str]:
         def bar(text: str, value: int, most: int, style: str) -> str:
-            width = 100 * value / most if most and bars else 0
-            return f'{text}<i class="bar {style}" style="width:{width:.1f}%"></i>'
+            width = 6 * value / most if most and bars else 0
+            return f'{text}<i class="bar {style}" style="width:{width:.2f}rem"></i>'
 
         return [
             name,
@@ -162,7 +163,7 @@ def module_table(plan: Plan, groups: dict[str, Group]) -> str:
             cells(f"{counted(len(order) - MOST_ROWS, 'other')}", _sum([g for _, g in order[MOST_ROWS:]]), False)
         )
     rows.append(cells("all", _sum(list(groups.values())), False))
-    return table(("", "kept", "recomputed", "recomputation time", "share", "runs"), rows)
+    return table(("", "kept", "recomputed", "recomputation time", "share", "runs"), rows, summed=True)
 
 
 def _sum(groups: list[Group]) -> Group:
