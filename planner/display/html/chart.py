@@ -8,7 +8,7 @@ from math import floor, log10
 from ...problem import Scope
 from ...schedule import StepKind
 from ...units import format_nbytes
-from .markup import shown
+from .markup import Texts, shown
 from .memory_stack import KINDS, StepMemory, binned, highest
 
 MOST_BINS = 800
@@ -89,13 +89,9 @@ class MemoryChart:
         view = f'viewBox="0 0 {width} {_HEIGHT}" preserveAspectRatio="none" aria-hidden="true"'
         return f"<svg {view}>{lines}{''.join(layers)}{marks}</svg>"
 
-    def data(self, texts: dict[str, int], described: Sequence[tuple[str, str, str]]) -> dict[str, object]:
+    def data(self, texts: Texts, described: Sequence[tuple[str, str, str]]) -> dict[str, object]:
         """What the script shows of each column; ``described`` has name, type and module of each op."""
-
-        def known(text: str) -> int:
-            return texts.setdefault(text, len(texts))
-
-        graph, columns = self.memory.graph, []
+        graph, known, columns = self.memory.graph, texts.number, []
         for within, at in zip(self.bins, self.at, strict=True):
             step = self.memory.schedule.steps[self.stack.steps[at]]
             op = graph.ops[step.index]

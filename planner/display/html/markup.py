@@ -24,9 +24,26 @@ def short(text: str) -> str:
     return name_of(text, NAME).plain
 
 
+class Texts:
+    """Names by number, each one once, and the bytes that they take in a page."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.nbytes = 0
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """The number of a text, which is cut as names are."""
+        if text not in self._numbers:
+            self._numbers[text] = len(self.lines)
+            self.lines.append(short(text))
+            self.nbytes += len(as_json(self.lines[-1]).encode()) + 1
+        return self._numbers[text]
+
+
 def as_json(value: Any) -> str:
     """Data for a script element: nothing in it ends the element or begins another one."""
-    text = json.dumps(value, separators=(",", ":"))
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

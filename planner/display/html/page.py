@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
@@ -12,7 +11,6 @@ from importlib.resources import files
 from ...pipeline import checked
 from ...plan_file.record import Plan
 from ...problem import Scope
-from ...schedule import StepKind
 from ...units import format_both, format_nbytes, format_ns, percent
 from ..plan_report import (
     SCOPES,
@@ -28,10 +26,8 @@ from .chart import MemoryChart
 from .frontier_chart import frontier_section, peak_nbytes
 from .markup import as_json, short, shown, table, terms
 from .memory_stack import KINDS, StepMemory
-from .tables import alive_at_peak, grouped, module_table, modules_of_ops, peak_table, tensors_of
-
-_MOST_TEXT = 1_500_000
-"""The names of a page have at most so many characters; the smallest tensors are left out beyond them."""
+from .page_data import keyed, page_data
+from .tables import alive_at_peak, grouped, module_table, peak_table
 
 
 def report(plan: Plan, frontier: Sequence[Plan] = ()) -> str:
@@ -72,7 +68,7 @@ def report(plan: Plan, frontier: Sequence[Plan] = ()) -> str:
         f"<header><h1>{name}</h1><p>{shown(plan.choices)}</p></header>\n<main>"
         f"{frontier_section(points, plan) if frontier else ''}{_headline(plan)}{_memory(plan, charts)}"
         f"{_search()}{_tables(plan, memories[0])}{_details(plan, parts, floor)}</main>\n"
-        f'<script type="application/json" id="data">{as_json(_data(plan, charts))}</script>\n'
+        f'<script type="application/json" id="data">{as_json(page_data(plan, keyed(charts)))}</script>\n'
         f"<script>{script}</script></body></html>\n"
     )
 
@@ -166,48 +162,3 @@ def _details(plan: Plan, parts: list[dict[str, int]], floor: str) -> str:
         f"<section><h2>Peaks</h2>{table(('', 'plan', 'store-all', 'floor'), rows)}</section>\n"
         f"<section><h2>What this holds for</h2>{terms(lines)}</section>\n"
     )
-
-
-def _data(plan: Plan, charts: dict[Scope, list[MemoryChart]]) -> dict[str, object]:
-    """What the script reads: names once each, and everything else by their numbers."""
-    graph, modules, texts = plan.graph, modules_of_ops(plan), dict[str, int]()
-    described = [(op.name, op.op_type, module) for op, module in zip(graph.ops, modules, strict=True)]
-    drawn = {
-        f"{key}-{scope.value}": chart.data(texts, described)
-        for scope, pair in charts.items()
-        for chart, key in zip(pair, ("plan", "all"), strict=True)
-    }
-    runs = Counter(step.index for step in plan.schedule if step.kind is StepKind.RECOMPUTE)
-    steps = charts[Scope.TOTAL][0].stack.steps
-    first: dict[int, int] = {}
-    for position, number in enumerate(steps):
-        first.setdefault(plan.schedule.steps[number].index, position + 1)
-    room = _MOST_TEXT - sum(map(len, texts))
-
-    def known(text: str) -> int:
-        nonlocal room
-        if text not in texts:
-            room -= min(len(text), 100)
-            texts[text] = len(texts)
-        return texts[text]
-
-    ops, tensors, kept = [], [], set(plan.kept)
-    for index, cost in enumerate(plan.costs):
-        if room <= 0:
-            break
-        ops.append([*map(known, described[index]), first[index], cost.forward_ns, cost.backward_ns, runs[index]])
-    producer = graph.producer
-    for storage in sorted(range(len(graph.storages)), key=lambda s: -graph.storages[s].nbytes):
-        if room <= 0:
-            break
-        entry, maker = graph.storages[storage], producer[storage]
-        fate = 0 if entry.name in kept else 1 if runs[maker] else 2
-        tensors.append([known(tensors_of(graph, storage)), entry.nbytes, fate, known(modules[maker]), first[maker]])
-    return {
-        "texts": [short(text) for text in texts],
-        "kinds": [kind.value for kind in KINDS],
-        "charts": drawn,
-        "ops": ops,
-        "tensors": tensors,
-        "left_out": len(graph.ops) - len(ops) + len(graph.storages) - len(tensors),
-    }

@@ -24,6 +24,7 @@ from ogc_plan.planner.errors import PlanMismatchError
 from ogc_plan.planner.model import store_all_timeline
 from ogc_plan.planner.plan_file.record import Plan
 from ogc_plan.planner.problem import Scope
+from ogc_plan.planner.schedule import StepKind
 from ogc_plan.planner.simulate import Timeline
 from ogc_plan.planner.units import format_nbytes, format_ns, percent
 
@@ -131,6 +132,11 @@ def test_the_kinds_of_each_step_add_up_to_its_replay(any_plan: Plan, scope: Scop
     assert [sum(held) for held in stack.nbytes] == [counted[step] for step in stack.steps]
 
 
+def test_every_step_that_computes_is_shown(any_plan: Plan) -> None:
+    stack = StepMemory(any_plan.graph, any_plan.costs, any_plan.schedule).stack(Scope.TOTAL)
+    assert len(stack.steps) == sum(step.kind is not StepKind.FREE for step in any_plan.schedule)
+
+
 @pytest.mark.parametrize("scope", Scope)
 def test_no_step_that_frees_holds_more_than_those_that_are_shown(any_plan: Plan, scope: Scope) -> None:
     stack = StepMemory(any_plan.graph, any_plan.costs, any_plan.schedule).stack(scope)
@@ -165,11 +171,26 @@ def test_a_chart_of_many_steps_has_few_columns_and_the_same_peak(large: Plan) ->
     assert max(sum(chart.stack.nbytes[at]) for at in chart.at) == large.peak.activation_nbytes
 
 
-def test_the_page_of_ten_thousand_ops_has_less_than_three_megabytes(large: Plan) -> None:
-    names = {s.name: f"{s.name}/{'long' * 40}" for s in large.graph.storages}
-    storages = tuple(replace(s, name=names[s.name]) for s in large.graph.storages)
-    wordy = replace(large, graph=replace(large.graph, storages=storages, aliases=()))
-    assert len(report(wordy).encode()) < 3_000_000
+def test_the_page_of_ten_thousand_ops_has_all_of_them(large: Plan) -> None:
+    page = report(large)
+    assert (len(page.encode()) < 3_000_000, '"left_out":0' in page) == (True, True)
+
+
+def test_with_long_names_too_the_page_has_less_than_three_megabytes(large: Plan) -> None:
+    graph = large.graph
+
+    def wordy(name: str) -> str:
+        return f"{name}/{'long' * 40}"
+
+    renamed = replace(
+        graph,
+        ops=tuple(replace(op, name=f"{'op' * 20}{op.name}{'op' * 20}") for op in graph.ops),
+        storages=tuple(replace(s, name=wordy(s.name)) for s in graph.storages),
+        aliases=(),
+    )
+    modules = tuple((wordy(name), f"{name}/module/of/its/own") for name, _ in large.modules)
+    page = report(replace(large, graph=renamed, modules=modules))
+    assert (len(page.encode()) < 3_000_000, '"left_out":0' in page) == (True, False)
 
 
 def test_the_headline_has_the_plans_figures(any_plan: Plan) -> None:
@@ -255,7 +276,7 @@ class TestFrontier:
         assert re.findall(r'class="dot chosen"[^>]*title="(\d+%):', report(plans[1], plans)) == [plans[1].budget.text]
 
     def test_a_plan_outside_of_the_frontier_joins_it(self, plans: list[Plan]) -> None:
-        assert report(plans[0], plans[1:]).count('class="dash"') == report(plans[0], plans).count('class="dash"')
+        assert report(plans[0], plans[1:]).count('class="dot') == 1 + len(plans)
 
     @pytest.mark.parametrize(
         ("points", "best"), [([(9, 0), (5, 1), (1, 90)], 1), ([(9, 0), (5, 80), (1, 90)], 0), ([(9, 5)], 0)]
