@@ -142,18 +142,15 @@ def check_report(path: str | None, *others: str | None) -> None:
 
 
 def _check_folder(path: str, folder: Path) -> None:
-    """Refuse the folder of a target that does not exist or is not writable."""
+    """Refuse the folder of a target that cannot be made or is not writable."""
     nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     if not nearest.is_dir():
-        why, remedy = f"{str(nearest)!r} is not a folder", "choose another path"
+        why = f"{str(nearest)!r} is not a folder"
     elif not os.access(nearest, os.W_OK | os.X_OK):
-        why, remedy = f"the folder {str(nearest)!r} is not writable", "choose another path"
-    elif nearest != folder:
-        why = f"the folder {str(folder)!r} does not exist"
-        remedy = f"make it with: mkdir -p {shell_word(str(folder))}"
+        why = f"the folder {str(nearest)!r} is not writable"
     else:
         return
-    raise StorageError(f"cannot write {path!r}: {why}", remedy=remedy)
+    raise StorageError(f"cannot write {path!r}: {why}", remedy="choose another path")
 
 
 def write_to(plan: Plan, path: str) -> None:
@@ -199,8 +196,13 @@ def _streamed(content: Callable[[], bytes], path: str) -> bool:
 
 
 def _place(path: str) -> str:
-    """The file that is written: a link is followed and stays a link."""
-    return os.path.realpath(path) if Path(path).is_symlink() else path
+    """The file that is written: a link is followed and stays a link. Its folder is made where it is missing."""
+    place = os.path.realpath(path) if Path(path).is_symlink() else path
+    try:
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot write {path!r}: {error.strerror}", remedy="choose another path") from error
+    return place
 
 
 def print_bytes(content: bytes) -> None:

@@ -39,14 +39,19 @@ def test_a_page_is_written_for_quiet_and_for_programs_too(
 
 
 @pytest.mark.parametrize("words", [("MODEL", *GREEDY), ("verify", "PLAN"), FRONTIER])
-@pytest.mark.parametrize("target", ["-", ".", "missing/page.html"])
+@pytest.mark.parametrize("target", ["-", ".", "made.json/page.html"])
 def test_a_page_that_cannot_be_written_is_refused_before_the_work(
     run: Call, model: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], target: str
 ) -> None:
     monkeypatch.chdir(plan_file.parent)
     answer = run(*words_for(words, model, plan_file), "--report", target)
     assert (answer.code in (2, 8), answer.out) == (True, "")
-    assert "report" in answer.err if target != "missing/page.html" else "mkdir -p missing" in answer.err
+    assert "report" in answer.err or "is not a folder" in answer.err
+
+
+def test_the_folder_of_a_page_is_made(run: Call, plan_file: Path, tmp_path: Path) -> None:
+    assert run("verify", plan_file, "--report", tmp_path / "a" / "b" / "page.html").code == 0
+    assert (tmp_path / "a" / "b" / "page.html").exists()
 
 
 @pytest.mark.parametrize(
