@@ -22,7 +22,6 @@ STDIO = "-"
 STDIN_NAME = "standard input"
 """What reports, errors and plans call a file that came from standard input."""
 _GZIP = b"\x1f\x8b"
-_PAGE = "report.html"
 
 
 @contextmanager
@@ -128,17 +127,17 @@ def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json", opt
     _check_folder(path, target.parent)
 
 
-def check_report(path: str | None, *others: str | None) -> None:
-    """`check_target` for the page of a report, which must be a file and none of the ``others``."""
+def check_report(path: str | None, *others: str | None, option: str = "--report", usual: str = "report.html") -> None:
+    """`check_target` for the page or picture of ``option``, which must be a file and none of the ``others``."""
     if path is None:
         return
-    remedy = f"write --report {_PAGE}"
+    remedy = f"write {option} {usual}"
     if path == STDIO:
-        raise UsageError("--report - is no file, and standard output has the report in words", remedy=remedy)
+        raise UsageError(f"{option} - is no file, and standard output has the report in words", remedy=remedy)
     for other in others:
         if other is not None and other != STDIO and os.path.realpath(path) == os.path.realpath(other):
-            raise UsageError(f"--report {path!r} would overwrite {other!r}", remedy=remedy)
-    check_target(path, usual=_PAGE, option="--report")
+            raise UsageError(f"{option} {path!r} would overwrite {other!r}", remedy=remedy)
+    check_target(path, usual=usual, option=option)
 
 
 def _check_folder(path: str, folder: Path) -> None:

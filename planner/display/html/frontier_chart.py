@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...plan_file.record import Plan
 from ...problem import Scope
@@ -40,14 +41,30 @@ def knee(plans: Sequence[Plan]) -> Plan:
     return plans[max(points, key=below)[2]]
 
 
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The plans by falling peak, and the largest bytes and share of a step on the axes."""
+
+    scope: str
+    order: tuple[Plan, ...]
+    store_all: int
+    wide: float
+    high: float
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan], scope: str) -> Axes:
+        """The axes on which all ``plans`` and store-all have room."""
+        peak = plans[0].peak
+        store_all = peak.store_all_total_nbytes if scope == Scope.TOTAL.value else peak.store_all_activation_nbytes
+        order = tuple(sorted(plans, key=lambda plan: -peak_nbytes(plan, scope)))
+        wide = 1.05 * max(store_all, *(peak_nbytes(plan, scope) for plan in order))
+        return cls(scope, order, store_all, wide, 1.1 * max(0.01, *(plan.time.overhead for plan in order)))
+
+
 def frontier_section(plans: Sequence[Plan], chosen: Plan) -> str:
     """The chart and its table; ``chosen`` is marked."""
-    scope = chosen.budget.scope
-    store_all = (chosen.peak.store_all_total_nbytes if scope == Scope.TOTAL.value
-                 else chosen.peak.store_all_activation_nbytes)  # fmt: skip
-    order = sorted(plans, key=lambda plan: -peak_nbytes(plan, scope))
-    wide = 1.05 * max(store_all, *(peak_nbytes(plan, scope) for plan in order))
-    high = 1.1 * max(0.01, *(plan.time.overhead for plan in order))
+    axes = Axes.of(plans, chosen.budget.scope)
+    scope, wide, high, order, store_all = axes.scope, axes.wide, axes.high, axes.order, axes.store_all
 
     def place(peak: float, overhead: float) -> str:
         return f"left:{share(peak, wide)};bottom:{share(overhead, high)}"

@@ -71,3 +71,17 @@ def test_a_page_never_replaces_what_it_was_made_from(
 def test_a_budget_without_a_plan_leaves_no_page(run: Call, model: Path, tmp_path: Path) -> None:
     assert run(model, "--budget", "1%", "--dim", "batch=64", "--report", tmp_path / "page.html").code == 5
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_frontier_is_drawn(run: Call, model: Path, plan_file: Path, tmp_path: Path) -> None:
+    assert run(*words_for(FRONTIER, model, plan_file), "--plot", tmp_path / "new" / "out.svg").code == 0
+    assert (tmp_path / "new" / "out.svg").read_text(encoding="utf-8").count('r="4"') == 2
+
+
+@pytest.mark.parametrize("target", ["out.png", "-", "made.json", "page.svg"])
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(
+    run: Call, model: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.chdir(plan_file.parent)
+    answer = run(*words_for(FRONTIER, model, plan_file), "--plot", target, "--report", "page.svg")
+    assert (answer.code, answer.out, "write --plot frontier.svg" in answer.err) == (2, "", True)

@@ -13,11 +13,13 @@ from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from ogc_plan.planner import from_annotation, frontier, load_model, plan, report
 from ogc_plan.planner.display.html.chart import MOST_BINS, MemoryChart
 from ogc_plan.planner.display.html.frontier_chart import knee
+from ogc_plan.planner.display.html.frontier_picture import frontier_svg
 from ogc_plan.planner.display.html.memory_stack import StepMemory
 from ogc_plan.planner.display.html.tables import MOST_GROUPS, alive_at_peak, grouped
 from ogc_plan.planner.errors import PlanMismatchError
@@ -274,6 +276,22 @@ class TestFrontier:
 
     def test_the_plan_that_is_shown_is_marked(self, plans: list[Plan]) -> None:
         assert re.findall(r'class="dot chosen"[^>]*title="(\d+%):', report(plans[1], plans)) == [plans[1].budget.text]
+
+    def test_the_picture_has_a_point_for_every_plan_and_names_the_knee(self, plans: list[Plan]) -> None:
+        words = [element.text for element in ElementTree.fromstring(frontier_svg(plans)).iter() if element.text]
+        labels = [p.budget.text + (", the knee" if p is knee(plans) else "") for p in plans]
+        assert [label for label in labels if label not in words] == []
+
+    def test_the_picture_has_a_dash_for_every_bound(self, plans: list[Plan]) -> None:
+        proven = [
+            replace(p, certificate=replace(p.certificate, bound_class="any order", bound_ns=p.time.recompute_ns // 2))
+            for p in plans
+        ]
+        drawn = [frontier_svg(answers).count('stroke="#64748b"') for answers in (plans, proven)]
+        assert drawn == [0, 2 * len(plans)]
+
+    def test_a_hostile_name_stays_text_in_the_picture(self, plans: list[Plan]) -> None:
+        assert "</script><script>" in "".join(ElementTree.fromstring(frontier_svg([poisoned(plans[0])])).itertext())
 
     def test_a_plan_outside_of_the_frontier_joins_it(self, plans: list[Plan]) -> None:
         assert report(plans[0], plans[1:]).count('class="dot') == 1 + len(plans)
