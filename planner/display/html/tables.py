@@ -104,7 +104,8 @@ def grouped(plan: Plan) -> tuple[str, dict[str, Group]]:
     """What the groups are, and what each keeps and recomputes.
 
     They are the modules of the plan, or its op types where no module is recorded. Kept is what lives from the forward
-    into the backward. Recomputed is what does not and has an op that runs again; it counts once.
+    into the backward. Recomputed is what does not and has an op that runs again; it counts once. Groups
+    without either are left out.
     """
     ops, kept = plan.graph.ops, set(plan.kept)
     paths = modules_of_ops(plan)
@@ -123,7 +124,7 @@ def grouped(plan: Plan) -> tuple[str, dict[str, Group]]:
             group.recomputed_nbytes += sum(nbytes for stays, nbytes in sizes if not stays)
             group.recompute_ns += runs[index] * plan.costs[index].forward_ns
             group.runs += runs[index]
-    return what, dict(groups)
+    return what, {name: group for name, group in groups.items() if group != Group()}
 
 
 def _grouping(paths: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:

@@ -162,6 +162,10 @@ def test_the_groups_keep_what_the_plan_keeps(any_plan: Plan) -> None:
     assert sum(group.kept_nbytes for group in grouped(any_plan)[1].values()) == sum(sizes[n] for n in any_plan.kept)
 
 
+def test_a_group_that_keeps_and_recomputes_nothing_is_left_out(annotated: Plan) -> None:
+    assert [name for name, g in grouped(annotated)[1].items() if not g.kept_nbytes and not g.runs] == []
+
+
 def test_many_modules_are_grouped_by_the_start_of_their_paths(large: Plan) -> None:
     assert grouped(large)[0] == "module (the first 3 parts of its path)"
     assert len(grouped(large)[1]) <= MOST_GROUPS
