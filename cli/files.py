@@ -8,7 +8,7 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,42 +103,53 @@ def refuse_plan(path: str, model: str) -> None:
         )
 
 
-def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json") -> None:
+def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json", option: str = "-o") -> None:
     """Refuse a path that cannot be written, and the path of the model itself, before any work is done.
 
-    ``usual`` is the name that remedies propose.
+    ``usual`` is the name that remedies propose for ``option``.
     """
     if path == STDIO:
         return
     if model != STDIO and os.path.exists(path) and os.path.exists(model) and os.path.samefile(path, model):
-        raise UsageError(f"-o {path!r} would overwrite the model", remedy=f"write -o {usual}")
+        raise UsageError(f"{option} {path!r} would overwrite the model", remedy=f"write {option} {usual}")
     target = Path(path)
     try:
         mode = target.stat().st_mode if os.path.lexists(target) and target.exists() else None
     except (OSError, ValueError) as error:
-        raise StorageError(f"cannot write {path!r}: {error}", remedy="choose another -o path") from error
+        raise StorageError(f"cannot write {path!r}: {error}", remedy="choose another path") from error
     if mode is not None and stat.S_ISDIR(mode):
         raise StorageError(
-            f"cannot write {path!r}: it is a folder", remedy=f"write -o {shell_word(os.path.join(path, usual))}"
+            f"cannot write {path!r}: it is a folder",
+            remedy=f"write {option} {shell_word(os.path.join(path, usual))}",
         )
     if mode is not None and not stat.S_ISREG(mode):
         return  # a pipe or a device: opening it early would already act on it
     _check_folder(path, target.parent)
 
 
+def check_report(path: str | None, *others: str | None, option: str = "--report", usual: str = "report.html") -> None:
+    """`check_target` for the page or picture of ``option``, which must be a file and none of the ``others``."""
+    if path is None:
+        return
+    remedy = f"write {option} {usual}"
+    if path == STDIO:
+        raise UsageError(f"{option} - is no file, and standard output has the report in words", remedy=remedy)
+    for other in others:
+        if other is not None and other != STDIO and os.path.realpath(path) == os.path.realpath(other):
+            raise UsageError(f"{option} {path!r} would overwrite {other!r}", remedy=remedy)
+    check_target(path, usual=usual, option=option)
+
+
 def _check_folder(path: str, folder: Path) -> None:
-    """Refuse the folder of a target that does not exist or is not writable."""
+    """Refuse the folder of a target that cannot be made or is not writable."""
     nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     if not nearest.is_dir():
-        why, remedy = f"{str(nearest)!r} is not a folder", "choose another -o path"
+        why = f"{str(nearest)!r} is not a folder"
     elif not os.access(nearest, os.W_OK | os.X_OK):
-        why, remedy = f"the folder {str(nearest)!r} is not writable", "choose another -o path"
-    elif nearest != folder:
-        why = f"the folder {str(folder)!r} does not exist"
-        remedy = f"make it with: mkdir -p {shell_word(str(folder))}"
+        why = f"the folder {str(nearest)!r} is not writable"
     else:
         return
-    raise StorageError(f"cannot write {path!r}: {why}", remedy=remedy)
+    raise StorageError(f"cannot write {path!r}: {why}", remedy="choose another path")
 
 
 def write_to(plan: Plan, path: str) -> None:
@@ -157,6 +168,15 @@ def write_bytes_to(content: bytes, path: str) -> None:
         write_whole(content, _place(path))
 
 
+def write_report(path: str | None, plan: Plan, frontier: Sequence[Plan] = ()) -> None:
+    """Write the report on a plan as a page, if there is a path for it."""
+    if path is None:
+        return
+    from ..planner.display.html.page import report
+
+    write_bytes_to(report(plan, frontier).encode("utf-8"), path)
+
+
 def _streamed(content: Callable[[], bytes], path: str) -> bool:
     """Write to stdout, a pipe or a device; False if ``path`` is or will be a file."""
     target = Path(path)
@@ -168,15 +188,20 @@ def _streamed(content: Callable[[], bytes], path: str) -> bool:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise StorageError(f"cannot write {path!r}: {error.strerror}", remedy="choose another -o path") from error
+            raise StorageError(f"cannot write {path!r}: {error.strerror}", remedy="choose another path") from error
     else:
         return False
     return True
 
 
 def _place(path: str) -> str:
-    """The file that is written: a link is followed and stays a link."""
-    return os.path.realpath(path) if Path(path).is_symlink() else path
+    """The file that is written: a link is followed and stays a link. Its folder is made where it is missing."""
+    place = os.path.realpath(path) if Path(path).is_symlink() else path
+    try:
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot write {path!r}: {error.strerror}", remedy="choose another path") from error
+    return place
 
 
 def print_bytes(content: bytes) -> None:

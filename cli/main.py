@@ -19,9 +19,21 @@ from ..planner.display.terminal import activity, console
 from ..planner.errors import PlanFormatError, UsageError
 from .arena import arena
 from .emit import emit
-from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_to
+from .files import (
+    STDIO,
+    check_report,
+    check_target,
+    is_plan,
+    print_bytes,
+    readable,
+    refuse_plan,
+    shown,
+    write_bytes_to,
+    write_report,
+    write_to,
+)
 from .fit import fit
-from .options import ModelOptions, model_options, output_options, parse_duration, search_options
+from .options import ModelOptions, model_options, output_options, parse_duration, report_option, search_options
 from .terminal import report_failure, tolerate_any_text
 
 _SUMMARY = "Plan which tensors of a training step to keep and which to recompute, within a byte budget."
@@ -131,6 +143,7 @@ def cli() -> None:
 @click.option("--keep", multiple=True, metavar="GLOB", help="Tensors to keep.")
 @click.option("--recompute", multiple=True, metavar="GLOB", help="Tensors to recompute.")
 @search_options("What the budget bounds; by default sizes the total, percentages the activations.")
+@report_option()
 @output_options()
 def plan(model: str, **options: Any) -> None:
     """Plan one training step of MODEL within a budget."""
@@ -145,6 +158,7 @@ def plan(model: str, **options: Any) -> None:
     parse_headroom(options["headroom"])
     if target is not None:
         check_target(target, model)
+    check_report(options["report"], model, target)
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
         from ..planner import pipeline
@@ -169,6 +183,7 @@ def plan(model: str, **options: Any) -> None:
         if target is not None:
             spinner.now(f"writing {target}")
             write_to(made, target)
+        write_report(options["report"], made)
     from ..planner.display.plan_report import print_plan
     from .report import summary, without_effect
 
@@ -249,10 +264,12 @@ def compare(model: str, **options: Any) -> None:
 @click.argument("model", metavar="MODEL")
 @click.option("--budgets", metavar="LIST", help="Sizes or percentages and min, separated by commas.")
 @click.option("-o", "--output", metavar="FOLDER", help="Write each plan there, plan-80%.json for 80%.")
+@click.option("--plot", metavar="FILE", help="Draw peak against added time there, as .svg.")
 @model_options()
 @click.option("--keep", multiple=True, metavar="GLOB", help="Tensors to keep.")
 @click.option("--recompute", multiple=True, metavar="GLOB", help="Tensors to recompute.")
 @search_options("What the budgets bound.")
+@report_option()
 @output_options()
 def frontier(model: str, **options: Any) -> None:
     """Recomputation against memory: plans for several budgets at once.
@@ -264,6 +281,8 @@ def frontier(model: str, **options: Any) -> None:
     search = _search(options)
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
+        from ..planner.display.html.frontier_chart import knee
+        from ..planner.display.html.frontier_picture import frontier_svg
         from ..planner.plan_file.record import Plan
         from ..planner.trade_offs.budget_frontier import frontier as plans_for
         from .frontier import DEFAULT_BUDGETS, Frontier, plan_files, split_budgets
@@ -276,6 +295,11 @@ def frontier(model: str, **options: Any) -> None:
         targets = [] if options["output"] is None else plan_files(options["output"], budgets)
         for target in targets:
             check_target(target, model)
+        check_report(options["report"], model, *targets)
+        picture = options["plot"]
+        if picture is not None and not picture.endswith(".svg"):
+            raise UsageError(f"--plot {picture!r} is no .svg file", remedy="write --plot frontier.svg")
+        check_report(picture, model, options["report"], *targets, option="--plot", usual="frontier.svg")
         refuse_plan(path, model)
         spinner.now(f"reading {shown(model)}")
         ready = shape.load(path, shown(model))
@@ -291,6 +315,11 @@ def frontier(model: str, **options: Any) -> None:
         for target, answer in zip(targets, answers, strict=False):  # no targets without -o
             if isinstance(answer, Plan):
                 write_to(answer, target)
+        plans = [answer for answer in answers if isinstance(answer, Plan)]
+        if plans:
+            write_report(options["report"], knee(plans), plans)
+        if plans and picture is not None:
+            write_bytes_to(frontier_svg(plans).encode("utf-8"), picture)
     found = Frontier(ready, budgets, answers)
     refused = found.refused()
     if refused is not None:
@@ -304,11 +333,13 @@ def frontier(model: str, **options: Any) -> None:
 @cli.command(add_help_option=False)
 @click.argument("plan_file", metavar="PLAN")
 @click.argument("model", metavar="[MODEL]", required=False)
+@report_option()
 @output_options()
 def verify(plan_file: str, model: str | None, **options: Any) -> None:
     """Replay a plan independently, on MODEL too if it is given."""
     if plan_file == STDIO and model == STDIO:
         raise UsageError("plan and model cannot both come from standard input", remedy="name one of the files")
+    check_report(options["report"], plan_file, model)
     with activity(options["quiet"]) as spinner, readable(plan_file) as path:
         spinner.now(f"replaying {shown(plan_file)}")
         from ..planner import pipeline
@@ -327,6 +358,7 @@ def verify(plan_file: str, model: str | None, **options: Any) -> None:
                 spinner.now(f"deriving the graph of {shown(model)}")
                 ready = rebuild(made, source, shown(model))
                 pipeline.check_model(made, ready)
+        write_report(options["report"], made)
     verdict = Verdict(made, timeline, ready)
     if options["format"] == "json":
         _print_json(verdict.data())

@@ -231,6 +231,11 @@ def search_options(scope_help: str) -> Callable[[Command], Command]:
     )
 
 
+def report_option() -> Callable[[Command], Command]:
+    """The option that writes the report as a page."""
+    return click.option("--report", metavar="FILE", help="Write charts and tables there, as one HTML page.")
+
+
 def output_options() -> Callable[[Command], Command]:
     """Options of every command."""
     return _stacked(

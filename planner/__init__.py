@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .costs.devices import read_device as read_device
     from .costs.profile import StepProfile as StepProfile
     from .costs.profile import read_profile as read_profile
+    from .display.html.page import report as report
     from .model import Model as Model
     from .model import from_annotation as from_annotation
     from .model import load_model as load_model
@@ -46,6 +47,7 @@ _HOMES = {
     "Scope": "problem",
     "StepProfile": "costs.profile",
     "read_profile": "costs.profile",
+    "report": "display.html.page",
 }
 
 __all__ = sorted(_HOMES)

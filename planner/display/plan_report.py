@@ -14,7 +14,7 @@ from ..autodiff.derive import states_nbytes
 from ..errors import in_python
 from ..peak_bounds.step_floor import Floor
 from ..pipeline import checked
-from ..plan_file.record import EFFORT_NOTE, STOPPED_NOTE, Certificate, Plan
+from ..plan_file.record import Certificate, Plan
 from ..problem import Scope
 from ..schedule import Schedule
 from ..simulate import Timeline
@@ -214,9 +214,8 @@ def print_plan(
     told = plan.certificate.effort != DEFAULT_EFFORT or plan.certificate.stopped_early
     if told and not verbose:
         field(out, "search", search_line(plan.certificate))
-    for note in (*plan.certificate.notes, *notes):
-        if note != STOPPED_NOTE and not note.startswith(EFFORT_NOTE):  # in the line above
-            field(out, "note", one_line(note, 300))
+    for note in (*plan.certificate.other_notes, *notes):
+        field(out, "note", one_line(note, 300))
     if verbose:
         _print_details(out, plan)
     if written:

@@ -107,6 +107,11 @@ class Certificate:
         """Whether the user, not a time limit, stopped the search."""
         return STOPPED_NOTE in self.notes
 
+    @property
+    def other_notes(self) -> tuple[str, ...]:
+        """The notes beside those on the search."""
+        return tuple(note for note in self.notes if note != STOPPED_NOTE and not note.startswith(EFFORT_NOTE))
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan:
@@ -165,6 +170,11 @@ class Plan:
         # The report knows plans, and is loaded where one is asked for it.
         text: str = import_module("..display.plan_report", __package__).text_of(self, verbose=verbose)
         return text
+
+    def _repr_html_(self) -> str:
+        """The report as a notebook shows it. Raises PlanMismatchError as `summary` does."""
+        frame: str = import_module("..display.html.page", __package__).frame_of(self)
+        return frame
 
     @property
     def outcome(self) -> str:

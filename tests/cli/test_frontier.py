@@ -61,8 +61,9 @@ class TestCommand:
         main([*words, "90%,1%,min", "-q", "-o", str(tmp_path)])
         assert [bool(verify(read_plan(path))) for path in tmp_path.glob("plan-*.json")] == [True, True]
 
-    def test_a_missing_folder_is_refused_before_the_search(self, words: list[str], tmp_path: Path) -> None:
-        assert main([*words, "90%", "-o", str(tmp_path / "none")]) == 8
+    def test_a_missing_folder_is_made(self, words: list[str], tmp_path: Path) -> None:
+        assert main([*words, "90%", "-q", "-o", str(tmp_path / "none")]) == 0
+        assert (tmp_path / "none" / "plan-90%.json").exists()
 
     def test_standard_output_is_no_folder(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert (main([*words, "90%", "-o", "-"]), "-o - is no folder" in capsys.readouterr().err) == (2, True)

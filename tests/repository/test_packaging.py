@@ -18,6 +18,8 @@ DATA = (
     "ogc_plan/planner/plan_file/plan.schema.json",
     "ogc_plan/planner/plan_file/plan.v2.schema.json",
     "ogc_plan/planner/arena/arena.schema.json",
+    "ogc_plan/planner/display/html/page.css",
+    "ogc_plan/planner/display/html/page.js",
 )
 
 

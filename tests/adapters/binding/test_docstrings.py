@@ -18,7 +18,12 @@ from tests.files.onnx_files import write_perceptron
 from tests.modules.devices import cpu_only
 
 FUNCTIONS = [name for name in pytorch.__all__ if inspect.isfunction(getattr(pytorch, name))]
-DOCUMENTED = {**{name: getattr(pytorch, name) for name in FUNCTIONS}, "Plan": Plan, "ogc_plan": ogc_plan}
+DOCUMENTED = {
+    **{name: getattr(pytorch, name) for name in FUNCTIONS},
+    "Plan": Plan,
+    "report": planner.report,
+    "ogc_plan": ogc_plan,
+}
 
 
 def text_of(name: str) -> str:
@@ -53,7 +58,8 @@ def test_the_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     write_perceptron(tmp_path / "fixed.onnx")
     names = {"torch": torch, **{public: getattr(pytorch, public) for public in pytorch.__all__}}
-    names |= {"plan": planner.plan, "load_model": lambda _: planner.load_model("fixed.onnx", dims={"batch": 4096})}
+    names |= {"plan": planner.plan, "report": planner.report}
+    names["load_model"] = lambda _: planner.load_model("fixed.onnx", dims={"batch": 4096})
     found = doctest.DocTestFinder(recurse=True).find(DOCUMENTED[name], name, module=False, extraglobs=names)
     runner = doctest.DocTestRunner()
     assert sum(runner.run(test).attempted for test in found) > 0

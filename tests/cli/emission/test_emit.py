@@ -171,5 +171,6 @@ class TestRefusals:
         refused = run("emit", plan, model, "--to", "torch-modules", "-o", target)
         assert (refused.code, f"would overwrite the {which}" in refused.err) == (2, True)
 
-    def test_a_folder_that_does_not_exist_is_refused(self, exported: Exported, tmp_path: Path) -> None:
-        assert run("emit", exported.plan, exported.model, "--to", "torch-sac", "-o", tmp_path / "no" / "p.py").code == 8
+    def test_a_folder_that_does_not_exist_is_made(self, exported: Exported, tmp_path: Path) -> None:
+        assert run("emit", exported.plan, exported.model, "--to", "torch-sac", "-o", tmp_path / "no" / "p.py").code == 0
+        assert (tmp_path / "no" / "p.py").exists()
