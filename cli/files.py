@@ -110,8 +110,13 @@ def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json", opt
     """
     if path == STDIO:
         return
-    if model != STDIO and os.path.exists(path) and os.path.exists(model) and os.path.samefile(path, model):
-        raise UsageError(f"{option} {path!r} would overwrite the model", remedy=f"write {option} {usual}")
+    if model != STDIO and os.path.exists(path) and os.path.exists(model):
+        if os.path.samefile(path, model):
+            raise UsageError(f"{option} {path!r} would overwrite the model", remedy=f"write {option} {usual}")
+        if any(os.path.exists(held) and os.path.samefile(path, held) for held in _weights_beside(model)):
+            raise UsageError(
+                f"{option} {path!r} would overwrite weights of the model", remedy=f"write {option} {usual}"
+            )
     target = Path(path)
     try:
         mode = target.stat().st_mode if os.path.lexists(target) and target.exists() else None
@@ -125,6 +130,17 @@ def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json", opt
     if mode is not None and not stat.S_ISREG(mode):
         return  # a pipe or a device: opening it early would already act on it
     _check_folder(path, target.parent)
+
+
+def _weights_beside(model: str) -> list[Path]:
+    """The files that hold weights of a model; none where it cannot be read, which is told later."""
+    from ..planner.errors import OgcPlanError
+    from ..planner.onnx_import.document.model_file import external_files, parse_model, read_file
+
+    try:
+        return external_files(parse_model(read_file(Path(model)), model), Path(model).parent)
+    except OgcPlanError:
+        return []
 
 
 def check_report(path: str | None, *others: str | None, option: str = "--report", usual: str = "report.html") -> None:

@@ -17,7 +17,7 @@ from ogc_plan.planner.model import load_model
 from ogc_plan.planner.pipeline import plan
 from ogc_plan.planner.plan_file.writer import dumps, write_plan
 
-from tests.cli.calls import process
+from tests.cli.calls import GREEDY, Call, process
 from tests.cli.killed_writers import killed, plans, write_forever
 
 OPENED = """
@@ -106,3 +106,12 @@ def test_no_file_but_the_model_is_opened(model: Path, tmp_path: Path, location: 
     words = [sys.executable, "-c", OPENED, str(model), str(external)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == [str(external)]
+
+
+def test_weights_beside_the_model_are_no_target(run: Call, model: Path, tmp_path: Path) -> None:
+    split = tmp_path / "split.onnx"
+    onnx.save(onnx.load(model), split, save_as_external_data=True, size_threshold=0, location="weights")
+    before = (tmp_path / "weights").read_bytes()
+    made = run(split, *GREEDY, "-o", tmp_path / "weights")
+    refused = made.code, "would overwrite weights of the model" in made.error
+    assert (*refused, (tmp_path / "weights").read_bytes() == before) == (2, True, True)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import count
 from json import dumps as quoted
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ....planner.errors import PlanMismatchError, UnsupportedOpError, UsageError
-from ....planner.onnx_import.document.model_file import parse_model, read_file
-from ....planner.onnx_import.document.protobuf import ModelProto, TensorProto
+from ....planner.onnx_import.document.model_file import external_files, parse_model, read_file, tensors_of
+from ....planner.onnx_import.document.protobuf import DTYPES, ModelProto, TensorProto
 from ....planner.plan_file.writer import write_whole
 from ..unbind import original
 from .module import OnnxModule
+from .node import torch_dtype
 
 _CHUNK = 1 << 24
 _KEEP = "keep the weights with torch.save(module.state_dict(), FILE)"
@@ -35,7 +36,7 @@ def to_onnx(module: nn.Module, path: str | os.PathLike[str]) -> None:
         path: where the file is written; it may be the file itself.
 
     Raises:
-        UsageError: the module came from no file.
+        UsageError: the module came from no file, or the path holds weights of its file.
         PlanMismatchError: the file changed since it was read.
         UnsupportedOpError: a weight that changed is computed by the file or lies in a branch; the message names it.
         StorageError: a file cannot be read or written.
@@ -69,7 +70,7 @@ def _write(model: ModelProto, tensors: Mapping[str, tuple[Tensor, bool]]) -> dic
             raise UnsupportedOpError(f"weight {quoted(name)} is computed by the file, or inside a branch", remedy=_KEEP)
         if place.data_location == _OUTSIDE:
             entries = _entries(place)
-            outside.setdefault(entries["location"], {})[int(entries.get("offset", "0"))] = _raw(tensor)
+            outside.setdefault(entries["location"], {})[int(entries.get("offset", "0"))] = _raw(tensor, place)
         else:
             _put(place, tensor)
     return outside
@@ -81,13 +82,21 @@ def _entries(place: TensorProto) -> dict[str, str]:
 
 def _write_outside(model: ModelProto, source: Path, target: Path, changed: Mapping[str, Mapping[int, bytes]]) -> None:
     """Write the files of weights that changed, or that the target needs beside it, and name them in the model."""
-    placed = [tensor for tensor in _tensors_of(model) if tensor.data_location == _OUTSIDE]
+    placed = [tensor for tensor in tensors_of(model) if tensor.data_location == _OUTSIDE]
     itself = target.exists() and target.samefile(source)
     beside = target.parent.resolve() == source.parent.resolve()
-    for number, location in enumerate(dict.fromkeys(_entries(tensor)["location"] for tensor in placed)):
+    locations = list(dict.fromkeys(_entries(tensor)["location"] for tensor in placed))
+    held = {path.resolve() for path in external_files(model, source.parent)}
+    if target.resolve() in held:
+        raise UsageError(f"{str(target)!r} holds weights of {source.name!r}", remedy="write another file")
+    numbers = ("" if number == 0 else f".{number}" for number in count())
+    free = (
+        name for number in numbers if (target.parent / (name := f"{target.name}{number}.data")).resolve() not in held
+    )
+    for location in locations:
         if beside and location not in changed:
             continue
-        name = location if itself else f"{target.name}{f'.{number}' if number else ''}.data"
+        name = location if itself else next(free)
         pieces = _with_changes(source.parent / location, changed.get(location, {}))
         write_whole(pieces, target.parent / name, "the weights ")
         for tensor in placed:
@@ -113,18 +122,6 @@ def _with_changes(path: Path, changes: Mapping[int, bytes]) -> Iterator[bytes]:
                 file.seek(at)
 
 
-def _tensors_of(message: Any) -> Iterator[TensorProto]:
-    """Every tensor in a message, those of functions and branches too."""
-    for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        for entry in [value] if hasattr(value, "ListFields") else value:
-            if isinstance(entry, TensorProto):
-                yield entry
-            else:
-                yield from _tensors_of(entry)
-
-
 def _stored(model: ModelProto) -> Iterable[tuple[str, TensorProto]]:
     """The weights of the main graph by name: initializers, and tensors of Constant nodes."""
     yield from ((tensor.name, tensor) for tensor in model.graph.initializer)
@@ -140,9 +137,11 @@ def _put(place: TensorProto, tensor: Tensor) -> None:
         return
     for field in ("double_data", "int32_data", "int64_data", "uint64_data"):
         place.ClearField(field)
-    place.raw_data = _raw(tensor)
+    place.raw_data = _raw(tensor, place)
 
 
-def _raw(tensor: Tensor) -> bytes:
-    raw: bytes = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+def _raw(tensor: Tensor, place: TensorProto) -> bytes:
+    """The bytes of a tensor in the element type of the file; the module may have been cast."""
+    cast = tensor.detach().to(torch_dtype(DTYPES[place.data_type])).cpu().contiguous()
+    raw: bytes = cast.flatten().view(torch.uint8).numpy().tobytes()
     return raw

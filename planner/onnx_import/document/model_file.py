@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from json import dumps as quoted
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...annotations import MODEL_KEY, NODE_KEY, REMEDY, Annotation, loads
 from ...errors import InvalidModelError, StorageError, UnsupportedOpError
@@ -15,7 +15,7 @@ from .subgraphs import all_nodes, subgraphs
 from .unsupported_ops import EXPORT_AGAIN
 
 if TYPE_CHECKING:
-    from .protobuf import GraphProto, ModelProto
+    from .protobuf import GraphProto, ModelProto, TensorProto
 
 MAX_NODES = 2**20
 MAX_FILE_NBYTES = 2**31 - 1  # the limit of protobuf
@@ -85,6 +85,26 @@ def parse_model(data: bytes, path: str = "the file", *, weights: bool = False) -
             if len(tensor.raw_data) > _KEPT_TENSOR_NBYTES:
                 tensor.ClearField("raw_data")
     return model
+
+
+def tensors_of(message: Any) -> Iterator[TensorProto]:
+    """Every tensor in a message, those of functions and branches too."""
+    from .protobuf import TensorProto
+
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for entry in [value] if hasattr(value, "ListFields") else value:
+            if isinstance(entry, TensorProto):
+                yield entry
+            else:
+                yield from tensors_of(entry)
+
+
+def external_files(model: ModelProto, folder: Path) -> list[Path]:
+    """The files beside a model in ``folder`` that hold its weights."""
+    names = {entry.value for tensor in tensors_of(model) for entry in tensor.external_data if entry.key == "location"}
+    return [folder / name for name in sorted(names)]
 
 
 def _graphs(model: ModelProto) -> Iterable[GraphProto]:

@@ -221,6 +221,30 @@ class TestWeightsBesideTheFile:
         to_onnx(trained, tmp_path / "trained.onnx")
         assert (path.read_bytes(), (tmp_path / "weights").read_bytes()) == before
 
+    def test_weights_that_another_file_of_the_folder_reads_stay(self, path: Path, tmp_path: Path) -> None:
+        moved = tmp_path / "moved.onnx"
+        onnx.save(onnx.load(path), path, save_as_external_data=True, size_threshold=0, location="model.onnx.data")
+        path.rename(moved)
+        module, before = from_onnx(moved, batch=2), (tmp_path / "model.onnx.data").read_bytes()
+        with torch.no_grad():
+            module.get_parameter("head").add_(1)
+        to_onnx(module, path)
+        assert (tmp_path / "model.onnx.data").read_bytes() == before
+
+    def test_the_file_of_the_weights_is_no_target(self, trained: OnnxModule, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"holds weights of 'model\.onnx'"):
+            to_onnx(trained, tmp_path / "weights")
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+    def test_a_module_that_was_cast_is_written_in_the_type_of_the_file(
+        self, path: Path, tmp_path: Path, dtype: torch.dtype
+    ) -> None:
+        module = from_onnx(path, batch=2)
+        wanted = module.get_parameter("head").detach().to(dtype).float()
+        to_onnx(module.to(dtype), tmp_path / "cast.onnx")
+        head = next(entry for entry in onnx.load(tmp_path / "cast.onnx").graph.initializer if entry.name == "head")
+        np.testing.assert_array_equal(numpy_helper.to_array(head), wanted)
+
     def test_a_target_elsewhere_has_its_weights_beside_it(self, path: Path, tmp_path: Path) -> None:
         (tmp_path / "elsewhere").mkdir()
         to_onnx(from_onnx(path, batch=2), tmp_path / "elsewhere" / "same.onnx")
