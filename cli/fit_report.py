@@ -73,6 +73,8 @@ def print_fit(out: Console, found: Fit, model: str, memory: str, options: Sequen
     out.print(table)
     out.print()
     field(out, "beyond", _why(found))
+    if found.stopped_early:
+        field(out, "stopped", "early: a faster size may be among those that were not planned")
     if found.fastest is not found.without and found.fastest is not found.largest:
         sizes = ", ".join(f"{sized.size:,}" for sized in found.planned)
         field(out, "fastest", f"of the sizes planned: {sizes}")

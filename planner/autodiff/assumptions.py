@@ -183,6 +183,7 @@ def _leaves(graph: Graph) -> Iterator[tuple[int, Tensor]]:
 def _untrained(graph: Graph, tensors: list[Tensor]) -> Iterator[Leaf]:
     """Why each of these constants is not a parameter by the rules of `find_parameters`."""
     used: dict[int, tuple[Op, int]] = {}
+    scores = {op.inputs[0] for op in graph.ops if op.op_type == "Softmax"}
     for op in graph.ops:
         for position, index in enumerate(op.inputs):
             if index is not None:
@@ -197,6 +198,8 @@ def _untrained(graph: Graph, tensors: list[Tensor]) -> Iterator[Leaf]:
             reason = "is read by no op of the step"
         elif use[0].op_type in INPUT_SCALING and use[1] < 2:
             reason = f"is input {use[1]} of {use[0].op_type} before any weight, as mean and deviation of the data are"
+        elif use[0].op_type == "Add" and use[0].outputs[0] in scores:
+            reason = "is added to the scores of a Softmax, as masks are"
         elif use[1] in weight_slots(use[0].op_type):
             reason = f"is computed from constants that are not trained before {use[0].op_type} takes it"
         else:

@@ -98,6 +98,7 @@ def fit(
     *,
     dimension: str = "batch",
     multiple_of: int = 1,
+    smallest: int = 1,
     plan_at: Callable[[int], Plan] | None = None,
     seed: int = 0,
     effort: str = DEFAULT_EFFORT,
@@ -115,6 +116,7 @@ def fit(
         memory: What the whole step may take, as ``24GB``.
         dimension: The name of the dimension, for messages.
         multiple_of: Only multiples of it are sizes.
+        smallest: No smaller size is tried.
         plan_at: Plans a size within the memory, where more is known than the model of `load` says: workspace that is
             measured, what a device takes beyond the step. It raises what `pipeline.plan` raises.
         seed, effort: As in `pipeline.plan`, for each plan.
@@ -132,7 +134,7 @@ def fit(
         raise UsageError(f"memory {memory!r} is not a size", remedy="write for example --memory 24GB")
     if multiple_of < 1:
         raise UsageError(f"sizes cannot be multiples of {multiple_of}", remedy="pass 1 or more")
-    search = _Search(load, memory, budget.nbytes, dimension, multiple_of, limits)
+    search = _Search(load, memory, budget.nbytes, dimension, multiple_of, -(-smallest // multiple_of), limits)
 
     def planned(size: int) -> Plan:
         within = replace(limits, progress=lambda doing, *_: search.say(f"{size}: {doing}"))
@@ -148,10 +150,11 @@ class _Search:
     """Sizes are counted in multiples; every model is read and every size planned at most once."""
 
     def __init__(
-        self, load: Callable[[int], Model], memory: str, limit_nbytes: int, dimension: str, unit: int, limits: Limits
-    ) -> None:
+        self, load: Callable[[int], Model], memory: str, limit_nbytes: int, dimension: str, unit: int, first: int,
+        limits: Limits,
+    ) -> None:  # fmt: skip
         self._load, self._memory, self._limit_nbytes = load, memory, limit_nbytes
-        self._dimension, self._unit, self._limits = dimension, unit, limits
+        self._dimension, self._unit, self._first, self._limits = dimension, unit, first, limits
         self._model: tuple[int, Model] | None = None
         self._peaks: dict[int, int] = {}
         self._floors: dict[int, int] = {}
@@ -161,16 +164,17 @@ class _Search:
     def run(self, plan_at: Callable[[int], Plan]) -> Fit:
         """Search the three sizes."""
         self._plan_at = plan_at
-        stored = self._last_within(self._stored_nbytes, 1)
+        first = self._first
+        stored = self._last_within(self._stored_nbytes, first)
         if self._stopped():
             raise SearchStoppedError("the search was stopped before a size was planned", remedy="let it run on")
-        while stored > 1 and not self._needs_none(stored) and not self._stopped():
+        while stored > first and not self._needs_none(stored) and not self._stopped():
             stored = self._nearer(stored)  # a plan may count more than the model: measured workspace
-        if not self._fits(max(stored, 1)):
-            raise self._nothing_fits(self._errors[1])
-        stored = stored if stored and self._needs_none(stored) else 0
-        high = self._last_within(self._floor_nbytes, stored + 1) if not self._stopped() else stored
-        self._largest(max(stored, 1), high)
+        if not self._fits(max(stored, first)):
+            raise self._nothing_fits(self._errors[first])
+        stored = stored if stored >= first and self._needs_none(stored) else 0
+        high = self._last_within(self._floor_nbytes, max(stored + 1, first)) if not self._stopped() else stored
+        self._largest(max(stored, first), high)
         if stored:
             self._fastest(stored)
         return self._found(stored)
@@ -179,7 +183,7 @@ class _Search:
         """A smaller count, by how far the step that stores everything lies above the memory."""
         found = self._planned(count)
         whole = found.plan.peak.store_all_total_nbytes if isinstance(found, Sized) else 2 * self._limit_nbytes
-        return max(1, min(count - 1, count * self._limit_nbytes // max(1, whole)))
+        return max(self._first, min(count - 1, count * self._limit_nbytes // max(1, whole)))
 
     def _needs_none(self, count: int) -> bool:
         """Whether the plan of a count recomputes nothing."""
@@ -193,8 +197,8 @@ class _Search:
         how = "is proven not to fit" if error.proven else "has no plan that was found"
         smallest, floor = format_both(error.smallest_known_nbytes), format_both(error.lower_bound_nbytes)
         return InfeasibleBudgetError(
-            f"not even {self._dimension} {self._unit} fits {self._memory}, it {how}: smallest peak found {smallest}, "
-            f"proven floor {floor}",
+            f"not even {self._dimension} {self._first * self._unit} fits {self._memory}, it {how}: "
+            f"smallest peak found {smallest}, proven floor {floor}",
             remedy=f"pass --memory {error.smallest_known_nbytes}B or more",
             smallest_known_nbytes=error.smallest_known_nbytes,
             lower_bound_nbytes=error.lower_bound_nbytes,
@@ -247,7 +251,7 @@ class _Search:
             if probe * self._unit > LARGEST:
                 raise UsageError(
                     f"a step with {self._dimension} {low * self._unit} still fits {self._memory}",
-                    remedy="name a dimension that the memory depends on: ogc-plan show lists those of the inputs",
+                    remedy="pass a smaller --memory, or name a dimension that memory depends on (ogc-plan show)",
                 )
         return low
 

@@ -54,8 +54,25 @@ def largest_batch(
     def plan_at(size: int) -> Plan:
         return planned_quietly(request, module, *at(size)).plan
 
+    smallest = 1 if batch <= multiple_of or _runs(module, *at(multiple_of)) else batch  # some need more than one sample
     with activity(quiet=False, after_s=_PATIENCE_S) as line, stoppable() as stop:
-        return fit(load, request.budget, multiple_of=multiple_of, plan_at=plan_at, limits=line.limits(1, stop=stop))
+        return fit(
+            load,
+            request.budget,
+            multiple_of=multiple_of,
+            smallest=smallest,
+            plan_at=plan_at,
+            limits=line.limits(1, stop=stop),
+        )
+
+
+def _runs(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a step on these arguments can be traced."""
+    try:
+        traced(module, args, kwargs)
+    except Exception:  # whatever the forward raises for them
+        return False
+    return True
 
 
 def _has(leaf: Any, axis: int) -> bool:

@@ -31,6 +31,7 @@ INPUT_SCALING = frozenset({"Sub", "Div"})
 """Ops that normalise an input by the mean and the deviation of the data."""
 
 _EVEN_CONSTANTS = frozenset({"Add", "Mul", "Gather"})  # a Constant node there is trained too
+_TO_SCORES = frozenset({"Add", "Cast", "Identity", "Where"})
 _LAYERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _MOVES = frozenset({
     "Cast", "Concat", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
@@ -55,6 +56,7 @@ def find_parameters(
     - an initializer of two or more elements, or a value computed from one, that arithmetic, a Concat, a Where or a
       Gather combines with a value that depends on an input. A Sub or a Div of an input before any weight is excluded:
       its constants are the mean and the deviation of the data;
+      So are masks: constants of several rows that are added to the scores of a Softmax;
     - a constant of one element in the same slots, if its name follows a scheme for weights (`NamingSchemes`), or if it
       is the bias of a layer with one output.
 
@@ -66,7 +68,10 @@ def find_parameters(
     recorded = any(value.declared for value in values)
     initializers = {id(v) for v in values if v.is_initializer and v.is_float}
     taken = _Leaves(
-        initializers or {id(v) for v in values if v.is_float}, recorded, _schemes(calls, producer == "pytorch")
+        initializers or {id(v) for v in values if v.is_float},
+        recorded,
+        _schemes(calls, producer == "pytorch"),
+        _scores(calls),
     )
     found = {id(value) for value in values if value.declared == "PARAMETER" and value.is_float}
     asked: set[int] = set()
@@ -104,6 +109,16 @@ def _schemes(calls: Sequence[Call], by_module: bool) -> NamingSchemes:
     )
 
 
+def _scores(calls: Sequence[Call]) -> set[int]:
+    """The values that a Softmax takes as they are, or after a sum, a cast or a choice."""
+    found: set[int] = set()
+    for call in reversed(calls):
+        softmax = call.op_type == "Softmax" and not call.domain
+        if softmax or (call.op_type in _TO_SCORES and id(call.outputs[0]) in found):
+            found.update(id(value) for value in call.data_inputs)
+    return found
+
+
 def _doubts(leaves: Sequence[Value], found: set[int]) -> Iterator[str]:
     """How the numbers of one element were taken that Add or Mul may apply as weights or as a formula's."""
     for trained in (True, False):
@@ -124,11 +139,12 @@ def weight_slots(op_type: str) -> tuple[int, ...]:
 class _Leaves:
     """Finds, call by call, the constants that it trains."""
 
-    def __init__(self, initializers: set[int], recorded: bool, schemes: NamingSchemes) -> None:
+    def __init__(self, initializers: set[int], recorded: bool, schemes: NamingSchemes, scores: set[int]) -> None:
         self.doubted: dict[int, Value] = {}  # of one element, which arithmetic applies
         self._initializers = initializers
         self._recorded = recorded
         self._schemes = schemes
+        self._scores = scores
 
     def of(self, call: Call, learned: set[int]) -> Iterator[Value]:
         """The constants that ``call`` trains; ``learned`` are the values that depend on a parameter."""
@@ -155,6 +171,9 @@ class _Leaves:
 
     def _in_arithmetic(self, call: Call, value: Value, learned: set[int]) -> Iterator[Value]:
         owner = value.owner
+        rows = owner.is_leaf and value.numel > max(value.shape[-1:], default=1)
+        if rows and call.op_type == "Add" and id(call.outputs[0]) in self._scores:
+            return
         if call.op_type in _EVEN_CONSTANTS and owner.is_leaf and owner.is_float and owner.shape:
             if owner.numel > 1:
                 yield owner

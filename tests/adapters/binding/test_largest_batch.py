@@ -81,6 +81,12 @@ def test_sizes_are_multiples(found: Fit) -> None:
     assert {sized.size % STEP for sized in found.planned} == {0}
 
 
+def test_a_module_that_takes_no_single_sample_begins_at_the_batch_given() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())
+    sizes = fit(model, (torch.randn(4, 8),), memory="3kB", device="a100", effort="fast").planned
+    assert sizes[0].size >= 4
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -63,6 +63,21 @@ ROLES = {
         {"w": (3, 4)},
         Role.PARAMETER,
     ),
+    "a mask of scores": (
+        [node("MatMul", "x k", "s"), node("Add", "s w", "m"), node("Softmax", "m", "y")],
+        {"w": (2, 3), "k": (4, 3)},
+        Role.BUFFER,
+    ),
+    "a bias of scores": (
+        [node("MatMul", "x k", "s"), node("Add", "s w", "m"), node("Softmax", "m", "y")],
+        {"w": (1, 3), "k": (4, 3)},
+        Role.PARAMETER,
+    ),
+    "a table of biases of scores": (
+        [node("MatMul", "x k", "s"), node("Gather", "w rows", "b"), node("Add", "s b", "m"), node("Softmax", "m", "y")],
+        {"w": (5, 3), "k": (4, 3)},
+        Role.PARAMETER,
+    ),
     "a matrix behind a cast": (
         [node("Cast", "w", "a", to=11), node("Cast", "a", "b", to=1), node("Mul", "w x", "c"), node("Add", "b c", "y")],
         {"w": (2, 4)},
@@ -74,7 +89,7 @@ ROLES = {
 @pytest.mark.parametrize("what", ROLES)
 def test_the_role_of(tmp_path: Path, what: str) -> None:
     nodes, weights, role = ROLES[what]
-    graph = read(model(nodes, X, weights=weights, constants={"zero": [0]}), tmp_path)
+    graph = read(model(nodes, X, weights=weights, constants={"zero": [0], "rows": [1, 3]}), tmp_path)
     owners = [t for t in graph.tensors if graph.storages[t.storage].name == "w"]
     assert {t.role for t in owners} == {role}
 
