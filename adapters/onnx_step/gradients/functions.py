@@ -192,6 +192,8 @@ FUNCTIONS: GradientTable = {
 }
 RECORDED_FUNCTIONS: GradientTable = {
     "rsqrt": _of_output(lambda y: y * y * y * -0.5),
+    "expm1": _of_output(lambda y: y + 1.0),
+    "log1p": _of_input(lambda x: 1.0 / (x + 1.0)),
     "log_sigmoid": _of_input(lambda x: (-x).apply("Sigmoid")),
     "glu": _gated,
 }
