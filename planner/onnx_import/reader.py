@@ -203,6 +203,7 @@ def _forward_graph(
             *made.assumed,
             *(f"dimension {quoted(symbol)} is bound to {size}" for symbol, size in bound.dims),
             *_counted(((call, call.op_type) for call in walk.inference_form), gone, _in_inference_form),
+            *_trained_statistics(made),
             *([f"{dropped} nodes that reach no output are dropped"] if dropped else []),
             *walk.rebatch.assumed(),
             *walk.data_shapes.assumed(),
@@ -233,6 +234,20 @@ def _counted(
     counts = Counter((call.op_type, detail) for call, detail in found if call.name not in gone)
     for (op_type, detail), count in sorted(counts.items()):
         yield sentence(count, op_type, detail)
+
+
+def _trained_statistics(graph: Graph) -> Iterable[str]:
+    """A sentence on batch norms whose running statistics the file shares with weights."""
+    count = sum(
+        op.op_type == "BatchNormalization"
+        and any(index is not None and graph.tensors[index].role is Role.PARAMETER for index in op.inputs[3:5])
+        for op in graph.ops
+    )
+    if count:
+        yield (
+            f"{count} BatchNormalization {'has' if count == 1 else 'have'} weights as running statistics, which a runtime "
+            "would train: the exporter merged equal constants, as those of a new model are; export a trained one"
+        )
 
 
 def _in_inference_form(count: int, op_type: str, _: str) -> str:

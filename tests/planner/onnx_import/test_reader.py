@@ -282,3 +282,9 @@ def test_a_file_of_views_alone_is_told_that_it_needs_no_plan(tmp_path: Path) -> 
     path = save(model([node("Transpose", "x", "y", perm=[1, 0])], {"x": [2, 4]}), tmp_path)
     with pytest.raises(UnsupportedOpError, match=r"its outputs are views of its inputs \(Transpose\)"):
         load_model(path)
+
+
+def test_running_statistics_that_are_weights_too_are_told(tmp_path: Path) -> None:
+    nodes = [node("Identity", "b", "mean"), node("BatchNormalization", "x w b mean variance", "y")]
+    graph = read(model(nodes, {"x": [2, 4, 3]}, weights=dict.fromkeys(("w", "b", "variance"), (4,))), tmp_path)
+    assert any("1 BatchNormalization has weights as running statistics" in told for told in graph.assumed)
