@@ -12,7 +12,7 @@ from json import dumps as quoted
 from pathlib import Path
 
 from ..errors import InvalidModelError, OgcPlanError
-from ..graph import Graph, NodePath
+from ..graph import Graph, NodePath, Role
 from ..units import is_or_are
 from .document.functions import inline_functions, places_of
 from .document.model_file import open_model, producer_of
@@ -245,8 +245,8 @@ def _trained_statistics(graph: Graph) -> Iterable[str]:
     )
     if count:
         yield (
-            f"{count} BatchNormalization {'has' if count == 1 else 'have'} weights as running statistics, which a runtime "
-            "would train: the exporter merged equal constants, as those of a new model are; export a trained one"
+            f"{count} BatchNormalization {'has' if count == 1 else 'have'} weights as running statistics, which would be "
+            "trained: the exporter merged equal constants, as those of a new model are; export a trained one"
         )
 
 
