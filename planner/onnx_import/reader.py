@@ -245,8 +245,8 @@ def _trained_statistics(graph: Graph) -> Iterable[str]:
     )
     if count:
         yield (
-            f"{count} BatchNormalization {'has' if count == 1 else 'have'} weights as running statistics, which would be "
-            "trained: the exporter merged equal constants, as those of a new model are; export a trained one"
+            f"{count} BatchNormalization {'has' if count == 1 else 'have'} weights as running statistics, which would "
+            "be trained: the exporter merged equal constants, as those of a new model are; export a trained one"
         )
 
 
