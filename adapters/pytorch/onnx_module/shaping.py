@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ....planner.onnx_import.meaning.resize_places import COORDINATES, nearest_sources, resize_positions
 from .node import Node, Run, Table
 
 _ALIGNED = ("half_pixel", "pytorch_half_pixel")
@@ -126,14 +127,14 @@ def _resize(node: Node) -> Run:
     factors = [b / max(a, 1) for a, b in zip(old, new, strict=True)]
     for axis, scale in zip(axes, scales or (), strict=False):
         factors[axis] = float(scale)
-    moved = [axis for axis in range(node.rank) if old[axis] != new[axis] or factors[axis] != 1]
-    if not moved:
+    if old == new:  # a copy whatever the factors
         return lambda x, *_: x.clone()
-    if node.attr("antialias", 0) or node.attr("exclude_outside", 0) or how == "tf_crop_and_resize":
+    moved = [axis for axis in range(node.rank) if old[axis] != new[axis] or factors[axis] != 1]
+    if node.attr("antialias", 0) or node.attr("exclude_outside", 0) or how not in COORDINATES:
         raise node.refused("antialias, exclude_outside and cropping are not built")
     if mode == "nearest":
         rounding = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
-        return _nearest([(axis, _sources(axis, old, new, factors, how, rounding, node)) for axis in moved])
+        return _nearest([(axis, nearest_sources(old[axis], new[axis], factors[axis], how, rounding)) for axis in moved])
     smooth = {("linear", 1): "linear", ("linear", 2): "bilinear", ("linear", 3): "trilinear", ("cubic", 2): "bicubic"}
     kind = smooth.get((mode, node.rank - 2))
     corners = how == "align_corners"
@@ -144,42 +145,11 @@ def _resize(node: Node) -> Run:
     fits = corners or (how in _ALIGNED and exact and single)
     if kind is None or not fits or moved[0] < 2 or (mode == "cubic" and node.attr("cubic_coeff_a", -0.75) != -0.75):
         if mode == "linear":
-            return _linear([(axis, _positions(axis, old, new, factors, how, node)) for axis in moved])
+            places = [resize_positions(old[axis], new[axis], factors[axis], how) for axis in moved]
+            return _linear([*zip(moved, map(torch.from_numpy, places), strict=True)])
         raise node.refused(f"mode {mode} with {how} over dimensions {moved} of {node.rank} is not torch's")
     size = new[2:]
     return lambda x, *_: F.interpolate(x, size, mode=kind, align_corners=corners)
-
-
-def _positions(
-    axis: int, old: tuple[int, ...], new: tuple[int, ...], factors: list[float], how: str, node: Node
-) -> Tensor:
-    """Where the elements of a resized axis stand in the old one."""
-    at, scale = torch.arange(new[axis], dtype=torch.float64), factors[axis]
-    if how in _ALIGNED or how == "half_pixel_symmetric":
-        found = (at + 0.5) / scale - 0.5
-        if how == "pytorch_half_pixel" and new[axis] == 1:
-            found = torch.zeros_like(at)
-        if how == "half_pixel_symmetric":
-            found = found + old[axis] / 2 * (1 - new[axis] / (scale * old[axis]))
-        return found
-    if how == "align_corners":
-        return at * (old[axis] - 1) / max(new[axis] - 1, 1)
-    if how == "asymmetric":
-        return at / scale
-    if how == "tf_half_pixel_for_nn":
-        return (at + 0.5) / scale
-    raise node.refused(f"coordinate_transformation_mode {how} is not built")
-
-
-def _sources(
-    axis: int, old: tuple[int, ...], new: tuple[int, ...], factors: list[float], how: str, rounding: str, node: Node
-) -> list[int]:
-    at = _positions(axis, old, new, factors, how, node)
-    rounded = {
-        "round_prefer_floor": (at - 0.5).ceil(), "round_prefer_ceil": (at + 0.5).floor(), "floor": at.floor(),
-        "ceil": at.ceil(),
-    }[rounding]  # fmt: skip
-    return [int(entry) for entry in rounded.clamp(0, old[axis] - 1).tolist()]
 
 
 def _nearest(picks: list[tuple[int, list[int]]]) -> Run:
@@ -200,8 +170,12 @@ def _nearest(picks: list[tuple[int, list[int]]]) -> Run:
 
 
 def _floors(shape: Any, picks: list[tuple[int, list[int]]]) -> bool:
-    """Whether an axis takes the element at the floor of its share, as F.interpolate does."""
-    return all(index == [at * shape[axis] // len(index) for at in range(len(index))] for axis, index in picks)
+    """Whether an axis takes the elements that F.interpolate does: it multiplies by a float32 factor."""
+    for axis, index in picks:
+        factor = torch.tensor(shape[axis] / len(index), dtype=torch.float32)
+        if index != (torch.arange(len(index)) * factor).long().clamp(max=shape[axis] - 1).tolist():
+            return False
+    return True
 
 
 def _linear(picks: list[tuple[int, Tensor]]) -> Run:
