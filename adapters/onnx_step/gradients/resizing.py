@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....planner.onnx_import.meaning.resize_places import COORDINATES, nearest_sources, resize_positions
+from ....planner.onnx_import.meaning.element_sources import COORDINATES, nearest_sources, resize_positions
 from ..forward.upgrade import resize_factors
 from ..nodes.writer import Array, Tensor
 from .backward_call import Backward, GradientTable

@@ -9,7 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ....planner.onnx_import.meaning.resize_places import COORDINATES, nearest_sources, resize_positions
+from ....planner.onnx_import.meaning.element_sources import (
+    COORDINATES,
+    nearest_sources,
+    padded_sources,
+    resize_positions,
+)
 from .node import Node, Run, Table
 
 _ALIGNED = ("half_pixel", "pytorch_half_pixel")
@@ -104,12 +109,16 @@ def _pad(node: Node) -> Run:
         fill = node.number("value", 2, 0) or 0
         return lambda x, *_: F.pad(x, flat, value=fill)
     first = next((axis for axis in range(rank) if before[axis] or after[axis]), rank)
-    if rank - first > 3:
-        raise node.refused(f"torch pads at most three dimensions by {mode}")
+    shape = node.shape()
+    most = [size - (mode == "reflect") for size in shape]
+    fits = mode == "edge" or all(max(sizes) <= limit for *sizes, limit in zip(before, after, most, strict=True))
+    if rank - first > 3 or min(flat) < 0 or not fits:  # torch crops last, and wraps and reflects once
+        moved = [axis for axis in range(rank) if before[axis] or after[axis]]
+        picks = [(axis, padded_sources(shape[axis], before[axis], after[axis], mode)) for axis in moved]
+        return lambda x, *_: _taken(x, picks)
     names = {"edge": "replicate", "reflect": "reflect", "wrap": "circular"}
     # torch wants one or two dimensions in front of the padded ones
     cut, out = flat[: 2 * max(rank - first, 1)], node.out
-    shape = node.shape()
     lead = (1, prod(shape[:first]), *shape[first:])
     return lambda x, *_: F.pad(x.reshape(lead), cut, mode=names[mode]).reshape(out)
 
@@ -162,11 +171,16 @@ def _nearest(picks: list[tuple[int, list[int]]]) -> Run:
         spatial = [axis for axis, _ in picks]
         if min(spatial) >= 2 and x.dim() in (3, 4, 5) and _floors(x.shape, picks):
             return F.interpolate(x, sizes[2:], mode="nearest")
-        for axis, index in picks:
-            x = x.index_select(axis, torch.tensor(index, device=x.device))
-        return x
+        return _taken(x, picks)
 
     return run
+
+
+def _taken(x: Tensor, picks: list[tuple[int, list[int]]]) -> Tensor:
+    """The rows of a tensor, one axis at a time."""
+    for axis, index in picks:
+        x = x.index_select(axis, torch.tensor(index, device=x.device))
+    return x
 
 
 def _floors(shape: Any, picks: list[tuple[int, list[int]]]) -> bool:

@@ -49,7 +49,12 @@ _SMOOTH = {
     for how in ("half_pixel", "asymmetric", "half_pixel_symmetric")
 }
 _COPIED = {"copied": _resized((1.0, 1.2), (5, 4), mode="nearest", nearest_mode="floor")}
-CASES = _NEAREST | _SMOOTH | _COPIED
+_PADDED = {
+    f"{mode}-{pads}": _model(node("Pad", "h p", "y", mode=mode), {"p": np.array([0, 0, *pads])}, (9, 7))
+    for mode in ("wrap", "edge", "reflect")
+    for pads in ((1, 2, 0, 0, 3, -2), (-1, -2, 0, 0, 3, 2))
+} | {"wrap-twice": _model(node("Pad", "h p", "y", mode="wrap"), {"p": np.array([0, 0, 0, 0, 0, 17])}, (8,))}
+CASES = _NEAREST | _SMOOTH | _COPIED | _PADDED
 
 
 def _arguments(name: str) -> torch.Tensor:

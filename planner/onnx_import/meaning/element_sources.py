@@ -1,4 +1,4 @@
-"""Where the elements of a resized dimension stand in the old one, in float32 as ONNX Runtime and torch compute it."""
+"""Which elements of a dimension those of a resized or padded one are, as ONNX Runtime takes them."""
 
 from __future__ import annotations
 
@@ -43,3 +43,17 @@ def nearest_sources(old: int, new: int, factor: float, how: str, rounding: str) 
         "ceil": np.ceil(found),
     }[rounding]
     return [int(entry) for entry in np.clip(rounded, 0, old - 1)]
+
+
+def padded_sources(size: int, before: int, after: int, mode: str) -> list[int]:
+    """Which element of the old dimension each one of the padded dimension is; negative pads crop first."""
+    first, kept = max(-before, 0), size + min(before, 0) + min(after, 0)
+    places = np.arange(size + before + after) - max(before, 0)
+    if mode == "edge":
+        places = np.clip(places, 0, kept - 1)
+    elif mode == "wrap":
+        places %= kept
+    else:  # reflect
+        places %= max(2 * (kept - 1), 1)
+        places = np.where(places < kept, places, 2 * (kept - 1) - places)
+    return [first + int(place) for place in places]
