@@ -32,7 +32,7 @@ def _model(last: onnx.NodeProto, constants: dict[str, Any], size: tuple[int, ...
     made = model([node("Mul", "x w", "h"), last], {"x": (2, 3, *size)}, constants=constants, opset=opset)
     weight = np.arange(1, 4, dtype=np.float32).reshape(3, *(1,) * len(size))
     made.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    made.ir_version = 9
+    made.ir_version = 10
     return made
 
 
@@ -54,7 +54,15 @@ _PADDED = {
     for mode in ("wrap", "edge", "reflect")
     for pads in ((1, 2, 0, 0, 3, -2), (-1, -2, 0, 0, 3, 2))
 } | {"wrap-twice": _model(node("Pad", "h p", "y", mode="wrap"), {"p": np.array([0, 0, 0, 0, 0, 17])}, (8,))}
-CASES = _NEAREST | _SMOOTH | _COPIED | _PADDED
+_POOLED = {
+    f"{op}-{opset}": _model(
+        node(op, "h", "y", kernel_shape=(2, 2), strides=(2, 3), pads=(1, 0, 1, 0), ceil_mode=1), {}, (9, 9), opset
+    )
+    for op in ("MaxPool", "AveragePool")
+    for opset in (12, 19, 22)
+}
+"""A further window would begin in the pad behind, and in the second dimension behind the input."""
+CASES = _NEAREST | _SMOOTH | _COPIED | _PADDED | _POOLED
 
 
 def _arguments(name: str) -> torch.Tensor:
