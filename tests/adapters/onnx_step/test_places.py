@@ -62,7 +62,10 @@ _POOLED = {
     for opset in (12, 19, 22)
 }
 """A further window would begin in the pad behind, and in the second dimension behind the input."""
-CASES = _NEAREST | _SMOOTH | _COPIED | _PADDED | _POOLED
+_SHRUNK = {
+    f"shrink-{bias}": _model(node("Shrink", "h", "y", bias=bias, lambd=0.4), {}, (5, 4)) for bias in (0.0, 0.2, 0.4)
+}
+CASES = _NEAREST | _SMOOTH | _COPIED | _PADDED | _POOLED | _SHRUNK
 
 
 def _arguments(name: str) -> torch.Tensor:
