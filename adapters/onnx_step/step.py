@@ -172,9 +172,7 @@ class _StepWriter:
             if key not in claimed:
                 fits = [s for s in free if self._training.storages[s].nbytes >= tensor.nbytes]
                 if not fits:
-                    raise AssertionError(
-                        f"the gradient of {call.op_type} {call.name!r} reads {key}, more than its rule"
-                    )
+                    raise refused(call, f"its gradient reads {key}, more than its rule charges")
                 free.remove(fits[0])
                 claimed[key] = tensor
             return claimed[key]
@@ -184,9 +182,7 @@ class _StepWriter:
             if storage is None or storage in visible:
                 return self._values.of(value)
             if position not in run.operands:
-                raise AssertionError(
-                    f"the gradient of {call.op_type} {call.name!r} reads {key}, which its rule does not"
-                )
+                raise refused(call, f"its gradient reads {key}, which its rule does not charge")
             return claim(key, run.operands[position])
 
         def read(position: int) -> Tensor:

@@ -44,6 +44,15 @@ def _dropout(call: Forward) -> Made:
     return Made(made, ()) if len(call.call.outputs) > 1 else Made(made[:1], made[1:])
 
 
+def _shrink(call: Forward) -> Made:
+    """With the mask of what is kept, where the planner's rule says so."""
+    made = call.made("Shrink", call.x(), **call.call.attributes)
+    threshold = float(call.attr("lambd", 0.5))
+    if float(call.attr("bias", 0.0)) in (0, threshold) or not call.operand(0).is_float:
+        return made
+    return Made(made.outputs, (call.x().apply("Abs") > threshold,))
+
+
 def _random(call: Forward) -> Made:
     attributes = {key: value for key, value in call.call.attributes.items() if key != "seed"}
     return call.made(call.call.op_type, *call.args, seed=float(call.seed % 2**24), **attributes)
@@ -129,6 +138,7 @@ def _mean_variance_norm(call: Forward) -> Made:
 TRAINED: ForwardTable = {
     "BatchNormalization": _batch_norm,
     "Dropout": _dropout,
+    "Shrink": _shrink,
     **dict.fromkeys(
         ("Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"), _random
     ),

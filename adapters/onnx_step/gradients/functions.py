@@ -109,8 +109,11 @@ def _thresholded(call: Backward, x: Tensor) -> Tensor:
     return _ones(x > float(call.attr("alpha", 1.0)), x.dtype)
 
 
-def _shrink(call: Backward, x: Tensor) -> Tensor:
-    return _ones(x.apply("Abs") > float(call.attr("lambd", 0.5)), x.dtype)
+def _shrink(call: Backward) -> None:
+    bias, threshold = float(call.attr("bias", 0.0)), float(call.attr("lambd", 0.5))
+    if bias in (0, threshold):
+        return _of_input(lambda x: _ones(x.apply("Abs") > threshold, x.dtype))(call)
+    return call.give(0, _ones(call.hidden(0), call.dtype) * call.g)
 
 
 def _prelu(call: Backward) -> None:
@@ -170,7 +173,7 @@ FUNCTIONS: GradientTable = {
     "ThresholdedRelu": _with(_thresholded),
     "PRelu": _prelu,
     "SwiGLU": _gated_product,
-    "Shrink": _with(_shrink),
+    "Shrink": _shrink,
     "Dropout": _dropout,
     "Exp": _of_output(lambda y: y),
     "Sqrt": _of_output(lambda y: 0.5 / y),

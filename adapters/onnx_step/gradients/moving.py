@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....planner.onnx_import.meaning.element_sources import padded_sources
 from ..forward.upgrade import pad_sizes, slice_numbers
 from ..nodes.call_view import CallView
 from ..nodes.writer import Tensor
@@ -91,18 +92,8 @@ def _pad(call: Backward) -> None:
         return call.give(0, g.pad([-size for size in before], [-size for size in after]))
     for axis, size in enumerate(call.shape):
         if before[axis] or after[axis]:
-            g = _folded(g, axis, [_source(at - before[axis], size, mode) for at in range(g.shape[axis])], size)
+            g = _folded(g, axis, padded_sources(size, before[axis], after[axis], mode), size)
     return call.give(0, g)
-
-
-def _source(at: int, size: int, mode: str) -> int:
-    if mode == "edge":
-        return min(max(at, 0), size - 1)
-    if mode == "wrap":
-        return at % size
-    period = max(2 * (size - 1), 1)
-    at %= period
-    return at if at < size else period - at
 
 
 def _folded(g: Tensor, axis: int, sources: list[int], size: int) -> Tensor:

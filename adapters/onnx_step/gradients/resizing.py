@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....planner.onnx_import.meaning.element_sources import COORDINATES, nearest_sources, resize_positions
 from ..forward.upgrade import resize_factors
 from ..nodes.writer import Array, Tensor
 from .backward_call import Backward, GradientTable
@@ -14,17 +15,17 @@ def _resize(call: Backward) -> None:
     old_form = call.call.op_type == "Upsample" or call.opset < 11
     how = "asymmetric" if old_form else str(call.attr("coordinate_transformation_mode", "half_pixel"))
     rounding = str(call.attr("nearest_mode", "floor" if old_form else "round_prefer_floor"))
-    special = call.attr("antialias", 0) or call.attr("exclude_outside", 0) or how == "tf_crop_and_resize"
+    special = call.attr("antialias", 0) or call.attr("exclude_outside", 0) or how not in COORDINATES
     if mode not in ("nearest", "linear", "cubic") or special:
         raise call.refused(f"mode {mode} with {how} has no gradient here")
     factors = resize_factors(call) or [new / max(old, 1) for old, new in zip(call.shape, call.out, strict=True)]
     cube = float(call.attr("cubic_coeff_a", -0.75))
     g = call.g
     for axis, (old, new) in enumerate(zip(call.shape, call.out, strict=True)):
-        if old == new and factors[axis] == 1:
+        if call.shape == call.out or (old == new and factors[axis] == 1):  # all of one shape: a copy
             continue
         if mode == "nearest" and how in ("asymmetric", "half_pixel") and new % old == 0 and _repeats(
-            sources(old, new, factors[axis], how, rounding), new // old
+            nearest_sources(old, new, factors[axis], how, rounding), new // old
         ):  # fmt: skip
             g = _summed(g, axis, old)
             continue
@@ -53,46 +54,20 @@ def _along(g: Tensor, axis: int, matrix: Array) -> Tensor:
     return made.transpose([order.index(at) for at in range(g.rank)])
 
 
-def _position(at: int, old: int, new: int, factor: float, how: str) -> float:
-    if how == "align_corners":
-        return at * (old - 1) / max(new - 1, 1)
-    if how == "asymmetric":
-        return at / factor
-    if how == "tf_half_pixel_for_nn":
-        return (at + 0.5) / factor
-    found = (at + 0.5) / factor - 0.5
-    if how == "pytorch_half_pixel" and new == 1:
-        return 0.0
-    if how == "half_pixel_symmetric":
-        found += old / 2 * (1 - new / (factor * old))
-    return found
-
-
-def sources(old: int, new: int, factor: float, how: str, rounding: str) -> list[int]:
-    """Which element of the old dimension each one of the new dimension is."""
-    found = np.asarray([_position(at, old, new, factor, how) for at in range(new)])
-    rounded = {
-        "round_prefer_floor": np.ceil(found - 0.5), "round_prefer_ceil": np.floor(found + 0.5),
-        "floor": np.floor(found), "ceil": np.ceil(found),
-    }[rounding]  # fmt: skip
-    return [int(entry) for entry in np.clip(rounded, 0, old - 1)]
-
-
 def _entries(
     old: int, new: int, factor: float, mode: str, how: str, rounding: str, cube: float
 ) -> list[list[tuple[int, float]]]:
     """The old elements that each new one is made of, with their shares."""
     if mode == "nearest":
-        return [[(place, 1.0)] for place in sources(old, new, factor, how, rounding)]
+        return [[(place, 1.0)] for place in nearest_sources(old, new, factor, how, rounding)]
     made = []
-    for at in range(new):
+    for place in map(float, resize_positions(old, new, factor, how)):
         if mode == "cubic":
-            place = _position(at, old, new, factor, how)
             low = int(np.floor(place))
             taps = range(low - 1, low + 3)
             made.append([(min(max(tap, 0), old - 1), _cubic(abs(place - tap), cube)) for tap in taps])
             continue
-        place = min(max(_position(at, old, new, factor, how), 0.0), old - 1.0)
+        place = min(max(place, 0.0), old - 1.0)
         low = int(place)
         share = place - low
         made.append([(low, 1 - share), (min(low + 1, old - 1), share)])

@@ -9,6 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ....planner.onnx_import.meaning.element_sources import (
+    COORDINATES,
+    nearest_sources,
+    padded_sources,
+    resize_positions,
+)
 from .node import Node, Run, Table
 
 _ALIGNED = ("half_pixel", "pytorch_half_pixel")
@@ -103,12 +109,16 @@ def _pad(node: Node) -> Run:
         fill = node.number("value", 2, 0) or 0
         return lambda x, *_: F.pad(x, flat, value=fill)
     first = next((axis for axis in range(rank) if before[axis] or after[axis]), rank)
-    if rank - first > 3:
-        raise node.refused(f"torch pads at most three dimensions by {mode}")
+    shape = node.shape()
+    most = [size - (mode == "reflect") for size in shape]
+    fits = mode == "edge" or all(max(sizes) <= limit for *sizes, limit in zip(before, after, most, strict=True))
+    if rank - first > 3 or min(flat) < 0 or not fits:  # torch crops last, and wraps and reflects once
+        moved = [axis for axis in range(rank) if before[axis] or after[axis]]
+        picks = [(axis, padded_sources(shape[axis], before[axis], after[axis], mode)) for axis in moved]
+        return lambda x, *_: _taken(x, picks)
     names = {"edge": "replicate", "reflect": "reflect", "wrap": "circular"}
     # torch wants one or two dimensions in front of the padded ones
     cut, out = flat[: 2 * max(rank - first, 1)], node.out
-    shape = node.shape()
     lead = (1, prod(shape[:first]), *shape[first:])
     return lambda x, *_: F.pad(x.reshape(lead), cut, mode=names[mode]).reshape(out)
 
@@ -126,14 +136,14 @@ def _resize(node: Node) -> Run:
     factors = [b / max(a, 1) for a, b in zip(old, new, strict=True)]
     for axis, scale in zip(axes, scales or (), strict=False):
         factors[axis] = float(scale)
-    moved = [axis for axis in range(node.rank) if old[axis] != new[axis] or factors[axis] != 1]
-    if not moved:
+    if old == new:  # a copy whatever the factors
         return lambda x, *_: x.clone()
-    if node.attr("antialias", 0) or node.attr("exclude_outside", 0) or how == "tf_crop_and_resize":
+    moved = [axis for axis in range(node.rank) if old[axis] != new[axis] or factors[axis] != 1]
+    if node.attr("antialias", 0) or node.attr("exclude_outside", 0) or how not in COORDINATES:
         raise node.refused("antialias, exclude_outside and cropping are not built")
     if mode == "nearest":
         rounding = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
-        return _nearest([(axis, _sources(axis, old, new, factors, how, rounding, node)) for axis in moved])
+        return _nearest([(axis, nearest_sources(old[axis], new[axis], factors[axis], how, rounding)) for axis in moved])
     smooth = {("linear", 1): "linear", ("linear", 2): "bilinear", ("linear", 3): "trilinear", ("cubic", 2): "bicubic"}
     kind = smooth.get((mode, node.rank - 2))
     corners = how == "align_corners"
@@ -144,42 +154,11 @@ def _resize(node: Node) -> Run:
     fits = corners or (how in _ALIGNED and exact and single)
     if kind is None or not fits or moved[0] < 2 or (mode == "cubic" and node.attr("cubic_coeff_a", -0.75) != -0.75):
         if mode == "linear":
-            return _linear([(axis, _positions(axis, old, new, factors, how, node)) for axis in moved])
+            places = [resize_positions(old[axis], new[axis], factors[axis], how) for axis in moved]
+            return _linear([*zip(moved, map(torch.from_numpy, places), strict=True)])
         raise node.refused(f"mode {mode} with {how} over dimensions {moved} of {node.rank} is not torch's")
     size = new[2:]
     return lambda x, *_: F.interpolate(x, size, mode=kind, align_corners=corners)
-
-
-def _positions(
-    axis: int, old: tuple[int, ...], new: tuple[int, ...], factors: list[float], how: str, node: Node
-) -> Tensor:
-    """Where the elements of a resized axis stand in the old one."""
-    at, scale = torch.arange(new[axis], dtype=torch.float64), factors[axis]
-    if how in _ALIGNED or how == "half_pixel_symmetric":
-        found = (at + 0.5) / scale - 0.5
-        if how == "pytorch_half_pixel" and new[axis] == 1:
-            found = torch.zeros_like(at)
-        if how == "half_pixel_symmetric":
-            found = found + old[axis] / 2 * (1 - new[axis] / (scale * old[axis]))
-        return found
-    if how == "align_corners":
-        return at * (old[axis] - 1) / max(new[axis] - 1, 1)
-    if how == "asymmetric":
-        return at / scale
-    if how == "tf_half_pixel_for_nn":
-        return (at + 0.5) / scale
-    raise node.refused(f"coordinate_transformation_mode {how} is not built")
-
-
-def _sources(
-    axis: int, old: tuple[int, ...], new: tuple[int, ...], factors: list[float], how: str, rounding: str, node: Node
-) -> list[int]:
-    at = _positions(axis, old, new, factors, how, node)
-    rounded = {
-        "round_prefer_floor": (at - 0.5).ceil(), "round_prefer_ceil": (at + 0.5).floor(), "floor": at.floor(),
-        "ceil": at.ceil(),
-    }[rounding]  # fmt: skip
-    return [int(entry) for entry in rounded.clamp(0, old[axis] - 1).tolist()]
 
 
 def _nearest(picks: list[tuple[int, list[int]]]) -> Run:
@@ -192,16 +171,25 @@ def _nearest(picks: list[tuple[int, list[int]]]) -> Run:
         spatial = [axis for axis, _ in picks]
         if min(spatial) >= 2 and x.dim() in (3, 4, 5) and _floors(x.shape, picks):
             return F.interpolate(x, sizes[2:], mode="nearest")
-        for axis, index in picks:
-            x = x.index_select(axis, torch.tensor(index, device=x.device))
-        return x
+        return _taken(x, picks)
 
     return run
 
 
+def _taken(x: Tensor, picks: list[tuple[int, list[int]]]) -> Tensor:
+    """The rows of a tensor, one axis at a time."""
+    for axis, index in picks:
+        x = x.index_select(axis, torch.tensor(index, device=x.device))
+    return x
+
+
 def _floors(shape: Any, picks: list[tuple[int, list[int]]]) -> bool:
-    """Whether an axis takes the element at the floor of its share, as F.interpolate does."""
-    return all(index == [at * shape[axis] // len(index) for at in range(len(index))] for axis, index in picks)
+    """Whether an axis takes the elements that F.interpolate does: it multiplies by a float32 factor."""
+    for axis, index in picks:
+        factor = torch.tensor(shape[axis] / len(index), dtype=torch.float32)
+        if index != (torch.arange(len(index)) * factor).long().clamp(max=shape[axis] - 1).tolist():
+            return False
+    return True
 
 
 def _linear(picks: list[tuple[int, Tensor]]) -> Run:

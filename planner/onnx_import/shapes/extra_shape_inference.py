@@ -1,11 +1,14 @@
-"""Shapes that follow from known inputs, but that the onnx library does not infer."""
+"""Shapes that follow from known inputs, but that the onnx library does not infer, or infers otherwise than they run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil, isfinite
 
-from ..values.values import Call
+import numpy as np
+
+from ..values.constant_folding import Array
+from ..values.values import Call, Given, Partial
 
 MAX_LENGTH = 2**60
 
@@ -51,3 +54,36 @@ _RULES: dict[str, Callable[[Call], tuple[int, ...] | None]] = {
     "MaxUnpool": _max_unpool,
     "Compress": _compress,
 }
+
+
+def run_shape(call: Call, known: Given, dims: Partial) -> Partial:
+    """The inferred shape of an output as ONNX Runtime and torch run it."""
+    data = call.inputs[0] if call.inputs else None
+    if data is None or dims is None or len(dims) != len(data.shape):
+        return dims
+    if call.op_type in ("MaxPool", "AveragePool", "LpPool") and call.attributes.get("ceil_mode"):
+        return _pooled(call, data.shape, dims)
+    if call.op_type in ("Resize", "Upsample"):
+        at = 2 if len(call.inputs) > 2 else 1
+        scales = call.attributes.get("scales", known.get(at, call.known(at)))
+        return dims if scales is None else _scaled(call, np.asarray(scales).ravel(), data.shape, dims)
+    return dims
+
+
+def _pooled(call: Call, shape: tuple[int, ...], dims: tuple[int | None, ...]) -> Partial:
+    """The last window begins within the input or the pad in front of it."""
+    count, made = len(shape) - 2, list(dims)
+    steps, pads = (call.attributes.get(name) or (size,) * count for name, size in (("strides", 1), ("pads", 0)))
+    for axis, (size, step, before) in enumerate(zip(shape[2:], steps, pads, strict=False), 2):  # type: ignore[call-overload]
+        out = made[axis]
+        if out is not None and out > 1 and (out - 1) * step >= size + before:
+            made[axis] = out - 1
+    return tuple(made)
+
+
+def _scaled(call: Call, scales: Array, shape: tuple[int, ...], dims: tuple[int | None, ...]) -> Partial:
+    """The library multiplies in float64, by which 10 times the float32 1.3 is 12."""
+    axes, made = call.attributes.get("axes") or range(len(shape)), list(dims)
+    for axis, scale in zip(axes, scales, strict=False):  # type: ignore[call-overload]
+        made[axis] = int(np.float32(scale) * np.float32(shape[axis]))
+    return tuple(made)

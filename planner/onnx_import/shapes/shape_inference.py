@@ -21,7 +21,7 @@ from ..values.consistency import REMEDY, shape_text
 from ..values.constant_folding import Array, first_line
 from ..values.values import Call, Inferred, Partial
 from .element_types import Formals, StandIns, attribute_of_type, dtypes, not_taken, stand_ins
-from .extra_shape_inference import missed_shape
+from .extra_shape_inference import missed_shape, run_shape
 from .runtime_ops import is_charged_by_itself, origin
 
 _NUMBERS = {name: number for number, name in DTYPES.items()}
@@ -195,11 +195,12 @@ class ShapeRules:
                 )
             tensor = inferred[name].tensor_type
             dtype = dtype_name(tensor.elem_type, f"{where}, output {quoted(name)},")
-            result[name] = Inferred(real.get(position, dtype), _partial_shape(tensor))
+            dims = _partial_shape(tensor) if node.domain else run_shape(call, known, _partial_shape(tensor))
+            result[name] = Inferred(real.get(position, dtype), dims)
         if any(output.shape is None for output in result.values()) and not node.domain:
-            dims = missed_shape(call)
-            if dims is not None:
-                result[node.output[0]] = Inferred(result[node.output[0]].dtype, dims)
+            missed = missed_shape(call)
+            if missed is not None:
+                result[node.output[0]] = Inferred(result[node.output[0]].dtype, missed)
         if like is not None and stand_in is None and len(result) == len(node.output):
             self._inferred[like] = tuple(result.values())
         return result
