@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...planner.display.interrupt import held_back
 from ...planner.errors import PlanMismatchError, UsageError
 from ...planner.onnx_import.document.protobuf import DTYPES
 from .checkpoint import read_checkpoint, write_checkpoint
@@ -110,9 +111,10 @@ class Trainer:
         """
         loss = self.about["loss"]
         made = self._run(feed, [*self._gradients.values(), *self._statistics.values(), *([loss] if loss else [])])
-        self.steps_done += 1
-        self._optimise({output: made[output] for output in self._gradients.values()})
-        self._held.update((name, made[output]) for name, output in self._statistics.items())
+        with held_back():  # parameters, states and statistics change in place: all of them, or none
+            self.steps_done += 1
+            self._optimise({output: made[output] for output in self._gradients.values()})
+            self._held.update((name, made[output]) for name, output in self._statistics.items())
         return float(made[loss].numpy()) if loss else None
 
     def fit(
@@ -125,18 +127,28 @@ class Trainer:
     ) -> float | None:
         """Train on batches and return the last loss; save ``checkpoint`` after each ``every`` steps and at the end.
 
-        Ctrl-C saves it, too, after the step that is running.
+        Ctrl-C and an exception of ``batches`` or ``progress`` save it, too: it has the numbers of the last whole step.
+        A second Ctrl-C waits for that. If it cannot be saved then, the traceback shows why before the first exception.
         """
         loss = None
-        try:
-            for feed in batches:
-                begin = time.perf_counter()
-                loss = self.step(feed)
-                if progress is not None:
-                    progress(Progress(self.steps_done, loss, time.perf_counter() - begin))
-                if checkpoint is not None and self.steps_done % every == 0:
-                    self.save(checkpoint)
-        finally:
+        with held_back(after=1) as renew:
+            try:
+                for feed in batches:
+                    renew()
+                    begin = time.perf_counter()
+                    loss = self.step(feed)
+                    if progress is not None:
+                        progress(Progress(self.steps_done, loss, time.perf_counter() - begin))
+                    if checkpoint is not None and self.steps_done % every == 0:
+                        self.save(checkpoint)
+            except BaseException as error:
+                if checkpoint is not None:
+                    try:
+                        self.save(checkpoint)
+                    except Exception as failed:
+                        failed.__context__, error.__context__ = error.__context__, failed
+                        error.__suppress_context__ = False
+                raise
             if checkpoint is not None:
                 self.save(checkpoint)
         return loss
@@ -162,9 +174,10 @@ class Trainer:
                 )
         if arrays.keys() != self._held.keys():
             raise PlanMismatchError(f"checkpoint {quoted(str(path))} has other arrays", remedy="load another one")
-        self._held = {name: on_device(array, self._device) for name, array in arrays.items()}
-        self.steps_done = int(about["steps_done"])
-        self._session = self._step_session()
+        held = {name: on_device(array, self._device) for name, array in arrays.items()}
+        with held_back():
+            self._held, self.steps_done = held, int(about["steps_done"])
+            self._session = self._step_session()
 
     def _identity(self) -> dict[str, Any]:
         chosen = {"kind": self.optimizer.kind, **asdict(self.optimizer)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,43 @@ def test_an_interrupted_run_leaves_a_checkpoint(step: Path, tmp_path: Path) -> N
     trainer = Trainer(step)
     trainer.load(tmp_path / "c")
     assert trainer.steps_done == 2
+
+
+def interrupting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function during which Ctrl-C is pressed."""
+
+    def pressed(*given: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return function(*given)
+
+    return pressed
+
+
+def test_ctrl_c_while_a_step_changes_the_parameters_waits_until_all_are_changed(
+    step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, trainer = Trainer(step), Trainer(step)
+    whole.step(batches(1)[0])
+    monkeypatch.setattr(SGD, "scalars", interrupting(SGD.scalars))
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit(batches(2), checkpoint=tmp_path / "c")
+    trainer.load(tmp_path / "c")
+    same = all(np.array_equal(whole.parameters[name], array) for name, array in trainer.parameters.items())
+    assert (trainer.steps_done, same) == (1, True)
+
+
+def test_a_second_ctrl_c_does_not_end_the_saving(step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", interrupting(os.fsync))
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(step).fit(map(interrupting(dict), batches(1)), checkpoint=tmp_path / "c")
+    assert (tmp_path / "c").exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_checkpoint_that_fails_hides_no_exception_of_the_batches(step: Path, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError) as found:
+        Trainer(step).fit(({} for divisor in [0] if 1 / divisor), checkpoint=tmp_path / "none" / "c")
+    assert isinstance(found.value.__context__, StorageError)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
