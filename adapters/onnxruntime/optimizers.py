@@ -12,6 +12,7 @@ from ..onnx_step.step_file import declared
 
 RATE = "learning rate"
 STEP_SCALES = ("first correction", "second correction")
+DECAY = "share that decay leaves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +58,17 @@ class AdamW:
         return ("mean", "variance")
 
     def scalars(self, step: int) -> dict[str, float]:
-        """The rate, divided by the correction of the mean, and the root of the correction of the variance."""
+        """The rate, divided by the correction of the mean, the root of the correction of the variance, and the decay."""
         first, second = (1 - beta**step for beta in self.betas)
-        return {RATE: self.lr, STEP_SCALES[0]: self.lr / first, STEP_SCALES[1]: second**0.5}
+        decay = 1 - self.lr * self.weight_decay
+        return {STEP_SCALES[0]: self.lr / first, STEP_SCALES[1]: second**0.5, DECAY: decay}
 
     def update(self, p: Tensor, g: Tensor, states: list[Tensor], scalars: Mapping[str, Tensor]) -> list[Tensor]:
         """The new parameter and states."""
         one, two = self.betas
         mean = states[0] * one + g * (1 - one)
         variance = states[1] * two + g * g * (1 - two)
-        kept = p - p * scalars[RATE] * self.weight_decay if self.weight_decay else p
+        kept = p * scalars[DECAY] if self.weight_decay else p  # one product, as an infinite weight stays infinite
         divisor = variance.apply("Sqrt") / scalars[STEP_SCALES[1]] + self.eps
         return [kept - mean / divisor * scalars[STEP_SCALES[0]], mean, variance]
 

@@ -112,9 +112,9 @@ class Trainer:
         loss = self.about["loss"]
         made = self._run(feed, [*self._gradients.values(), *self._statistics.values(), *([loss] if loss else [])])
         with held_back():  # parameters, states and statistics change in place: all of them, or none
-            self.steps_done += 1
             self._optimise({output: made[output] for output in self._gradients.values()})
             self._held.update((name, made[output]) for name, output in self._statistics.items())
+            self.steps_done += 1
         return float(made[loss].numpy()) if loss else None
 
     def fit(
@@ -229,7 +229,7 @@ class Trainer:
 
     def _optimise(self, gradients: Mapping[str, Any]) -> None:
         """Run the optimizer's graph, whose results take the place of what they are made of."""
-        scalars, binding = self.optimizer.scalars(self.steps_done), self._update.io_binding()
+        scalars, binding = self.optimizer.scalars(self.steps_done + 1), self._update.io_binding()
         for entry in self._update.get_inputs():
             key, _, kind = entry.name.rpartition(" (")
             if key in scalars:

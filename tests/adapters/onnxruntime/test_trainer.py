@@ -14,6 +14,8 @@ import onnx
 import pytest
 import torch
 from ogc_plan.adapters.onnxruntime import SGD, AdamW, Progress, Trainer
+from ogc_plan.adapters.onnxruntime.optimizers import optimizer_graph
+from ogc_plan.adapters.onnxruntime.session import CPU, open_session
 from ogc_plan.adapters.pytorch import from_onnx
 from ogc_plan.planner.errors import InvalidModelError, OgcPlanError, PlanMismatchError, StorageError, UsageError
 
@@ -85,6 +87,14 @@ def test_a_resumed_run_has_the_numbers_of_one_that_went_on_dropout_included(tmp_
     losses = [[trainer.step(feed) for feed in feeds[2:]] for trainer in (going, resumed)]
     assert losses[0] == losses[1]
     assert losses[0][0] != losses[0][1]
+
+
+def test_decay_leaves_an_infinite_weight_infinite() -> None:
+    """A mask that is added to scores is one, where it is stored among the weights."""
+    update = optimizer_graph(AdamW(), [("p", "g", (1,), "float32")])
+    session = open_session(update, "update", CPU, {}, 1)
+    feed = {entry.name: np.full(entry.shape, 0 if entry.shape else 0.5, np.float32) for entry in session.get_inputs()}
+    assert session.run(["new p"], {**feed, "p": np.array([-np.inf], np.float32)})[0] == -np.inf
 
 
 def test_each_step_drops_other_elements(tmp_path: Path) -> None:
