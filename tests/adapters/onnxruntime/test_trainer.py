@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from ogc_plan.adapters.onnxruntime import SGD, AdamW, Progress, Trainer
 from ogc_plan.adapters.onnxruntime.optimizers import optimizer_graph
 from ogc_plan.adapters.onnxruntime.session import CPU, open_session
 from ogc_plan.adapters.pytorch import from_onnx
-from ogc_plan.planner.errors import InvalidModelError, OgcPlanError, PlanMismatchError, StorageError, UsageError
+from ogc_plan.planner.errors import (
+    AdapterError,
+    InvalidModelError,
+    OgcPlanError,
+    PlanMismatchError,
+    StorageError,
+    UsageError,
+)
 
 from tests.adapters.onnx_module.test_training import convolutions
 from tests.adapters.onnx_step.gradient_cases import written
@@ -215,6 +223,10 @@ def test_a_provider_that_is_not_there_is_refused(step: Path) -> None:
     [
         ({"target": None}, 'the batch has no array for "target"'),
         ({"y": np.zeros(1)}, '"y" is no input of'),
+        ({"x": [[0], 0]}, '"x" is no array: '),
+        ({"target": np.array([0, 1, -1, 2])}, 'label -1 in "target" is none of the 4 classes'),
+        ({"target": np.array([0, 1, -100, 2])}, "label -100 in"),
+        ({"target": np.array([0, 1, 4, 2])}, "label 4 in"),
         ({"x": np.zeros((2, 8, 16, 16), np.float32)}, r'"x" is float32 \(2, 8, 16, 16\), and the step takes float32'),
     ],
 )
@@ -224,3 +236,102 @@ def test_a_batch_that_does_not_fit_is_refused(change: Feed, told: str, step: Pat
     with pytest.raises(OgcPlanError, match=told):
         trainer.step(feed)
     assert trainer.steps_done == 0
+
+
+@pytest.mark.parametrize(
+    "change", [{"momentum": 0.5}, {"weight_decay": 0.1}, {"lr": 0.5, "momentum": 0.0}], ids=["one", "other", "both"]
+)
+def test_an_optimizer_that_differs_in_more_than_its_rate_is_refused(change: dict[str, float], step: Path) -> None:
+    trainer = Trainer(step, SGD(0.1, 0.9))
+    with pytest.raises(UsageError, match="in more than lr"):
+        trainer.optimizer = replace(trainer.optimizer, **change)
+
+
+def test_an_optimizer_of_another_kind_is_refused(step: Path) -> None:
+    trainer = Trainer(step, SGD(0.1))
+    with pytest.raises(UsageError, match="in more than lr"):
+        trainer.optimizer = AdamW(0.1)
+
+
+def test_another_rate_is_that_of_the_next_step(step: Path) -> None:
+    trainer = Trainer(step, SGD(0.1))
+    trainer.optimizer = replace(trainer.optimizer, lr=0.0)
+    before = trainer.parameters
+    trainer.step(batches(1)[0])
+    assert all(np.array_equal(before[name], array) for name, array in trainer.parameters.items())
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda _: SGD(-1.0), "SGD: lr -1.0 is no number"),
+        (lambda _: SGD(float("inf")), "SGD: lr inf is no number"),
+        (lambda _: SGD(momentum=float("nan")), "SGD: momentum nan is no number"),
+        (lambda _: SGD("0.1"), "SGD: lr '0.1' is no number"),  # type: ignore[arg-type]
+        (lambda _: AdamW(betas=(1.0, 0.9)), "AdamW: beta 1.0 is no number from 0 to below 1"),
+        (lambda _: AdamW(betas=(0.9,)), "are no pair"),  # type: ignore[arg-type]
+        (lambda path: Trainer(path, "adam"), "'adam' is no optimizer"),  # type: ignore[arg-type]
+        (lambda path: Trainer(path, threads=-3), "threads -3 is no number of threads"),
+        (lambda path: Trainer(path).fit([], every=0), "every 0 is no number of steps"),
+        (lambda path: Trainer(path).step(np.zeros(3)), "the batch is no mapping"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_argument_that_does_not_fit_is_refused(make: Callable[[Path], object], told: str, step: Path) -> None:
+    with pytest.raises(UsageError) as found:
+        make(step)
+    assert told in found.value.message
+
+
+def test_numbers_of_numpy_are_saved(step: Path, tmp_path: Path) -> None:
+    number = np.float32(0.9)
+    Trainer(step, SGD(number, number)).save(tmp_path / "c")  # type: ignore[arg-type]
+    trainer = Trainer(step, SGD(0.1, float(number)))
+    trainer.load(tmp_path / "c")
+    assert trainer.steps_done == 0
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "no JSON", '{"format": "ogc-plan-step", "version": 1}'])
+def test_a_step_with_damaged_metadata_is_refused(text: str, step: Path) -> None:
+    proto = onnx.load(step)
+    proto.metadata_props[0].value = text
+    onnx.save(proto, step)
+    with pytest.raises(InvalidModelError, match=r'"step\.onnx" is no training step'):
+        Trainer(step)
+
+
+def small(folder: Path, proto: onnx.ModelProto, loss: str = "mse") -> Trainer:
+    """A trainer of a model."""
+    (folder / "small.onnx").write_bytes(written(save(proto, folder), "100%", loss).content)
+    return Trainer(folder / "small.onnx")
+
+
+def test_a_model_with_a_scalar_output_trains(tmp_path: Path) -> None:
+    nodes = [node("MatMul", "x w", "h"), node("ReduceSum", "h", "y", keepdims=0)]
+    trainer = small(tmp_path, model(nodes, {"x": (2, 3)}, weights={"w": (3, 4)}))
+    weights = trainer.parameters["w"].sum()
+    loss = trainer.step({"x": np.ones((2, 3), np.float32), "target": np.float32(1)})
+    assert loss == pytest.approx((2 * weights - 1) ** 2, rel=1e-5)
+
+
+def test_a_parameter_named_loss_has_its_gradient(tmp_path: Path) -> None:
+    trainer = small(tmp_path, model([node("MatMul", "x loss", "y")], {"x": (2, 3)}, weights={"loss": (3, 4)}))
+    made = trainer.gradients({"x": np.ones((2, 3), np.float32), "target": np.zeros((2, 4), np.float32)})
+    assert {name: array.shape for name, array in made.items()} == {"loss": (3, 4), trainer.about["loss"]: ()}
+
+
+def test_an_error_of_onnx_runtime_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    proto = model([node("Gather", "w x", "y")], {"x": (2,)}, weights={"w": (3, 4)})
+    proto.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    trainer = small(tmp_path, proto)
+    with pytest.raises(AdapterError, match="cannot run") as found:
+        trainer.step({"x": np.array([0, 7]), "target": np.zeros((2, 4), np.float32)})
+    assert (str(found.value).count("\n"), capfd.readouterr().err) == (0, "")
+
+
+def test_a_step_that_fails_half_done_is_not_saved(step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(step)
+    monkeypatch.setattr(SGD, "scalars", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trainer.step(batches(1)[0])
+    with pytest.raises(AdapterError, match="failed while it changed parameters"):
+        trainer.save(tmp_path / "c")
