@@ -1,4 +1,4 @@
-"""The trainer: torch's numbers, resuming, checkpoints that are whole, and one line for each fault."""
+"""The trainer: resuming, checkpoints that are whole, and one line for each fault."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-import torch
 from ogc_plan.adapters.onnxruntime import SGD, AdamW, Progress, Trainer
-from ogc_plan.adapters.onnxruntime.optimizers import optimizer_graph
-from ogc_plan.adapters.onnxruntime.session import CPU, open_session
-from ogc_plan.adapters.pytorch import from_onnx
 from ogc_plan.planner.errors import (
     AdapterError,
     InvalidModelError,
@@ -51,26 +46,6 @@ def batches(count: int) -> list[Feed]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("mine", "theirs"),
-    [
-        (SGD(0.1), lambda p: torch.optim.SGD(p, 0.1)),
-        (SGD(0.1, 0.9, 0.01), lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01)),
-        (AdamW(0.01), lambda p: torch.optim.AdamW(p, 0.01)),
-    ],
-    ids=["sgd", "momentum", "adamw"],
-)
-def test_losses_are_those_of_torchs_optimizer(mine: Any, theirs: Callable[[Any], Any], step: Path) -> None:
-    module, trainer = from_onnx(step.with_name("model.onnx"), batch=4), Trainer(step, mine)
-    optimizer = theirs(module.parameters())
-    for feed in batches(8):
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(module(torch.from_numpy(feed["x"])), torch.from_numpy(feed["target"]))
-        loss.backward()
-        optimizer.step()
-        assert trainer.step(feed) == pytest.approx(loss.item(), rel=1e-5)
-
-
 def dropping(folder: Path) -> Path:
     """A step with a dropout."""
     nodes = [node("MatMul", "x a", "h"), node("Dropout", "h", "d"), node("MatMul", "d b", "y")]
@@ -95,14 +70,6 @@ def test_a_resumed_run_has_the_numbers_of_one_that_went_on_dropout_included(tmp_
     losses = [[trainer.step(feed) for feed in feeds[2:]] for trainer in (going, resumed)]
     assert losses[0] == losses[1]
     assert losses[0][0] != losses[0][1]
-
-
-def test_decay_leaves_an_infinite_weight_infinite() -> None:
-    """A mask that is added to scores is one, where it is stored among the weights."""
-    update = optimizer_graph(AdamW(), [("p", "g", (1,), "float32")])
-    session = open_session(update, "update", CPU, {}, 1)
-    feed = {entry.name: np.full(entry.shape, 0 if entry.shape else 0.5, np.float32) for entry in session.get_inputs()}
-    assert session.run(["new p"], {**feed, "p": np.array([-np.inf], np.float32)})[0] == -np.inf
 
 
 def test_each_step_drops_other_elements(tmp_path: Path) -> None:
@@ -239,29 +206,6 @@ def test_a_batch_that_does_not_fit_is_refused(change: Feed, told: str, step: Pat
 
 
 @pytest.mark.parametrize(
-    "change", [{"momentum": 0.5}, {"weight_decay": 0.1}, {"lr": 0.5, "momentum": 0.0}], ids=["one", "other", "both"]
-)
-def test_an_optimizer_that_differs_in_more_than_its_rate_is_refused(change: dict[str, float], step: Path) -> None:
-    trainer = Trainer(step, SGD(0.1, 0.9))
-    with pytest.raises(UsageError, match="in more than lr"):
-        trainer.optimizer = replace(trainer.optimizer, **change)
-
-
-def test_an_optimizer_of_another_kind_is_refused(step: Path) -> None:
-    trainer = Trainer(step, SGD(0.1))
-    with pytest.raises(UsageError, match="in more than lr"):
-        trainer.optimizer = AdamW(0.1)
-
-
-def test_another_rate_is_that_of_the_next_step(step: Path) -> None:
-    trainer = Trainer(step, SGD(0.1))
-    trainer.optimizer = replace(trainer.optimizer, lr=0.0)
-    before = trainer.parameters
-    trainer.step(batches(1)[0])
-    assert all(np.array_equal(before[name], array) for name, array in trainer.parameters.items())
-
-
-@pytest.mark.parametrize(
     ("make", "told"),
     [
         (lambda _: SGD(-1.0), "SGD: lr -1.0 is no number"),
@@ -280,14 +224,6 @@ def test_an_argument_that_does_not_fit_is_refused(make: Callable[[Path], object]
     with pytest.raises(UsageError) as found:
         make(step)
     assert told in found.value.message
-
-
-def test_numbers_of_numpy_are_saved(step: Path, tmp_path: Path) -> None:
-    number = np.float32(0.9)
-    Trainer(step, SGD(number, number)).save(tmp_path / "c")  # type: ignore[arg-type]
-    trainer = Trainer(step, SGD(0.1, float(number)))
-    trainer.load(tmp_path / "c")
-    assert trainer.steps_done == 0
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "no JSON", '{"format": "ogc-plan-step", "version": 1}'])
