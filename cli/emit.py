@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ..planner.display.terminal import activity, console
+from ..planner.display.terminal import activity, console, is_terminal
 from ..planner.errors import PlanFormatError, UsageError
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_bytes_to
 from .options import output_options
@@ -24,6 +24,7 @@ USUAL = {
 LOSSES = ("mse", "cross_entropy", "gradients")
 """Those of an ONNX step; with ``gradients`` the gradients of the outputs are further inputs."""
 
+_FITS = {"loss_output": ("mse", "cross_entropy"), "class_axis": ("cross_entropy",)}
 _OF_STEPS = ("loss", "loss_output", "class_axis")
 
 
@@ -62,6 +63,14 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
     given = [f"--{name.replace('_', '-')}" for name in _OF_STEPS if options[name] is not None]
     if given and target != "onnx":
         raise UsageError(f"{given[0]} is an option of --to onnx", remedy="leave it out")
+    for name, losses in _FITS.items():
+        if options[name] is not None and (options["loss"] or LOSSES[0]) not in losses:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} has no effect on --loss {options['loss'] or LOSSES[0]}", remedy=f"pass --loss {losses[-1]}"
+            )
+    if target == "onnx" and output == STDIO and is_terminal(sys.stdout):
+        raise UsageError("a step is no text for a terminal", remedy=f"write -o {usual}")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path, readable(model) as source:
         spinner.now(f"replaying {shown(plan_file)}")
         from ..planner import pipeline

@@ -28,11 +28,12 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """Further inputs of the step, the loss, and the gradient of each output that has one."""
+    """Further inputs of the step, the loss, the gradient of each output that has one, and the number of classes."""
 
     inputs: tuple[Tensor, ...]
     loss: Tensor | None
     gradients: tuple[tuple[Value, Tensor], ...]
+    classes: int | None = None
 
 
 def chosen_output(loss: Loss, outputs: Sequence[Value]) -> Value:
@@ -70,7 +71,8 @@ def write_loss(loss: Loss, outputs: Sequence[tuple[Value, Tensor]], trained: fro
     chosen = chosen_output(loss, [value for value, _ in outputs])
     predicted = next(tensor for value, tensor in outputs if value is chosen)
     target, result, gradient = (_mean_square if loss.kind == "mse" else _cross_entropy)(loss, predicted, writer)
-    return Seeds((target,), result, ((chosen, gradient),))
+    classes = predicted.shape[loss.class_axis] if loss.kind == "cross_entropy" else None
+    return Seeds((target,), result, ((chosen, gradient),), classes)
 
 
 def _mean_square(loss: Loss, predicted: Tensor, writer: Writer) -> tuple[Tensor, Tensor, Tensor]:

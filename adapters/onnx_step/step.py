@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...planner.errors import UsageError
 from ...planner.graph import View
 from ...planner.onnx_import.reader import ForwardCalls
 from ...planner.onnx_import.values.values import Call, Value
@@ -97,6 +98,11 @@ class _StepWriter:
             outputs, seeds = self._between()
         inputs = tuple(self._values.of(value) for value in self._read.inputs)
         trained = {name: g for name, g in self._gradients.items() if name in self._values.stored}
+        if not trained:
+            raise UsageError(
+                f"no trained parameter has a part in the {self._loss.kind} loss, so the step would train nothing",
+                remedy="pass --loss-output with another output, or plan the model with fewer --frozen ones",
+            )
         return WrittenStep(self._w, self._values.stored, inputs, seeds, tuple(outputs), trained, self._statistics)
 
     def _between(self) -> tuple[list[tuple[str, Tensor]], Seeds]:

@@ -107,7 +107,7 @@ def _fill(made: ModelProto, written: WrittenStep, plan: Plan, loss: Loss) -> tup
     about = {
         "format": KEY, "version": 1, "model": plan.model.file, "fingerprint": plan.model.fingerprint,
         "activation_peak_nbytes": plan.peak.activation_nbytes, "session": SESSION,
-        "inputs": [tensor.name for tensor in written.inputs], "loss_kind": loss.kind,
+        "inputs": [tensor.name for tensor in written.inputs], "loss_kind": loss.kind, "classes": written.seeds.classes,
         "seeds": [tensor.name for tensor in written.seeds.inputs], "outputs": outputs, "loss": result,
         "parameters": parameters, "statistics": statistics,
     }  # fmt: skip

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from math import inf
+from typing import Any, ClassVar
 
+from ...planner.errors import UsageError
 from ...planner.onnx_import.document.protobuf import GraphProto, ModelProto
 from ..onnx_step.nodes.writer import Tensor, Writer
 from ..onnx_step.step_file import declared
 
 RATE = "learning rate"
 STEP_SCALES = ("first correction", "second correction")
+DECAY = "share that decay leaves"
 
 
 @dataclass(frozen=True, slots=True)
 class SGD:
-    """torch.optim.SGD: momentum without dampening, decay added to the gradient."""
+    """torch.optim.SGD: momentum without dampening, decay added to the gradient.
+
+    Raises UsageError for a negative or infinite number.
+    """
 
     lr: float = 1e-2
     momentum: float = 0.0
     weight_decay: float = 0.0
     kind: ClassVar[str] = "SGD"
+
+    def __post_init__(self) -> None:
+        _to_floats(self, "lr", "momentum", "weight_decay")
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -43,7 +52,7 @@ class SGD:
 
 @dataclass(frozen=True, slots=True)
 class AdamW:
-    """torch.optim.AdamW."""
+    """torch.optim.AdamW. Raises UsageError for a negative or infinite number, or a beta that is not below 1."""
 
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
@@ -51,27 +60,52 @@ class AdamW:
     weight_decay: float = 1e-2
     kind: ClassVar[str] = "AdamW"
 
+    def __post_init__(self) -> None:
+        _to_floats(self, "lr", "eps", "weight_decay")
+        if not isinstance(self.betas, list | tuple) or len(self.betas) != 2:
+            raise UsageError(f"AdamW: betas {self.betas!r} are no pair", remedy="pass betas=(0.9, 0.999)")
+        object.__setattr__(self, "betas", tuple(_number(self.kind, "beta", beta, 1.0) for beta in self.betas))
+
     @property
     def states(self) -> tuple[str, ...]:
         """The names of the states of each parameter."""
         return ("mean", "variance")
 
     def scalars(self, step: int) -> dict[str, float]:
-        """The rate, divided by the correction of the mean, and the root of the correction of the variance."""
+        """The rate by the correction of the mean, the root of the correction of the variance, and the decay."""
         first, second = (1 - beta**step for beta in self.betas)
-        return {RATE: self.lr, STEP_SCALES[0]: self.lr / first, STEP_SCALES[1]: second**0.5}
+        decay = 1 - self.lr * self.weight_decay
+        return {STEP_SCALES[0]: self.lr / first, STEP_SCALES[1]: second**0.5, DECAY: decay}
 
     def update(self, p: Tensor, g: Tensor, states: list[Tensor], scalars: Mapping[str, Tensor]) -> list[Tensor]:
         """The new parameter and states."""
         one, two = self.betas
         mean = states[0] * one + g * (1 - one)
         variance = states[1] * two + g * g * (1 - two)
-        kept = p - p * scalars[RATE] * self.weight_decay if self.weight_decay else p
+        kept = p * scalars[DECAY] if self.weight_decay else p  # one product, as an infinite weight stays infinite
         divisor = variance.apply("Sqrt") / scalars[STEP_SCALES[1]] + self.eps
         return [kept - mean / divisor * scalars[STEP_SCALES[0]], mean, variance]
 
 
 Optimizer = SGD | AdamW
+
+
+def _to_floats(optimizer: Optimizer, *names: str) -> None:
+    """Make Python's floats of numbers, those of numpy too, which JSON does not take."""
+    for name in names:
+        object.__setattr__(optimizer, name, _number(optimizer.kind, name, getattr(optimizer, name), inf))
+
+
+def _number(kind: str, name: str, value: Any, end: float) -> float:
+    try:
+        number = -1.0 if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number < end:
+        raise UsageError(
+            f"{kind}: {name} {value!r} is no number from 0 to below {end}", remedy="pass one, or leave it out"
+        )
+    return number
 
 
 def state_names(optimizer: Optimizer, parameter: str) -> list[str]:

@@ -51,14 +51,30 @@ class StepModel:
         return content
 
 
+def _stated(text: str, proto: ModelProto) -> dict[str, Any] | None:
+    """What a step's metadata say; None if they are damaged, of another version, or not of this graph."""
+    try:
+        about = json.loads(text)
+        inputs, outputs = ({entry.name for entry in entries} for entries in (proto.graph.input, proto.graph.output))
+        held = {*about["parameters"], *about["statistics"]}
+        read = {*about["inputs"], *about["seeds"], *held}
+        made = {*about["parameters"].values(), *about["statistics"].values(), *filter(None, [about["loss"]])}
+        right = (about["format"], about["version"]) == (KEY, 1) and read <= inputs and made <= outputs
+        right = right and held <= {entry.name for entry in proto.graph.initializer}
+        right = right and isinstance(about["session"], dict) and isinstance(about["classes"], int | None)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return about if right else None
+
+
 def read_step(path: str | os.PathLike[str]) -> StepModel:
     """Read the file that ``ogc-plan emit --to onnx`` wrote. Raises InvalidModelError for any other one."""
     content = read_file(Path(path))
     shown = quoted(Path(path).name)
     proto = parse_model(content, shown, weights=True)
     found = [entry.value for entry in proto.metadata_props if entry.key == KEY]
-    about = json.loads(found[0]) if found else {}
-    if about.get("format") != KEY or about.get("version") != 1:
+    about = _stated(found[0], proto) if found else None
+    if about is None:
         raise InvalidModelError(
             f"{shown} is no training step of this version",
             remedy="write one with: ogc-plan emit plan.json model.onnx --to onnx -o step.onnx",

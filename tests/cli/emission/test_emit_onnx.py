@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import onnx
@@ -47,6 +48,9 @@ def test_the_report_as_json_has_the_names(run: Call, model: Path, plan_file: Pat
     [
         (("--to", "onnx", "--loss-output", "z"), "--loss-output 'z' is no output of the model"),
         (("--to", "onnx", "--loss", "cross_entropy", "--class-axis", "5"), "--class-axis 5 is no dimension"),
+        (("--to", "onnx", "--class-axis", "1"), "--class-axis has no effect on --loss mse"),
+        (("--to", "onnx", "--loss", "gradients", "--class-axis", "1"), "no effect on --loss gradients"),
+        (("--to", "onnx", "--loss", "gradients", "--loss-output", "y"), "--loss-output has no effect on"),
         (("--to", "torch-sac", "--loss", "mse"), "--loss is an option of --to onnx"),
         (("--to", "onnx", "--format", "json"), "--format json leaves no standard output for the step"),
     ],
@@ -56,6 +60,25 @@ def test_options_that_do_not_fit_end_with_code_2(
 ) -> None:
     done = run("emit", plan_file, model, *words)
     assert (done.code, told in done.error) == (2, True)
+
+
+def test_a_step_for_a_terminal_ends_with_code_2(
+    run: Call, model: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    done = run("emit", plan_file, model, "--to", "onnx")
+    assert (done.code, "write -o step.onnx" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 2), (("--loss-output", "z"), 0)], ids=["refused", "remedy"])
+def test_a_loss_that_no_parameter_has_a_part_in_ends_with_code_2(
+    words: tuple[str, ...], code: int, run: Call, tmp_path: Path
+) -> None:
+    nodes = [node("Tanh", "x", "y"), node("MatMul", "x w", "z")]
+    path = save(made_of(nodes, {"x": (4, 4)}, "y z", weights={"w": (4, 4)}), tmp_path)
+    assert run(path, "--budget", "100%", "-q", "-o", tmp_path / "plan.json").code == 0
+    done = run("emit", tmp_path / "plan.json", path, "--to", "onnx", *words, "-o", tmp_path / "step.onnx")
+    assert (done.code, "no trained parameter has a part in" in done.err) == (code, code == 2)
 
 
 def test_a_plan_of_another_file_ends_with_code_7(run: Call, plan_file: Path, tmp_path: Path) -> None:
