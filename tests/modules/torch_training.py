@@ -130,6 +130,27 @@ def backward_calls(module: nn.Module, args: tuple[Any, ...]) -> Counter[str]:
     return counted.count
 
 
+class _DenseSum(torch.autograd.Function):  # type: ignore[misc]
+    """A sum whose gradient is laid out like its argument; that of ``sum`` is one expanded number."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        """The sum."""
+        ctx.value = value
+        return value.sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """Ones times the gradient."""
+        return torch.empty_like(ctx.value).fill_(1).mul_(gradient)
+
+
+def dense_sum(value: Tensor) -> Tensor:
+    """The sum, with a gradient that takes the memory that a plan counts for it."""
+    result: Tensor = _DenseSum.apply(value)
+    return result
+
+
 def measured(module: nn.Module, args: tuple[Any, ...], *, loss: Loss = first) -> tuple[int, int]:
     """Total and activation peak of one step under the storage meter, stationary memory in the total."""
     module.zero_grad(set_to_none=True)

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from tests.modules.devices import DEVICE_TYPE
 from tests.modules.generators import seeded
 from tests.modules.torch_modules import RandomNet
-from tests.modules.torch_training import bits, measured, planned, predicted, train
+from tests.modules.torch_training import bits, dense_sum, measured, planned, predicted, train
 
 IMAGES = (torch.randn(2, 3, 6, 6, generator=seeded(0)),)
 Returned = Callable[["Convolved", Tensor], Any]
@@ -61,7 +61,7 @@ def used_often(output: Any) -> Tensor:
 def summed(output: Any) -> Tensor:
     """A loss of few bytes: every distinct output summed."""
     distinct = {id(leaf): leaf for leaf in pytree.tree_leaves(output)}
-    return torch.stack([leaf.sum() for leaf in distinct.values()]).sum()
+    return torch.stack([dense_sum(leaf) for leaf in distinct.values()]).sum()
 
 
 @pytest.mark.parametrize("name", AGAIN)

@@ -18,7 +18,6 @@ CHECKED_ELSEWHERE = {
     "LSTM": "test_recurrent_rules.py",
     "GRU": "test_recurrent_rules.py",
     "RNN": "test_recurrent_rules.py",
-    "RMSNormalization": "test_saved_tensors.py: torch's CPU has no fused kernel, so what differs is stated there",
     "CastLike": "read as Cast",
     "DeformConv": "torchvision's autograd function, which torch does not have",
     "RoiAlign": "torchvision's autograd function, which torch does not have",
