@@ -82,28 +82,24 @@ class Executable:
     def given(self, tangents: list[torch.Tensor | None]) -> Given:
         """What the output gradients are, as far as it decides the backward."""
         absent = frozenset(position for position, tangent in enumerate(tangents) if tangent is None)
-        strides = [
-            None if tangent is None or self._as_traced(position, tangent) else tangent.stride()
-            for position, tangent in enumerate(tangents)
-        ]
+        strides: list[tuple[int, ...] | None] = [None] * len(tangents)
+        for position, (tangent, traced) in enumerate(zip(tangents, self.tangent_metas, strict=True)):
+            # One of another dtype is copied in any case.
+            if tangent is not None and tangent.dtype == traced.dtype and not self._is_taken(position, tangent):
+                strides[position] = tangent.stride()
         return Given(absent, tuple(strides))
 
-    def _as_traced(self, position: int, tangent: torch.Tensor) -> bool:
-        """Whether the traced backward is right for a gradient as it is; one of another dtype is copied anyway."""
+    def _is_taken(self, position: int, tangent: torch.Tensor) -> bool:
+        """Whether the traced backward takes a gradient as it is."""
         traced = self.tangent_metas[position]
-        if tangent.dtype != traced.dtype or same_layout(tangent, traced):
-            return True
-        return self.expandable[position] and not any(tangent.stride())
+        expanded = self.expandable[position] and not any(tangent.stride())
+        return tangent.dtype == traced.dtype and (same_layout(tangent, traced) or expanded)
 
     def complete(self, tangents: list[torch.Tensor | None], given: Given) -> None:
         """Copy output gradients into the layout that the graph was traced with, unless it takes them as they are."""
         for position, traced in enumerate(self.tangent_metas):
             tangent = tangents[position]
-            if tangent is None or given.strides[position] is not None:
-                continue
-            if tangent.dtype == traced.dtype and (
-                same_layout(tangent, traced) or (self.expandable[position] and not any(tangent.stride()))
-            ):
+            if tangent is None or given.strides[position] is not None or self._is_taken(position, tangent):
                 continue
             with torch.no_grad():
                 dense = torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=tangent.device)
