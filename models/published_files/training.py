@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from models.published_files.fetch import FetchError, fetched
+from models.published_files.fetch import FetchError, each, fetched
 from models.published_files.listing import FILES, PublishedFile
 from models.reporting.command_line import add_names, add_output, command_parser
 from models.reporting.process import answer_of
@@ -89,14 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, help="folder that keeps the wheels")
     options = parser.parse_args(arguments)
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        cache, folder = options.cache or Path(scratch, "wheels"), Path(scratch, "files")
-        for needed in (cache, folder):
-            needed.mkdir(parents=True, exist_ok=True)
-        for file in trained:
-            if not options.names or file.name in options.names:
-                found[file.name] = measure(file, cache, folder)
-                print(f"{file.name}: {json.dumps(found[file.name])}", file=sys.stderr, flush=True)
+    for name, entry in each(trained, options.names, options.cache, measure):
+        found[name] = entry
+        print(f"{name}: {json.dumps(entry)}", file=sys.stderr, flush=True)
     print(report(found), end="")
     if options.output:
         record = {
