@@ -28,7 +28,7 @@ from .binding.bound_module import bound, bound_by, runner_of
 from .binding.largest_batch import largest_batch
 from .binding.make_executor import annotated_step, by_plan, planned, profile_of, traced
 from .binding.onnx_export import exported, ops_of_nodes, write_onnx
-from .binding.optimizer_memory import memory_of
+from .binding.optimizer_memory import OptimizerMemory, memory_of
 from .binding.plans import LIMIT, Plans
 from .binding.request import Request
 from .errors import UnsupportedModuleError
@@ -199,8 +199,7 @@ def within_budget(
     solver.check()
     parse_budget(asked)
     parse_headroom(reserve)
-    if not isinstance(model, nn.Module):
-        raise AdapterError(f"{model!r} is no torch.nn.Module", remedy="wrap it in a module")
+    _check_module(model)
     if compile:
         given = {
             "args": args, "kwargs": kwargs, "scope": scope, "keep": held, "recompute": rerun, "optimizer": optimizer,
@@ -209,10 +208,7 @@ def within_budget(
             "on_change": on_change != "plan", "max_plans": max_plans != LIMIT,
         }  # fmt: skip
         return _compiled(original(model), asked, [name for name, value in given.items() if value], grad_accumulation)
-    memory = None if optimizer is None or isinstance(optimizer, str) else memory_of(optimizer, model)
-    states = optimizer if memory is None else memory.text
-    if states is not None:
-        states_nbytes(states, 0)  # refuses an unknown name now, not in the first step
+    states, memory = _states_of(optimizer, model)
     request = Request(
         asked, scope, reserve, held, rerun, states, grad_accumulation, device, solver, optimizer_memory=memory
     )
@@ -267,14 +263,30 @@ def fit(
         True
     """
     asked = _size_text("memory", memory)
-    memory_states = None if optimizer is None or isinstance(optimizer, str) else memory_of(optimizer, model)
-    states = optimizer if memory_states is None else memory_states.text
+    _check_module(model)
+    states, held = _states_of(optimizer, model)
     solver = Solver("optimal", effort, time_limit_s, 0)
     solver.check()
     request = Request(
-        asked, Scope.TOTAL, "0%", (), (), states, grad_accumulation, device, solver, optimizer_memory=memory_states
+        asked, Scope.TOTAL, "0%", (), (), states, grad_accumulation, device, solver, optimizer_memory=held
     )
     return largest_batch(request, original(model), args, dict(kwargs or {}), batch_axis, multiple_of)
+
+
+def _check_module(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise AdapterError(f"{model!r} is no torch.nn.Module", remedy="wrap it in a module")
+
+
+def _states_of(
+    optimizer: str | torch.optim.Optimizer | None, model: nn.Module
+) -> tuple[str | None, OptimizerMemory | None]:
+    """The text that names an optimizer's states, and what the optimizer itself has. Raises UsageError."""
+    memory = None if optimizer is None or isinstance(optimizer, str) else memory_of(optimizer, model)
+    states = optimizer if memory is None else memory.text
+    if states is not None:
+        states_nbytes(states, 0)  # refuses an unknown name now, not in the first step
+    return states, memory
 
 
 def _compiled(model: nn.Module, budget: str, given: list[str], grad_accumulation: bool) -> nn.Module:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import fit, plan_of, within_budget
+from ogc_plan.adapters.pytorch.binding import largest_batch
 from ogc_plan.planner.errors import AdapterError, InfeasibleBudgetError, UsageError
 from ogc_plan.planner.trade_offs.largest_input import Fit
 from torch import Tensor, nn
@@ -105,3 +106,14 @@ def test_a_question_without_an_answer_is_refused(given: dict[str, Any], message:
 def test_a_module_in_evaluation_mode_is_refused() -> None:
     with pytest.raises(AdapterError, match="Net is in evaluation mode"):
         fit(Net().eval(), (images(),), memory=MEMORY)
+
+
+def test_what_is_no_module_is_refused() -> None:
+    with pytest.raises(AdapterError, match=r"is no torch\.nn\.Module"):
+        fit(torch.relu, (images(),), memory=MEMORY)  # type: ignore[arg-type]
+
+
+def test_an_unknown_optimizer_is_refused_before_anything_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(largest_batch, "traced", lambda *_: pytest.fail("it is traced"))
+    with pytest.raises(UsageError, match="optimizer 'hope'"):
+        fit(Net(), (images(),), memory=MEMORY, optimizer="hope")
