@@ -9,7 +9,8 @@ from typing import Any
 
 from ....planner.errors import UnsupportedOpError
 from ....planner.onnx_import.meaning.formula_numbers import epsilon_of, flat_parts
-from ....planner.onnx_import.values.values import Call, Value
+from ....planner.onnx_import.values.call_arguments import CallArguments
+from ....planner.onnx_import.values.values import Call
 
 REMEDY = "train the model with PyTorch: ogc_plan.adapters.pytorch.from_onnx"
 
@@ -22,7 +23,7 @@ def refused(call: Call, reason: str) -> UnsupportedOpError:
 
 
 @dataclass(frozen=True, slots=True)
-class CallView:
+class CallView(CallArguments):
     """What forward and gradient of a call look at beside its tensors. ``opset`` is that of the file."""
 
     call: Call
@@ -33,38 +34,13 @@ class CallView:
         """The shape of the first input."""
         return self.shape_of(0)
 
-    @property
-    def rank(self) -> int:
-        """The number of dimensions of the first input."""
-        return len(self.shape)
-
-    @property
-    def out(self) -> tuple[int, ...]:
-        """The shape of the first output."""
-        return tuple(self.call.outputs[0].shape)
-
     def shape_of(self, position: int) -> tuple[int, ...]:
         """The shape of an input."""
         return tuple(self.operand(position).shape)
 
-    def has(self, position: int) -> bool:
-        """Whether an optional input is there."""
-        return position < len(self.call.inputs) and self.call.inputs[position] is not None
-
-    def operand(self, position: int) -> Value:
-        """An input that must be there."""
-        value = self.call.inputs[position] if position < len(self.call.inputs) else None
-        if value is None:
-            raise self.refused(f"its input {position} is left out")
-        return value
-
     def refused(self, reason: str) -> UnsupportedOpError:
         """The error of this call."""
         return refused(self.call, reason)
-
-    def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute, or the default."""
-        return self.call.attributes.get(name, default)
 
     def known(self, position: int) -> Any:
         """The numbers of an input; None if it is absent. Raises UnsupportedOpError if they are not known."""
@@ -74,25 +50,6 @@ class CallView:
         if value.known is None:
             raise self.refused(f"its input {quoted(value.name)} has to be constant")
         return value.known
-
-    def ints(self, name: str, position: int) -> tuple[int, ...] | None:
-        """Integers that are an attribute in old opsets and an input in new ones; None if absent."""
-        listed = self.attr(name)
-        if isinstance(listed, tuple):
-            return tuple(int(entry) for entry in listed)
-        found = self.known(position)
-        return None if found is None else tuple(int(entry) for entry in found.ravel())
-
-    def number(self, name: str, position: int, default: Any = None) -> Any:
-        """A number that is an attribute in old opsets and an input in new ones."""
-        if name in self.call.attributes:
-            return self.call.attributes[name]
-        found = self.known(position)
-        return default if found is None or not found.size else found.ravel()[0].item()
-
-    def axis(self, default: int, rank: int | None = None) -> int:
-        """The attribute ``axis``, counted from the front."""
-        return int(self.attr("axis", default)) % max(self.rank if rank is None else rank, 1)
 
     def axes(self) -> tuple[int, ...]:
         """The dimensions that a reduction reduces."""

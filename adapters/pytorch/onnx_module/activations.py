@@ -91,7 +91,7 @@ def _shrink(node: Node) -> Run:
 def _softmax(function: Any) -> Any:
     def build(node: Node) -> Run:
         rank, dtype = node.rank, torch_dtype(node.call.outputs[0].dtype)
-        wide = None if node.call.outputs[0].dtype == node.input(0).dtype else dtype
+        wide = None if node.call.outputs[0].dtype == node.operand(0).dtype else dtype
         axis = node.axis(-1 if node.opset >= 13 else 1)
         if node.opset >= 13 or axis == rank - 1:
             return lambda x: function(x, axis, dtype=wide)

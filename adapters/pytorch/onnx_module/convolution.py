@@ -126,7 +126,7 @@ def _max_pool(node: Node) -> Run:
         return _indexed(call, (kernel, strides, pads, dilations, ceil), prod(size))
     if window.even and halves:
         return lambda x: call(x, kernel, strides, pads, dilations, ceil)
-    if node.input(0).dtype in ("uint8", "int8"):
+    if node.operand(0).dtype in ("uint8", "int8"):
         raise node.refused("integers with uneven pads are not built")
     flat = window.flat
     return lambda x: call(F.pad(x, flat, value=-inf), kernel, strides, 0, dilations, ceil)

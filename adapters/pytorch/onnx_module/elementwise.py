@@ -44,7 +44,7 @@ def _modulo(node: Node) -> Run:
 
 def _power(node: Node) -> Run:
     dtype = node.out_dtype
-    if node.is_known(1) and node.input(1).numel == 1 and node.out == node.shape():
+    if node.is_known(1) and node.operand(1).numel == 1 and node.out == node.shape():
         exponent = node.known(1).ravel()[0].item()
         return lambda x, _: torch.pow(x, exponent).to(dtype)
     return lambda x, y: torch.pow(x, y).to(dtype)
@@ -65,7 +65,7 @@ def _cast(node: Node) -> Run:
     dtype, name = node.out_dtype, node.call.outputs[0].dtype
     if (
         name.startswith("float8")
-        and node.input(0).is_float
+        and node.operand(0).is_float
         and (name != "float8e4m3fn" or not node.attr("saturate", 1))
     ):
         raise node.refused(f"torch rounds to {name} in another way")

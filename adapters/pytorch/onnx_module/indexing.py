@@ -14,7 +14,7 @@ from .node import Node, Run, Table
 
 def _gather(node: Node) -> Run:
     """A view for a constant scalar, an embedding for rows of a trained table, else torch's indexing."""
-    axis, table = node.axis(0), node.input(0)
+    axis, table = node.axis(0), node.operand(0)
     if node.is_known(1) and node.shape(1) == ():
         at = int(node.known(1))
         return lambda x, _: x.select(axis, at)
@@ -38,7 +38,7 @@ def _wrapped(indices: Tensor, size: int) -> Tensor:
 def _along(node: Node, position: int, axis: int) -> Any:
     """What makes indices non-negative: nothing, where they are known to be."""
     size = node.shape()[axis]
-    value = node.input(position)
+    value = node.operand(position)
     if value.known is not None and node.fixed(value) and not (value.known < 0).any():
         return lambda indices: indices.long()
     return lambda indices: _wrapped(indices, size)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ....planner.errors import UnsupportedOpError
+from ....planner.onnx_import.values.call_arguments import CallArguments
 from ....planner.onnx_import.values.values import Call, Value
 
 Run = Callable[..., Any]
@@ -46,7 +47,7 @@ def torch_dtype(dtype: str) -> torch.dtype:
 
 
 @dataclass(slots=True)
-class Node:
+class Node(CallArguments):
     """A call; ``fixed`` says whether a value is a known constant. An input that `known` was asked of is no operand."""
 
     call: Call
@@ -58,39 +59,14 @@ class Node:
         """The error of this call."""
         return refused(self.call, reason)
 
-    def has(self, position: int) -> bool:
-        """Whether an optional input is there."""
-        return position < len(self.call.inputs) and self.call.inputs[position] is not None
-
-    def input(self, position: int) -> Value:
-        """An input that must be there."""
-        value = self.call.inputs[position] if position < len(self.call.inputs) else None
-        if value is None:
-            raise self.refused(f"its input {position} is left out")
-        return value
-
     def shape(self, position: int = 0) -> tuple[int, ...]:
         """The shape of an input."""
-        return tuple(self.input(position).shape)
-
-    @property
-    def rank(self) -> int:
-        """The number of dimensions of the first input."""
-        return len(self.shape())
-
-    @property
-    def out(self) -> tuple[int, ...]:
-        """The shape of the first output."""
-        return tuple(self.call.outputs[0].shape)
+        return tuple(self.operand(position).shape)
 
     @property
     def out_dtype(self) -> torch.dtype:
         """The type of the first output."""
         return torch_dtype(self.call.outputs[0].dtype)
-
-    def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute, or the default."""
-        return self.call.attributes.get(name, default)
 
     def known(self, position: int) -> Any:
         """The numbers of a constant input, which is then no operand; None if it is absent.
@@ -99,7 +75,7 @@ class Node:
         """
         if not self.has(position):
             return None
-        value = self.input(position)
+        value = self.operand(position)
         if value.known is None or not self.fixed(value):
             raise self.refused(f"its input {quoted(value.name)} has to be constant")
         self.taken.add(position)
@@ -107,26 +83,7 @@ class Node:
 
     def is_known(self, position: int) -> bool:
         """Whether an input is there and constant."""
-        return self.has(position) and self.input(position).known is not None and self.fixed(self.input(position))
-
-    def ints(self, name: str, position: int = -1) -> tuple[int, ...] | None:
-        """Integers that are an attribute in old opsets and an input in new ones; None if absent."""
-        listed = self.attr(name)
-        if isinstance(listed, tuple):
-            return tuple(int(entry) for entry in listed)
-        found = self.known(position) if position >= 0 else None
-        return None if found is None else tuple(int(entry) for entry in found.ravel())
-
-    def number(self, name: str, position: int, default: Any = None) -> Any:
-        """A number that is an attribute in old opsets and an input in new ones."""
-        if name in self.call.attributes:
-            return self.call.attributes[name]
-        found = self.known(position)
-        return default if found is None or not found.size else found.ravel()[0].item()
-
-    def axis(self, default: int, rank: int | None = None) -> int:
-        """The attribute ``axis``, counted from the front."""
-        return int(self.attr("axis", default)) % max(self.rank if rank is None else rank, 1)
+        return self.has(position) and self.operand(position).known is not None and self.fixed(self.operand(position))
 
 
 Builder = Callable[[Node], Run | InTraining]

@@ -16,7 +16,7 @@ from .node import InTraining, Node, Run, Table
 def _batch_norm(node: Node) -> Run | InTraining:
     momentum, epsilon = 1 - float(node.attr("momentum", 0.9)), float(node.attr("epsilon", 1e-5))
     count = len(node.call.outputs)
-    moves = all(node.input(at).is_leaf for at in (3, 4))
+    moves = all(node.operand(at).is_leaf for at in (3, 4))
 
     def run(training: bool, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Any:
         if not moves:  # they are computed, and torch passes them no gradient
@@ -42,7 +42,7 @@ def _as(weight: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
 def _layer_norm(node: Node) -> Run:
     axis, epsilon = node.axis(-1), _formula_epsilon(node, 1e-5)
     shape = node.shape()[axis:]
-    full = all(not node.has(at) or node.input(at).numel == prod(shape) for at in (1, 2))
+    full = all(not node.has(at) or node.operand(at).numel == prod(shape) for at in (1, 2))
     if full and len(node.call.outputs) == 1:
         return lambda x, scale=None, bias=None: F.layer_norm(x, shape, _as(scale, shape), _as(bias, shape), epsilon)
     axes, count = tuple(range(axis, node.rank)), len(node.call.outputs)
@@ -77,7 +77,7 @@ def _instance_norm(node: Node) -> Run:
 def _group_norm(node: Node) -> Run:
     groups, epsilon = int(node.attr("num_groups")), _formula_epsilon(node, 1e-5)
     channels, flat = node.shape()[1], (-1,)
-    if not node.has(1) or node.input(1).numel == channels:
+    if not node.has(1) or node.operand(1).numel == channels:
         return lambda x, scale=None, bias=None: F.group_norm(x, groups, _as(scale, flat), _as(bias, flat), epsilon)
     shape = (1, channels, *(1,) * (node.rank - 2))
 

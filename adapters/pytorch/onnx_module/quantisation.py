@@ -60,7 +60,7 @@ def _fake_quantise(node: Node) -> Run:
             low, high = max(low, int(ends[0])), min(high, int(ends[1]))
     given: Any = last.attributes.get("axis", 1)
     axis = given % max(node.rank, 1)
-    single = node.input(1).numel == 1
+    single = node.operand(1).numel == 1
 
     def run(x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
         point = torch.zeros_like(scale, dtype=torch.int32) if zero is None else zero.to(torch.int32)

@@ -54,7 +54,7 @@ def _mean(node: Node) -> Run:
     axes, keep, dtype = _axes(node), bool(node.attr("keepdims", 1)), node.out_dtype
     if axes is None or not axes:
         return lambda x, *_: x.to(dtype)
-    wide = None if node.call.outputs[0].dtype == node.input(0).dtype else dtype
+    wide = None if node.call.outputs[0].dtype == node.operand(0).dtype else dtype
     return lambda x, *_: x.mean(axes, keepdim=keep, dtype=wide)
 
 

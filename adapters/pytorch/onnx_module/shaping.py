@@ -219,7 +219,7 @@ def _crop_or_pad(node: Node) -> Run:
 
 def _shape_of(node: Node) -> Run:
     part = slice(node.attr("start", 0), node.attr("end"))
-    numbers = [node.input(0).numel] if node.call.op_type == "Size" else list(node.shape()[part])
+    numbers = [node.operand(0).numel] if node.call.op_type == "Size" else list(node.shape()[part])
     out = node.out
     return lambda x: torch.tensor(numbers, dtype=torch.int64, device=x.device).reshape(out)
 
