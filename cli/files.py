@@ -10,6 +10,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,7 +135,13 @@ def check_target(path: str, model: str = STDIO, *, usual: str = "plan.json", opt
 
 def _weights_beside(model: str) -> list[Path]:
     """The files that hold weights of a model; none where it cannot be read, which is told later."""
-    from ..planner.errors import OgcPlanError
+    found = os.stat(model)
+    return _weights_of(model, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=1)
+def _weights_of(model: str, _mtime_ns: int, _size: int) -> list[Path]:
+    """The same, read once for all targets of a command; the time and the size tell one content from another."""
     from ..planner.onnx_import.document.model_file import external_files, parse_model, read_file
 
     try:
