@@ -100,6 +100,8 @@ def bind(
 ) -> nn.Module:
     """The module training by ``plan``, on arguments like ``args``: same class, parameters and state_dict.
 
+    A plan of a bare ONNX file fits the module that `from_onnx` makes of it; its peak is predicted again.
+
     Args:
         model: the module that is called in training.
         plan: a plan, or its file.
@@ -110,7 +112,7 @@ def bind(
 
     Raises:
         PlanMismatchError: the plan was made for another module, shape, device or torch version, or for a bare ONNX
-            file, or does not keep what it promises.
+            file that the module is not from, or does not keep what it promises.
         UnsupportedModuleError: the module cannot be traced.
 
     Example:

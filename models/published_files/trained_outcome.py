@@ -88,7 +88,7 @@ def _outputs(made: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
     return [value for value in outputs if value.requires_grad]
 
 
-def _state(module: OnnxModule, arguments: tuple[Tensor, ...]) -> list[Tensor]:
+def state(module: OnnxModule, arguments: tuple[Tensor, ...]) -> list[Tensor]:
     """The loss, the gradients and the buffers after one step of freshly seeded random numbers."""
     torch.manual_seed(0)
     loss = torch.stack([value.square().mean() for value in _outputs(module(*arguments))]).sum()
@@ -110,21 +110,21 @@ def _step(module: OnnxModule, arguments: tuple[Tensor, ...]) -> dict[str, Any]:
         budget = "min"
         bound = within_budget(module, arguments, budget=budget, device="a100")
     seconds = round(time.perf_counter() - started, 1)
-    equal = all(torch.equal(a, b) for a, b in zip(_state(bound, arguments), _state(plain, arguments), strict=True))
+    equal = all(torch.equal(a, b) for a, b in zip(state(bound, arguments), state(plain, arguments), strict=True))
     made = plan_of(bound)
     assert made is not None
     return {
         "budget": budget,
         "bind_s": seconds,
         "equal": equal,
-        "plain_nbytes": _peak_nbytes(plain, arguments),
-        "bound_nbytes": _peak_nbytes(bound, arguments),
+        "plain_nbytes": peak_nbytes(plain, arguments),
+        "bound_nbytes": peak_nbytes(bound, arguments),
         "planned_nbytes": made.peak.activation_nbytes,
         "overhead": made.time.overhead,
     }
 
 
-def _peak_nbytes(module: OnnxModule, arguments: tuple[Tensor, ...]) -> int:
+def peak_nbytes(module: OnnxModule, arguments: tuple[Tensor, ...]) -> int:
     """The peak of the second step of a loss that takes no memory; the first traces the layout of its gradients."""
 
     def step() -> None:

@@ -56,11 +56,10 @@ adapters/pytorch/memory adapters/pytorch/guards
 adapters/pytorch/joint
 adapters/pytorch/passes
 adapters/pytorch/capture
-adapters/pytorch/step
+adapters/pytorch/step adapters/pytorch/onnx_module
 adapters/pytorch/execution
 adapters/pytorch/binding adapters/inductor
 adapters/pytorch/api
-adapters/pytorch/onnx_module
 adapters/pytorch/__init__
 adapters/torch_checkpoint
 adapters/onnx_step/nodes

@@ -26,11 +26,13 @@ from ..capture.joint_graph import capture
 from ..errors import UnsupportedModuleError
 from ..execution.executor import Executor
 from ..execution.step_pool import StepPool
+from ..onnx_module.module import OnnxModule
 from ..step.annotate import Annotated, annotate
 from ..step.step_graph import TracedStep
 from ..unbind import original
 from .kept_steps import SCALED_NOTE, meter_with, noted, of_same_structure, with_times_of
 from .messages import tell, warn_of_the_optimizer
+from .plan_of_file import on_calls
 from .request import Request, overhead_of
 
 _PATIENCE_S = 1.0
@@ -41,6 +43,9 @@ def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mappin
     """An executor of ``plan`` for modules like this one. Raises PlanMismatchError."""
     module = original(module)
     step = traced(module, args, kwargs)
+    if plan.model.annotations is None and isinstance(module, OnnxModule):
+        annotated = annotate(step, timed=False)
+        return Executor(module, on_calls(plan, module, annotated), annotated)
     annotated = _annotated_as(step, {plan.model.fingerprint} if plan.model.annotations else ())
     return _checked(plan, module, annotated)
 
@@ -202,8 +207,8 @@ def _refuse_other_graphs(made: Plan, annotated: Annotated, model: nn.Module) -> 
     mine = annotated.annotation
     if made.model.annotations is None:
         raise PlanMismatchError(
-            f"the plan was made from the bare file {made.model.file!r}, whose ops are not those PyTorch runs",
-            remedy="write the file with ogc_plan.adapters.pytorch.export and plan again",
+            f"the plan was made from the bare file {made.model.file!r}, whose ops {type(model).__name__} does not have",
+            remedy="bind it to from_onnx(FILE), or write the file with ogc_plan.adapters.pytorch.export and plan again",
         )
     _refuse_other_machines("plan", made.model.annotations, mine)
     if made.model.fingerprint != mine.graph.fingerprint:

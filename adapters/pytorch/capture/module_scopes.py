@@ -1,4 +1,4 @@
-"""The submodule of each traced call: its path is stored on the node, under ``meta["custom"]``."""
+"""The submodule, and the call of an ONNX file, of each traced call: stored on its node under ``meta["custom"]``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import fx, nn
 from torch.fx.traceback import annotate
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-_KEY = "ogc_plan_scope"
+_KEY, _CALL_KEY = "ogc_plan_scope", "ogc_plan_call"
 
 
 @contextmanager
@@ -35,3 +35,14 @@ def record_scopes(module: nn.Module) -> Iterator[None]:
 def scope_of(node: fx.Node) -> str:
     """The path of the submodule that made the call; empty for the module itself, or if unknown."""
     return str((node.meta.get("custom") or {}).get(_KEY, ""))
+
+
+def within_call(name: str) -> AbstractContextManager[None]:
+    """Record that what is traced inside computes the call ``name`` of an ONNX file."""
+    noted: AbstractContextManager[None] = annotate({_CALL_KEY: name})
+    return noted
+
+
+def file_call_of(node: fx.Node) -> str:
+    """The call of an ONNX file that a traced call is part of; empty if it is of none."""
+    return str((node.meta.get("custom") or {}).get(_CALL_KEY, ""))

@@ -18,6 +18,7 @@ from ....planner.graph import View
 from ....planner.onnx_import.document.model_file import parse_model, read_file
 from ....planner.onnx_import.reader import ForwardCalls, forward_calls
 from ....planner.onnx_import.values.values import Call, Value
+from ..capture.module_scopes import within_call
 from .names import enter, found
 from .node import InTraining, Node, Run, refused
 from .op_table import builder_of, written
@@ -70,10 +71,12 @@ def from_onnx(
 class _Step:
     """One call: slots that it reads (-1 for none) and writes, and those that nothing reads after it.
 
-    ``where`` is the call without its values, and ``shape`` that of its first output.
+    ``where`` is the call without its values, and ``shape`` that of its first output. ``part_of`` names the op of a plan
+    that it belongs to.
     """
 
     where: Call
+    part_of: str
     shape: tuple[int, ...]
     run: Run
     trains: bool
@@ -86,12 +89,13 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
     """What `from_onnx` returns.
 
     ``onnx_names`` has the name in the file of each parameter and running statistic; ``input_names`` and
-    ``input_shapes`` are those of the arguments.
+    ``input_shapes`` are those of the arguments. ``onnx_fingerprint`` is that of plans of the file at these shapes.
     """
 
     def __init__(self, read: ForwardCalls, path: Path, digest: str) -> None:
         super().__init__()
         self.onnx_file, self.onnx_sha256 = path, digest
+        self.onnx_fingerprint = read.graph.fingerprint
         self.onnx_names: dict[str, str] = {}
         self.input_shapes = tuple(value.shape for value in read.inputs)
         self.input_names = tuple(value.name for value in read.inputs)
@@ -126,7 +130,8 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
             values[slot] = found(self, path)
         for step in self._steps:
             operands = [values[slot] if slot >= 0 else None for slot in step.reads]
-            made = step.run(self.training, *operands) if step.trains else step.run(*operands)
+            with within_call(step.part_of):
+                made = step.run(self.training, *operands) if step.trains else step.run(*operands)
             del operands
             made = made if isinstance(made, tuple) else (made,)
             if made[0].shape != step.shape and step.where.op_type not in _READ_LONGER:
@@ -153,6 +158,7 @@ class _Builder:
         self.slots: dict[int, int] = {}
         self.leaves: dict[int, str] = {}
         self._constants: dict[int, Tensor] = {}
+        self._part_of = {id(inner): call.name for call in read.calls for inner in written(call)}
         calls = [inner for call in read.calls for inner in written(call)]
         self._makers = {id(output): call for call in calls for output in call.outputs}
         self._learned = _learned(calls)
@@ -176,7 +182,7 @@ class _Builder:
             reads = tuple(-1 if value is None else self._slot(value) for value in operands)
             unplaced.append((call, run, reads, tuple(self._slot(output) for output in call.outputs)))
         kept = {self._slot(value) for value in read.outputs}
-        self.steps = _with_frees(unplaced, kept)
+        self.steps = _with_frees(unplaced, kept, self._part_of)
 
     def _fixed(self, value: Value) -> bool:
         """Whether a value is a constant: no parameter, and no activation that is not known."""
@@ -251,7 +257,7 @@ def _learned(calls: Sequence[Call]) -> set[int]:
 _Unplaced = tuple[Call, Run | InTraining, tuple[int, ...], tuple[int, ...]]
 
 
-def _with_frees(calls: Sequence[_Unplaced], kept: set[int]) -> tuple[_Step, ...]:
+def _with_frees(calls: Sequence[_Unplaced], kept: set[int], part_of: Mapping[int, str]) -> tuple[_Step, ...]:
     """The steps with the slots that are read for the last time, or never."""
     made: list[_Step] = []
     later = set(kept)
@@ -260,5 +266,7 @@ def _with_frees(calls: Sequence[_Unplaced], kept: set[int]) -> tuple[_Step, ...]
         later.update(reads)
         where = Call(call.name, call.op_type, call.domain, ())
         plain = run.call if isinstance(run, InTraining) else run
-        made.append(_Step(where, call.outputs[0].shape, plain, plain is not run, reads, writes, frees))
+        made.append(
+            _Step(where, part_of[id(call)], call.outputs[0].shape, plain, plain is not run, reads, writes, frees)
+        )
     return tuple(made[::-1])

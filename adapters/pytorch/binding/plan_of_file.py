@@ -1,0 +1,74 @@
+"""A plan of a bare ONNX file, on the step that PyTorch runs of the file's module."""
+
+from __future__ import annotations
+
+from json import dumps as quoted
+
+from ....planner.costs.devices import DEVICES
+from ....planner.errors import PlanMismatchError
+from ....planner.infeasible import Asked
+from ....planner.model import DEFAULT_DEVICE, from_annotation
+from ....planner.pipeline import assembled, peak_of, replays_of, resolve_budget
+from ....planner.plan_file.record import Plan
+from ....planner.replan.kept_decisions import decisions_of
+from ....planner.replan.other_ops import on_other_ops
+from ....planner.schedule import lower
+from ....planner.simulate import simulate
+from ....planner.solution import Solution, Status
+from ....planner.solver import Solver
+from ....planner.units import format_both, parse_budget
+from ..capture.module_scopes import file_call_of
+from ..onnx_module.module import OnnxModule
+from ..step.annotate import Annotated
+
+
+def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
+    """The plan of PyTorch's own calls with the decisions of a ``plan`` of the bare file.
+
+    Each call does what the op of the file does that it computes, in the order that the plan gives. Peaks are predicted
+    again on the calls, and held to the same budget; the headroom of the plan is there for the difference. No bound is
+    known.
+
+    Raises:
+        PlanMismatchError: the plan is of another file, or of other sizes; or its peak on the calls is above its budget.
+    """
+    about = plan.model
+    if about.fingerprint != module.onnx_fingerprint:
+        raise PlanMismatchError(
+            f"the plan was made from the bare file {quoted(about.file)} with graph {about.fingerprint[:12]}, the "
+            f"module was built from {quoted(module.onnx_file.name)} with graph {module.onnx_fingerprint[:12]}",
+            remedy="build it by from_onnx from that file, with the batch, dims and inputs of the plan",
+        )
+    model = from_annotation(
+        annotated.annotation,
+        name=type(module).__name__,
+        device=plan.budget.device if plan.budget.device in DEVICES else DEFAULT_DEVICE,
+        optimizer=plan.budget.optimizer,
+        grad_accumulation=plan.budget.grad_accumulation,
+    )
+    graph = model.training
+    ops = {op.name: index for index, op in enumerate(plan.graph.ops)}
+    parts = [None if op.node is None else ops.get(file_call_of(op.node)) for op in annotated.step.ops]
+    decisions = on_other_ops(graph, parts, decisions_of(plan))
+    schedule = lower(graph, decisions)
+    timeline = simulate(graph, model.costs, schedule)
+    limit, scope = resolve_budget(parse_budget(plan.budget.text), plan.budget.scope, model.store_all())
+    peak = peak_of(timeline, scope)
+    if limit is not None and peak > limit:
+        raise PlanMismatchError(
+            f"the plan of {quoted(about.file)} has a peak of {format_both(peak)} in PyTorch, whose kernels take other "
+            f"workspace, above its budget of {format_both(limit)}",
+            remedy=f"plan PyTorch's own calls: within_budget(module, args, budget={quoted(plan.budget.text)})",
+        )
+    solution = Solution(
+        Status.FEASIBLE if timeline.recompute_ns else Status.OPTIMAL,
+        plan.certificate.strategy,
+        decisions,
+        objective_ns=timeline.recompute_ns,
+        peak_nbytes=peak,
+        notes=(f"decisions of the plan of the file {about.file}, graph {about.fingerprint[:12]}",),
+    )
+    known = {**replays_of(model), decisions: (schedule, timeline)}
+    problem = model.problem(scope)
+    solver = Solver(plan.certificate.strategy, seed=plan.certificate.seed)
+    return assembled(model, problem, Asked(plan.budget.text, limit, 0), solution, solver, known)

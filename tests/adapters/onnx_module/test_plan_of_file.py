@@ -1,0 +1,111 @@
+"""One plan of a bare file, trained by PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from ogc_plan.adapters.pytorch import OnnxModule, bind, from_onnx, plan_of
+from ogc_plan.planner import load_model, plan
+from ogc_plan.planner.errors import PlanMismatchError
+from ogc_plan.planner.plan_file.record import Plan
+from torch import Tensor, nn
+
+from models.meters.step_meters import by_allocator, clear_gradients
+from tests.adapters.onnx_module.test_training import bits, convolutions, saved
+from tests.files.onnx_models import model, node
+
+pytestmark = pytest.mark.values
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convolutions(tmp_path_factory.mktemp("net"))
+
+
+@pytest.fixture(scope="module")
+def of_file(path: Path) -> Plan:
+    return plan(load_model(path, batch=4), "75%")
+
+
+@pytest.fixture(scope="module")
+def products(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Products with an activation each: kernels that take no workspace."""
+    nodes = []
+    for at in range(6):
+        nodes += [node("MatMul", f"h{at} w{at}", f"p{at}"), node("Gelu", f"p{at}", f"h{at + 1}")]
+    weights = {f"w{at}": (16, 16) for at in range(6)}
+    return saved(model(nodes, {"h0": (64, 16)}, "h6", weights=weights), tmp_path_factory.mktemp("products"))
+
+
+@pytest.fixture(scope="module")
+def x() -> Tensor:
+    return torch.randn(4, 8, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def plain(path: Path) -> OnnxModule:
+    return from_onnx(path, batch=4)
+
+
+@pytest.fixture
+def trained(plain: OnnxModule, of_file: Plan, x: Tensor) -> nn.Module:
+    return bind(copy.deepcopy(plain), of_file, (x,))
+
+
+def test_it_has_the_bits_of_a_step_without_a_plan(plain: OnnxModule, trained: nn.Module, x: Tensor) -> None:
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(bits(trained, x), bits(plain, x), strict=True))
+
+
+def test_it_recomputes(trained: nn.Module) -> None:
+    assert plan_of(trained).time.recompute_ns > 0
+
+
+def test_its_peak_is_that_of_the_plan_of_the_file(products: Path) -> None:
+    made = plan(load_model(products), "60%")
+    trained = bind(from_onnx(products), made, (torch.zeros(64, 16),))
+    assert plan_of(trained).peak.activation_nbytes == made.peak.activation_nbytes
+
+
+def test_its_peak_is_measured_as_predicted(products: Path) -> None:
+    given = torch.zeros(64, 16)
+    trained = bind(from_onnx(products), plan(load_model(products), "60%"), (given,))
+    clear_gradients(trained, (given,))
+    held = by_allocator(lambda: trained(given).backward(torch.ones(64, 16)), trained, (given,)).activation_nbytes
+    assert held == plan_of(trained).peak.activation_nbytes
+
+
+def test_it_says_whose_decisions_it_has(trained: nn.Module) -> None:
+    assert plan_of(trained).certificate.notes[0].startswith("decisions of the plan of the file model.onnx, graph ")
+
+
+def test_dropout_draws_the_same_mask_again(tmp_path: Path) -> None:
+    nodes = [node("MatMul", "x w", "h"), node("Dropout", "h half on", "d"), node("Relu", "d", "r"),
+             node("MatMul", "r v", "y")]  # fmt: skip
+    proto = model(nodes, {"x": (64, 32)}, "y", weights={"w": (32, 64), "v": (64, 4)},
+                  constants={"half": 0.5, "on": True})  # fmt: skip
+    path = saved(proto, tmp_path)
+    plain, given = from_onnx(path), torch.randn(64, 32)
+    bound = bind(copy.deepcopy(plain), plan(load_model(path), "min"), (given,))
+    made = []
+    for module in (bound, plain):
+        torch.manual_seed(0)
+        made.append(bits(module, given))
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*made, strict=True))
+
+
+def test_a_plan_of_another_batch_is_refused(path: Path, of_file: Plan, x: Tensor) -> None:
+    with pytest.raises(PlanMismatchError, match="with the batch, dims and inputs of the plan"):
+        bind(from_onnx(path, batch=2), of_file, (x[:2],))
+
+
+def test_a_peak_above_the_budget_is_refused(path: Path, plain: OnnxModule, x: Tensor) -> None:
+    with pytest.raises(PlanMismatchError, match=r'above its budget .*; .* within_budget\(module, args, budget="60%"\)'):
+        bind(plain, plan(load_model(path, batch=4), "60%"), (x,))
+
+
+def test_another_module_is_told_to_come_from_the_file(of_file: Plan, x: Tensor) -> None:
+    with pytest.raises(PlanMismatchError, match=r"bind it to from_onnx\(FILE\)"):
+        bind(nn.Conv2d(8, 8, 3), of_file, (x,))
