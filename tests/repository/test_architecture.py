@@ -60,7 +60,7 @@ adapters/pytorch/step
 adapters/pytorch/execution
 adapters/pytorch/binding adapters/inductor
 adapters/pytorch/api
-adapters/pytorch/onnx_module
+adapters/pytorch/onnx_module adapters/pytorch/beside_plain
 adapters/pytorch/__init__
 adapters/torch_checkpoint
 adapters/onnx_step/nodes

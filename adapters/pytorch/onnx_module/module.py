@@ -19,7 +19,7 @@ from ....planner.onnx_import.document.model_file import parse_model, read_file
 from ....planner.onnx_import.reader import ForwardCalls, forward_calls
 from ....planner.onnx_import.values.values import Call, Value
 from .names import enter, found
-from .node import InTraining, Node, Run, refused
+from .node import InTraining, Node, Run, refused, torch_dtype
 from .op_table import builder_of, written
 from .weights import as_tensor, tensor_of
 
@@ -95,12 +95,24 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
         self.onnx_names: dict[str, str] = {}
         self.input_shapes = tuple(value.shape for value in read.inputs)
         self.input_names = tuple(value.name for value in read.inputs)
+        self._input_dtypes = tuple(torch_dtype(value.dtype) for value in read.inputs)
         builder = _Builder(self, read, path.parent)
         self._steps, self._slots = builder.steps, len(builder.slots)
         self._inputs = tuple(builder.slots[id(value)] for value in read.inputs)
         self._outputs = tuple(builder.slots[id(value)] for value in read.outputs)
         self._leaves = tuple((slot, tuple(name.split("."))) for slot, name in builder.leaves.items())
         self._digests = {name: _digest(found(self, tuple(path.split(".")))) for path, name in self.onnx_names.items()}
+
+    def example_arguments(self, seed: int = 0) -> tuple[Tensor, ...]:
+        """Arguments of the right shapes and types: numbers between 0 and 1, ones and twos, and coins."""
+        made, generator = list[Tensor](), torch.Generator().manual_seed(seed)
+        for shape, dtype in zip(self.input_shapes, self._input_dtypes, strict=True):
+            if dtype.is_floating_point:
+                made.append(torch.rand(shape, generator=generator).to(dtype))
+            else:
+                whole = torch.randint(1, 3, shape, generator=generator)
+                made.append(whole == 1 if dtype is torch.bool else whole.to(dtype))
+        return tuple(made)
 
     def written(self) -> dict[str, tuple[Tensor, bool]]:
         """Parameters and running statistics by their names in the file, and whether each changed since it was read."""
