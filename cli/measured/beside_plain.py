@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from fnmatch import fnmatchcase
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from ...planner.display.layout import field, plain_table
-from ...planner.errors import PlanMismatchError, UsageError, missing
+from ...planner.errors import PlanMismatchError, UsageError
 from ...planner.plan_file.record import Plan
 from ...planner.units import counted, format_nbytes, format_ns
 
@@ -26,9 +23,6 @@ if TYPE_CHECKING:
 FROM_FILE = "onnx"
 """The value of --run that takes the module from the file."""
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-_RETURNS = (
-    "return (module, args), and after them kwargs as a dict and a loss as a function of the output if it needs them"
-)
 
 
 def trained(plan: Plan, model: str, target: str, *, snapshot: bool, now: Callable[[str], None]) -> BesidePlain:
@@ -38,10 +32,11 @@ def trained(plan: Plan, model: str, target: str, *, snapshot: bool, now: Callabl
     """
     now("importing torch")
     from ...adapters.pytorch.beside_plain import train_beside_plain
+    from ...adapters.pytorch.training_target import from_file, from_function
 
     now(f"building {target}")
     with redirect_stdout(sys.stderr):  # standard output is for the report alone
-        built = _of_file(plan, model) if target == FROM_FILE else _of_function(target)
+        built = from_file(plan, model) if target == FROM_FILE else from_function(target)
         return train_beside_plain(plan, *built, snapshot=snapshot, now=now)
 
 
@@ -60,63 +55,6 @@ def check_run(target: str | None, snapshot: str | None, model: str | None) -> No
             f"--run {target!r} is neither pkg.mod:build nor {FROM_FILE}",
             remedy=f"name the function that builds the module, as --run train:build, or pass --run {FROM_FILE}",
         )
-
-
-def _of_file(plan: Plan, model: str) -> tuple[Any, ...]:
-    """The module of a bare file, on numbers that are made up."""
-    record = plan.model
-    if record.annotations is not None:
-        raise UsageError(
-            f"the plan is of the PyTorch module that {record.file!r} was exported from, which the file does not hold",
-            remedy="name the function that builds the module: --run pkg.mod:build",
-        )
-    import torch
-
-    from ...adapters.pytorch.onnx_module.module import from_onnx
-
-    module = from_onnx(model, batch=record.batch, dims=dict(record.dims), inputs=dict(record.inputs))
-    frozen = [glob for glob in plan.budget.frozen if not glob.startswith("!")]
-    for path, parameter in module.named_parameters():
-        parameter.requires_grad_(not any(fnmatchcase(module.onnx_names[path], glob) for glob in frozen))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return module.to(device), tuple(argument.to(device) for argument in module.example_arguments()), {}, None
-
-
-def _of_function(target: str) -> tuple[Any, ...]:
-    """What the function returns: module, args, kwargs and loss."""
-    from torch import Tensor, nn
-
-    home, _, name = target.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does
-    try:
-        found: Any = import_module(home)
-        for part in name.split("."):
-            found = getattr(found, part)
-        made = found()
-    except ModuleNotFoundError as error:
-        if error.name != home and missing(error) is not None and not home.startswith(f"{error.name}."):
-            raise
-        raise UsageError(
-            f"--run {target}: there is no module {error.name!r}",
-            remedy="name a file in this folder, or an installed package",
-        ) from error
-    except (Exception, SystemExit) as error:
-        told = str(error).strip().splitlines()
-        raise UsageError(
-            f"--run {target} raised {type(error).__name__}{': ' + told[0] if told else ''}",
-            remedy="see where with --debug",
-        ) from error
-    parts = made if isinstance(made, tuple) else (made,)
-    module, args, *rest = (*parts, None, None)[: max(2, len(parts))]
-    kwargs = [part for part in rest if isinstance(part, dict)]
-    losses = [part for part in rest if callable(part)]
-    known = len(kwargs) < 2 and len(losses) < 2 and len(kwargs) + len(losses) + rest.count(None) == len(rest)
-    args = (args,) if isinstance(args, Tensor) else args
-    if not isinstance(module, nn.Module) or not isinstance(args, tuple) or not known:
-        kinds = ", ".join(type(part).__name__ for part in parts)
-        raise UsageError(f"--run {target} returned ({kinds})", remedy=_RETURNS)
-    return module, args, kwargs[0] if kwargs else {}, losses[0] if losses else None
 
 
 def differing(found: BesidePlain) -> PlanMismatchError | None:

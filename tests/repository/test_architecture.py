@@ -61,6 +61,7 @@ adapters/pytorch/execution
 adapters/pytorch/binding adapters/inductor
 adapters/pytorch/api
 adapters/pytorch/onnx_module adapters/pytorch/beside_plain
+adapters/pytorch/training_target
 adapters/pytorch/__init__
 adapters/torch_checkpoint
 adapters/onnx_step/nodes
