@@ -33,6 +33,7 @@ from .files import (
     write_to,
 )
 from .fit import fit
+from .measured.profile import profile
 from .options import ModelOptions, model_options, output_options, parse_duration, report_option, search_options
 from .terminal import report_failure, tolerate_any_text
 
@@ -390,6 +391,7 @@ def verify(plan_file: str, model: str | None, **options: Any) -> None:
 cli.add_command(emit)
 cli.add_command(arena)
 cli.add_command(fit)
+cli.add_command(profile)
 
 
 @cli.command(add_help_option=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 from ...planner.costs.backward_ratios import backward_times
 from ...planner.costs.profile import OpTimes, StepProfile
 from ...planner.model import Model
+from ...planner.units import counted
 from ..onnx_step.forward_file import ForwardFile, forward_file
 from .session import CPU, on_device, open_session, run_bound, version
 
@@ -45,15 +46,15 @@ def profile(model: Model, path: str, *, rounds: int = 5, threads: int = 0) -> St
     forward = [round(sum(took.get(name, 0.0) for name in names)) for names in written.nodes]
     assert model.graph is not None  # or there were no forward file
     backward = backward_times(model.graph, model.training, forward)
-    ops = [
-        OpTimes(op.name, here, back, cost.forward_workspace_nbytes, cost.backward_workspace_nbytes,
-                cost.backward_activation_workspace_nbytes)
-        for op, here, back, cost in zip(model.training.ops, forward, backward, model.costs, strict=True)
-    ]  # fmt: skip
+    ops = []
+    for op, here, back, cost in zip(model.training.ops, forward, backward, model.costs, strict=True):
+        most, of_activations = cost.backward_workspace_nbytes, cost.backward_activation_workspace_nbytes
+        within = most if of_activations is None else of_activations
+        ops.append(OpTimes(op.name, here, back, cost.forward_workspace_nbytes, most, within))
     return StepProfile(
         model.training.fingerprint,
         f"onnxruntime {version()}",
-        f"cpu, {threads or os.cpu_count()} threads",
+        f"cpu, {counted(threads or os.cpu_count() or 1, 'thread')}; backward by ratios",
         rounds,
         tuple(ops),
     )

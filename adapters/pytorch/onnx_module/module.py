@@ -86,7 +86,7 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
     """What `from_onnx` returns.
 
     ``onnx_names`` has the name in the file of each parameter and running statistic; ``input_names`` and
-    ``input_shapes`` are those of the arguments.
+    ``input_shapes`` are those of the arguments. ``steps`` are the calls in order.
     """
 
     def __init__(self, read: ForwardCalls, path: Path, digest: str) -> None:
@@ -97,7 +97,7 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
         self.input_names = tuple(value.name for value in read.inputs)
         self._input_dtypes = tuple(torch_dtype(value.dtype) for value in read.inputs)
         builder = _Builder(self, read, path.parent)
-        self._steps, self._slots = builder.steps, len(builder.slots)
+        self.steps, self._slots = builder.steps, len(builder.slots)
         self._inputs = tuple(builder.slots[id(value)] for value in read.inputs)
         self._outputs = tuple(builder.slots[id(value)] for value in read.outputs)
         self._leaves = tuple((slot, tuple(name.split("."))) for slot, name in builder.leaves.items())
@@ -136,7 +136,7 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
         del args
         for slot, path in self._leaves:
             values[slot] = found(self, path)
-        for step in self._steps:
+        for step in self.steps:
             operands = [values[slot] if slot >= 0 else None for slot in step.reads]
             made = step.run(self.training, *operands) if step.trains else step.run(*operands)
             del operands
