@@ -52,6 +52,7 @@ def forward_file(model: Model, path: str) -> ForwardFile:
         raise PlanMismatchError(f"{path!r} changed while it was read", remedy="run the command again")
     values = _MadeUp(read, Path(path).resolve().parent)
     nodes = _written(model, read, values)
+    outputs = list(dict.fromkeys(map(values.of, read.outputs)))
     made = ModelProto(ir_version=IR_VERSION, producer_name="ogc-plan", graph=GraphProto(name=read.graph.name))
     made.opset_import.add(domain="", version=opset_of(values.writer.nodes, read.graph.opset))
     graph = made.graph
@@ -63,7 +64,7 @@ def forward_file(model: Model, path: str) -> ForwardFile:
         if tensor.name in used:
             graph.input.append(declared(tensor.name, tensor))
             feed[tensor.name] = array
-    graph.output.extend(declared(t.name, t) for t in dict.fromkeys(map(values.of, read.outputs)) if t.name not in feed)
+    graph.output.extend(declared(tensor.name, tensor) for tensor in outputs if tensor.name not in feed)
     if made.ByteSize() > LARGEST:
         raise OversizeError(
             f"the forward of {path!r} has {made.ByteSize()} bytes, more than an ONNX file can have",

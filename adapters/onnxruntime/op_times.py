@@ -42,7 +42,7 @@ def profile(model: Model, path: str, *, rounds: int = 5, threads: int = 0) -> St
         AdapterError, StorageError: a run fails, or memory runs out.
     """
     written = forward_file(model, path)
-    took = _took(written, quoted(Path(path).name), rounds, threads)
+    took = _took(written, Path(path).name, rounds, threads)
     forward = [round(sum(took.get(name, 0.0) for name in names)) for names in written.nodes]
     assert model.graph is not None  # or there were no forward file
     backward = backward_times(model.graph, model.training, forward)
@@ -76,7 +76,7 @@ def _took(written: ForwardFile, name: str, rounds: int, threads: int) -> dict[st
             binding.bind_output(output.name)
         begun = time.perf_counter()
         for _ in range(1 + rounds):
-            run_bound(session, binding, name)
+            run_bound(session, binding, quoted(name))
             if time.perf_counter() - begun > _LONG_S:
                 break
         events = json.loads(Path(session.end_profiling()).read_text())
