@@ -45,12 +45,8 @@ def test_it_takes_ten_cells_from_out_of_memory_to_training(committed: dict[str, 
 
 
 def test_the_report_is_in_it(committed: dict[str, Any]) -> None:
-    pages = [
-        "".join(o["data"]["text/html"])
-        for c in cells(committed)
-        for o in c["outputs"]
-        if "data" in o and "text/html" in o["data"]
-    ]
+    found = [output["data"] for cell in cells(committed) for output in cell["outputs"] if "data" in output]
+    pages = ["".join(data["text/html"]) for data in found if "text/html" in data]
     assert [page[:7] for page in pages] == ["<iframe"]
 
 
