@@ -33,6 +33,7 @@ from .files import (
     write_to,
 )
 from .fit import fit
+from .measured.profile import profile
 from .options import ModelOptions, model_options, output_options, parse_duration, report_option, search_options
 from .terminal import report_failure, tolerate_any_text
 
@@ -333,42 +334,64 @@ def frontier(model: str, **options: Any) -> None:
 @cli.command(add_help_option=False)
 @click.argument("plan_file", metavar="PLAN")
 @click.argument("model", metavar="[MODEL]", required=False)
+@click.option(
+    "--run", metavar="TARGET", help="Train a step beside a plain one: pkg.mod:build, or onnx for MODEL itself."
+)
+@click.option("--snapshot", metavar="FILE", help="Write the memory of that step there, for PyTorch's viewer (CUDA).")
 @report_option()
 @output_options()
 def verify(plan_file: str, model: str | None, **options: Any) -> None:
-    """Replay a plan independently, on MODEL too if it is given."""
+    """Replay a plan independently, on MODEL too if it is given.
+
+    With --run the plan is bound and trains a step; build returns (module, args), then if needed kwargs (a dict) and a
+    loss (a function of the output).
+    """
+    target, picture = options["run"], options["snapshot"]
     if plan_file == STDIO and model == STDIO:
         raise UsageError("plan and model cannot both come from standard input", remedy="name one of the files")
     check_report(options["report"], plan_file, model)
+    check_report(picture, plan_file, model, options["report"], option="--snapshot", usual="step.pickle")
     with activity(options["quiet"]) as spinner, readable(plan_file) as path:
         spinner.now(f"replaying {shown(plan_file)}")
         from ..planner import pipeline
         from ..planner.plan_file.reader import read_plan
+        from .measured import beside_plain
         from .verification import Verdict, rebuild
 
+        beside_plain.check_run(target, picture, model)
         if not is_plan(path):
             raise PlanFormatError(
                 f"{shown(plan_file)!r} is not a plan", remedy="name the plan first: ogc-plan verify PLAN MODEL"
             )
         made = read_plan(path)
-        timeline, ready = pipeline.verify(made), None
+        timeline, ready, trained = pipeline.verify(made), None, None
         if model is not None:
             with readable(model) as source:
                 refuse_plan(source, model)
                 spinner.now(f"deriving the graph of {shown(model)}")
                 ready = rebuild(made, source, shown(model))
                 pipeline.check_model(made, ready)
+                if target is not None:
+                    trained = beside_plain.trained(made, source, target, snapshot=picture is not None, now=spinner.now)
         write_report(options["report"], made)
+        if trained is not None and trained.snapshot is not None:
+            write_bytes_to(trained.snapshot, picture)
     verdict = Verdict(made, timeline, ready)
     if options["format"] == "json":
-        _print_json(verdict.data())
+        _print_json(verdict.data() | ({} if trained is None else {"trained": beside_plain.as_data(trained)}))
     elif not options["quiet"]:
         verdict.print(console(sys.stdout))
+        if trained is not None:
+            beside_plain.print_trained(console(sys.stdout), trained, made)
+    wrong = None if trained is None else beside_plain.differing(trained)
+    if wrong is not None:
+        raise wrong
 
 
 cli.add_command(emit)
 cli.add_command(arena)
 cli.add_command(fit)
+cli.add_command(profile)
 
 
 @cli.command(add_help_option=False)

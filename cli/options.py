@@ -195,7 +195,7 @@ def model_options() -> Callable[[Command], Command]:
             help="Device to time ops for (h200; where times were measured: measured). See: ogc-plan devices.",
         ),
         click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
-        click.option("--profile", metavar="FILE", help="Measured times and workspace for an annotated file."),
+        click.option("--profile", metavar="FILE", help="Times and workspace that were measured: see ogc-plan profile."),
         click.option(
             "--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient; after ! those that do."
         ),

@@ -16,7 +16,7 @@ from .annotations import Annotation, Source, fingerprint
 from .autodiff.assumptions import cut_off, nothing_to_train, too_little_trained
 from .autodiff.derive import derive_backward, with_options
 from .costs.devices import DEVICES, MEASURED, PROFILED, Device, device_named
-from .costs.profile import StepProfile, applied
+from .costs.profile import StepProfile, applied, costs_of
 from .costs.roofline import roofline, work_costs
 from .errors import OversizeError, UnsupportedOpError, UsageError, shell_word
 from .graph import Graph
@@ -36,7 +36,8 @@ class Model:
     """A model ready for planning: its training graph, its costs, and the options that they depend on.
 
     ``graph`` is the forward graph of a bare ONNX file, None if the training graph comes from ``annotations``.
-    ``scopes`` has the module path of each op of ``training``, "" for none.
+    ``scopes`` has the module path of each op of ``training``, "" for none. ``timed_by`` names what measured the
+    times of a bare file, "" if nothing did.
     """
 
     path: str
@@ -55,6 +56,7 @@ class Model:
     batch: int | None = None
     graph: Graph | None = None
     annotations: Source | None = None
+    timed_by: str = ""
 
     def problem(
         self,
@@ -105,7 +107,9 @@ class Model:
 
     @property
     def time_source(self) -> str:
-        """Where the times come from: ``roofline:h200``, ``measured`` or ``profile``."""
+        """Where the times come from: ``roofline:h200``, ``measured``, ``profile``, or that with what measured it."""
+        if self.timed_by:
+            return f"{self.device}: {self.timed_by}"
         return self.device if self.device in (MEASURED, PROFILED) else f"roofline:{self.device}"
 
     def store_all(self) -> Timeline:
@@ -207,11 +211,8 @@ def load_model(
         )
         execution = recorded_nodes(ops_of_nodes(proto), (op.name for op in made.training.ops))
         return replace(made, training=replace(made.training, execution=execution))
-    if profile is not None:
-        raise UsageError(
-            f"a profile is of a training graph, which {str(path)!r} does not carry",
-            remedy="write the file with ogc_plan.adapters.pytorch.export, and plan it without --ignore-annotations",
-        )
+    if profile is not None and device is not None:
+        raise _two_times()
     if device == MEASURED:
         raise UsageError(f"{str(path)!r} has no measured times", remedy=f"choose one of {', '.join(DEVICES)}")
     from .onnx_import.reader import forward_calls
@@ -256,9 +257,9 @@ def load_model(
         graph.producer,
         graph.opset,
         training,
-        roofline(graph, training, chosen),
+        roofline(graph, training, chosen) if profile is None else costs_of(training, profile),
         tuple(graph.ops[op.forward].scope for op in training.ops),
-        chosen.name,
+        chosen.name if profile is None else PROFILED,
         optimizer,
         grad_accumulation,
         frozen,
@@ -266,7 +267,12 @@ def load_model(
         tuple(sorted((inputs or {}).items())),
         batch,
         graph,
+        timed_by="" if profile is None else f"{profile.framework}, {profile.device}",
     )
+
+
+def _two_times() -> UsageError:
+    return UsageError("a device and a profile both give times", remedy="pass one of them")
 
 
 @contextmanager
@@ -311,7 +317,7 @@ def from_annotation(
     """
     if profile is not None:
         if device is not None:
-            raise UsageError("a device and a profile both give times", remedy="pass one of them")
+            raise _two_times()
         annotation, device = applied(annotation, profile), PROFILED
     graph = annotation.graph
     if device is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,8 @@ SESSION = {
 }  # fmt: skip
 """Options of ONNX Runtime under which it runs the nodes in the order of the file, merges no recomputation, and holds
 no buffer of a dead tensor for a later one of the same size."""
-_OPSET, _IR_VERSION, _LARGEST = 21, 10, 2**31 - 1
+IR_VERSION, LARGEST = 10, 2**31 - 1
+_OPSET = 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +70,13 @@ def step_file(plan: Plan, model: Model, path: str, loss: Loss | None = None) -> 
     if read.graph.fingerprint != model.training.fingerprint:
         raise PlanMismatchError(f"{path!r} changed while it was read", remedy="run the command again")
     written = write_step(plan.schedule, model.training, read, Path(path).resolve().parent, loss)
-    made = ModelProto(ir_version=_IR_VERSION, producer_name="ogc-plan", graph=GraphProto(name=read.graph.name))
-    known = all(defs.has(node.op_type, _OPSET) for node in written.writer.nodes)
-    made.opset_import.add(domain="", version=_OPSET if known else max(_OPSET, read.graph.opset))
+    made = ModelProto(ir_version=IR_VERSION, producer_name="ogc-plan", graph=GraphProto(name=read.graph.name))
+    made.opset_import.add(domain="", version=opset_of(written.writer.nodes, read.graph.opset))
     about, peak = _fill(made, written, plan, loss)
     about["sha256"] = model.sha256
     entry = made.metadata_props.add()
     entry.key, entry.value = KEY, json.dumps(about)
-    if made.ByteSize() > _LARGEST:
+    if made.ByteSize() > LARGEST:
         raise OversizeError(
             f"the step of {path!r} has {made.ByteSize()} bytes, more than an ONNX file can have",
             remedy="plan a smaller model: the weights of a step are inside its file",
@@ -113,6 +113,11 @@ def _fill(made: ModelProto, written: WrittenStep, plan: Plan, loss: Loss) -> tup
     }  # fmt: skip
     sizes = {names.now(name): nbytes for name, nbytes in written.writer.nbytes.items()}
     return about, node_peak(graph.node, sizes, {name for name, _ in names.made})
+
+
+def opset_of(nodes: Iterable[NodeProto], own: int) -> int:
+    """The version of the operators of what is written; that of the file where newer ops stand in it."""
+    return _OPSET if all(defs.has(node.op_type, _OPSET) for node in nodes) else max(_OPSET, own)
 
 
 def declared(name: str, tensor: Tensor) -> ValueInfoProto:

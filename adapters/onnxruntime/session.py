@@ -15,6 +15,12 @@ with needed("onnxruntime"):
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
+def version() -> str:
+    """That of the runtime."""
+    found: str = onnxruntime.__version__
+    return found
+
+
 def chosen_provider(wanted: str | None) -> str:
     """The provider of that name, or CUDA's where the installed package has it, else the CPU's."""
     there = onnxruntime.get_available_providers()

@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import itertools
 import logging
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -500,6 +501,18 @@ def cuda_history(device: torch.device) -> list[tuple[str, int, int]]:
     index = torch.cuda.current_device() if device.index is None else device.index
     traces = torch.cuda.memory._snapshot()["device_traces"]
     return [(entry["action"], entry["addr"], entry["size"]) for entry in traces[index]]
+
+
+@contextlib.contextmanager
+def memory_snapshot() -> Iterator[list[bytes]]:
+    """Record the CUDA allocator with stacks; the list has the snapshot, pickled for PyTorch's viewer, at the end."""
+    made: list[bytes] = []
+    torch.cuda.memory._record_memory_history()
+    try:
+        yield made
+        made.append(pickle.dumps(torch.cuda.memory._snapshot()))
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
 
 
 def keep_busy(nanoseconds: int, device: torch.device) -> None:

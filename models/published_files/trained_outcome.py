@@ -37,25 +37,12 @@ def outcome(path: str, dims: Mapping[str, int], inputs: Mapping[str, tuple[int, 
         started = time.perf_counter()
         module = from_onnx(path, dims=dims or None, inputs=inputs or None)
         entry["build_s"] = round(time.perf_counter() - started, 2)
-        arguments = _arguments(module, path)
+        arguments = module.example_arguments()
         entry["difference"] = _difference(module, path, arguments)
         entry |= _step(module, arguments)
     except OgcPlanError as error:
         entry["refused"] = str(error).replace(path, Path(path).name).splitlines()[0]
     return entry
-
-
-def _arguments(module: OnnxModule, path: str) -> tuple[Tensor, ...]:
-    """Uniform numbers, small positive integers and coins, by the types of the file's inputs."""
-    types = {entry.name: entry.type for entry in _session(path).get_inputs()}
-    made, generator = list[Tensor](), torch.Generator().manual_seed(0)
-    for name, shape in zip(module.input_names, module.input_shapes, strict=True):
-        if "float" in types[name]:
-            made.append(torch.rand(shape, generator=generator))
-        else:
-            whole = torch.randint(1, 3, shape, generator=generator)
-            made.append(whole == 1 if "bool" in types[name] else whole.int() if "int32" in types[name] else whole)
-    return tuple(made)
 
 
 def _session(path: str) -> Any:

@@ -12,14 +12,14 @@ from ..annotations import Annotation, fingerprint
 from ..errors import UsageError
 from ..json_input import read_json, refuse_constant
 from ..plan_file.writer import one_key_per_line, write_whole
-from ..training_graph import MAX_NBYTES
+from ..training_graph import MAX_NBYTES, OpCost, TrainingGraph
 from ..units import counted
 
 FORMAT = "ogc-plan profile"
 VERSION = 1
 MAX_FILE_NBYTES = 256 * 2**20
 
-_REMEDY = "measure it again with ogc_plan.adapters.pytorch.profile"
+_REMEDY = "measure it again: ogc-plan profile MODEL, or ogc_plan.adapters.pytorch.profile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +99,28 @@ def read_profile(path: str | os.PathLike[str]) -> StepProfile:
 
 def applied(annotation: Annotation, profile: StepProfile) -> Annotation:
     """The annotation with the figures and the machine of the profile. Raises UsageError for one of another graph."""
-    mine = fingerprint(annotation.graph)
-    names = [op.name for op in annotation.graph.ops]
-    if profile.graph != mine or [op.name for op in profile.ops] != names:
-        raise UsageError(
-            f"the profile was measured of graph {quoted(profile.graph[:12])} with "
-            f"{counted(len(profile.ops), 'op')}, this is {quoted(mine[:12])} with {len(names)}",
-            remedy="measure a profile of this module with these arguments",
-        )
+    _refuse_others(profile, fingerprint(annotation.graph), annotation.graph, "this module with these arguments")
     works = tuple(
         replace(work, **{key: getattr(op, key) for key in _FIGURES})
         for work, op in zip(annotation.works, profile.ops, strict=True)
     )
     return replace(annotation, works=works, framework=profile.framework, device=profile.device)
+
+
+def costs_of(training: TrainingGraph, profile: StepProfile) -> tuple[OpCost, ...]:
+    """The figures of a profile for the training graph of a bare file. Raises UsageError for one of another graph."""
+    _refuse_others(profile, training.fingerprint, training, "this file, with these options: ogc-plan profile MODEL")
+    return tuple(OpCost(*(getattr(op, key) for key in _FIGURES)) for op in profile.ops)
+
+
+def _refuse_others(profile: StepProfile, mine: str, graph: TrainingGraph, what: str) -> None:
+    names = [op.name for op in graph.ops]
+    if profile.graph != mine or [op.name for op in profile.ops] != names:
+        raise UsageError(
+            f"the profile was measured of graph {quoted(profile.graph[:12])} with "
+            f"{counted(len(profile.ops), 'op')}, this is {quoted(mine[:12])} with {len(names)}",
+            remedy=f"measure a profile of {what}",
+        )
 
 
 def _op(entry: object, where: str) -> OpTimes:

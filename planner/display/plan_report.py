@@ -39,7 +39,7 @@ def source_line(source: Source) -> str:
 
 def timed_by(source: str) -> str:
     """The source of times; those of a roofline are estimated."""
-    return f"{one_line(source, 60)}, estimated" if source.startswith("roofline") else one_line(source, 60)
+    return f"{one_line(source, 60)}, estimated" if source.startswith("roofline") else one_line(source, 90)
 
 
 def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:

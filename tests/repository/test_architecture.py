@@ -60,6 +60,8 @@ adapters/pytorch/step adapters/pytorch/onnx_module
 adapters/pytorch/execution
 adapters/pytorch/binding adapters/inductor
 adapters/pytorch/api
+adapters/pytorch/beside_plain
+adapters/pytorch/training_target
 adapters/pytorch/__init__
 adapters/torch_checkpoint
 adapters/onnx_step/nodes

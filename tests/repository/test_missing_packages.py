@@ -49,6 +49,12 @@ def test_the_command_line_names_the_package(package: str, model: str) -> None:
     assert without(package, COMMAND, model, "--batch", "8", "--budget", "60%") == (8, message)
 
 
+def test_profile_names_the_runtime(model: str) -> None:
+    told = "onnxruntime cannot be imported: No module named 'onnxruntime'"
+    message = f"error: {told}\nhelp: pip install onnxruntime\n"
+    assert without("onnxruntime", COMMAND, "profile", model, "--batch", "8") == (8, message)
+
+
 @pytest.mark.parametrize("package", ["ortools", "numba"])
 def test_python_names_the_package(package: str, model: str) -> None:
     _, told = without(package, PLANNER, model)

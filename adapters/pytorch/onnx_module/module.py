@@ -20,7 +20,7 @@ from ....planner.onnx_import.reader import ForwardCalls, forward_calls
 from ....planner.onnx_import.values.values import Call, Value
 from ..capture.module_scopes import within_call
 from .names import enter, found
-from .node import InTraining, Node, Run, refused
+from .node import InTraining, Node, Run, refused, torch_dtype
 from .op_table import builder_of, written
 from .weights import as_tensor, tensor_of
 
@@ -89,7 +89,8 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
     """What `from_onnx` returns.
 
     ``onnx_names`` has the name in the file of each parameter and running statistic; ``input_names`` and
-    ``input_shapes`` are those of the arguments. ``onnx_fingerprint`` is that of plans of the file at these shapes.
+    ``input_shapes`` are those of the arguments. ``steps`` are the calls in order. ``onnx_fingerprint`` is that of plans of
+    the file at these shapes.
     """
 
     def __init__(self, read: ForwardCalls, path: Path, digest: str) -> None:
@@ -99,12 +100,24 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
         self.onnx_names: dict[str, str] = {}
         self.input_shapes = tuple(value.shape for value in read.inputs)
         self.input_names = tuple(value.name for value in read.inputs)
+        self._input_dtypes = tuple(torch_dtype(value.dtype) for value in read.inputs)
         builder = _Builder(self, read, path.parent)
-        self._steps, self._slots = builder.steps, len(builder.slots)
+        self.steps, self._slots = builder.steps, len(builder.slots)
         self._inputs = tuple(builder.slots[id(value)] for value in read.inputs)
         self._outputs = tuple(builder.slots[id(value)] for value in read.outputs)
         self._leaves = tuple((slot, tuple(name.split("."))) for slot, name in builder.leaves.items())
         self._digests = {name: _digest(found(self, tuple(path.split(".")))) for path, name in self.onnx_names.items()}
+
+    def example_arguments(self, seed: int = 0) -> tuple[Tensor, ...]:
+        """Arguments of the right shapes and types: numbers between 0 and 1, ones and twos, and coins."""
+        made, generator = list[Tensor](), torch.Generator().manual_seed(seed)
+        for shape, dtype in zip(self.input_shapes, self._input_dtypes, strict=True):
+            if dtype.is_floating_point:
+                made.append(torch.rand(shape, generator=generator).to(dtype))
+            else:
+                whole = torch.randint(1, 3, shape, generator=generator)
+                made.append(whole == 1 if dtype is torch.bool else whole.to(dtype))
+        return tuple(made)
 
     def written(self) -> dict[str, tuple[Tensor, bool]]:
         """Parameters and running statistics by their names in the file, and whether each changed since it was read."""
@@ -128,7 +141,7 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
         del args
         for slot, path in self._leaves:
             values[slot] = found(self, path)
-        for step in self._steps:
+        for step in self.steps:
             operands = [values[slot] if slot >= 0 else None for slot in step.reads]
             with within_call(step.part_of):
                 made = step.run(self.training, *operands) if step.trains else step.run(*operands)
