@@ -171,7 +171,7 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
 
 def _print_memory(out: Console, data: dict[str, Any]) -> None:
     table = plain_table("where the memory goes", "bytes", "", left=(0, 2))
-    notes = {"optimizer": "", "accumulated_gradients": "held all step"}
+    notes = {"parameter_gradients": "all together", "accumulated_gradients": "held all step"}
     for key, nbytes in data["memory_nbytes"].items():
         if key == "accumulated_gradients" and not nbytes:
             continue

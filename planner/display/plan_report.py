@@ -85,7 +85,7 @@ def budget_line(plan: Plan) -> str:
 
 
 def _peak_table(plan: Plan, store_all: Timeline) -> Table:
-    table = plain_table("", "plan", "store-all", "floor", "of store-all")
+    table = plain_table("", "plan", "store-all", "floor", "of all")
     peak = plan.peak
     ours, whole = parts_at_peak(plan, plan.timeline), parts_at_peak(plan, store_all)
 
@@ -105,7 +105,8 @@ def _peak_table(plan: Plan, store_all: Timeline) -> Table:
     for label, nbytes in ours.items():
         constant = label in ("parameters", "optimizer", "inputs + buffers")
         shown = [format_nbytes(nbytes), format_nbytes(whole[label]), format_nbytes(nbytes) if constant else "", ""]
-        table.add_row(Text(f"  {label}"), *shown, style="dim" if not nbytes and not whole[label] else "")
+        when = "" if constant else " at the peak"
+        table.add_row(Text(f"  {label}{when}"), *shown, style="dim" if not nbytes and not whole[label] else "")
     time = plan.time
     table.add_row(
         Text("step time"), format_ns(time.store_all_ns + time.recompute_ns), format_ns(time.store_all_ns), "",
@@ -146,7 +147,7 @@ def search_line(certificate: Certificate) -> str:
 
 def _timeline_lines(plan: Plan, store_all: Timeline, schedule: Schedule, width: int) -> list[Text]:
     label, room = LABEL, 10
-    columns = max(20, width - label - room - 1)
+    columns = max(16, width - label - room - 1)
     start, whole_start = backward_start(plan.schedule), backward_start(schedule)
     widths = phase_widths(len(plan.schedule), start, columns)
     top = max(store_all.peak_activation_nbytes, plan.peak.activation_nbytes)

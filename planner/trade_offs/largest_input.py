@@ -87,8 +87,8 @@ class Fit:
         without = "none" if self.without is None else f"{self.without.size:,}"
         return (
             f"{self.dimension} within {format_nbytes(self.memory_nbytes)}: {without} without recomputation, "
-            f"{self.fastest.size:,} the fastest ({format_rate(self.fastest.per_s)}/s), {self.largest.size:,} the largest "
-            f"(+{percent(self.largest.plan.time.overhead)} a step)"
+            f"{self.fastest.size:,} the fastest ({format_rate(self.fastest.per_s)}/s), {self.largest.size:,} the "
+            f"largest (+{percent(self.largest.plan.time.overhead)} a step)"
         )
 
 
@@ -208,8 +208,11 @@ class _Search:
         return self._at(size // self._unit)
 
     def say(self, doing: str) -> None:
-        """Report progress."""
-        self._limits.say(f"{self._dimension} {doing}")
+        """Report progress; the best plan is that of the largest size so far."""
+        fits = [found for found in self._plans.values() if isinstance(found, Sized)]
+        best = max(fits, key=lambda sized: sized.size, default=None)
+        largest = "" if best is None else f", {best.size:,} fits"
+        self._limits.say(f"{self._dimension} {doing}{largest}", None if best is None else best.plan.time.recompute_ns)
 
     def _at(self, count: int) -> Model:
         if self._model is None or self._model[0] != count:

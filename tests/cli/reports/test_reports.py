@@ -77,6 +77,13 @@ class TestReport:
         data = json.loads(run(model, *GREEDY, "--optimizer", "adamw", "--format", "json").out)
         assert sum(data["at_total_peak_nbytes"].values()) == data["peak"]["total_nbytes"]
 
+    def test_figures_at_the_peak_say_so(self, run: Call, model: Path) -> None:
+        parts = re.findall(r"^  (\w+.*?)   ", run(model, *GREEDY).out, re.MULTILINE)
+        assert [part for part in parts if part.endswith(" at the peak")] == [
+            "parameter gradients at the peak",
+            "activations at the peak",
+        ]
+
     def test_what_is_not_covered_is_said(self, run: Call, model: Path) -> None:
         out = " ".join(run(model, *GREEDY).out.split())
         assert "a loss computed outside the model; optimizer states, " in out
