@@ -121,12 +121,10 @@ class Activity:
         if self._spinner is not None:
             self._spinner.update(text=one_line(doing, MAX_WIDTH))
 
-    def limits(
-        self, store_all_ns: int | None, prefix: str = "", stop: Stop | None = None, keeps: str = "the plan"
-    ) -> Limits:
+    def limits(self, store_all_ns: int | None, prefix: str = "", stop: Stop | None = None, keeps: str = "") -> Limits:
         """Limits for the solver: ``stop``, and progress on this line: the best plan so far, its gap, and Ctrl-C.
 
-        Figures are shares of ``store_all_ns``, and left out without it. ``keeps`` is what a Ctrl-C keeps.
+        Figures are shares of ``store_all_ns``, and left out without it. ``keeps`` is what a Ctrl-C keeps, the plan for a ``stop``.
         """
         if self._spinner is None:
             return Limits(stop=stop)
@@ -138,8 +136,9 @@ class Activity:
                 whole = max(1, store_all_ns)
                 line += f", best +{best_ns / whole:.2%}"
                 line += f", gap {max(0, best_ns - bound_ns) / whole:.2%}" if bound_ns else ""
-            if best_ns is not None and stop is not None and not stops:
-                line += f"; Ctrl-C keeps {keeps}"
+            kept = keeps or ("the plan" if stop is not None else "")
+            if best_ns is not None and kept and not stops:
+                line += f"; Ctrl-C keeps {kept}"
             self._set(line)  # drawn with the next frame: a solver reports far more often
 
         return Limits(stop=stop, progress=show)

@@ -1,4 +1,4 @@
-"""The reports on plans, models and comparisons."""
+"""The reports on plans and models."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import gzip
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ogc_plan.planner.display.timeline import BLOCKS, axis, bars, binned, phase_widths
-from ogc_plan.planner.strategies import STRATEGIES
 
 from tests.cli.calls import GREEDY, Call
 from tests.files.onnx_models import model as onnx_model
@@ -172,23 +170,3 @@ class TestShow:
     def test_model_options_do_not_apply_to_a_plan(self, run: Call, plan_file: Path) -> None:
         done = run("show", plan_file, "--batch", "4")
         assert (done.code, "--batch" in done.error) == (2, True)
-
-
-class TestCompare:
-    @pytest.fixture
-    def rows(self, run: Call, model: Path) -> list[dict[str, Any]]:
-        done = run("compare", model, "--dim", "batch=4096", "--budget", "70%", "--format", "json")
-        rows: list[dict[str, Any]] = json.loads(done.out)["rows"]
-        return rows
-
-    def test_every_strategy_has_its_row(self, rows: list[dict[str, Any]]) -> None:
-        assert {row["strategy"].partition(":")[0] for row in rows} == set(STRATEGIES)
-
-    def test_optimal_is_no_worse_at_the_same_peak(self, rows: list[dict[str, Any]]) -> None:
-        worse = [r["strategy"] for r in rows if r["optimal_ns"] is not None and r["optimal_ns"] > r["recompute_ns"]]
-        assert worse == []
-
-    def test_the_table_fits_80_columns(self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("COLUMNS", "80")
-        out = run("compare", model, "--dim", "batch=1024", "--budget", "70%").out
-        assert (max(map(len, out.splitlines())) <= 80, "…" in out) == (True, False)
