@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..planner.annotations import Source
 from ..planner.display.layout import field, path_of, plain_table
-from ..planner.display.plan_report import source_line
+from ..planner.display.plan_report import source_line, timed_by
 from ..planner.display.terminal import Activity
 from ..planner.model import Model
 from ..planner.pipeline import replay, replays_of, resolve_budget
@@ -185,9 +185,8 @@ def print_rows(out: Console, comparison: Comparison) -> None:
     if comparison.stopped_early:
         field(out, "stopped", "by Ctrl-C: these rows were finished, others and the rest of the last column were not")
     stored = format_nbytes(comparison.store_all_activation_nbytes)
-    field(
-        out, "store-all", f"{stored} of activations, {format_ns(comparison.store_all_ns)} a step ({comparison.source})"
-    )
+    field(out, "store-all", f"{stored} of activations, {format_ns(comparison.store_all_ns)} a step")
+    field(out, "timed by", timed_by(comparison.source))
     out.print()
     out.print(table)
     out.print()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..planner.display.layout import field, path_of, plain_table
-from ..planner.display.plan_report import source_line
+from ..planner.display.plan_report import source_line, timed_by
 from ..planner.display.terminal import one_line
 from ..planner.display.timeline import BLOCKS
 from ..planner.errors import InfeasibleBudgetError, OgcPlanError, UsageError
@@ -100,8 +100,9 @@ class Frontier:
         if self.model.annotations is not None:
             field(out, "annotations", source_line(self.model.annotations))
         what = "of everything" if total else "of activations"
-        stored = f"{format_nbytes(whole)} {what}, {format_ns(store_all.time_ns)} a step ({self.model.time_source})"
+        stored = f"{format_nbytes(whole)} {what}, {format_ns(store_all.time_ns)} a step"
         field(out, "store-all", stored)
+        field(out, "timed by", timed_by(self.model.time_source))
         out.print()
         out.print(table)
         out.print()

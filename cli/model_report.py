@@ -161,7 +161,8 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
     out.print()
     _print_memory(out, data)
     _print_largest(out, data)
-    field(out, "step time", f"{format_ns(data['store_all']['step_ns'])} store-all ({timed_by(data['time_source'])})")
+    field(out, "step time", f"{format_ns(data['store_all']['step_ns'])} store-all")
+    field(out, "timed by", timed_by(data["time_source"]))
     out.print()
     print_explanation(out, data["explanation"], verbose=verbose)
     if verbose:

@@ -12,6 +12,7 @@ from rich.text import Text
 from ..annotations import Source
 from ..autodiff.derive import states_nbytes
 from ..errors import in_python
+from ..model import DEFAULT_DEVICE
 from ..peak_bounds.step_floor import Floor
 from ..pipeline import checked
 from ..plan_file.record import Certificate, Plan
@@ -28,6 +29,8 @@ from .timeline import axis, backward_start, phase_widths, row
 if TYPE_CHECKING:
     from rich.console import Console
 
+_WITHOUT_GRADIENT = ("no rule", "charged as asked")
+"""Words of an assumption on ops that nothing is known of."""
 _WIDE = 0.005
 """The gap, as a share of a step, from which more effort is advised."""
 
@@ -38,8 +41,24 @@ def source_line(source: Source) -> str:
 
 
 def timed_by(source: str) -> str:
-    """The source of times; those of a roofline are estimated."""
-    return f"{one_line(source, 60)}, estimated" if source.startswith("roofline") else one_line(source, 60)
+    """The source of times; those of a roofline are estimated, by default for a device that nobody named."""
+    if not source.startswith("roofline"):
+        return one_line(source, 60)
+    usual = source == f"roofline:{DEFAULT_DEVICE}"
+    others = f" for an {DEFAULT_DEVICE.upper()}; --device NAME for another one (ogc-plan devices)"
+    return f"{one_line(source, 60)}, estimated" + others * usual
+
+
+def trained_by(plan: Plan) -> str:
+    """What can train the step of a bare file; nothing for an annotated file, whose plan its framework takes."""
+    if plan.model.annotations is not None:
+        return ""
+    if any(mark in sentence for sentence in plan.model.assumed for mark in _WITHOUT_GRADIENT):
+        return "nothing here: it has ops without a gradient rule; other runtimes may read the plan file"
+    return (
+        "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch from_onnx makes a module of the file, which "
+        "within_budget plans anew"
+    )
 
 
 def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
@@ -56,6 +75,11 @@ def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
         "inputs + buffers": fixed.input_nbytes + fixed.buffer_nbytes,
         "activations": activations,
     }
+
+
+def part_label(part: str) -> str:
+    """The label of one of `parts_at_peak`; of what differs at other moments it says when."""
+    return part if part in ("parameters", "optimizer", "inputs + buffers") else f"{part} at the peak"
 
 
 def not_covered(graph: TrainingGraph, optimizer: str | None) -> list[str]:
@@ -103,10 +127,9 @@ def _peak_table(plan: Plan, store_all: Timeline) -> Table:
     )
     add("total peak, of which", peak.total_nbytes, peak.store_all_total_nbytes, peak.floor_total_nbytes, "bold")
     for label, nbytes in ours.items():
-        constant = label in ("parameters", "optimizer", "inputs + buffers")
+        constant = part_label(label) == label
         shown = [format_nbytes(nbytes), format_nbytes(whole[label]), format_nbytes(nbytes) if constant else "", ""]
-        when = "" if constant else " at the peak"
-        table.add_row(Text(f"  {label}{when}"), *shown, style="dim" if not nbytes and not whole[label] else "")
+        table.add_row(Text(f"  {part_label(label)}"), *shown, style="dim" if not nbytes and not whole[label] else "")
     time = plan.time
     table.add_row(
         Text("step time"), format_ns(time.store_all_ns + time.recompute_ns), format_ns(time.store_all_ns), "",
@@ -209,6 +232,8 @@ def print_plan(
         field(out, label, proven)
     field(out, "floor set by", one_line(floors[Scope(plan.budget.scope)].describe(), 300))
     field(out, "timed by", timed_by(plan.time.source))
+    if trained_by(plan):
+        field(out, "trained by", trained_by(plan))
     field(out, "not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer)))
     if model.assumed:
         field(out, "assumed", listed(list(model.assumed), verbose))

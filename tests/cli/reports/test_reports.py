@@ -5,12 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ogc_plan.planner.annotations import Source
+from ogc_plan.planner.display.html.page import report
+from ogc_plan.planner.display.plan_report import trained_by
 from ogc_plan.planner.display.timeline import BLOCKS, axis, bars, binned, phase_widths
+from ogc_plan.planner.plan_file.reader import read_plan
 
 from tests.cli.calls import GREEDY, Call
 from tests.files.onnx_models import model as onnx_model
@@ -85,6 +91,34 @@ class TestReport:
     def test_what_is_not_covered_is_said(self, run: Call, model: Path) -> None:
         out = " ".join(run(model, *GREEDY).out.split())
         assert "a loss computed outside the model; optimizer states, " in out
+
+    @pytest.mark.parametrize("words", ["show {}", "frontier {} --budgets 80%", "fit {} --memory 1MB --multiple-of 64"])
+    def test_times_of_a_device_that_nobody_named_say_whose_they_are(self, run: Call, model: Path, words: str) -> None:
+        sized = () if words.startswith("fit") else ("--dim", "batch=64")
+        out = " ".join(run(*words.format(model).split(), *sized).out.split())
+        assert "roofline:h200, estimated for an H200; --device NAME for another one (ogc-plan devices)" in out
+
+    def test_times_of_a_named_device_need_no_advice(self, run: Call, model: Path) -> None:
+        assert "timed by     roofline:a100, estimated\n" in run(model, *GREEDY, "--device", "a100").out
+
+    @pytest.mark.parametrize(
+        ("changed", "expected"),
+        [
+            ({}, "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch from_onnx"),
+            ({"assumed": ("Own: no rule, its backward is charged",)}, "nothing here: it has ops without a gradient"),
+            ({"annotations": Source("torch 2", "cpu")}, ""),
+        ],
+    )
+    def test_a_plan_of_a_bare_file_says_what_trains_it(
+        self, plan_file: Path, changed: dict[str, Any], expected: str
+    ) -> None:
+        made = read_plan(plan_file)
+        told = trained_by(replace(made, model=replace(made.model, **changed)))
+        assert (told.startswith(expected), bool(told)) == (True, bool(expected))
+
+    def test_its_report_and_its_page_say_so(self, run: Call, plan_file: Path) -> None:
+        made, told = read_plan(plan_file), "from_onnx makes a module of the file"
+        assert (told in " ".join(run("show", plan_file).out.split()), told in report(made)) == (True, True)
 
     def test_verbose_names_what_is_recomputed(self, run: Call, model: Path) -> None:
         assert re.search(r"^recomputed .*(gemm|act|drop)\d", run(model, *GREEDY, "-v").out, re.MULTILINE)
