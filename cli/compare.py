@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..planner.annotations import Source
 from ..planner.display.layout import field, path_of, plain_table
-from ..planner.display.plan_report import source_line, timed_by
+from ..planner.display.plan_report import print_warnings, source_line, timed_by
 from ..planner.display.terminal import Activity
 from ..planner.model import Model
 from ..planner.pipeline import replay, replays_of, resolve_budget
@@ -62,6 +62,7 @@ class Comparison:
     source: str
     rows: tuple[Row, ...]
     annotations: Source | None = None
+    assumed: tuple[str, ...] = ()
     stopped_early: bool = False
 
 
@@ -119,7 +120,7 @@ def compare_strategies(
 
     inner = Scope.ACTIVATIONS
     run(inner, "keep-all", "", None)  # loads compiled code, which no row is to be charged for
-    asked = [(inner, name, "", None) for name in FIXED_PLANS]
+    asked: list[tuple[Scope, str, str, int | None]] = [(inner, name, "", None) for name in FIXED_PLANS]
     for text in dict.fromkeys(budgets):
         limit, chosen = resolve_budget(parse_budget(text), scope, store_all)
         asked += [(chosen, name, text, limit) for name in BUDGETED]
@@ -136,7 +137,7 @@ def compare_strategies(
             raise
     return Comparison(
         model.path, store_all.peak_activation_nbytes, store_all.time_ns, model.time_source, tuple(rows),
-        model.annotations, stopped,
+        model.annotations, tuple(model.training.assumed), stopped,
     )  # fmt: skip
 
 
@@ -182,6 +183,7 @@ def print_rows(out: Console, comparison: Comparison) -> None:
     field(out, "model", path_of(comparison.model, out))
     if comparison.annotations is not None:
         field(out, "annotations", source_line(comparison.annotations))
+    print_warnings(out, comparison.assumed)
     if comparison.stopped_early:
         field(out, "stopped", "by Ctrl-C: these rows were finished, others and the rest of the last column were not")
     stored = format_nbytes(comparison.store_all_activation_nbytes)
@@ -194,5 +196,6 @@ def print_rows(out: Console, comparison: Comparison) -> None:
         out,
         "",
         "peak: of activations, of all: of store-all's; overhead, bound, gap: of a store-all step; "
-        "at best: the overhead of optimal within the peak of this row; infeasible: proven, the budget lies below the floor",
+        "at best: the overhead of optimal within the peak of this row; "
+        "infeasible: proven, the budget lies below the floor",
     )

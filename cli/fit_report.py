@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..planner.display.layout import field, path_of, plain_table
-from ..planner.display.plan_report import not_covered, timed_by
+from ..planner.display.plan_report import not_covered, print_warnings, timed_by
 from ..planner.errors import shell_word
 from ..planner.trade_offs.largest_input import Fit, Sized
 from ..planner.units import format_both, format_nbytes, format_ns, format_rate, percent
@@ -59,6 +59,7 @@ def print_fit(out: Console, found: Fit, model: str, memory: str, options: Sequen
     plan = found.largest.plan
     field(out, "model", path_of(model, out))
     field(out, "memory", f"{format_nbytes(found.memory_nbytes)} for {plan.covers}")
+    print_warnings(out, plan.model.assumed)
     field(out, "timed by", timed_by(plan.time.source))
     out.print()
     unit = "samples/s" if found.dimension == BATCH else f"{found.dimension}/s"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..planner.display.layout import field, path_of, plain_table
-from ..planner.display.plan_report import source_line, timed_by
+from ..planner.display.plan_report import print_warnings, source_line, timed_by
 from ..planner.display.terminal import one_line
 from ..planner.display.timeline import BLOCKS
 from ..planner.errors import InfeasibleBudgetError, OgcPlanError, UsageError
@@ -99,6 +99,7 @@ class Frontier:
         field(out, "model", path_of(self.model.path, out))
         if self.model.annotations is not None:
             field(out, "annotations", source_line(self.model.annotations))
+        print_warnings(out, self.model.training.assumed)
         what = "of everything" if total else "of activations"
         stored = f"{format_nbytes(whole)} {what}, {format_ns(store_all.time_ns)} a step"
         field(out, "store-all", stored)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..planner.display.layout import field, listed, name_of, path_of, plain_table, some
-from ..planner.display.plan_report import source_line, timed_by
+from ..planner.display.plan_report import print_warnings, source_line, timed_by
 from ..planner.display.terminal import one_line
 from ..planner.graph import Graph, Role, Tensor
 from ..planner.model import Model
@@ -143,6 +143,7 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
                                    f"opset {data['opset']}"]))  # fmt: skip
     if model.annotations is not None:
         field(out, "annotations", source_line(model.annotations))
+    print_warnings(out, model.training.assumed)
     for label in ("inputs", "outputs") if model.graph is not None else ():
         field(out, label, listed([f"{name} {kind}" for name, kind in data[label].items()], verbose) or "none")
     types = [f"{name} {count:,}" for name, count in data["op_types"].items()]

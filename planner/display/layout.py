@@ -48,10 +48,10 @@ def some(names: Sequence[str], shown: int = SHOWN, limit: int = 60) -> str:
     return ", ".join(one_line(name, limit) for name in names[:shown]) + more
 
 
-def field(out: Console, label: str, text: str) -> None:
-    """A label and a paragraph; a name too long for a line is broken, never cut."""
+def field(out: Console, label: str, text: str, style: str = "cyan") -> None:
+    """A label, in a colour, and a paragraph; a name too long for a line is broken, never cut."""
     lines = textwrap.wrap(text, max(20, out.width - LABEL), break_on_hyphens=False) or [""]
-    out.print(Text.assemble((f"{label:<{LABEL}}", "cyan"), lines[0]), soft_wrap=True)
+    out.print(Text.assemble((f"{label:<{LABEL}}", style), lines[0]), soft_wrap=True)
     for line in lines[1:]:
         out.print(Text(" " * LABEL + line), soft_wrap=True)
 

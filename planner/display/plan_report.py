@@ -29,6 +29,8 @@ from .timeline import axis, backward_start, phase_widths, row
 if TYPE_CHECKING:
     from rich.console import Console
 
+FOLDED = "folded into"
+"""Words of an assumption on batch norms that a file lacks."""
 _WITHOUT_GRADIENT = ("no rule", "charged as asked")
 """Words of an assumption on ops that nothing is known of."""
 _WIDE = 0.005
@@ -75,6 +77,13 @@ def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
         "inputs + buffers": fixed.input_nbytes + fixed.buffer_nbytes,
         "activations": activations,
     }
+
+
+def print_warnings(out: Console, assumed: Iterable[str]) -> None:
+    """What makes the peaks of a model too small, of all that was assumed about it."""
+    for sentence in assumed:
+        if FOLDED in sentence:
+            field(out, "warning", one_line(sentence, 300), style="yellow")
 
 
 def part_label(part: str) -> str:
@@ -221,6 +230,7 @@ def print_plan(
         field(out, "annotations", source_line(model.annotations))
     field(out, "budget", budget_line(plan))
     field(out, "covers", plan.covers)
+    print_warnings(out, model.assumed)
     out.print()
     out.print(_peak_table(plan, store_all))
     out.print()
@@ -235,8 +245,9 @@ def print_plan(
     if trained_by(plan):
         field(out, "trained by", trained_by(plan))
     field(out, "not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer)))
-    if model.assumed:
-        field(out, "assumed", listed(list(model.assumed), verbose))
+    assumed = [sentence for sentence in model.assumed if FOLDED not in sentence]
+    if assumed:
+        field(out, "assumed", listed(assumed, verbose))
     told = plan.certificate.effort != DEFAULT_EFFORT or plan.certificate.stopped_early
     if told and not verbose:
         field(out, "search", search_line(plan.certificate))

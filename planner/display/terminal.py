@@ -124,7 +124,8 @@ class Activity:
     def limits(self, store_all_ns: int | None, prefix: str = "", stop: Stop | None = None, keeps: str = "") -> Limits:
         """Limits for the solver: ``stop``, and progress on this line: the best plan so far, its gap, and Ctrl-C.
 
-        Figures are shares of ``store_all_ns``, and left out without it. ``keeps`` is what a Ctrl-C keeps, the plan for a ``stop``.
+        Figures are shares of ``store_all_ns``, and left out without it. ``keeps`` is what a Ctrl-C keeps: the plan,
+        where there is a ``stop``.
         """
         if self._spinner is None:
             return Limits(stop=stop)

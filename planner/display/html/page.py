@@ -13,6 +13,7 @@ from ...plan_file.record import Plan
 from ...problem import Scope
 from ...units import format_both, format_nbytes, format_ns, percent
 from ..plan_report import (
+    FOLDED,
     SCOPES,
     budget_line,
     not_covered,
@@ -161,7 +162,7 @@ def _details(plan: Plan, parts: list[dict[str, int]], floor: str) -> str:
     lines += [("trained by", trained_by(plan))] if trained_by(plan) else []
     lines += [("annotations", source_line(model.annotations))] if model.annotations is not None else []
     lines.append(("not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer))))
-    lines += [("assumed", text) for text in model.assumed]
+    lines += [("warning" if FOLDED in text else "assumed", text) for text in model.assumed]
     lines += [("note", text) for text in plan.certificate.other_notes]
     return (
         f"<section><h2>Peaks</h2>{table(('', 'plan', 'store-all', 'floor'), rows)}</section>\n"
