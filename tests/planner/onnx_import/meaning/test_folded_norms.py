@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.planner.model import load_model
+from ogc_plan.planner.onnx_import.meaning.folded_norms import folded_norms
 from torch import Tensor, nn
 
-from tests.files.onnx_models import save, with_folded_norm
+from tests.files.onnx_models import model, node, save, with_folded_norm
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 TRAINING = {"training": torch.onnx.TrainingMode.TRAINING}
@@ -67,3 +68,10 @@ def test_tf2onnx_marks_the_weights_that_it_computed(tmp_path: Path) -> None:
     assumed = load_model(save(with_folded_norm(), tmp_path)).training.assumed
     (told,) = (sentence for sentence in assumed if "folded into" in sentence)
     assert told.startswith("1 batch norm was folded into Conv by the exporter: a training step holds more")
+
+
+@pytest.mark.parametrize(("other", "count"), [("0.weight", 1), ("3", 0)])
+def test_numbers_for_names_tell_only_where_other_weights_keep_theirs(other: str, count: int) -> None:
+    weights = {"1": (8, 3, 1, 1), "2": (8,), other: (8,)}
+    graph = model([node("Conv", "x 1 2", "y"), node("Add", f"y {other}", "z")], {"x": (2, 3, 4, 8)}, weights=weights)
+    assert len([*folded_norms(graph.graph, "pytorch")]) == count
