@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,20 @@ def split_budgets(text: str) -> tuple[str, ...]:
 def plan_files(folder: str, budgets: Sequence[str]) -> list[str]:
     """The path of the plan for each budget: ``plan-80%.json`` in the folder."""
     return [os.path.join(folder, f"plan-{''.join(budget.split())}.json") for budget in budgets]
+
+
+def drawing_for(target: str) -> Callable[[Sequence[Plan]], bytes]:
+    """What draws plans for a file of this name. Raises UsageError, and MissingPackageError before any work."""
+    suffix = os.path.splitext(target)[1].lower()
+    if suffix == ".svg":
+        from ..planner.display.html.frontier_picture import frontier_svg
+
+        return lambda plans: frontier_svg(plans).encode("utf-8")
+    if suffix == ".png":
+        from ..planner.display.html.frontier_png import frontier_png
+
+        return frontier_png
+    raise UsageError(f"--plot {target!r} is no .svg or .png file", remedy="write --plot frontier.svg")
 
 
 @dataclass(frozen=True, slots=True)
