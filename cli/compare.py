@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..planner.annotations import Source
 from ..planner.display.layout import field, path_of, plain_table
-from ..planner.display.plan_report import source_line
+from ..planner.display.plan_report import print_warnings, source_line, timed_by
 from ..planner.display.terminal import Activity
 from ..planner.model import Model
 from ..planner.pipeline import replay, replays_of, resolve_budget
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All rows, and the store-all step that they are compared with."""
+    """All rows, or those that were finished before Ctrl-C, and the store-all step that they are compared with."""
 
     model: str
     store_all_activation_nbytes: int
@@ -62,13 +62,18 @@ class Comparison:
     source: str
     rows: tuple[Row, ...]
     annotations: Source | None = None
+    assumed: tuple[str, ...] = ()
+    stopped_early: bool = False
 
 
 def compare_strategies(
     model: Model, budgets: Sequence[str], *, scope: str | None, time_limit_s: float | None, seed: int, effort: str,
     spinner: Activity,
 ) -> Comparison:  # fmt: skip
-    """Run every strategy; for each row also `optimal` within that row's activation peak."""
+    """Run every strategy; for each row also `optimal` within that row's activation peak.
+
+    Raises KeyboardInterrupt where Ctrl-C comes before a row is finished; later it ends the rows.
+    """
     store_all, known = model.store_all(), replays_of(model)
     problems: dict[Scope, Problem] = {}
     prepared: dict[Scope, Problem | ProblemCache] = {}
@@ -77,12 +82,13 @@ def compare_strategies(
         if which not in problems:
             problems[which] = model.problem(which)
             prepared[which] = Solver().prepared(problems[which])
-        spinner.now(f"{name} {budget}".strip())
+        where = f"{name} at {budget}" if budget else name
+        spinner.now(where)
         problem = problems[which]
         given: Problem | ProblemCache = problem
         solver = Solver(name, time_limit_s=time_limit_s, seed=seed)
         if name == CERTIFIED:
-            limits = spinner.limits(problem.store_all_ns, f"{name} {budget}: ")
+            limits = spinner.limits(problem.store_all_ns, f"{where}: ", keeps="the rows")
             solver = replace(solver, effort=effort, limits=limits)
             given = prepared[which] if again else problem
         started = time.perf_counter()
@@ -104,7 +110,7 @@ def compare_strategies(
     @cache
     def optimal_ns(at: int) -> int | None:
         """The recomputation time of `optimal` within a peak; all peaks share one preparation."""
-        return run(inner, CERTIFIED, f"at {format_nbytes(at)}", at, again=True).recompute_ns
+        return run(inner, CERTIFIED, format_nbytes(at), at, again=True).recompute_ns
 
     def with_optimal(row: Row) -> Row:
         """The row with the recomputation time of `optimal` within its peak."""
@@ -114,18 +120,25 @@ def compare_strategies(
 
     inner = Scope.ACTIVATIONS
     run(inner, "keep-all", "", None)  # loads compiled code, which no row is to be charged for
-    rows = [run(inner, name, "", None) for name in FIXED_PLANS]
+    asked: list[tuple[Scope, str, str, int | None]] = [(inner, name, "", None) for name in FIXED_PLANS]
     for text in dict.fromkeys(budgets):
         limit, chosen = resolve_budget(parse_budget(text), scope, store_all)
-        rows += [run(chosen, name, text, limit) for name in BUDGETED]
+        asked += [(chosen, name, text, limit) for name in BUDGETED]
+    rows: list[Row] = []
+    stopped = False
+    try:
+        for of_row in asked:
+            rows.append(run(*of_row))
+        for at, row in enumerate(rows):
+            rows[at] = with_optimal(row)
+    except KeyboardInterrupt:
+        stopped = True
+        if not rows:
+            raise
     return Comparison(
-        model.path,
-        store_all.peak_activation_nbytes,
-        store_all.time_ns,
-        model.time_source,
-        tuple(map(with_optimal, rows)),
-        model.annotations,
-    )
+        model.path, store_all.peak_activation_nbytes, store_all.time_ns, model.time_source, tuple(rows),
+        model.annotations, tuple(model.training.assumed), stopped,
+    )  # fmt: skip
 
 
 def rows_as_data(comparison: Comparison) -> dict[str, Any]:
@@ -147,7 +160,7 @@ def rows_as_data(comparison: Comparison) -> dict[str, Any]:
 
 def print_rows(out: Console, comparison: Comparison) -> None:
     """The comparison as a table: one line per strategy and budget."""
-    table = plain_table("strategy", "budget", "peak", "of all", "overhead", "bound", "gap", "secs", "optimal", gap=2)
+    table = plain_table("strategy", "budget", "peak", "of all", "overhead", "bound", "gap", "secs", "at best", gap=2)
     whole, everything = max(1, comparison.store_all_ns), max(1, comparison.store_all_activation_nbytes)
     previous = ""
     for row in comparison.rows:
@@ -170,10 +183,12 @@ def print_rows(out: Console, comparison: Comparison) -> None:
     field(out, "model", path_of(comparison.model, out))
     if comparison.annotations is not None:
         field(out, "annotations", source_line(comparison.annotations))
+    print_warnings(out, comparison.assumed)
+    if comparison.stopped_early:
+        field(out, "stopped", "by Ctrl-C: these rows were finished, others and the rest of the last column were not")
     stored = format_nbytes(comparison.store_all_activation_nbytes)
-    field(
-        out, "store-all", f"{stored} of activations, {format_ns(comparison.store_all_ns)} a step ({comparison.source})"
-    )
+    field(out, "store-all", f"{stored} of activations, {format_ns(comparison.store_all_ns)} a step")
+    field(out, "timed by", timed_by(comparison.source))
     out.print()
     out.print(table)
     out.print()
@@ -181,5 +196,6 @@ def print_rows(out: Console, comparison: Comparison) -> None:
         out,
         "",
         "peak: of activations, of all: of store-all's; overhead, bound, gap: of a store-all step; "
-        "optimal: its overhead within the peak of this row; infeasible: proven, the budget lies below the floor",
+        "at best: the overhead of optimal within the peak of this row; "
+        "infeasible: proven, the budget lies below the floor",
     )

@@ -10,7 +10,7 @@ from ..planner.autodiff import rule_table as backward_rules
 from ..planner.autodiff.assumptions import Leaf, Parameters, parameters_of
 from ..planner.costs.workspace import ESTIMATED
 from ..planner.display.layout import field, listed, some
-from ..planner.display.plan_report import not_covered
+from ..planner.display.plan_report import FOLDED, not_covered
 from ..planner.display.terminal import one_line
 from ..planner.graph import Graph
 from ..planner.model import Model
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MARKS = {
+    "warning": (FOLDED,),
     "training": ("in inference form",),
     "parameters": ("single numbers of Add and Mul",),
     "not_trained": ("stored as integers",),
@@ -31,7 +32,7 @@ _MARKS = {
 }
 """Words that assign a sentence of `Graph.assumed` to a group; all others are about the file."""
 
-_GROUPS = "training parameters not_trained frozen gradients charged estimates shapes file not_counted".split()
+_GROUPS = "warning training parameters not_trained frozen gradients charged estimates shapes file not_counted".split()
 
 
 def explain(model: Model) -> dict[str, list[str]]:
@@ -75,6 +76,8 @@ def outside(training: TrainingGraph, optimizer: str | None) -> list[str]:
 def print_explanation(out: Console, groups: dict[str, list[str]], *, verbose: bool) -> None:
     """One paragraph per group; long ones are cut unless ``verbose``."""
     for group, sentences in groups.items():
+        if group == "warning":  # it stands above all
+            continue
         label = "in training" if group == "training" else group.replace("_", " ")
         field(out, label, listed(sentences, verbose or group == "not_counted"))
 

@@ -47,7 +47,7 @@ def fit(model: str, **options: Any) -> None:
                 multiple_of=options["multiple_of"],
                 effort=options["effort"],
                 time_limit_s=limit,
-                limits=spinner.limits(1, stop=stop),
+                limits=spinner.limits(None, stop=stop, keeps="what is found"),
             )
     if options["format"] == "json":
         print_bytes((json.dumps(fit_as_data(found, shown(model)), indent=1) + "\n").encode("ascii"))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..planner.display.layout import field, path_of, plain_table
-from ..planner.display.plan_report import not_covered
+from ..planner.display.plan_report import not_covered, print_warnings, timed_by
 from ..planner.errors import shell_word
 from ..planner.trade_offs.largest_input import Fit, Sized
-from ..planner.units import format_both, format_nbytes, format_ns, percent
+from ..planner.units import format_both, format_nbytes, format_ns, format_rate, percent
 from .options import BATCH
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def print_fit(out: Console, found: Fit, model: str, memory: str, options: Sequen
     plan = found.largest.plan
     field(out, "model", path_of(model, out))
     field(out, "memory", f"{format_nbytes(found.memory_nbytes)} for {plan.covers}")
-    field(out, "times", f"of a step on {plan.time.source.removeprefix('roofline:')}, predicted")
+    print_warnings(out, plan.model.assumed)
+    field(out, "timed by", timed_by(plan.time.source))
     out.print()
     unit = "samples/s" if found.dimension == BATCH else f"{found.dimension}/s"
     table = plain_table("", found.dimension, "peak", "a step", unit, "overhead", left=(0,), gap=2)
@@ -69,7 +70,7 @@ def print_fit(out: Console, found: Fit, model: str, memory: str, options: Sequen
             table.add_row(Text(name), "none", "", "", "", "")
             continue
         cells = [f"{sized.size:,}", format_nbytes(sized.plan.peak.total_nbytes), format_ns(sized.step_ns)]
-        table.add_row(Text(name), *cells, f"{sized.per_s:,.4g}", f"+{percent(sized.plan.time.overhead)}")
+        table.add_row(Text(name), *cells, format_rate(sized.per_s), f"+{percent(sized.plan.time.overhead)}")
     out.print(table)
     out.print()
     field(out, "beyond", _why(found))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from ..planner.display.layout import field, path_of, plain_table
-from ..planner.display.plan_report import source_line
+from ..planner.display.plan_report import print_warnings, source_line, timed_by
 from ..planner.display.terminal import one_line
 from ..planner.display.timeline import BLOCKS
 from ..planner.errors import InfeasibleBudgetError, OgcPlanError, UsageError
@@ -44,6 +44,20 @@ def split_budgets(text: str) -> tuple[str, ...]:
 def plan_files(folder: str, budgets: Sequence[str]) -> list[str]:
     """The path of the plan for each budget: ``plan-80%.json`` in the folder."""
     return [os.path.join(folder, f"plan-{''.join(budget.split())}.json") for budget in budgets]
+
+
+def drawing_for(target: str) -> Callable[[Sequence[Plan]], bytes]:
+    """What draws plans for a file of this name. Raises UsageError, and MissingPackageError before any work."""
+    suffix = os.path.splitext(target)[1].lower()
+    if suffix == ".svg":
+        from ..planner.display.html.frontier_picture import frontier_svg
+
+        return lambda plans: frontier_svg(plans).encode("utf-8")
+    if suffix == ".png":
+        from ..planner.display.html.frontier_png import frontier_png
+
+        return frontier_png
+    raise UsageError(f"--plot {target!r} is no .svg or .png file", remedy="write --plot frontier.svg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +113,11 @@ class Frontier:
         field(out, "model", path_of(self.model.path, out))
         if self.model.annotations is not None:
             field(out, "annotations", source_line(self.model.annotations))
+        print_warnings(out, self.model.training.assumed)
         what = "of everything" if total else "of activations"
-        stored = f"{format_nbytes(whole)} {what}, {format_ns(store_all.time_ns)} a step ({self.model.time_source})"
+        stored = f"{format_nbytes(whole)} {what}, {format_ns(store_all.time_ns)} a step"
         field(out, "store-all", stored)
+        field(out, "timed by", timed_by(self.model.time_source))
         out.print()
         out.print(table)
         out.print()

@@ -265,7 +265,7 @@ def compare(model: str, **options: Any) -> None:
 @click.argument("model", metavar="MODEL")
 @click.option("--budgets", metavar="LIST", help="Sizes or percentages and min, separated by commas.")
 @click.option("-o", "--output", metavar="FOLDER", help="Write each plan there, plan-80%.json for 80%.")
-@click.option("--plot", metavar="FILE", help="Draw peak against added time there, as .svg.")
+@click.option("--plot", metavar="FILE", help="Draw peak against added time there, as .svg or .png.")
 @model_options()
 @click.option("--keep", multiple=True, metavar="GLOB", help="Tensors to keep.")
 @click.option("--recompute", multiple=True, metavar="GLOB", help="Tensors to recompute.")
@@ -283,10 +283,9 @@ def frontier(model: str, **options: Any) -> None:
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
         from ..planner.display.html.frontier_chart import knee
-        from ..planner.display.html.frontier_picture import frontier_svg
         from ..planner.plan_file.record import Plan
         from ..planner.trade_offs.budget_frontier import frontier as plans_for
-        from .frontier import DEFAULT_BUDGETS, Frontier, plan_files, split_budgets
+        from .frontier import DEFAULT_BUDGETS, Frontier, drawing_for, plan_files, split_budgets
 
         if options["output"] == STDIO:
             raise UsageError(
@@ -298,8 +297,7 @@ def frontier(model: str, **options: Any) -> None:
             check_target(target, model)
         check_report(options["report"], model, *targets)
         picture = options["plot"]
-        if picture is not None and not picture.endswith(".svg"):
-            raise UsageError(f"--plot {picture!r} is no .svg file", remedy="write --plot frontier.svg")
+        draw = None if picture is None else drawing_for(picture)
         check_report(picture, model, options["report"], *targets, option="--plot", usual="frontier.svg")
         refuse_plan(path, model)
         spinner.now(f"reading {shown(model)}")
@@ -319,8 +317,8 @@ def frontier(model: str, **options: Any) -> None:
         plans = [answer for answer in answers if isinstance(answer, Plan)]
         if plans:
             write_report(options["report"], knee(plans), plans)
-        if plans and picture is not None:
-            write_bytes_to(frontier_svg(plans).encode("utf-8"), picture)
+        if plans and picture is not None and draw is not None:
+            write_bytes_to(draw(plans), picture)
     found = Frontier(ready, budgets, answers)
     refused = found.refused()
     if refused is not None:

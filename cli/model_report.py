@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..planner.display.layout import field, listed, name_of, path_of, plain_table, some
-from ..planner.display.plan_report import source_line, timed_by
+from ..planner.display.plan_report import print_warnings, source_line, timed_by
 from ..planner.display.terminal import one_line
 from ..planner.graph import Graph, Role, Tensor
 from ..planner.model import Model
@@ -143,6 +143,7 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
                                    f"opset {data['opset']}"]))  # fmt: skip
     if model.annotations is not None:
         field(out, "annotations", source_line(model.annotations))
+    print_warnings(out, model.training.assumed)
     for label in ("inputs", "outputs") if model.graph is not None else ():
         field(out, label, listed([f"{name} {kind}" for name, kind in data[label].items()], verbose) or "none")
     types = [f"{name} {count:,}" for name, count in data["op_types"].items()]
@@ -161,7 +162,8 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
     out.print()
     _print_memory(out, data)
     _print_largest(out, data)
-    field(out, "step time", f"{format_ns(data['store_all']['step_ns'])} store-all ({timed_by(data['time_source'])})")
+    field(out, "step time", f"{format_ns(data['store_all']['step_ns'])} store-all")
+    field(out, "timed by", timed_by(data["time_source"]))
     out.print()
     print_explanation(out, data["explanation"], verbose=verbose)
     if verbose:
@@ -171,7 +173,7 @@ def print_model(out: Console, model: Model, *, verbose: bool) -> None:
 
 def _print_memory(out: Console, data: dict[str, Any]) -> None:
     table = plain_table("where the memory goes", "bytes", "", left=(0, 2))
-    notes = {"optimizer": "", "accumulated_gradients": "held all step"}
+    notes = {"parameter_gradients": "all together", "accumulated_gradients": "held all step"}
     for key, nbytes in data["memory_nbytes"].items():
         if key == "accumulated_gradients" and not nbytes:
             continue

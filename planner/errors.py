@@ -233,7 +233,9 @@ class AdapterError(OgcPlanError):
     """A framework adapter cannot run a plan."""
 
 
-_INSTALLED_WITH = {"torch": "'ogc-plan[pytorch]'", "onnxscript": "'ogc-plan[pytorch]'"}
+_INSTALLED_WITH = {
+    "torch": "'ogc-plan[pytorch]'", "onnxscript": "'ogc-plan[pytorch]'", "matplotlib": "'ogc-plan[plots]'",
+}  # fmt: skip
 
 
 class needed:

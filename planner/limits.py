@@ -17,6 +17,8 @@ Stop = Callable[[], bool]
 
 POLL_S = 0.1
 """How often a thread that waits for others asks whether to stop, in seconds."""
+BEING_COMPILED: list[object] = []
+"""The kernels that are compiled at this moment, for whoever shows what takes so long."""
 Result = TypeVar("Result")
 
 
@@ -47,6 +49,13 @@ class Limits:
         """Report progress."""
         if self.progress is not None:
             self.progress(doing, best_ns, bound_ns)
+
+    def named(self, what: str) -> Limits:
+        """These limits, whose progress says what the search is for."""
+        tell = self.progress
+        if tell is None:
+            return self
+        return replace(self, progress=lambda doing, *figures: tell(f"{what}: {doing}", *figures))
 
     def with_deadline(self, time_limit_s: float | None) -> Limits:
         """These limits with a deadline ``time_limit_s`` from now, or as they are for None."""

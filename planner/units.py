@@ -14,6 +14,7 @@ for _power, _letter in enumerate("KMGTP", start=1):
     _UNITS[f"{_letter}IB"] = 1024**_power
 _NUMBER = re.compile(r"\+?(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})\s*([A-Za-z%]*)", re.ASCII)
 _REMEDY = "write a size such as 3GB or 3GiB, a percentage such as 60%, or min"
+_MEMORY_REMEDY = "write a size such as 24GB or 24GiB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,25 @@ def parse_headroom(text: str) -> tuple[int, Fraction]:
     return _amount("--headroom", text, "write --headroom 5% or --headroom 500MB")
 
 
+def parse_memory(text: str) -> int:
+    """The bytes of a size such as ``24GB``.
+
+    Raises BudgetSyntaxError where `parse_budget` does, and for a percentage and ``min``.
+    """
+    nbytes, _ = _amount("memory", text, _MEMORY_REMEDY, share=False)
+    if not nbytes:
+        raise BudgetSyntaxError(f"memory {_shown(text)} is zero", remedy=_MEMORY_REMEDY)
+    return nbytes
+
+
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
-def _amount(what: str, text: str, remedy: str) -> tuple[int, Fraction]:
-    """Bytes, or a share of 1; the other one is 0. Errors call the text a ``what``."""
+def _amount(what: str, text: str, remedy: str, *, share: bool = True) -> tuple[int, Fraction]:
+    """Bytes, or with ``share`` also a share of 1; the other one is 0. Errors call the text a ``what``."""
     match = _NUMBER.fullmatch(text.strip())
-    if match is None:
+    if match is None or (match[2] == "%" and not share):
         raise BudgetSyntaxError(f"{what} {_shown(text)} is not a size", remedy=remedy)
     number, unit = Fraction(match[1].rstrip(".")), match[2].upper()
     if unit == "%":
@@ -62,12 +74,12 @@ def _amount(what: str, text: str, remedy: str) -> tuple[int, Fraction]:
             raise BudgetSyntaxError(f"{what} {_shown(text)} is above 100%", remedy=remedy)
         return 0, number / 100
     if unit not in _UNITS:
-        raise BudgetSyntaxError(f"{what} {_shown(text)} has the unknown unit {match[2]!r}", remedy=remedy)
+        near = f"write {match[1]}{unit[0]}B or {match[1]}{unit[0]}iB" if f"{unit}B" in _UNITS else remedy
+        raise BudgetSyntaxError(f"{what} {_shown(text)} has the unknown unit {match[2]!r}", remedy=near)
     if not unit and 0 < number <= 100:
-        share = match[1] if number >= 1 else f"{float(100 * number):g}"
-        raise BudgetSyntaxError(
-            f"{what} {_shown(text)} has no unit", remedy=f"write {share}% for a share, or a size such as 3GB"
-        )
+        percents = match[1] if number >= 1 else f"{float(100 * number):g}"
+        meant = f"write {percents}% for a share, or a size such as 3GB" if share else f"write {match[1]}GB"
+        raise BudgetSyntaxError(f"{what} {_shown(text)} has no unit", remedy=meant)
     nbytes = int(number * _UNITS[unit])
     if number and not 1 <= nbytes < 2**62:
         raise BudgetSyntaxError(f"{what} {_shown(text)} is outside 1 B to 4 EiB", remedy=remedy)
@@ -107,6 +119,11 @@ def format_both(nbytes: int) -> str:
             break
         value /= 1024
     return f"{format_nbytes(nbytes)} ({value:.2f} {unit})"
+
+
+def format_rate(per_s: float) -> str:
+    """A number a second with four digits: ``0.0123``, ``12.35``, ``12,346``."""
+    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
 
 
 def format_ns(ns: int) -> str:

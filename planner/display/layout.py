@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from .terminal import one_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 SHOWN = 3
 """How many assumptions or names a report lists unless it is asked for all."""
@@ -47,18 +48,30 @@ def some(names: Sequence[str], shown: int = SHOWN, limit: int = 60) -> str:
     return ", ".join(one_line(name, limit) for name in names[:shown]) + more
 
 
-def field(out: Console, label: str, text: str) -> None:
-    """A label and a paragraph; a name too long for a line is broken, never cut."""
+def field(out: Console, label: str, text: str, style: str = "cyan") -> None:
+    """A label, in a colour, and a paragraph; a name too long for a line is broken, never cut."""
     lines = textwrap.wrap(text, max(20, out.width - LABEL), break_on_hyphens=False) or [""]
-    out.print(Text.assemble((f"{label:<{LABEL}}", "cyan"), lines[0]), soft_wrap=True)
+    out.print(Text.assemble((f"{label:<{LABEL}}", style), lines[0]), soft_wrap=True)
     for line in lines[1:]:
         out.print(Text(" " * LABEL + line), soft_wrap=True)
 
 
+class _PlainTable(Table):
+    """A table whose columns move together and break their cells where it is wider than its console."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if Measurement.get(console, options.update(max_width=1000), self).maximum > options.max_width:
+            self.padding = 0
+            for column in self.columns:
+                column.no_wrap, column.overflow = False, "fold"
+                column.header = Text(str(column.header))
+        yield from super().__rich_console__(console, options)
+
+
 def plain_table(*headings: str, left: tuple[int, ...] = (0,), gap: int = 3) -> Table:
     """A table without a frame; columns are ``gap`` spaces apart, and right-aligned unless they are in ``left``."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), pad_edge=False, show_edge=False)
+    table = _PlainTable(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), pad_edge=False, show_edge=False)
     for position, heading in enumerate(headings):
         text, flexible = Text(heading, no_wrap=True, overflow="ellipsis"), position in left
-        table.add_column(text, justify="left" if flexible else "right", no_wrap=not flexible)  # numbers are never cut
+        table.add_column(text, justify="left" if flexible else "right", no_wrap=not flexible)
     return table

@@ -12,6 +12,7 @@ from rich.text import Text
 from ..annotations import Source
 from ..autodiff.derive import states_nbytes
 from ..errors import in_python
+from ..model import DEFAULT_DEVICE
 from ..peak_bounds.step_floor import Floor
 from ..pipeline import checked
 from ..plan_file.record import Certificate, Plan
@@ -28,6 +29,10 @@ from .timeline import axis, backward_start, phase_widths, row
 if TYPE_CHECKING:
     from rich.console import Console
 
+FOLDED = "folded into"
+"""Words of an assumption on batch norms that a file lacks."""
+_WITHOUT_GRADIENT = ("no rule", "charged as asked")
+"""Words of an assumption on ops that nothing is known of."""
 _WIDE = 0.005
 """The gap, as a share of a step, from which more effort is advised."""
 
@@ -38,8 +43,21 @@ def source_line(source: Source) -> str:
 
 
 def timed_by(source: str) -> str:
-    """The source of times; those of a roofline are estimated."""
-    return f"{one_line(source, 60)}, estimated" if source.startswith("roofline") else one_line(source, 90)
+    """The source of times; those of a roofline are estimated, by default for a device that nobody named."""
+    if not source.startswith("roofline"):
+        return one_line(source, 90)
+    usual = source == f"roofline:{DEFAULT_DEVICE}"
+    others = f" for an {DEFAULT_DEVICE.upper()}; --device NAME for another one (ogc-plan devices)"
+    return f"{one_line(source, 60)}, estimated" + others * usual
+
+
+def trained_by(plan: Plan) -> str:
+    """What can train the step of a bare file; nothing for an annotated file, whose plan its framework takes."""
+    if plan.model.annotations is not None:
+        return ""
+    if any(mark in sentence for sentence in plan.model.assumed for mark in _WITHOUT_GRADIENT):
+        return "nothing here: it has ops without a gradient rule; other runtimes may read the plan file"
+    return "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch bind(from_onnx(MODEL), PLAN, args)"
 
 
 def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
@@ -56,6 +74,18 @@ def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
         "inputs + buffers": fixed.input_nbytes + fixed.buffer_nbytes,
         "activations": activations,
     }
+
+
+def print_warnings(out: Console, assumed: Iterable[str]) -> None:
+    """What makes the peaks of a model too small, of all that was assumed about it."""
+    for sentence in assumed:
+        if FOLDED in sentence:
+            field(out, "warning", one_line(sentence, 300), style="yellow")
+
+
+def part_label(part: str) -> str:
+    """The label of one of `parts_at_peak`; of what differs at other moments it says when."""
+    return part if part in ("parameters", "optimizer", "inputs + buffers") else f"{part} at the peak"
 
 
 def not_covered(graph: TrainingGraph, optimizer: str | None) -> list[str]:
@@ -85,7 +115,7 @@ def budget_line(plan: Plan) -> str:
 
 
 def _peak_table(plan: Plan, store_all: Timeline) -> Table:
-    table = plain_table("", "plan", "store-all", "floor", "of store-all")
+    table = plain_table("", "plan", "store-all", "floor", "of all")
     peak = plan.peak
     ours, whole = parts_at_peak(plan, plan.timeline), parts_at_peak(plan, store_all)
 
@@ -103,9 +133,9 @@ def _peak_table(plan: Plan, store_all: Timeline) -> Table:
     )
     add("total peak, of which", peak.total_nbytes, peak.store_all_total_nbytes, peak.floor_total_nbytes, "bold")
     for label, nbytes in ours.items():
-        constant = label in ("parameters", "optimizer", "inputs + buffers")
+        constant = part_label(label) == label
         shown = [format_nbytes(nbytes), format_nbytes(whole[label]), format_nbytes(nbytes) if constant else "", ""]
-        table.add_row(Text(f"  {label}"), *shown, style="dim" if not nbytes and not whole[label] else "")
+        table.add_row(Text(f"  {part_label(label)}"), *shown, style="dim" if not nbytes and not whole[label] else "")
     time = plan.time
     table.add_row(
         Text("step time"), format_ns(time.store_all_ns + time.recompute_ns), format_ns(time.store_all_ns), "",
@@ -146,7 +176,7 @@ def search_line(certificate: Certificate) -> str:
 
 def _timeline_lines(plan: Plan, store_all: Timeline, schedule: Schedule, width: int) -> list[Text]:
     label, room = LABEL, 10
-    columns = max(20, width - label - room - 1)
+    columns = max(16, width - label - room - 1)
     start, whole_start = backward_start(plan.schedule), backward_start(schedule)
     widths = phase_widths(len(plan.schedule), start, columns)
     top = max(store_all.peak_activation_nbytes, plan.peak.activation_nbytes)
@@ -197,6 +227,7 @@ def print_plan(
         field(out, "annotations", source_line(model.annotations))
     field(out, "budget", budget_line(plan))
     field(out, "covers", plan.covers)
+    print_warnings(out, model.assumed)
     out.print()
     out.print(_peak_table(plan, store_all))
     out.print()
@@ -208,9 +239,12 @@ def print_plan(
         field(out, label, proven)
     field(out, "floor set by", one_line(floors[Scope(plan.budget.scope)].describe(), 300))
     field(out, "timed by", timed_by(plan.time.source))
+    if trained_by(plan):
+        field(out, "trained by", trained_by(plan))
     field(out, "not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer)))
-    if model.assumed:
-        field(out, "assumed", listed(list(model.assumed), verbose))
+    assumed = [sentence for sentence in model.assumed if FOLDED not in sentence]
+    if assumed:
+        field(out, "assumed", listed(assumed, verbose))
     told = plan.certificate.effort != DEFAULT_EFFORT or plan.certificate.stopped_early
     if told and not verbose:
         field(out, "search", search_line(plan.certificate))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from ..limits import Limits, Stop
-from .notebook import Cell, display_of_notebook
+from .progress_line import FRAMES_PER_S, Cell, Spinner, display_of_notebook
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,21 +46,29 @@ def is_terminal(stream: TextIO) -> bool:
         return False
 
 
+def is_unicode(stream: TextIO) -> bool:
+    """Whether the encoding of this stream has every character; that of a stream in memory does."""
+    return (getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
+
+
 def colours(stream: TextIO) -> bool:
     """Whether to use colour: on a terminal, unless NO_COLOR has any value (no-color.org)."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class _Trimmed:
-    """A stream without the spaces that rich pads lines with."""
+    """A stream without the spaces that rich pads lines with, and with lines and bars that its encoding has."""
 
     _TAIL = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+    _ASCII = str.maketrans("─┴▁▂▃▄▅▆▇█▏▎▍▌▋▊▉…⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "-+.:-=+*%#---====~|/-\\|/-\\|/")
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._drawn = None if is_unicode(stream) else self._ASCII
 
     def write(self, text: str) -> int:
-        return self._stream.write(self._TAIL.sub(r"\1", text))
+        trimmed = self._TAIL.sub(r"\1", text)
+        return self._stream.write(trimmed if self._drawn is None else trimmed.translate(self._drawn))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -71,6 +79,8 @@ def console(stream: TextIO) -> Console:
     from rich.console import Console
 
     class Plain(Console):
+        encoding = "utf-8"  # what others lack _Trimmed replaces, one character by one
+
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
@@ -109,25 +119,27 @@ class Activity:
 
     def _set(self, doing: str) -> None:
         if self._spinner is not None:
-            from rich.text import Text
+            self._spinner.update(text=one_line(doing, MAX_WIDTH))
 
-            self._spinner.update(text=Text(one_line(doing, MAX_WIDTH), no_wrap=True, overflow="ellipsis"))
+    def limits(self, store_all_ns: int | None, prefix: str = "", stop: Stop | None = None, keeps: str = "") -> Limits:
+        """Limits for the solver: ``stop``, and progress on this line: the best plan so far, its gap, and Ctrl-C.
 
-    def limits(self, store_all_ns: int, prefix: str = "", stop: Stop | None = None) -> Limits:
-        """Limits for the solver: ``stop``, and progress on this line: the best plan so far, the bound and the gap."""
+        Figures are shares of ``store_all_ns``, and left out without it. ``keeps`` is what a Ctrl-C keeps: the plan,
+        where there is a ``stop``.
+        """
         if self._spinner is None:
             return Limits(stop=stop)
 
         def show(doing: str, best_ns: int | None, bound_ns: int) -> None:
-            whole = max(1, store_all_ns)
-            stopping = "stopping, Ctrl-C again to give up: " if stop is not None and stop() else ""
-            line = f"{stopping}{prefix}{doing}"
-            if best_ns is not None:
+            stops = stop is not None and stop()
+            line = f"stopping, Ctrl-C again to give up: {prefix}{doing}" if stops else f"{prefix}{doing}"
+            if best_ns is not None and store_all_ns is not None:
+                whole = max(1, store_all_ns)
                 line += f", best +{best_ns / whole:.2%}"
-            if bound_ns:
-                line += f", bound {bound_ns / whole:.2%}"
-            if best_ns is not None and bound_ns:
-                line += f", gap {max(0, best_ns - bound_ns) / whole:.2%}"
+                line += f", gap {max(0, best_ns - bound_ns) / whole:.2%}" if bound_ns else ""
+            kept = keeps or ("the plan" if stop is not None else "")
+            if best_ns is not None and kept and not stops:
+                line += f"; Ctrl-C keeps {kept}"
             self._set(line)  # drawn with the next frame: a solver reports far more often
 
         return Limits(stop=stop, progress=show)
@@ -142,11 +154,10 @@ def _shown(*, redirect: bool) -> tuple[Any, Any] | None:
     if not is_terminal(sys.stderr):
         return None
     from rich.live import Live
-    from rich.spinner import Spinner
 
-    spinner = Spinner("dots")
+    spinner = Spinner()
     return spinner, Live(
-        spinner, console=console(sys.stderr), transient=True, refresh_per_second=12.5,
+        spinner, console=console(sys.stderr), transient=True, refresh_per_second=FRAMES_PER_S,
         redirect_stdout=redirect, redirect_stderr=redirect,
     )  # fmt: skip
 

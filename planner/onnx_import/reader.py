@@ -23,6 +23,7 @@ from .document.topological_order import NodeOrder
 from .document.unsupported_ops import EXPORT_AGAIN
 from .graph_walk import Walk
 from .meaning.assemble import assemble
+from .meaning.folded_norms import folded_norms
 from .meaning.fused_calls import FusedCalls
 from .shapes.batch_search import BatchSearch
 from .shapes.data_dependent_shapes import DataShapes, check_names
@@ -212,6 +213,7 @@ def _forward_graph(
             *_counted(walk.cast_operands, gone, cast_operands),
             *_counted(((call, call.domain) for call in walk.charged), gone, _charged),
             *walk.declared.assumed(),
+            *folded_norms(graph, model.producer_name),
             *(f"input {quoted(name)} reaches no output and is left out" for name in left_out),
         ),
     )

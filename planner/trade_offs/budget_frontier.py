@@ -46,7 +46,8 @@ def frontier(
     problem = model.problem(scope, keep, recompute, limits.with_deadline(time_limit_s))
     prepared = solver.prepared(problem)
     order = sorted(set(allowed), key=lambda limit: (limit is None, -(limit or 0)))  # loosest first, `min` last
-    found = [(limit, solver.solve(prepared, limit)) for limit in order]
+    names = dict(zip(allowed, budgets, strict=True))
+    found = [(limit, replace(solver, limits=limits.named(names[limit])).solve(prepared, limit)) for limit in order]
     answers = dict(monotone(found, lambda limit: solver.bound_in_any_order(problem, limit)))
     smallest = _smallest(answers, solver)
     made: list[Plan | OgcPlanError] = []

@@ -12,7 +12,7 @@ from ..pipeline import plan
 from ..plan_file.record import Plan
 from ..problem import Scope
 from ..solver import DEFAULT_EFFORT
-from ..units import format_both, format_nbytes, parse_budget, percent
+from ..units import format_both, format_nbytes, format_rate, parse_memory, percent
 
 LARGEST = 2**31
 """No larger size is tried."""
@@ -87,8 +87,8 @@ class Fit:
         without = "none" if self.without is None else f"{self.without.size:,}"
         return (
             f"{self.dimension} within {format_nbytes(self.memory_nbytes)}: {without} without recomputation, "
-            f"{self.fastest.size:,} the fastest ({self.fastest.per_s:,.4g}/s), {self.largest.size:,} the largest "
-            f"(+{percent(self.largest.plan.time.overhead)} a step)"
+            f"{self.fastest.size:,} the fastest ({format_rate(self.fastest.per_s)}/s), {self.largest.size:,} the "
+            f"largest (+{percent(self.largest.plan.time.overhead)} a step)"
         )
 
 
@@ -129,12 +129,10 @@ def fit(
         SearchStoppedError, NoPlanInTimeError: The search ended before any size was planned.
         ModelError: The model cannot be read at a size.
     """
-    budget = parse_budget(memory)
-    if budget.nbytes is None:
-        raise UsageError(f"memory {memory!r} is not a size", remedy="write for example --memory 24GB")
+    nbytes = parse_memory(memory)
     if multiple_of < 1:
         raise UsageError(f"sizes cannot be multiples of {multiple_of}", remedy="pass 1 or more")
-    search = _Search(load, memory, budget.nbytes, dimension, multiple_of, -(-smallest // multiple_of), limits)
+    search = _Search(load, memory, nbytes, dimension, multiple_of, -(-smallest // multiple_of), limits)
 
     def planned(size: int) -> Plan:
         within = replace(limits, progress=lambda doing, *_: search.say(f"{size}: {doing}"))
@@ -210,8 +208,11 @@ class _Search:
         return self._at(size // self._unit)
 
     def say(self, doing: str) -> None:
-        """Report progress."""
-        self._limits.say(f"{self._dimension} {doing}")
+        """Report progress; the best plan is that of the largest size so far."""
+        fits = [found for found in self._plans.values() if isinstance(found, Sized)]
+        best = max(fits, key=lambda sized: sized.size, default=None)
+        largest = "" if best is None else f", {best.size:,} fits"
+        self._limits.say(f"{self._dimension} {doing}{largest}", None if best is None else best.plan.time.recompute_ns)
 
     def _at(self, count: int) -> Model:
         if self._model is None or self._model[0] != count:

@@ -91,3 +91,9 @@ def unknown_op(folder: Path) -> Path:
     proto.opset_import.append(helper.make_opsetid("acme", 1))
     proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, (4, 8)))
     return save(proto, folder)
+
+
+def with_folded_norm() -> onnx.ModelProto:
+    """A convolution into which tf2onnx folded a batch norm."""
+    weights = {"block/Conv2D_weights_fused_bn": (8, 3, 1, 1), "block/Conv2D_bias_fused_bn": (8,)}
+    return model([node("Conv", " ".join(("x", *weights)), "y")], {"x": (2, 3, 4, 4)}, weights=weights)

@@ -14,8 +14,10 @@ from ogc_plan.planner.units import (
     format_both,
     format_nbytes,
     format_ns,
+    format_rate,
     parse_budget,
     parse_headroom,
+    parse_memory,
 )
 
 
@@ -116,6 +118,29 @@ def test_a_bare_number_that_would_be_a_percentage_is_refused_with_it(text: str, 
         parse_budget(text)
 
 
+@pytest.mark.parametrize(("text", "meant"), [("24g", "24GB or 24GiB"), ("1.5Ki", "1.5KB or 1.5KiB")])
+def test_a_unit_that_lacks_its_b_is_refused_with_it(text: str, meant: str) -> None:
+    with pytest.raises(BudgetSyntaxError, match=f"write {meant}"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("0", "is zero; write a size such as 24GB or 24GiB"),
+        ("-5GB", "is not a size; write a size such as 24GB or 24GiB"),
+        ("1e3GB", "is not a size"),
+        ("80%", "is not a size"),
+        ("min", "is not a size"),
+        ("24", "has no unit; write 24GB"),
+        ("24g", "has the unknown unit 'g'; write 24GB or 24GiB"),
+    ],
+)
+def test_a_refused_memory_is_called_a_memory_and_needs_a_unit(text: str, says: str) -> None:
+    with pytest.raises(BudgetSyntaxError, match=f"^memory '{text}' {says}"):
+        parse_memory(text)
+
+
 @pytest.mark.parametrize(
     ("text", "amount"),
     [("5%", (0, Fraction(1, 20))), ("500MB", (500_000_000, 0)), ("0", (0, 0)), ("0%", (0, 0)), ("0MB", (0, 0))],
@@ -169,3 +194,8 @@ def test_both_readings_of_giga_are_shown_side_by_side() -> None:
 )
 def test_times_have_three_digits(ns: int, text: str) -> None:
     assert format_ns(ns) == text
+
+
+@pytest.mark.parametrize(("per_s", "text"), [(0.01234, "0.01234"), (12.345, "12.35"), (11890.4, "11,890")])
+def test_a_rate_has_four_digits_and_no_power_of_ten(per_s: float, text: str) -> None:
+    assert format_rate(per_s) == text

@@ -91,8 +91,9 @@ DOORS = {
     "numba": ("planner/strategies/kernels/jit.py",),
     "torch": ("adapters/pytorch/", "adapters/inductor/"),
     "onnxruntime": ("adapters/onnxruntime/",),
+    "matplotlib": ("planner/display/html/frontier_png.py",),
 }
-HEAVY = ("torch", "ortools", "numba", "onnx", "onnxruntime", "scipy", "networkx")
+HEAVY = ("torch", "ortools", "numba", "onnx", "onnxruntime", "scipy", "networkx", "matplotlib")
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,13 @@ def test_profile_names_the_runtime(model: str) -> None:
     assert without("onnxruntime", COMMAND, "profile", model, "--batch", "8") == (8, message)
 
 
+def test_a_picture_that_needs_a_package_is_refused_before_the_work(model: str) -> None:
+    message = (
+        "error: matplotlib cannot be imported: No module named 'matplotlib'\nhelp: pip install 'ogc-plan[plots]'\n"
+    )
+    assert without("matplotlib,ortools", COMMAND, "frontier", model, "--batch", "8", "--plot", "a.png") == (8, message)
+
+
 @pytest.mark.parametrize("package", ["ortools", "numba"])
 def test_python_names_the_package(package: str, model: str) -> None:
     _, told = without(package, PLANNER, model)

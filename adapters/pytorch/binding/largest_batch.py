@@ -62,7 +62,7 @@ def largest_batch(
             multiple_of=multiple_of,
             smallest=smallest,
             plan_at=plan_at,
-            limits=line.limits(1, stop=stop),
+            limits=line.limits(None, stop=stop, keeps="what is found"),
         )
 
 

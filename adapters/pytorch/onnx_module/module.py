@@ -89,8 +89,8 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
     """What `from_onnx` returns.
 
     ``onnx_names`` has the name in the file of each parameter and running statistic; ``input_names`` and
-    ``input_shapes`` are those of the arguments. ``steps`` are the calls in order. ``onnx_fingerprint`` is that of plans of
-    the file at these shapes.
+    ``input_shapes`` are those of the arguments. ``steps`` are the calls in order. ``onnx_fingerprint`` is that of plans
+    of the file at these shapes.
     """
 
     def __init__(self, read: ForwardCalls, path: Path, digest: str) -> None:

@@ -60,6 +60,14 @@ class Axes:
         wide = 1.05 * max(store_all, *(peak_nbytes(plan, scope) for plan in order))
         return cls(scope, order, store_all, wide, 1.1 * max(0.01, *(plan.time.overhead for plan in order)))
 
+    def labelled(self, best: Plan) -> list[tuple[int, float, str]]:
+        """Peak, added time and budgets of every point; plans on one point share a label, ``best`` is the knee."""
+        labels: dict[tuple[int, float], list[str]] = {}
+        for plan in self.order:
+            labels.setdefault((peak_nbytes(plan, self.scope), plan.time.overhead), []).append(plan.budget.text)
+        knee_at = peak_nbytes(best, self.scope), best.time.overhead
+        return [(*at, ", ".join(texts) + ", the knee" * (at == knee_at)) for at, texts in labels.items()]
+
 
 def frontier_section(plans: Sequence[Plan], chosen: Plan) -> str:
     """The chart and its table; ``chosen`` is marked."""

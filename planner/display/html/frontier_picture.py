@@ -58,7 +58,9 @@ def frontier_svg(plans: Sequence[Plan]) -> str:
         body.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#2f7ebc"/>')
         if plan is best:
             body.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="none" stroke="#b3261e" stroke-width="2"/>')
-        body.append(text(x + 11, y - 6, plan.budget.text + (", the knee" if plan is best else "")))
+    for peak, overhead, label in axes.labelled(best):
+        x, y = at(peak, overhead)
+        body.append(text(x + 11, y - 6, label))
     x, y = at(axes.store_all, 0)
     body += [f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" fill="#e08a1e"/>']
     body += [text(x - 4, y - 10, "store-all", 'text-anchor="middle"'), "</svg>"]

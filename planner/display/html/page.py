@@ -13,14 +13,17 @@ from ...plan_file.record import Plan
 from ...problem import Scope
 from ...units import format_both, format_nbytes, format_ns, percent
 from ..plan_report import (
+    FOLDED,
     SCOPES,
     budget_line,
     not_covered,
+    part_label,
     parts_at_peak,
     proof_lines,
     search_line,
     source_line,
     timed_by,
+    trained_by,
 )
 from .chart import MemoryChart
 from .frontier_chart import frontier_section, peak_nbytes
@@ -151,12 +154,15 @@ def _details(plan: Plan, parts: list[dict[str, int]], floor: str) -> str:
     activations = (peak.activation_nbytes, peak.store_all_activation_nbytes, peak.floor_activation_nbytes)
     total = (peak.total_nbytes, peak.store_all_total_nbytes, peak.floor_total_nbytes)
     rows = [["activation peak", *map(format_both, activations)], ["total peak, of which", *map(format_both, total)]]
-    rows += [[label, format_both(nbytes), format_both(parts[1][label]), ""] for label, nbytes in parts[0].items()]
+    rows += [
+        [part_label(part), format_both(nbytes), format_both(parts[1][part]), ""] for part, nbytes in parts[0].items()
+    ]
     lines = [("budget", budget_line(plan)), ("covers", plan.covers), ("floor set by", floor)]
     lines += [("timed by", timed_by(plan.time.source)), ("search", search_line(plan.certificate))]
+    lines += [("trained by", trained_by(plan))] if trained_by(plan) else []
     lines += [("annotations", source_line(model.annotations))] if model.annotations is not None else []
     lines.append(("not covered", "; ".join(not_covered(plan.graph, plan.budget.optimizer))))
-    lines += [("assumed", text) for text in model.assumed]
+    lines += [("warning" if FOLDED in text else "assumed", text) for text in model.assumed]
     lines += [("note", text) for text in plan.certificate.other_notes]
     return (
         f"<section><h2>Peaks</h2>{table(('', 'plan', 'store-all', 'floor'), rows)}</section>\n"

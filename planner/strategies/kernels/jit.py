@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ...errors import needed
+from ...limits import BEING_COMPILED
 from .cache_folder import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -16,6 +17,20 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 
 with needed("numba"):
     import numba  # it reads its cache folder when it is imported
+    from numba.core import event
+
+
+class _Compilations(event.Listener):  # type: ignore[misc]
+    """Keeps the list of what is being compiled; loading what an earlier run compiled is no event."""
+
+    def on_start(self, event: object) -> None:
+        BEING_COMPILED.append(event)
+
+    def on_end(self, event: object) -> None:
+        BEING_COMPILED.pop()
+
+
+event.register("numba:compile", _Compilations())
 
 
 def compiled(function: Function) -> Function:

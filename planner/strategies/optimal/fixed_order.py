@@ -139,7 +139,7 @@ class FixedOrderSearch:
         proof = self._proof
         if proof is not None and self._promising():
             assert self.best is not None
-            self.incumbents.say("solving in integers")
+            self.incumbents.say("searching exactly")
             proof.advance(self.best, proof.worth(_ALONE), self.incumbents.limits)
             self._take(proof)
 
@@ -158,7 +158,7 @@ class FixedOrderSearch:
     def learn(self, proof: ParallelProof | None) -> None:
         """Wait for the proof unless the search is settled, take the bound, and round the proof's points."""
         if proof is not None and not self.incumbents.settled():
-            self.incumbents.say("solving in integers")
+            self.incumbents.say("searching exactly")
             self._take(proof.certified())
 
     def finish(self, begun: ParallelProof | None = None, *, share: float = 1.0, tried: bool = False) -> None:

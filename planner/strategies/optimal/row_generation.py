@@ -26,7 +26,7 @@ def stage_limit(incumbents: Incumbents) -> int:
 
 def bound_first_backward(incumbents: Incumbents, minimum: MinCut) -> None:
     """Bound the first backward alone by a minimum cut, and offer its kept sets: milliseconds even on large graphs."""
-    incumbents.say("cutting")
+    incumbents.say("raising the bound")
     incumbents.bound_ns = max(incumbents.bound_ns, minimum.bound_ns(incumbents.budget_nbytes))
     round_cut(minimum, incumbents.evaluator, incumbents.budget_nbytes, incumbents.offer)
 
@@ -51,7 +51,7 @@ def generate_rows(incumbents: Incumbents, relaxed: StageRelaxation) -> Relaxatio
         if incumbents.out_of_time():
             break
         stages = incumbents.stages | fresh
-        incumbents.say(f"bounding with {len(stages)} stages")
+        incumbents.say("raising the bound")
         relaxation = relaxed.solve(incumbents.budget_nbytes, sorted(stages), incumbents.limits, work)
         incumbents.bound_ns = max(incumbents.bound_ns, relaxation.bound_ns)
         best = incumbents.best

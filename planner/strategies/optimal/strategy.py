@@ -151,7 +151,7 @@ def _reached(context: SolveContext, default: FixedOrderSearch) -> FixedOrderSear
     incumbents, problem = default.incumbents, context.cache.problem
     if not context.makes_orders or incumbents.out_of_time():
         return None
-    incumbents.say("making orders for the plan of the smallest peak")
+    incumbents.say("trying other orders")
     offer_extremes(incumbents)
     assert incumbents.smallest is not None
     known = [KnownPlans(context.cache, None, (incumbents.smallest,)), *context.earlier]

@@ -78,7 +78,7 @@ def test_a_frontier_is_drawn(run: Call, model: Path, plan_file: Path, tmp_path: 
     assert (tmp_path / "new" / "out.svg").read_text(encoding="utf-8").count('r="4"') == 2
 
 
-@pytest.mark.parametrize("target", ["out.png", "-", "made.json", "page.svg"])
+@pytest.mark.parametrize("target", ["out.jpg", "png", "-", "made.json", "page.svg"])
 def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(
     run: Call, model: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:

@@ -1,18 +1,22 @@
-"""The reports on plans, models and comparisons."""
+"""The reports on plans and models."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ogc_plan.planner.annotations import Source
+from ogc_plan.planner.display.html.page import report
+from ogc_plan.planner.display.plan_report import trained_by
 from ogc_plan.planner.display.timeline import BLOCKS, axis, bars, binned, phase_widths
-from ogc_plan.planner.strategies import STRATEGIES
+from ogc_plan.planner.plan_file.reader import read_plan
 
 from tests.cli.calls import GREEDY, Call
 from tests.files.onnx_models import model as onnx_model
@@ -77,9 +81,44 @@ class TestReport:
         data = json.loads(run(model, *GREEDY, "--optimizer", "adamw", "--format", "json").out)
         assert sum(data["at_total_peak_nbytes"].values()) == data["peak"]["total_nbytes"]
 
+    def test_figures_at_the_peak_say_so(self, run: Call, model: Path) -> None:
+        parts = re.findall(r"^  (\w+.*?)   ", run(model, *GREEDY).out, re.MULTILINE)
+        assert [part for part in parts if part.endswith(" at the peak")] == [
+            "parameter gradients at the peak",
+            "activations at the peak",
+        ]
+
     def test_what_is_not_covered_is_said(self, run: Call, model: Path) -> None:
         out = " ".join(run(model, *GREEDY).out.split())
         assert "a loss computed outside the model; optimizer states, " in out
+
+    @pytest.mark.parametrize("words", ["show {}", "frontier {} --budgets 80%", "fit {} --memory 1MB --multiple-of 64"])
+    def test_times_of_a_device_that_nobody_named_say_whose_they_are(self, run: Call, model: Path, words: str) -> None:
+        sized = () if words.startswith("fit") else ("--dim", "batch=64")
+        out = " ".join(run(*words.format(model).split(), *sized).out.split())
+        assert "roofline:h200, estimated for an H200; --device NAME for another one (ogc-plan devices)" in out
+
+    def test_times_of_a_named_device_need_no_advice(self, run: Call, model: Path) -> None:
+        assert "timed by     roofline:a100, estimated\n" in run(model, *GREEDY, "--device", "a100").out
+
+    @pytest.mark.parametrize(
+        ("changed", "expected"),
+        [
+            ({}, "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch from_onnx"),
+            ({"assumed": ("Own: no rule, its backward is charged",)}, "nothing here: it has ops without a gradient"),
+            ({"annotations": Source("torch 2", "cpu")}, ""),
+        ],
+    )
+    def test_a_plan_of_a_bare_file_says_what_trains_it(
+        self, plan_file: Path, changed: dict[str, Any], expected: str
+    ) -> None:
+        made = read_plan(plan_file)
+        told = trained_by(replace(made, model=replace(made.model, **changed)))
+        assert (told.startswith(expected), bool(told)) == (True, bool(expected))
+
+    def test_its_report_and_its_page_say_so(self, run: Call, plan_file: Path) -> None:
+        made, told = read_plan(plan_file), "from_onnx makes a module of the file"
+        assert (told in " ".join(run("show", plan_file).out.split()), told in report(made)) == (True, True)
 
     def test_verbose_names_what_is_recomputed(self, run: Call, model: Path) -> None:
         assert re.search(r"^recomputed .*(gemm|act|drop)\d", run(model, *GREEDY, "-v").out, re.MULTILINE)
@@ -165,23 +204,3 @@ class TestShow:
     def test_model_options_do_not_apply_to_a_plan(self, run: Call, plan_file: Path) -> None:
         done = run("show", plan_file, "--batch", "4")
         assert (done.code, "--batch" in done.error) == (2, True)
-
-
-class TestCompare:
-    @pytest.fixture
-    def rows(self, run: Call, model: Path) -> list[dict[str, Any]]:
-        done = run("compare", model, "--dim", "batch=4096", "--budget", "70%", "--format", "json")
-        rows: list[dict[str, Any]] = json.loads(done.out)["rows"]
-        return rows
-
-    def test_every_strategy_has_its_row(self, rows: list[dict[str, Any]]) -> None:
-        assert {row["strategy"].partition(":")[0] for row in rows} == set(STRATEGIES)
-
-    def test_optimal_is_no_worse_at_the_same_peak(self, rows: list[dict[str, Any]]) -> None:
-        worse = [r["strategy"] for r in rows if r["optimal_ns"] is not None and r["optimal_ns"] > r["recompute_ns"]]
-        assert worse == []
-
-    def test_the_table_fits_80_columns(self, run: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("COLUMNS", "80")
-        out = run("compare", model, "--dim", "batch=1024", "--budget", "70%").out
-        assert (max(map(len, out.splitlines())) <= 80, "…" in out) == (True, False)

@@ -7,17 +7,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ogc_plan.planner.display import terminal
 from ogc_plan.planner.display.terminal import MAX_LINE, one_line
 
-from tests.cli.calls import GREEDY, HOSTILE, Call, process
+from tests.cli.calls import GREEDY, HOSTILE, Call
 from tests.cli.terminals import on_terminal
 
 
@@ -103,10 +100,6 @@ class TestStreams:
             ["error: cannot read or write: No space left on device", "help: check the path, its rights and the disk"],
         )
 
-    def test_an_ascii_terminal_gets_escapes_instead_of_a_crash(self, model: Path) -> None:
-        done = process(model, *GREEDY, env={**os.environ, "PYTHONIOENCODING": "ascii"})
-        assert (done.returncode, done.stderr) == (0, "")
-
 
 COMMAND = ("-m", "ogc_plan.cli.main")
 
@@ -126,24 +119,3 @@ class TestTerminal:
 
     def test_no_colour_in_a_pipe(self, run: Call, model: Path) -> None:
         assert "\x1b" not in run(model, *GREEDY).out
-
-    @pytest.mark.parametrize(
-        ("figures", "stop", "expected"),
-        [
-            ((50, 30), None, "improving the plan, best +5.00%, bound 3.00%, gap 2.00%"),
-            ((None, 0), lambda: True, "stopping, Ctrl-C again to give up: improving the plan"),
-        ],
-    )
-    def test_progress_shows_the_best_plan_the_bound_the_gap_and_that_the_search_stops(
-        self, figures: tuple[int | None, int], stop: Callable[[], bool] | None, expected: str
-    ) -> None:
-        lines: list[str] = []
-
-        class Spinner:
-            def update(self, *, text: Any) -> None:
-                lines.append(str(text))
-
-        show = terminal.Activity(Spinner()).limits(1000, stop=stop).progress
-        assert show is not None
-        show("improving the plan", *figures)
-        assert lines == [expected]
