@@ -28,9 +28,9 @@ def in_torch(made: Plan, module: OnnxModule, given: Sequence[Tensor]) -> dict[st
         return {"refused": error.message}
     again = plan_of(bound)
     assert again is not None
-    mine, theirs = state(bound, arguments), state(plain, arguments)
+    equal = all(torch.equal(a, b) for a, b in zip(state(bound, arguments), state(plain, arguments), strict=True))
     return {
         "planned_nbytes": again.peak.activation_nbytes,
         "held_nbytes": peak_nbytes(bound, arguments),
-        "equal": all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True)),
+        "equal": equal,
     }
