@@ -58,7 +58,8 @@ def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
         raise PlanMismatchError(
             f"the plan of {quoted(about.file)} has a peak of {format_both(peak)} in PyTorch, whose kernels take other "
             f"workspace, above its budget of {format_both(limit)}",
-            remedy=f"plan PyTorch's own calls: within_budget(module, args, budget={quoted(plan.budget.text)})",
+            remedy=f"plan PyTorch's own calls: within_budget(module, args, budget={quoted(plan.budget.text)}), or plan "
+            "the file with --headroom",
         )
     solution = Solution(
         Status.FEASIBLE if timeline.recompute_ns else Status.OPTIMAL,
