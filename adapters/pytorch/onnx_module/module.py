@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....planner.errors import UsageError
+from ....planner.errors import PlanMismatchError, UsageError
 from ....planner.graph import View
 from ....planner.onnx_import.document.model_file import parse_model, read_file
 from ....planner.onnx_import.reader import ForwardCalls, forward_calls
@@ -63,8 +63,20 @@ def from_onnx(
     content = read_file(Path(path))
     model = parse_model(content, quoted(Path(path).name), weights=True)
     read = forward_calls(model, path, batch=batch, dims=dims, inputs=inputs)
+    source = _Source(Path(path), sha256(content).hexdigest(), batch, dims, inputs)
     with torch.no_grad():
-        return OnnxModule(read, Path(path), sha256(content).hexdigest())
+        return OnnxModule(read, source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a module was built from: the file and its hash, and the arguments of `from_onnx`."""
+
+    path: Path
+    digest: str
+    batch: int | None
+    dims: Mapping[str, int] | None
+    inputs: Mapping[str, tuple[int, ...]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +97,27 @@ class _Step:
     frees: tuple[int, ...]
 
 
+class _Steps(tuple[_Step, ...]):
+    """The steps of a file, which copies of a module share. Pickled, they are built again from the file."""
+
+    source: _Source
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Steps:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _steps_again, (self.source,)
+
+
+def _steps_again(source: _Source) -> _Steps:
+    made = from_onnx(source.path, batch=source.batch, dims=source.dims, inputs=source.inputs)
+    if made.onnx_sha256 != source.digest:
+        raise PlanMismatchError(
+            f"{quoted(str(source.path))} has changed since the module was pickled", remedy="read it with from_onnx"
+        )
+    return made.steps
+
+
 class OnnxModule(nn.Module):  # type: ignore[misc]
     """What `from_onnx` returns.
 
@@ -93,16 +126,17 @@ class OnnxModule(nn.Module):  # type: ignore[misc]
     of the file at these shapes.
     """
 
-    def __init__(self, read: ForwardCalls, path: Path, digest: str) -> None:
+    def __init__(self, read: ForwardCalls, source: _Source) -> None:
         super().__init__()
-        self.onnx_file, self.onnx_sha256 = path, digest
+        self.onnx_file, self.onnx_sha256 = source.path, source.digest
         self.onnx_fingerprint = read.graph.fingerprint
         self.onnx_names: dict[str, str] = {}
         self.input_shapes = tuple(value.shape for value in read.inputs)
         self.input_names = tuple(value.name for value in read.inputs)
         self._input_dtypes = tuple(torch_dtype(value.dtype) for value in read.inputs)
-        builder = _Builder(self, read, path.parent)
-        self.steps, self._slots = builder.steps, len(builder.slots)
+        builder = _Builder(self, read, source.path.parent)
+        self.steps, self._slots = _Steps(builder.steps), len(builder.slots)
+        self.steps.source = source
         self._inputs = tuple(builder.slots[id(value)] for value in read.inputs)
         self._outputs = tuple(builder.slots[id(value)] for value in read.outputs)
         self._leaves = tuple((slot, tuple(name.split("."))) for slot, name in builder.leaves.items())

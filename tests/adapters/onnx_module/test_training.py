@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -317,3 +318,29 @@ def test_a_loss_of_class_probabilities_is_that_of_torch(tmp_path: Path) -> None:
     loss = model([node("SoftmaxCrossEntropyLoss", "x p", "y")], {"x": [4, 3, 5], "p": [4, 3, 5]})
     x, likely = torch.randn(4, 3, 5), torch.rand(4, 3, 5)
     assert torch.equal(from_onnx(saved(loss, tmp_path))(x, likely), nn.functional.cross_entropy(x, likely))
+
+
+class TestPickled:
+    @pytest.fixture
+    def module(self, tmp_path: Path) -> OnnxModule:
+        module = from_onnx(convolutions(tmp_path, 2), batch=2)
+        with torch.no_grad():
+            module.get_parameter("head").add_(1)
+        return module
+
+    def test_a_module_has_its_weights_and_computes_the_same(self, module: OnnxModule) -> None:
+        given = torch.randn(2, 8, 16, 16)
+        again = pickle.loads(pickle.dumps(module))
+        assert torch.equal(again(given), module(given))
+
+    def test_a_planned_module_trains_on(self, module: OnnxModule) -> None:
+        given = torch.randn(2, 8, 16, 16)
+        planned = within_budget(copy.deepcopy(module), (given,), budget="90%", device="a100")
+        pairs = zip(bits(pickle.loads(pickle.dumps(planned)), given), bits(module, given), strict=True)
+        assert all(torch.equal(mine, theirs) for mine, theirs in pairs)
+
+    def test_a_file_that_changed_is_told(self, module: OnnxModule) -> None:
+        pickled = pickle.dumps(module)
+        convolutions(module.onnx_file.parent, 3)
+        with pytest.raises(PlanMismatchError, match="has changed since the module was pickled"):
+            pickle.loads(pickled)
