@@ -13,6 +13,7 @@ import click
 
 from ..planner.display.terminal import activity, console, is_terminal
 from ..planner.errors import PlanFormatError, UsageError
+from .defaults import assumed
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_bytes_to
 from .options import output_options
 
@@ -60,6 +61,8 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
     if data and output == STDIO and target != "torch-modules":
         what = "step" if target == "onnx" else "policy"
         raise UsageError(f"--format json leaves no standard output for the {what}", remedy=f"write -o {usual}")
+    if target != "onnx":
+        options |= dict.fromkeys(assumed().intersection(_OF_STEPS))
     given = [f"--{name.replace('_', '-')}" for name in _OF_STEPS if options[name] is not None]
     if given and target != "onnx":
         raise UsageError(f"{given[0]} is an option of --to onnx", remedy="leave it out")

@@ -18,6 +18,7 @@ from ..planner.display.interrupt import stoppable
 from ..planner.display.terminal import activity, console
 from ..planner.errors import PlanFormatError, UsageError
 from .arena import arena
+from .defaults import read_defaults
 from .emit import emit
 from .files import (
     STDIO,
@@ -394,7 +395,7 @@ def _print_json(value: Any) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every failure is one line on stderr."""
     words = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in words
+    debug, defaults = "--debug" in words, None
     try:
         tolerate_any_text()
         if not words:
@@ -403,13 +404,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         if "_OGC_PLAN_COMPLETE" in os.environ:  # shell completion, click's own
             cli.main(args=words, prog_name="ogc-plan")
-        with cli.make_context("ogc-plan", words) as context:
+        defaults = read_defaults(words, {"plan": plan, **cli.commands})
+        values = (
+            {} if defaults is None else {"" if name == "plan" else name: of for name, of in defaults.values.items()}
+        )
+        with cli.make_context("ogc-plan", words, default_map=values) as context:
             cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except (Exception, KeyboardInterrupt) as error:
-        return report_failure(error, debug=debug)
+        return report_failure(error, debug=debug, blamed=str if defaults is None else defaults.blamed)
     return 0
 
 

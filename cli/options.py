@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..planner.errors import UsageError, shell_word
+from .defaults import WITHOUT, assumed
 
 if TYPE_CHECKING:
     from ..planner.model import Model
@@ -100,19 +101,27 @@ _MODEL_OPTIONS = (
     "charge_unknown", "strict", "profile",
 )  # fmt: skip
 
+_TIMES = ("device", "device_spec", "profile")
+"""Options that each say where times come from."""
+
 
 class ModelOptions:
     """The options that define the training step of a model file, as written on the command line.
 
-    They are removed from a command's keyword arguments.
+    They are removed from a command's keyword arguments. Defaults of a file give way to options that exclude them.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._values = {name: options.pop(name) for name in _MODEL_OPTIONS}
+        self._assumed = assumed()
+        if any(self._values[name] is not None and name not in self._assumed for name in _TIMES):
+            self._values |= dict.fromkeys(self._assumed.intersection(_TIMES))
 
     def given(self) -> list[str]:
         """The options that differ from their defaults, as written."""
-        changed = [name for name, value in self._values.items() if value not in ((), None, False)]
+        changed = [
+            name for name, value in self._values.items() if value not in ((), None, False) and name not in self._assumed
+        ]
         return ["--" + name.replace("_", "-") for name in changed]
 
     def words(self) -> list[str]:
@@ -134,6 +143,8 @@ class ModelOptions:
             raise UsageError(f"--dim {names[0]} and --dim {names[1]} both name what varies", remedy="name one of them")
         self._values["dim"] = tuple(text for text in self._values["dim"] if "=" in text)
         name = names[0].strip() if names else BATCH
+        if name == BATCH and "batch" in self._assumed:
+            self._values["batch"] = None
         fixed = self._values["batch"] is not None if name == BATCH else name in parse_dims(self._values["dim"])
         if fixed:
             given = "--batch" if name == BATCH else f"--dim {name}"
@@ -244,6 +255,7 @@ def output_options() -> Callable[[Command], Command]:
         ),
         click.option("-q", "--quiet", is_flag=True, help="No progress, no report."),
         click.option("-v", "--verbose", is_flag=True, help="Report everything."),
+        click.option(WITHOUT, is_flag=True, expose_value=False, help="Leave out the defaults of pyproject.toml."),
         click.option("--debug", is_flag=True, help="Show the traceback of an error."),
         click.help_option("-h", "--help"),
     )
