@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..planner.display.interrupt import stoppable
 from ..planner.display.terminal import activity, console
@@ -34,7 +35,15 @@ from .files import (
     write_to,
 )
 from .fit import fit
-from .options import ModelOptions, model_options, output_options, parse_duration, report_option, search_options
+from .options import (
+    ModelOptions,
+    model_options,
+    names_in,
+    output_options,
+    parse_duration,
+    report_option,
+    search_options,
+)
 from .terminal import report_failure, tolerate_any_text
 
 _SUMMARY = "Plan which tensors of a training step to keep and which to recompute, within a byte budget."
@@ -83,7 +92,7 @@ class _Cli(click.Group):
         at = _first_file(args)
         if at is not None and args[at] in self.commands:
             return args[at], self.commands[args[at]], [*args[:at], *args[at + 1 :]]
-        if at == 0 and args[at].isalpha() and not os.path.exists(args[at]):
+        if at == 0 and not ctx.resilient_parsing and args[at].isalpha() and not os.path.exists(args[at]):
             from difflib import get_close_matches
 
             near = get_close_matches(args[at], self.commands, n=1)
@@ -93,6 +102,12 @@ class _Cli(click.Group):
                     remedy=f"did you mean {near[0]}?" if near else f"the commands are {', '.join(self.commands)}",
                 )
         return "", plan, args
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        known = super().shell_complete(ctx, incomplete)
+        if not incomplete.startswith("-"):
+            return [CompletionItem(incomplete, type="file"), *known]
+        return [*known, *plan.shell_complete(click.Context(plan, help_option_names=[]), incomplete)]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage("ogc-plan", "MODEL --budget SIZE [OPTIONS]")
@@ -139,7 +154,14 @@ def cli() -> None:
 @click.option("--budget", metavar="SIZE", help="3GB or 3GiB of total peak, 60% of the store-all activations, or min.")
 @click.option("-o", "--output", metavar="PATH", help="Write the plan there; - for stdout, .gz to pack.")
 @model_options()
-@click.option("--strategy", default="optimal", show_default=True, metavar="NAME", help="Or another of compare.")
+@click.option(
+    "--strategy",
+    default="optimal",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=names_in("strategies", "STRATEGIES"),
+    help="Or another of compare.",
+)
 @click.option("--headroom", default="0%", metavar="SIZE", help="Keep this much of the budget free: 5% or 200MB.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="Tensors to keep.")
 @click.option("--recompute", multiple=True, metavar="GLOB", help="Tensors to recompute.")
@@ -382,6 +404,12 @@ def devices(**options: Any) -> None:
         device_report.print_devices(console(sys.stdout), verbose=options["verbose"])
 
 
+for _command in (plan, *cli.commands.values()):
+    for _parameter in _command.params:
+        if isinstance(_parameter, click.Argument) or _parameter.metavar in ("FILE", "FOLDER", "PATH"):
+            _parameter.type = click.Path()  # so that shells complete it
+
+
 def _search(options: dict[str, Any]) -> dict[str, Any]:
     """The options of `search_options` as the planner takes them."""
     limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
@@ -398,12 +426,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug, defaults = "--debug" in words, None
     try:
         tolerate_any_text()
+        if "_OGC_PLAN_COMPLETE" in os.environ:  # shell completion, click's own
+            cli.main(args=words, prog_name="ogc-plan")
         if not words:
             with click.Context(cli, info_name="ogc-plan") as context:
                 click.echo(cli.get_help(context), err=True)
             return 2
-        if "_OGC_PLAN_COMPLETE" in os.environ:  # shell completion, click's own
-            cli.main(args=words, prog_name="ogc-plan")
         defaults = read_defaults(words, {"plan": plan, **cli.commands})
         values = (
             {} if defaults is None else {"" if name == "plan" else name: of for name, of in defaults.values.items()}

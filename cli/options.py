@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -37,6 +38,16 @@ def parse_duration(text: str) -> float:
     if seconds <= 0:
         raise UsageError(f"--time-limit {text!r} is zero", remedy=remedy)
     return seconds
+
+
+def names_in(module: str, table: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """What completes the keys of a table of the planner in a shell, which alone imports its module."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        known = getattr(import_module(f"..planner.{module}", __package__), table)
+        return [name for name in known if name.startswith(incomplete)]
+
+    return complete
 
 
 def whole(least: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
@@ -203,6 +214,7 @@ def model_options() -> Callable[[Command], Command]:
         click.option(
             "--device",
             metavar="NAME",
+            shell_complete=names_in("costs.devices", "DEVICES"),
             help="Device to time ops for (h200; where times were measured: measured). See: ogc-plan devices.",
         ),
         click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
@@ -211,7 +223,10 @@ def model_options() -> Callable[[Command], Command]:
             "--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient; after ! those that do."
         ),
         click.option(
-            "--optimizer", metavar="NAME", help="Count its states: adamw, adam, momentum, sgd, none or NAME:SIZE."
+            "--optimizer",
+            metavar="NAME",
+            shell_complete=names_in("autodiff.derive", "OPTIMIZER_STATES"),
+            help="Count its states: adamw, adam, momentum, sgd, none or NAME:SIZE.",
         ),
         click.option(
             "--grad-accumulation",
