@@ -18,8 +18,8 @@ from ..planner.errors import StorageError, UsageError
 FILE, TABLE = "pyproject.toml", "ogc-plan"
 WITHOUT = "--no-config"
 _NOT_READ = (WITHOUT, "-h", "--help", "--version")
-_NO_DEFAULTS = ("output", "report", "plot", "debug", "help", "no_config")
-"""What is asked for or written is named where the command is called."""
+_NO_DEFAULTS = ("output", "report", "plot", "snapshot", "run", "debug", "help", "no_config")
+"""What is written or run is named where the command is called: a file that lies about must not do that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,10 @@ def plan(model: str, **options: Any) -> None:
 @model_options()
 @output_options()
 def show(file: str, **options: Any) -> None:
-    """What is in a model or a plan, and where the memory goes."""
+    """What is in a model or a plan, and where the memory goes.
+
+    Options from --dim to --strict are for a model.
+    """
     shape = ModelOptions(options)
     with activity(options["quiet"]) as spinner, readable(file) as path:
         spinner.now(f"reading {shown(file)}")
@@ -262,7 +265,10 @@ def show(file: str, **options: Any) -> None:
 @search_options("What the budgets bound.")
 @output_options()
 def compare(model: str, **options: Any) -> None:
-    """Every strategy on the same graph, replayed by one simulator."""
+    """Every strategy on the same graph, replayed by one simulator.
+
+    Ctrl-C keeps the rows that are finished.
+    """
     shape = ModelOptions(options)
     search = _search(options)
     from ..planner.units import parse_budget
@@ -285,7 +291,7 @@ def compare(model: str, **options: Any) -> None:
 
 @cli.command(add_help_option=False)
 @click.argument("model", metavar="MODEL")
-@click.option("--budgets", metavar="LIST", help="Sizes or percentages and min, separated by commas.")
+@click.option("--budgets", metavar="LIST", help="Sizes, or percentages, and min: 80%,60%,min.")
 @click.option("-o", "--output", metavar="FOLDER", help="Write each plan there, plan-80%.json for 80%.")
 @click.option("--plot", metavar="FILE", help="Draw peak against added time there, as .svg or .png.")
 @model_options()

@@ -123,7 +123,7 @@ class ModelOptions:
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self._values = {name: options.pop(name) for name in _MODEL_OPTIONS}
+        self._values = {name: options.pop(name, None) for name in _MODEL_OPTIONS}
         self._assumed = assumed()
         if any(self._values[name] is not None and name not in self._assumed for name in _TIMES):
             self._values |= dict.fromkeys(self._assumed.intersection(_TIMES))
@@ -198,10 +198,17 @@ def _stacked(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return decorate
 
 
-def model_options() -> Callable[[Command], Command]:
-    """The options in `_MODEL_OPTIONS`."""
+def model_options(*, varies: bool = False) -> Callable[[Command], Command]:
+    """The options in `_MODEL_OPTIONS`; without a profile, which is of one size, where the size ``varies``."""
+    dim, batch = "Value of a symbolic dimension, e.g. seq=512.", "Size of the batch dimension."
+    if varies:
+        dim, batch = (
+            "Size of a symbolic dimension, seq=512; seq alone varies it.",
+            "Size of a batch that does not vary.",
+        )
+    profile = click.option("--profile", metavar="FILE", help="Measured times and workspace for an annotated file.")
     return _stacked(
-        click.option("--dim", multiple=True, metavar="NAME=N", help="Value of a symbolic dimension, e.g. seq=512."),
+        click.option("--dim", multiple=True, metavar="NAME[=N]" if varies else "NAME=N", help=dim),
         click.option(
             "--shape",
             "--input",
@@ -210,15 +217,15 @@ def model_options() -> Callable[[Command], Command]:
             metavar="NAME=SHAPE",
             help="Shape of an input, data=64x3x224x224, or of a tensor whose shape depends on data.",
         ),
-        click.option("--batch", callback=whole(1), metavar="N", help="Size of the batch dimension."),
+        click.option("--batch", callback=whole(1), metavar="N", help=batch),
         click.option(
             "--device",
             metavar="NAME",
             shell_complete=names_in("costs.devices", "DEVICES"),
-            help="Device to time ops for (h200; where times were measured: measured). See: ogc-plan devices.",
+            help="Device to time ops for; h200 where neither this nor a measurement is there. See: ogc-plan devices.",
         ),
         click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
-        click.option("--profile", metavar="FILE", help="Measured times and workspace for an annotated file."),
+        *(() if varies else (profile,)),
         click.option(
             "--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient; after ! those that do."
         ),
@@ -238,7 +245,7 @@ def model_options() -> Callable[[Command], Command]:
         click.option(
             "--charge-unknown", is_flag=True, help="Plan unknown ops too, with all inputs and outputs charged."
         ),
-        click.option("--strict", is_flag=True, help="Refuse where over a tenth of the parameters gets no gradient."),
+        click.option("--strict", is_flag=True, help="Refuse where over a tenth of the parameters get no gradient."),
     )
 
 
@@ -252,7 +259,7 @@ def search_options(scope_help: str) -> Callable[[Command], Command]:
             default="default",
             help="How hard optimal tries: work, not time, so that runs repeat.",
         ),
-        click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m; Ctrl-C ends one too."),
+        click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m. Ctrl-C ends one, too."),
         click.option("--seed", callback=whole(0), default="0", metavar="N", help="Seed of the search."),
     )
 
@@ -269,7 +276,7 @@ def output_options() -> Callable[[Command], Command]:
             "--format", type=click.Choice(["table", "json"]), default="table", help="For people or for programs."
         ),
         click.option("-q", "--quiet", is_flag=True, help="No progress, no report."),
-        click.option("-v", "--verbose", is_flag=True, help="Report everything."),
+        click.option("-v", "--verbose", is_flag=True, help="Report all there is: every name, every source."),
         click.option(WITHOUT, is_flag=True, expose_value=False, help="Leave out the defaults of pyproject.toml."),
         click.option("--debug", is_flag=True, help="Show the traceback of an error."),
         click.help_option("-h", "--help"),

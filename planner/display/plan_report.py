@@ -58,8 +58,7 @@ def trained_by(plan: Plan) -> str:
     if any(mark in sentence for sentence in plan.model.assumed for mark in _WITHOUT_GRADIENT):
         return "nothing here: it has ops without a gradient rule; other runtimes may read the plan file"
     return (
-        "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch from_onnx makes a module of the file, which "
-        "within_budget plans anew"
+        "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch bind(from_onnx(MODEL), PLAN, args)"
     )
 
 

@@ -104,7 +104,7 @@ class TestReport:
     @pytest.mark.parametrize(
         ("changed", "expected"),
         [
-            ({}, "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch from_onnx"),
+            ({}, "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch bind(from_onnx"),
             ({"assumed": ("Own: no rule, its backward is charged",)}, "nothing here: it has ops without a gradient"),
             ({"annotations": Source("torch 2", "cpu")}, ""),
         ],
@@ -117,7 +117,7 @@ class TestReport:
         assert (told.startswith(expected), bool(told)) == (True, bool(expected))
 
     def test_its_report_and_its_page_say_so(self, run: Call, plan_file: Path) -> None:
-        made, told = read_plan(plan_file), "from_onnx makes a module of the file"
+        made, told = read_plan(plan_file), "in PyTorch bind(from_onnx(MODEL), PLAN, args)"
         assert (told in " ".join(run("show", plan_file).out.split()), told in report(made)) == (True, True)
 
     def test_verbose_names_what_is_recomputed(self, run: Call, model: Path) -> None:
