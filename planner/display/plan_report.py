@@ -57,9 +57,7 @@ def trained_by(plan: Plan) -> str:
         return ""
     if any(mark in sentence for sentence in plan.model.assumed for mark in _WITHOUT_GRADIENT):
         return "nothing here: it has ops without a gradient rule; other runtimes may read the plan file"
-    return (
-        "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch bind(from_onnx(MODEL), PLAN, args)"
-    )
+    return "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch bind(from_onnx(MODEL), PLAN, args)"
 
 
 def parts_at_peak(plan: Plan, timeline: Timeline) -> dict[str, int]:
