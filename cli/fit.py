@@ -43,7 +43,7 @@ def fit(model: str, **options: Any) -> None:
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
         from ..planner.trade_offs.largest_input import fit as largest_within
-        from .fit_report import fit_as_data, print_fit
+        from .reports.fit_report import fit_as_data, print_fit
 
         refuse_plan(path, model)
 

@@ -245,7 +245,8 @@ def show(file: str, **options: Any) -> None:
         else:
             ready = shape.load(path, shown(file))
     from ..planner.display.plan_report import print_plan
-    from . import model_report, report
+    from . import report
+    from .reports import model_report
 
     verbose, data = options["verbose"], options["format"] == "json"
     if planned and data:
@@ -402,7 +403,7 @@ cli.add_command(fit)
 @output_options()
 def devices(**options: Any) -> None:
     """The devices for --device, and how to describe another one."""
-    from . import device_report
+    from .reports import device_report
 
     if options["format"] == "json":
         _print_json(device_report.describe())

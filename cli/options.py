@@ -222,7 +222,7 @@ def model_options(*, varies: bool = False) -> Callable[[Command], Command]:
             "--device",
             metavar="NAME",
             shell_complete=names_in("costs.devices", "DEVICES"),
-            help="Device to time ops for; h200 where neither this nor a measurement is there. See: ogc-plan devices.",
+            help="Device to estimate times for; by default h200, or what was measured. See: ogc-plan devices.",
         ),
         click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
         *(() if varies else (profile,)),

@@ -96,7 +96,7 @@ class TestReport:
     def test_times_of_a_device_that_nobody_named_say_whose_they_are(self, run: Call, model: Path, words: str) -> None:
         sized = () if words.startswith("fit") else ("--dim", "batch=64")
         out = " ".join(run(*words.format(model).split(), *sized).out.split())
-        assert "roofline:h200, estimated for an H200; --device NAME for another one (ogc-plan devices)" in out
+        assert "roofline:h200, estimated for an H200; --device NAME for another one" in out
 
     def test_times_of_a_named_device_need_no_advice(self, run: Call, model: Path) -> None:
         assert "timed by     roofline:a100, estimated\n" in run(model, *GREEDY, "--device", "a100").out

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 import pytest
-from ogc_plan.cli.explanation import explain
+from ogc_plan.cli.reports.explanation import explain
 from ogc_plan.cli.main import main
 from ogc_plan.planner.autodiff.assumptions import parameters_of
 from ogc_plan.planner.errors import ModelError, UnsupportedOpError, UsageError
