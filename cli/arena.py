@@ -30,7 +30,10 @@ MOST_ALIGNMENT = 1 << 30
 @click.option("--alignment", metavar="BYTES", default="512", show_default=True, help="Offsets are multiples of it.")
 @output_options()
 def arena(plan_file: str, **options: Any) -> None:
-    """Every allocation of a plan at a fixed offset of one arena, as JSON."""
+    """Every allocation of a plan at a fixed offset of one arena.
+
+    It is written as JSON.
+    """
     output, data = options["output"], options["format"] == "json"
     alignment = parse_alignment(options["alignment"])
     check_target(output, usual=USUAL)

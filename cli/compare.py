@@ -88,7 +88,7 @@ def compare_strategies(
         given: Problem | ProblemCache = problem
         solver = Solver(name, time_limit_s=time_limit_s, seed=seed)
         if name == CERTIFIED:
-            limits = spinner.limits(problem.store_all_ns, f"{where}: ", keeps="the rows")
+            limits = spinner.limits(problem.store_all_ns, f"at {budget}: ", keeps="rows")
             solver = replace(solver, effort=effort, limits=limits)
             given = prepared[which] if again else problem
         started = time.perf_counter()

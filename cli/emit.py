@@ -13,6 +13,7 @@ import click
 
 from ..planner.display.terminal import activity, console, is_terminal
 from ..planner.errors import PlanFormatError, UsageError
+from .defaults import assumed
 from .files import STDIO, check_target, is_plan, print_bytes, readable, refuse_plan, shown, write_bytes_to
 from .options import output_options
 
@@ -36,18 +37,30 @@ _OF_STEPS = ("loss", "loss_output", "class_axis")
     "target",
     type=click.Choice(list(USUAL)),
     required=True,
-    help="Modules to wrap in torch.utils.checkpoint (JSON), a policy or save-list (Python), or a training step (ONNX).",
+    help="What to emit PLAN for; see above.",
 )
-@click.option("--loss", type=click.Choice(LOSSES), help="Of an ONNX step (mse).")
-@click.option("--loss-output", metavar="NAME", help="The output that the loss is of (the first one).")
-@click.option("--class-axis", metavar="N", type=int, help="The dimension of the classes of cross_entropy (1).")
+@click.option("--loss", type=click.Choice(LOSSES), help="The loss of an ONNX step; mse by default.")
+@click.option("--loss-output", metavar="NAME", help="The output that it is of; by default the first one.")
+@click.option(
+    "--class-axis", metavar="N", type=int, help="The dimension of the classes of cross_entropy; by default 1."
+)
 @click.option("-o", "--output", metavar="PATH", default=STDIO, help="Write it there instead of to standard output.")
 @output_options()
 def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
     """A plan for another runtime: ONNX, torch's checkpoint, JAX, Keras.
 
-    An ONNX step runs PLAN's schedule as it is. The others can do less than a plan, so what they wrap or save is chosen
-    anew to fit PLAN's budget. The peak printed is that of what is emitted.
+    \b
+    onnx           a training step that runs PLAN's schedule; of a bare file
+    torch-modules  modules to wrap in torch.utils.checkpoint, as JSON
+    torch-sac      the same with a policy on what to save, as Python
+    torchtitan     a save-list for its trainer, as Python
+    jax            a save-list by tensor, as Python; of a bare file
+    keras          layers to wrap in RematScope, as Python; of tf2onnx's file
+
+    torch-sac and torchtitan take files of ogc_plan.adapters.pytorch.export, torch-modules these and those of
+    torch.onnx.export with dynamo=True. All but onnx can do less than a plan: what they wrap or save is chosen anew to
+    fit PLAN's budget, and the peak printed is that of what is emitted. An annotated file is planned as a bare one with
+    --ignore-annotations.
     """
     output, data = options["output"], options["format"] == "json"
     if plan_file == STDIO and model == STDIO:
@@ -60,6 +73,8 @@ def emit(plan_file: str, model: str, target: str, **options: Any) -> None:
     if data and output == STDIO and target != "torch-modules":
         what = "step" if target == "onnx" else "policy"
         raise UsageError(f"--format json leaves no standard output for the {what}", remedy=f"write -o {usual}")
+    if target != "onnx":
+        options |= dict.fromkeys(assumed().intersection(_OF_STEPS))
     given = [f"--{name.replace('_', '-')}" for name in _OF_STEPS if options[name] is not None]
     if given and target != "onnx":
         raise UsageError(f"{given[0]} is an option of --to onnx", remedy="leave it out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,19 +14,26 @@ from ..planner.errors import UsageError
 from .files import print_bytes, readable, refuse_plan, shown
 from .options import EFFORTS, ModelOptions, model_options, output_options, parse_duration, whole
 
+if TYPE_CHECKING:
+    from ..planner.model import Model
+
+_ONE_SIZE = ("--batch cannot change", "--dim cannot change")
+"""How an error begins on the size that a search gives a file whose annotations are of one size."""
+
 
 @click.command(add_help_option=False)
 @click.argument("model", metavar="MODEL")
-@click.option("--memory", metavar="SIZE", help="What the whole step may take: 24GB, 80GiB.")
-@click.option("--multiple-of", callback=whole(1), default="1", metavar="N", help="Only multiples of N.")
-@model_options()
+@click.option("--memory", metavar="SIZE", help="What the whole step may take: 24GB, 80GiB.  [required]")
+@click.option("--multiple-of", callback=whole(1), default="1", metavar="N", help="Try only multiples of N.")
+@model_options(varies=True)
 @click.option("--effort", type=click.Choice(EFFORTS), default="default", help="How hard optimal tries for each size.")
-@click.option("--time-limit", metavar="TIME", help="Longest search for each size: 30s, 2m; Ctrl-C ends all.")
+@click.option("--time-limit", metavar="TIME", help="Longest search for each size: 30s, 2m. Ctrl-C keeps what is found.")
 @output_options()
 def fit(model: str, **options: Any) -> None:
-    """The largest batch, or other dimension, that trains within a memory.
+    """The largest batch, or other dimension, that fits a memory.
 
-    --dim NAME without a size names a symbolic dimension to vary in place of the batch.
+    --dim NAME without a size names a symbolic dimension to vary in place of the batch. Files of the PyTorch adapter
+    hold for one size: fit(model, args, memory="24GB") in Python does the same for a module.
     """
     shape = ModelOptions(options)
     dimension, memory = shape.varied(), options["memory"]
@@ -36,12 +43,24 @@ def fit(model: str, **options: Any) -> None:
     with activity(options["quiet"]) as spinner, readable(model) as path:
         spinner.now("starting")
         from ..planner.trade_offs.largest_input import fit as largest_within
-        from .fit_report import fit_as_data, print_fit
+        from .reports.fit_report import fit_as_data, print_fit
 
         refuse_plan(path, model)
+
+        def load(size: int) -> Model:
+            try:
+                return shape.at(dimension, size).load(path, shown(model))
+            except UsageError as error:
+                if not error.message.startswith(_ONE_SIZE):
+                    raise
+                raise UsageError(
+                    f"{shown(model)!r} holds for its own sizes alone: it carries the training graph of one export",
+                    remedy="pass --ignore-annotations to vary the bare file, or call fit of ogc_plan.adapters.pytorch",
+                ) from error
+
         with stoppable() as stop:
             found = largest_within(
-                lambda size: shape.at(dimension, size).load(path, shown(model)),
+                load,
                 memory,
                 dimension=dimension,
                 multiple_of=options["multiple_of"],

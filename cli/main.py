@@ -13,11 +13,13 @@ from contextlib import nullcontext
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..planner.display.interrupt import stoppable
 from ..planner.display.terminal import activity, console
 from ..planner.errors import PlanFormatError, UsageError
 from .arena import arena
+from .defaults import read_defaults
 from .emit import emit
 from .files import (
     STDIO,
@@ -34,7 +36,15 @@ from .files import (
 )
 from .fit import fit
 from .measured.profile import profile
-from .options import ModelOptions, model_options, output_options, parse_duration, report_option, search_options
+from .options import (
+    ModelOptions,
+    model_options,
+    names_in,
+    output_options,
+    parse_duration,
+    report_option,
+    search_options,
+)
 from .terminal import report_failure, tolerate_any_text
 
 _SUMMARY = "Plan which tensors of a training step to keep and which to recompute, within a byte budget."
@@ -83,7 +93,7 @@ class _Cli(click.Group):
         at = _first_file(args)
         if at is not None and args[at] in self.commands:
             return args[at], self.commands[args[at]], [*args[:at], *args[at + 1 :]]
-        if at == 0 and args[at].isalpha() and not os.path.exists(args[at]):
+        if at == 0 and not ctx.resilient_parsing and args[at].isalpha() and not os.path.exists(args[at]):
             from difflib import get_close_matches
 
             near = get_close_matches(args[at], self.commands, n=1)
@@ -93,6 +103,12 @@ class _Cli(click.Group):
                     remedy=f"did you mean {near[0]}?" if near else f"the commands are {', '.join(self.commands)}",
                 )
         return "", plan, args
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        known = super().shell_complete(ctx, incomplete)
+        if not incomplete.startswith("-"):
+            return [CompletionItem(incomplete, type="file"), *known]
+        return [*known, *plan.shell_complete(click.Context(plan, help_option_names=[]), incomplete)]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage("ogc-plan", "MODEL --budget SIZE [OPTIONS]")
@@ -139,7 +155,14 @@ def cli() -> None:
 @click.option("--budget", metavar="SIZE", help="3GB or 3GiB of total peak, 60% of the store-all activations, or min.")
 @click.option("-o", "--output", metavar="PATH", help="Write the plan there; - for stdout, .gz to pack.")
 @model_options()
-@click.option("--strategy", default="optimal", show_default=True, metavar="NAME", help="Or another of compare.")
+@click.option(
+    "--strategy",
+    default="optimal",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=names_in("strategies", "STRATEGIES"),
+    help="Or another of compare.",
+)
 @click.option("--headroom", default="0%", metavar="SIZE", help="Keep this much of the budget free: 5% or 200MB.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="Tensors to keep.")
 @click.option("--recompute", multiple=True, metavar="GLOB", help="Tensors to recompute.")
@@ -204,7 +227,10 @@ def plan(model: str, **options: Any) -> None:
 @model_options()
 @output_options()
 def show(file: str, **options: Any) -> None:
-    """What is in a model or a plan, and where the memory goes."""
+    """What is in a model or a plan, and where the memory goes.
+
+    Options from --dim to --strict are for a model.
+    """
     shape = ModelOptions(options)
     with activity(options["quiet"]) as spinner, readable(file) as path:
         spinner.now(f"reading {shown(file)}")
@@ -220,7 +246,8 @@ def show(file: str, **options: Any) -> None:
         else:
             ready = shape.load(path, shown(file))
     from ..planner.display.plan_report import print_plan
-    from . import model_report, report
+    from . import report
+    from .reports import model_report
 
     verbose, data = options["verbose"], options["format"] == "json"
     if planned and data:
@@ -240,7 +267,10 @@ def show(file: str, **options: Any) -> None:
 @search_options("What the budgets bound.")
 @output_options()
 def compare(model: str, **options: Any) -> None:
-    """Every strategy on the same graph, replayed by one simulator."""
+    """Every strategy on the same graph, replayed by one simulator.
+
+    Ctrl-C keeps the rows that are finished.
+    """
     shape = ModelOptions(options)
     search = _search(options)
     from ..planner.units import parse_budget
@@ -263,7 +293,7 @@ def compare(model: str, **options: Any) -> None:
 
 @cli.command(add_help_option=False)
 @click.argument("model", metavar="MODEL")
-@click.option("--budgets", metavar="LIST", help="Sizes or percentages and min, separated by commas.")
+@click.option("--budgets", metavar="LIST", help="Sizes, or percentages, and min: 80%,60%,min.")
 @click.option("-o", "--output", metavar="FOLDER", help="Write each plan there, plan-80%.json for 80%.")
 @click.option("--plot", metavar="FILE", help="Draw peak against added time there, as .svg or .png.")
 @model_options()
@@ -396,12 +426,18 @@ cli.add_command(profile)
 @output_options()
 def devices(**options: Any) -> None:
     """The devices for --device, and how to describe another one."""
-    from . import device_report
+    from .reports import device_report
 
     if options["format"] == "json":
         _print_json(device_report.describe())
     elif not options["quiet"]:
         device_report.print_devices(console(sys.stdout), verbose=options["verbose"])
+
+
+for _command in (plan, *cli.commands.values()):
+    for _parameter in _command.params:
+        if isinstance(_parameter, click.Argument) or _parameter.metavar in ("FILE", "FOLDER", "PATH"):
+            _parameter.type = click.Path()  # so that shells complete it
 
 
 def _search(options: dict[str, Any]) -> dict[str, Any]:
@@ -417,22 +453,26 @@ def _print_json(value: Any) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every failure is one line on stderr."""
     words = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in words
+    debug, defaults = "--debug" in words, None
     try:
         tolerate_any_text()
+        if "_OGC_PLAN_COMPLETE" in os.environ:  # shell completion, click's own
+            cli.main(args=words, prog_name="ogc-plan")
         if not words:
             with click.Context(cli, info_name="ogc-plan") as context:
                 click.echo(cli.get_help(context), err=True)
             return 2
-        if "_OGC_PLAN_COMPLETE" in os.environ:  # shell completion, click's own
-            cli.main(args=words, prog_name="ogc-plan")
-        with cli.make_context("ogc-plan", words) as context:
+        defaults = read_defaults(words, {"plan": plan, **cli.commands})
+        values = (
+            {} if defaults is None else {"" if name == "plan" else name: of for name, of in defaults.values.items()}
+        )
+        with cli.make_context("ogc-plan", words, default_map=values) as context:
             cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except (Exception, KeyboardInterrupt) as error:
-        return report_failure(error, debug=debug)
+        return report_failure(error, debug=debug, blamed=str if defaults is None else defaults.blamed)
     return 0
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..planner.errors import UsageError, shell_word
+from .defaults import WITHOUT, assumed
 
 if TYPE_CHECKING:
     from ..planner.model import Model
@@ -36,6 +38,16 @@ def parse_duration(text: str) -> float:
     if seconds <= 0:
         raise UsageError(f"--time-limit {text!r} is zero", remedy=remedy)
     return seconds
+
+
+def names_in(module: str, table: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """What completes the keys of a table of the planner in a shell, which alone imports its module."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        known = getattr(import_module(f"..planner.{module}", __package__), table)
+        return [name for name in known if name.startswith(incomplete)]
+
+    return complete
 
 
 def whole(least: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
@@ -100,19 +112,27 @@ _MODEL_OPTIONS = (
     "charge_unknown", "strict", "profile",
 )  # fmt: skip
 
+_TIMES = ("device", "device_spec", "profile")
+"""Options that each say where times come from."""
+
 
 class ModelOptions:
     """The options that define the training step of a model file, as written on the command line.
 
-    They are removed from a command's keyword arguments.
+    They are removed from a command's keyword arguments. Defaults of a file give way to options that exclude them.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self._values = {name: options.pop(name) for name in _MODEL_OPTIONS}
+        self._values = {name: options.pop(name, None) for name in _MODEL_OPTIONS}
+        self._assumed = assumed()
+        if any(self._values[name] is not None and name not in self._assumed for name in _TIMES):
+            self._values |= dict.fromkeys(self._assumed.intersection(_TIMES))
 
     def given(self) -> list[str]:
         """The options that differ from their defaults, as written."""
-        changed = [name for name, value in self._values.items() if value not in ((), None, False)]
+        changed = [
+            name for name, value in self._values.items() if value not in ((), None, False) and name not in self._assumed
+        ]
         return ["--" + name.replace("_", "-") for name in changed]
 
     def words(self) -> list[str]:
@@ -134,6 +154,8 @@ class ModelOptions:
             raise UsageError(f"--dim {names[0]} and --dim {names[1]} both name what varies", remedy="name one of them")
         self._values["dim"] = tuple(text for text in self._values["dim"] if "=" in text)
         name = names[0].strip() if names else BATCH
+        if name == BATCH and "batch" in self._assumed:
+            self._values["batch"] = None
         fixed = self._values["batch"] is not None if name == BATCH else name in parse_dims(self._values["dim"])
         if fixed:
             given = "--batch" if name == BATCH else f"--dim {name}"
@@ -176,10 +198,17 @@ def _stacked(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return decorate
 
 
-def model_options() -> Callable[[Command], Command]:
-    """The options in `_MODEL_OPTIONS`."""
+def model_options(*, varies: bool = False) -> Callable[[Command], Command]:
+    """The options in `_MODEL_OPTIONS`; without a profile, which is of one size, where the size ``varies``."""
+    dim, batch = "Value of a symbolic dimension, e.g. seq=512.", "Size of the batch dimension."
+    if varies:
+        dim, batch = (
+            "Size of a symbolic dimension, seq=512; seq alone varies it.",
+            "Size of a batch that does not vary.",
+        )
+    profile = click.option("--profile", metavar="FILE", help="Measured times and workspace: see ogc-plan profile.")
     return _stacked(
-        click.option("--dim", multiple=True, metavar="NAME=N", help="Value of a symbolic dimension, e.g. seq=512."),
+        click.option("--dim", multiple=True, metavar="NAME[=N]" if varies else "NAME=N", help=dim),
         click.option(
             "--shape",
             "--input",
@@ -188,19 +217,23 @@ def model_options() -> Callable[[Command], Command]:
             metavar="NAME=SHAPE",
             help="Shape of an input, data=64x3x224x224, or of a tensor whose shape depends on data.",
         ),
-        click.option("--batch", callback=whole(1), metavar="N", help="Size of the batch dimension."),
+        click.option("--batch", callback=whole(1), metavar="N", help=batch),
         click.option(
             "--device",
             metavar="NAME",
-            help="Device to time ops for (h200; where times were measured: measured). See: ogc-plan devices.",
+            shell_complete=names_in("costs.devices", "DEVICES"),
+            help="Device to estimate times for; by default h200, or what was measured. See: ogc-plan devices.",
         ),
         click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
-        click.option("--profile", metavar="FILE", help="Times and workspace that were measured: see ogc-plan profile."),
+        *(() if varies else (profile,)),
         click.option(
             "--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient; after ! those that do."
         ),
         click.option(
-            "--optimizer", metavar="NAME", help="Count its states: adamw, adam, momentum, sgd, none or NAME:SIZE."
+            "--optimizer",
+            metavar="NAME",
+            shell_complete=names_in("autodiff.derive", "OPTIMIZER_STATES"),
+            help="Count its states: adamw, adam, momentum, sgd, none or NAME:SIZE.",
         ),
         click.option(
             "--grad-accumulation",
@@ -212,7 +245,7 @@ def model_options() -> Callable[[Command], Command]:
         click.option(
             "--charge-unknown", is_flag=True, help="Plan unknown ops too, with all inputs and outputs charged."
         ),
-        click.option("--strict", is_flag=True, help="Refuse where over a tenth of the parameters gets no gradient."),
+        click.option("--strict", is_flag=True, help="Refuse where over a tenth of the parameters get no gradient."),
     )
 
 
@@ -226,7 +259,7 @@ def search_options(scope_help: str) -> Callable[[Command], Command]:
             default="default",
             help="How hard optimal tries: work, not time, so that runs repeat.",
         ),
-        click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m; Ctrl-C ends one too."),
+        click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m. Ctrl-C ends one, too."),
         click.option("--seed", callback=whole(0), default="0", metavar="N", help="Seed of the search."),
     )
 
@@ -243,7 +276,8 @@ def output_options() -> Callable[[Command], Command]:
             "--format", type=click.Choice(["table", "json"]), default="table", help="For people or for programs."
         ),
         click.option("-q", "--quiet", is_flag=True, help="No progress, no report."),
-        click.option("-v", "--verbose", is_flag=True, help="Report everything."),
+        click.option("-v", "--verbose", is_flag=True, help="Report all there is: every name, every source."),
+        click.option(WITHOUT, is_flag=True, expose_value=False, help="Leave out the defaults of pyproject.toml."),
         click.option("--debug", is_flag=True, help="Show the traceback of an error."),
         click.help_option("-h", "--help"),
     )

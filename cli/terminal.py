@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import TextIO
 
 import click
@@ -35,8 +36,8 @@ def _usage(error: click.ClickException) -> tuple[str, str]:
     return message[:1].lower() + message[1:], f"see: {path} --help"
 
 
-def report_failure(error: BaseException, *, debug: bool) -> int:
-    """Print ``error`` and return its exit code."""
+def report_failure(error: BaseException, *, debug: bool, blamed: Callable[[str], str] = str) -> int:
+    """Print ``error`` and return its exit code; ``blamed`` says where a user's error comes from."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError):  # Python would flush again at exit, with its own exit code
@@ -48,10 +49,11 @@ def report_failure(error: BaseException, *, debug: bool) -> int:
     if isinstance(error, ImportError):
         error = missing(error) or error
     if isinstance(error, OgcPlanError):
-        tell_error(error.message, error.remedy)
+        tell_error(blamed(error.message), error.remedy)
         return error.exit_code
     if isinstance(error, click.UsageError):
-        tell_error(*_usage(error))
+        message, remedy = _usage(error)
+        tell_error(blamed(message), remedy)
         return 2
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         tell_error("interrupted, no plan was written", "pass --time-limit 30s to get the best plan found in that time")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from .terminal import one_line
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 SHOWN = 3
 """How many assumptions or names a report lists unless it is asked for all."""
+
+_NAME = 12
+"""As much of a name that may be cut stays in a narrow table."""
 
 LABEL = 13
 """Width of the label column."""
@@ -57,15 +60,42 @@ def field(out: Console, label: str, text: str, style: str = "cyan") -> None:
 
 
 class _PlainTable(Table):
-    """A table whose columns move together and break their cells where it is wider than its console."""
+    """A table that gets narrower with its console: first its gaps, then its words are broken apart, then it has less.
+
+    Columns that have no room are left out from the right and named below.
+    """
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if Measurement.get(console, options.update(max_width=1000), self).maximum > options.max_width:
+        wide, left_out = options.update(max_width=1000), []
+        if Measurement.get(console, wide, self).maximum > options.max_width:
             self.padding = 0
-            for column in self.columns:
-                column.no_wrap, column.overflow = False, "fold"
+            sizes = [_widths(column, console, wide) for column in self.columns]
+            while sum(least for least, _ in sizes) + len(sizes) - 1 > options.max_width and len(sizes) > 1:
+                left_out.append(str(self.columns.pop().header))
+                sizes.pop()
+            widths = [most for _, most in sizes]
+            while sum(widths) + len(widths) - 1 > options.max_width and any(
+                width > least for width, (least, _) in zip(widths, sizes, strict=True)
+            ):
+                broadest = max(range(len(widths)), key=lambda at: (widths[at] > sizes[at][0], widths[at]))
+                widths[broadest] -= 1
+            for column, width in zip(self.columns, widths, strict=True):
+                column.width, column.no_wrap, column.overflow = width, False, "fold"
                 column.header = Text(str(column.header))
         yield from super().__rich_console__(console, options)
+        if any(left_out):
+            yield Text(f"too narrow for: {', '.join(filter(None, reversed(left_out)))}")
+
+
+def _widths(column: Column, console: Console, options: ConsoleOptions) -> tuple[int, int]:
+    """The least and the most that a column needs: its longest word, of names that may be cut their beginning."""
+    least, most = 0, 0
+    for cell in (Text(str(column.header)), *column.cells):
+        needed, cut = Measurement.get(console, options, cell), isinstance(cell, Text) and cell.no_wrap
+        indent = len(str(cell)) - len(str(cell).lstrip())
+        least = max(least, indent + (min(needed.minimum, _NAME) if cut else needed.minimum))
+        most = max(most, needed.maximum)
+    return least, most
 
 
 def plain_table(*headings: str, left: tuple[int, ...] = (0,), gap: int = 3) -> Table:

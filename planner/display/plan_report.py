@@ -47,7 +47,7 @@ def timed_by(source: str) -> str:
     if not source.startswith("roofline"):
         return one_line(source, 90)
     usual = source == f"roofline:{DEFAULT_DEVICE}"
-    others = f" for an {DEFAULT_DEVICE.upper()}; --device NAME for another one (ogc-plan devices)"
+    others = f" for an {DEFAULT_DEVICE.upper()}; --device NAME for another one"
     return f"{one_line(source, 60)}, estimated" + others * usual
 
 

@@ -34,6 +34,7 @@ def activity_line(doing: str, began: float) -> str:
 class Spinner:
     """The line on a terminal: it turns and counts seconds by itself, and is cut at the width."""
 
+    interrupt = "Ctrl-C"
     _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
     def __init__(self) -> None:
@@ -53,6 +54,8 @@ class Spinner:
 
 class Cell:
     """The line in a notebook: what a spinner, its live display and its console are on a terminal."""
+
+    interrupt = "the stop button"
 
     def __init__(self, display: Callable[..., Any]) -> None:
         self._display, self._handle, self._text = display, None, ""

@@ -127,19 +127,20 @@ class Activity:
         Figures are shares of ``store_all_ns``, and left out without it. ``keeps`` is what a Ctrl-C keeps: the plan,
         where there is a ``stop``.
         """
-        if self._spinner is None:
+        spinner = self._spinner
+        if spinner is None:
             return Limits(stop=stop)
 
         def show(doing: str, best_ns: int | None, bound_ns: int) -> None:
-            stops = stop is not None and stop()
-            line = f"stopping, Ctrl-C again to give up: {prefix}{doing}" if stops else f"{prefix}{doing}"
+            stops, key = stop is not None and stop(), spinner.interrupt
+            line = f"stopping, {key} again to give up: {prefix}{doing}" if stops else f"{prefix}{doing}"
             if best_ns is not None and store_all_ns is not None:
                 whole = max(1, store_all_ns)
                 line += f", best +{best_ns / whole:.2%}"
                 line += f", gap {max(0, best_ns - bound_ns) / whole:.2%}" if bound_ns else ""
             kept = keeps or ("the plan" if stop is not None else "")
             if best_ns is not None and kept and not stops:
-                line += f"; Ctrl-C keeps {kept}"
+                line += f"; {key} keeps {kept}"
             self._set(line)  # drawn with the next frame: a solver reports far more often
 
         return Limits(stop=stop, progress=show)

@@ -10,6 +10,7 @@ from ogc_plan.cli.main import main
 from ogc_plan.planner.trade_offs import largest_input
 
 from tests.cli.calls import Call
+from tests.files.annotated_files import write_annotated
 
 
 @pytest.fixture
@@ -66,6 +67,11 @@ def test_a_question_without_an_answer_is_refused(
 ) -> None:
     made = run("fit", model, *given)
     assert (made.code, message in made.error) == (code, True)
+
+
+def test_a_file_of_one_size_is_refused_with_what_fits_its_module(run: Call, tmp_path: Path) -> None:
+    done = run("fit", write_annotated(tmp_path / "module.onnx"), "--memory", "1GB")
+    assert (done.code, "holds for its own sizes alone" in done.error, "call fit of" in done.err) == (2, True, True)
 
 
 def test_the_memory_that_a_refusal_names_is_enough(run: Call, model: Path) -> None:

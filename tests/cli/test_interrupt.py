@@ -27,7 +27,7 @@ from ogc_plan.planner.display import terminal
 from ogc_plan.cli.main import main
 from ogc_plan.planner.limits import Limits
 
-def limits(self, store_all_ns, prefix="", stop=None):
+def limits(self, store_all_ns, prefix="", stop=None, keeps=""):
     waits = [stop] if sys.argv[1] == "once" else [stop, lambda: False]
 
     def show(doing, best_ns, bound_ns):

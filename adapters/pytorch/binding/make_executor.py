@@ -142,7 +142,7 @@ def _planned(
                     time_limit_s=solver.time_limit_s,
                     seed=solver.seed,
                     effort=solver.effort,
-                    limits=line.limits(store_all_ns, f"planning {name}: ", stop),
+                    limits=line.limits(store_all_ns, f"{name}: ", stop, keeps="it"),
                     **limits,
                 )
             except SearchStoppedError:

@@ -83,7 +83,7 @@ class Interrupting:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int, *, before: bool = False) -> None:
         self.left = times
 
-        def limits(line: Activity, store_all_ns: int, prefix: str = "", stop: Any = None) -> Limits:
+        def limits(line: Activity, store_all_ns: int, prefix: str = "", stop: Any = None, keeps: str = "") -> Limits:
             def show(doing: str, best_ns: int | None, bound_ns: int) -> None:
                 while self.left and best_ns is not None:
                     self.press()

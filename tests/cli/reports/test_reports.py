@@ -96,7 +96,7 @@ class TestReport:
     def test_times_of_a_device_that_nobody_named_say_whose_they_are(self, run: Call, model: Path, words: str) -> None:
         sized = () if words.startswith("fit") else ("--dim", "batch=64")
         out = " ".join(run(*words.format(model).split(), *sized).out.split())
-        assert "roofline:h200, estimated for an H200; --device NAME for another one (ogc-plan devices)" in out
+        assert "roofline:h200, estimated for an H200; --device NAME for another one" in out
 
     def test_times_of_a_named_device_need_no_advice(self, run: Call, model: Path) -> None:
         assert "timed by     roofline:a100, estimated\n" in run(model, *GREEDY, "--device", "a100").out
@@ -104,7 +104,7 @@ class TestReport:
     @pytest.mark.parametrize(
         ("changed", "expected"),
         [
-            ({}, "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch from_onnx"),
+            ({}, "ogc-plan emit PLAN MODEL --to onnx, for ONNX Runtime; in PyTorch bind(from_onnx"),
             ({"assumed": ("Own: no rule, its backward is charged",)}, "nothing here: it has ops without a gradient"),
             ({"annotations": Source("torch 2", "cpu")}, ""),
         ],
@@ -117,7 +117,7 @@ class TestReport:
         assert (told.startswith(expected), bool(told)) == (True, bool(expected))
 
     def test_its_report_and_its_page_say_so(self, run: Call, plan_file: Path) -> None:
-        made, told = read_plan(plan_file), "from_onnx makes a module of the file"
+        made, told = read_plan(plan_file), "in PyTorch bind(from_onnx(MODEL), PLAN, args)"
         assert (told in " ".join(run("show", plan_file).out.split()), told in report(made)) == (True, True)
 
     def test_verbose_names_what_is_recomputed(self, run: Call, model: Path) -> None:

@@ -31,6 +31,18 @@ def test_a_narrow_table_loses_no_figure(run: Call, model: Path, monkeypatch: pyt
     assert figures <= set(run(*words).out.split())
 
 
+@pytest.mark.parametrize("columns", [40, 50])
+def test_a_narrow_table_breaks_no_word_and_names_what_it_leaves_out(
+    run: Call, model: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = run("compare", model, "--dim", "batch=1024", "--budget", "70%").out.splitlines()
+    (left_out,) = (line.removeprefix("too narrow for: ").split(", ") for line in lines if line.startswith("too narrow"))
+    first = {line.split()[0] for line in lines if line[:1].isalpha()}
+    shown = " ".join(lines[:12]).split()
+    assert ({"segments:2", "checkmate", "optimal"} <= first, "secs" in left_out, "secs" in shown) == (True, True, False)
+
+
 @pytest.mark.parametrize(
     "words", ["show PLAN", "show MODEL --dim batch=64", "frontier MODEL --dim batch=64 --budgets 80%"]
 )

@@ -54,14 +54,14 @@ def test_it_shows_the_best_plan_its_gap_and_what_ctrl_c_does(
     figures: tuple[int | None, int], stop: Callable[[], bool] | None, expected: str
 ) -> None:
     lines: list[str] = []
-    spinner = SimpleNamespace(update=lambda *, text: lines.append(text))
+    spinner = SimpleNamespace(update=lambda *, text: lines.append(text), interrupt=Spinner.interrupt)
     terminal.Activity(spinner).limits(1000, stop=stop).say("improving the plan", *figures)
     assert lines == [expected]
 
 
 def test_a_search_over_sizes_says_what_ctrl_c_keeps_and_no_share() -> None:
     lines: list[str] = []
-    spinner = SimpleNamespace(update=lambda *, text: lines.append(text))
+    spinner = SimpleNamespace(update=lambda *, text: lines.append(text), interrupt=Spinner.interrupt)
     terminal.Activity(spinner).limits(None, stop=lambda: False, keeps="what is found").say("batch 8: planning", 50, 30)
     assert lines == ["batch 8: planning; Ctrl-C keeps what is found"]
 
@@ -109,6 +109,15 @@ def test_a_cell_of_a_notebook_says_how_long_it_has_run() -> None:
     cell.update(text="planning")
     cell.stop()
     assert shown == ["1:01 planning", ""]
+
+
+def test_in_a_notebook_the_stop_button_keeps_the_plan() -> None:
+    shown: list[str] = []
+    handle = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
+    cell = Cell(lambda data, **_: handle)
+    cell.start()
+    terminal.Activity(cell, cell).limits(1000, stop=lambda: False).say("raising the bound", 50, 30)
+    assert shown == ["raising the bound, best +5.00%, gap 2.00%; the stop button keeps the plan"]
 
 
 def test_a_frontier_names_the_budget_that_it_plans() -> None:

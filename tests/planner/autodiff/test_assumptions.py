@@ -8,8 +8,8 @@ from typing import Any
 
 import onnx
 import pytest
-from ogc_plan.cli.explanation import explain
 from ogc_plan.cli.main import main
+from ogc_plan.cli.reports.explanation import explain
 from ogc_plan.planner.autodiff.assumptions import parameters_of
 from ogc_plan.planner.errors import ModelError, UnsupportedOpError, UsageError
 from ogc_plan.planner.model import Model, load_model

@@ -56,7 +56,7 @@ def test_the_knee_alone_has_a_ring(plans: list[Plan], marks: dict[str, list[tupl
 def test_plans_on_one_point_share_a_label_and_names_stay_text(plans: list[Plan]) -> None:
     from ogc_plan.planner.display.html.frontier_png import drawing
 
-    hostile = replace(plans[0], model=replace(plans[0].model, file="$\\frac{\x1b\ud800"))
+    hostile = replace(plans[0], model=replace(plans[0].model, file="$\\frac{$\x1b\ud800"))
     axes = drawing([hostile, plans[2], plans[3]]).axes[0]
     axes.figure.draw_without_rendering()
     labels = [text.get_text() for text in axes.texts]

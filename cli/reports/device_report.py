@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ..planner.costs.devices import DEVICES, SPEC_EXAMPLE
-from ..planner.display.layout import field, plain_table
-from ..planner.model import DEFAULT_DEVICE
-from ..planner.units import format_nbytes
+from ...planner.costs.devices import DEVICES, SPEC_EXAMPLE
+from ...planner.display.layout import field, plain_table
+from ...planner.model import DEFAULT_DEVICE
+from ...planner.units import format_nbytes
 
 if TYPE_CHECKING:
     from rich.console import Console

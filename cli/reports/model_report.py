@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ..planner.display.layout import field, listed, name_of, path_of, plain_table, some
-from ..planner.display.plan_report import print_warnings, source_line, timed_by
-from ..planner.display.terminal import one_line
-from ..planner.graph import Graph, Role, Tensor
-from ..planner.model import Model
-from ..planner.problem import Scope
-from ..planner.units import counted, format_both, format_nbytes, format_ns, percent
+from ...planner.display.layout import field, listed, name_of, path_of, plain_table, some
+from ...planner.display.plan_report import print_warnings, source_line, timed_by
+from ...planner.display.terminal import one_line
+from ...planner.graph import Graph, Role, Tensor
+from ...planner.model import Model
+from ...planner.problem import Scope
+from ...planner.units import counted, format_both, format_nbytes, format_ns, percent
 from .explanation import explain, parameters_data, print_explanation
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _print_memory(out: Console, data: dict[str, Any]) -> None:
 
 def _print_largest(out: Console, data: dict[str, Any]) -> None:
     typed = data["annotations"] is None
-    headings = ["largest storages", "bytes", "share", *(["type"] if typed else []), "written by"]
+    headings = ["largest storages", "bytes", "of peak", *(["type"] if typed else []), "written by"]
     table = plain_table(*headings, left=(0, 3, 4), gap=2)
     whole = max(1, data["store_all"]["activation_peak_nbytes"])
     for entry in data["largest_storages"]:

@@ -6,16 +6,16 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..planner.autodiff import rule_table as backward_rules
-from ..planner.autodiff.assumptions import Leaf, Parameters, parameters_of
-from ..planner.costs.workspace import ESTIMATED
-from ..planner.display.layout import field, listed, some
-from ..planner.display.plan_report import FOLDED, not_covered
-from ..planner.display.terminal import one_line
-from ..planner.graph import Graph
-from ..planner.model import Model
-from ..planner.training_graph import TrainingGraph
-from ..planner.units import counted, format_nbytes
+from ...planner.autodiff import rule_table as backward_rules
+from ...planner.autodiff.assumptions import Leaf, Parameters, parameters_of
+from ...planner.costs.workspace import ESTIMATED
+from ...planner.display.layout import field, listed, some
+from ...planner.display.plan_report import FOLDED, not_covered
+from ...planner.display.terminal import one_line
+from ...planner.graph import Graph
+from ...planner.model import Model
+from ...planner.training_graph import TrainingGraph
+from ...planner.units import counted, format_nbytes
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ..planner.display.layout import field, path_of, plain_table
-from ..planner.display.plan_report import not_covered, print_warnings, timed_by
-from ..planner.errors import shell_word
-from ..planner.trade_offs.largest_input import Fit, Sized
-from ..planner.units import format_both, format_nbytes, format_ns, format_rate, percent
-from .options import BATCH
+from ...planner.display.layout import field, path_of, plain_table
+from ...planner.display.plan_report import not_covered, print_warnings, timed_by
+from ...planner.errors import shell_word
+from ...planner.trade_offs.largest_input import Fit, Sized
+from ...planner.units import format_both, format_nbytes, format_ns, format_rate, percent
+from ..options import BATCH
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,0 +1,1 @@
+"""What commands print on a model, on devices and on sizes that fit."""
