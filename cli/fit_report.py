@@ -11,7 +11,7 @@ from ..planner.display.layout import field, path_of, plain_table
 from ..planner.display.plan_report import not_covered
 from ..planner.errors import shell_word
 from ..planner.trade_offs.largest_input import Fit, Sized
-from ..planner.units import format_both, format_nbytes, format_ns, percent
+from ..planner.units import format_both, format_nbytes, format_ns, format_rate, percent
 from .options import BATCH
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def print_fit(out: Console, found: Fit, model: str, memory: str, options: Sequen
             table.add_row(Text(name), "none", "", "", "", "")
             continue
         cells = [f"{sized.size:,}", format_nbytes(sized.plan.peak.total_nbytes), format_ns(sized.step_ns)]
-        table.add_row(Text(name), *cells, f"{sized.per_s:,.4g}", f"+{percent(sized.plan.time.overhead)}")
+        table.add_row(Text(name), *cells, format_rate(sized.per_s), f"+{percent(sized.plan.time.overhead)}")
     out.print(table)
     out.print()
     field(out, "beyond", _why(found))

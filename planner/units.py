@@ -74,6 +74,11 @@ def _amount(what: str, text: str, remedy: str) -> tuple[int, Fraction]:
     return nbytes, Fraction(0)
 
 
+def format_rate(per_s: float) -> str:
+    """Something a second in four digits, or whole from a thousand on."""
+    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
+
+
 def percent(share: float) -> str:
     """A share as a percentage with two digits; a small one is never rounded to zero."""
     return f"{share:.2%}" if share == 0 or share >= 0.00005 else "<0.01%"

@@ -31,8 +31,8 @@ from models.training import deep_resnet, executor_benchmark
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "models" / "results"
 PAGES = {
-    "README.md": ("first", "executor", "frontier", "infeasible", "trained"),
-    "cli/README.md": ("help", "run", "fit", "shown", "compare", "devices"),
+    "README.md": ("first", "executor", "story", "infeasible", "trained"),
+    "cli/README.md": ("help", "run", "fit", "frontier", "shown", "compare", "devices"),
     "planner/README.md": ("arena",),
     "planner/plan_file/README.md": (),
     "adapters/save_list/README.md": (),

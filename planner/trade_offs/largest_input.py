@@ -12,7 +12,7 @@ from ..pipeline import plan
 from ..plan_file.record import Plan
 from ..problem import Scope
 from ..solver import DEFAULT_EFFORT
-from ..units import format_both, format_nbytes, parse_budget, percent
+from ..units import format_both, format_nbytes, format_rate, parse_budget, percent
 
 LARGEST = 2**31
 """No larger size is tried."""
@@ -87,8 +87,8 @@ class Fit:
         without = "none" if self.without is None else f"{self.without.size:,}"
         return (
             f"{self.dimension} within {format_nbytes(self.memory_nbytes)}: {without} without recomputation, "
-            f"{self.fastest.size:,} the fastest ({self.fastest.per_s:,.4g}/s), {self.largest.size:,} the largest "
-            f"(+{percent(self.largest.plan.time.overhead)} a step)"
+            f"{self.fastest.size:,} the fastest ({format_rate(self.fastest.per_s)}/s), {self.largest.size:,} the "
+            f"largest (+{percent(self.largest.plan.time.overhead)} a step)"
         )
 
 
