@@ -19,7 +19,8 @@ FIRST = r"^activation peak|^step time|^proof"
 FIT = r"samples/s|^without|^the |^beyond"
 STORY = {
     f"ogc-plan fit light_squeezenet.onnx --memory 250MB --optimizer adamw --multiple-of 4 | grep -E '{FIT}'": FIT,
-    "ogc-plan frontier light_squeezenet.onnx --batch 20 --optimizer adamw --budgets 300MB,250MB,min | grep %": "%",
+    "ogc-plan frontier light_squeezenet.onnx --batch 20 --optimizer adamw --budgets 300MB,250MB,min"
+    " | grep -E '^budget|%'": "^budget|%",
     "ogc-plan light_squeezenet.onnx --batch 20 --budget 250MB --optimizer adamw -o plan.json --report plan.html"
     " | grep -E '^total|^proof'": "^total|^proof",
     "ogc-plan verify plan.json light_squeezenet.onnx --run onnx | sed -n '/^trained/,$p'": "",
