@@ -86,6 +86,11 @@ def _amount(what: str, text: str, remedy: str, *, share: bool = True) -> tuple[i
     return nbytes, Fraction(0)
 
 
+def format_rate(per_s: float) -> str:
+    """Something a second in four digits, or whole from a thousand on."""
+    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
+
+
 def percent(share: float) -> str:
     """A share as a percentage with two digits; a small one is never rounded to zero."""
     return f"{share:.2%}" if share == 0 or share >= 0.00005 else "<0.01%"
@@ -119,11 +124,6 @@ def format_both(nbytes: int) -> str:
             break
         value /= 1024
     return f"{format_nbytes(nbytes)} ({value:.2f} {unit})"
-
-
-def format_rate(per_s: float) -> str:
-    """A number a second with four digits: ``0.0123``, ``12.35``, ``12,346``."""
-    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
 
 
 def format_ns(ns: int) -> str:

@@ -14,6 +14,7 @@ from ...planner.costs.profile import OpTimes, StepProfile
 from ...planner.model import Model
 from ...planner.units import counted
 from ..onnx_step.forward_file import ForwardFile, forward_file
+from ..onnx_step.step_file import SESSION
 from .session import CPU, on_device, open_session, run_bound, version
 
 _SUFFIX = "_kernel_time"
@@ -64,7 +65,7 @@ def _took(written: ForwardFile, name: str, rounds: int, threads: int) -> dict[st
     """The ns of the shortest run of each node."""
     with tempfile.TemporaryDirectory(prefix="ogc-plan-") as folder:
         options: dict[str, object] = {
-            "graph_optimization_level": "ORT_DISABLE_ALL", "enable_profiling": True,
+            **SESSION, "enable_profiling": True,
             "profile_file_prefix": os.path.join(folder, "profile"),
         }  # fmt: skip
         session = open_session(written.content, name, CPU, options, threads)

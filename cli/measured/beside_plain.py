@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
+import click
 from rich.text import Text
 
 from ...planner.display.layout import field, plain_table
+from ...planner.display.terminal import one_line
 from ...planner.errors import PlanMismatchError, UsageError
 from ...planner.plan_file.record import Plan
 from ...planner.units import counted, format_nbytes, format_ns
@@ -35,9 +38,14 @@ def trained(plan: Plan, model: str, target: str, *, snapshot: bool, now: Callabl
     from ...adapters.pytorch.training_target import from_file, from_function
 
     now(f"building {target}")
-    with redirect_stdout(sys.stderr):  # standard output is for the report alone
+    with warnings.catch_warnings(), redirect_stdout(sys.stderr):  # standard output is for the report alone
+        warnings.showwarning = _warn
         built = from_file(plan, model) if target == FROM_FILE else from_function(target)
         return train_beside_plain(plan, *built, snapshot=snapshot, now=now)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"warning: {one_line(str(message), 400)}", err=True)
 
 
 def check_run(target: str | None, snapshot: str | None, model: str | None) -> None:

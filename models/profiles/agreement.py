@@ -73,7 +73,7 @@ def measured(name: str, folder: Path) -> dict[str, Any]:
 
 
 def report(networks: Mapping[str, Any]) -> str:
-    """The table."""
+    """The table, and how often plans by the profile are the better ones."""
     header = ["network", "step ms", "by the profile", "misplaced: profile", *(f"roofline {way}" for way in ROOFLINES)]
     header += [f"{BUDGET} by the profile: predicted, in PyTorch", f"{BUDGET} by roofline h200"]
     rows = []
@@ -82,7 +82,10 @@ def report(networks: Mapping[str, Any]) -> str:
         plans = [f"{one['predicted']:+.1%}, {one['by_torch']:+.1%}" for one in found["plans"].values()]
         shares = [f"{found['misplaced'][way]:.0%}" for way in ("profile", *ROOFLINES)]
         rows.append([name, f"{step:.0f}", f"{here:.0f} ({here / step - 1:+.0%})", *shares, *plans])
-    return compact(header, rows)
+    by_torch = [[one["by_torch"] for one in found["plans"].values()] for found in networks.values()]
+    better = sum(by_profile <= by_roofline for by_profile, by_roofline in by_torch)
+    told = f"In {better} of {len(networks)} the plan by the profile adds no more time in PyTorch than the other one."
+    return f"{compact(header, rows)}\n\n{told}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

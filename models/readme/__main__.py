@@ -20,6 +20,7 @@ from models import arena
 from models.ablation.table import key_rows
 from models.fidelity import step
 from models.fidelity.tables import executor, overview, predicted
+from models.profiles import agreement
 from models.readme.console import output, searched, unsearched
 from models.readme.file_tables import architectures, published, stressed, trained
 from models.readme.plan_tables import benchmark, headline, in_target, ogc, open_budgets
@@ -31,8 +32,8 @@ from models.training import deep_resnet, executor_benchmark
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "models" / "results"
 PAGES = {
-    "README.md": ("first", "executor", "frontier", "infeasible", "trained"),
-    "cli/README.md": ("help", "run", "fit", "shown", "compare", "devices"),
+    "README.md": ("first", "executor", "story", "infeasible", "trained"),
+    "cli/README.md": ("help", "run", "fit", "frontier", "shown", "compare", "devices"),
     "planner/README.md": ("arena",),
     "planner/plan_file/README.md": (),
     "adapters/save_list/README.md": (),
@@ -42,7 +43,7 @@ PAGES = {
     "models/README.md": (
         "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",
         "architectures", "published", "stress", "ogc", "deep", "arenas", "tutorials", "first_day", "reserved",
-        "snapshots", "tight", "planning", "onnxruntime",
+        "snapshots", "tight", "planning", "profiles", "onnxruntime",
     ),
 }  # fmt: skip
 """Every page of the repository, and the blocks that stand on it."""
@@ -78,6 +79,7 @@ def from_results() -> dict[str, Callable[[], str]]:
         "snapshots": lambda: replayed(record("cuda_snapshots")),
         "tight": lambda: tight_cards(record("cuda_tight_card")),
         "planning": lambda: planning_times(record("pytorch_planning_time_before"), record("pytorch_planning_time")),
+        "profiles": lambda: agreement.report(record("profile_agreement")["networks"]),
         "onnxruntime": lambda: onnxruntime.report(record("onnxruntime")),
         "arenas": lambda: arena.report(record("arena")["networks"]),
         "tutorials": lambda: tutorials({name: record(f"train_{name}") for name in ("vgg16", "resnet110")}),

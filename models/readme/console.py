@@ -16,6 +16,16 @@ from models.light import light_path
 
 RESNET = "ogc-plan light_resnet50.onnx --batch 64 --budget 60% -o plan.json"
 FIRST = r"^activation peak|^step time|^proof"
+FIT = r"samples/s|^without|^the |^beyond"
+STORY = {
+    f"ogc-plan fit light_squeezenet.onnx --memory 250MB --optimizer adamw --multiple-of 4 | grep -E '{FIT}'": FIT,
+    "ogc-plan frontier light_squeezenet.onnx --batch 20 --optimizer adamw --budgets 300MB,250MB,min"
+    " | grep -E '^budget|%'": "^budget|%",
+    "ogc-plan light_squeezenet.onnx --batch 20 --budget 250MB --optimizer adamw -o plan.json --report plan.html"
+    " | grep -E '^total|^proof'": "^total|^proof",
+    "ogc-plan verify plan.json light_squeezenet.onnx --run onnx | sed -n '/^trained/,$p'": "",
+}
+"""From a file and a memory to a verified step: each command, and what behind it keeps of its lines."""
 
 
 def _printed(folder: Path, command: list[str]) -> list[str]:
@@ -38,6 +48,15 @@ def console(folder: Path, *shown: str, only: str = "", start: str = "") -> str:
         first = next(number for number, text in enumerate(lines) if text.startswith(start))
         parts += [f"$ {line}", *(text for text in lines[first:] if re.search(only, text))]
     return "\n".join(["```console", *parts, "```"])
+
+
+def story(folder: Path) -> str:
+    """The four commands of the tutorial in one block, which is no wider than the page."""
+    told = [
+        console(folder, line, only=only, start="trained" if " verify " in line else "") for line, only in STORY.items()
+    ]
+    lines = [part.removeprefix("```console\n").removesuffix("\n```") for part in told]
+    return "\n".join(["```console", "\n\n".join(lines), "```"])
 
 
 def output(folder: Path, program: str) -> str:
@@ -66,6 +85,7 @@ def searched(folder: Path) -> dict[str, Callable[[], str]]:
         "first": run(f"{RESNET} | grep -E '{FIRST}'", only=FIRST),
         "run": run(RESNET, "ogc-plan verify plan.json light_resnet50.onnx"),
         "arena": run("ogc-plan arena plan.json --no-escaping -o arena.json"),
+        "story": partial(story, folder),
         "frontier": run("ogc-plan frontier light_resnet50.onnx --batch 64 --budgets 80%,60%,40%,20%"),
         "fit": run(
             "ogc-plan fit light_squeezenet.onnx --memory 4GB --optimizer adamw --device rtx4090 --multiple-of 8"

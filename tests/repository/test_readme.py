@@ -25,7 +25,7 @@ from ogc_plan.planner.strategies.optimal.effort import EFFORTS
 from models.ablation.graphs import GRAPHS, NEW
 from models.light import light_path
 from models.readme.__main__ import PAGES, RESULTS, ROOT, example, examples, filled, from_results
-from models.readme.console import unsearched
+from models.readme.console import story, unsearched
 from models.readme.retention_picture import COLOURS, draw, plan_of_chain
 from tests.files.onnx_files import write_perceptron
 
@@ -47,6 +47,14 @@ def test_every_table_is_the_one_made_from_the_committed_results(page: str) -> No
 @pytest.mark.parametrize("page", ["README.md", "cli/README.md"])
 def test_every_output_that_no_search_decides_is_what_the_command_prints(page: str, folder: Path) -> None:
     assert filled(page, unsearched(folder)) == TEXTS[page]
+
+
+def test_the_four_commands_print_what_the_readme_shows(folder: Path) -> None:
+    shutil.copy(light_path("squeezenet"), folder)
+    shown = README.partition("<!-- story -->\n")[2].partition("\n<!-- /story -->")[0]
+    wording = [re.sub(r"[+-]?\d[\d,.]* ?[mu]?[s%]?", "N", re.sub(" +", " ", text)) for text in (shown, story(folder))]
+    assert wording[0].splitlines() == wording[1].splitlines()
+    assert (folder / "plan.html").stat().st_size > 10_000
 
 
 def test_ci_runs_the_readmes_test_command_word_for_word() -> None:

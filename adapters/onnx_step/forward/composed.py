@@ -56,13 +56,17 @@ def slope_of(at: CallView) -> tuple[float, float]:
     return float(at.attr("alpha", 0.2)), float(at.attr("beta", 0.5))
 
 
+_NO_EFFECT = {"softcap": 0.0, "qk_matmul_output_mode": 0}
+
+
 class Attention:
     """The operands of an attention as [batch, heads, length, width], and how its scores are made."""
 
     def __init__(self, at: CallView) -> None:
         self.at = at
         allowed = {"is_causal", "scale", "q_num_heads", "kv_num_heads"}
-        unknown = sorted(at.call.attributes.keys() - allowed)
+        given = at.call.attributes
+        unknown = sorted(key for key in given.keys() - allowed if given[key] != _NO_EFFECT.get(key))
         if not at.call.parts and (unknown or at.has(4) or at.has(6) or len(at.call.outputs) > 1):
             raise at.refused(f"{', '.join(unknown) or 'a past or further outputs'} of Attention are not written")
         self.causal = bool(at.attr("is_causal", 0))
