@@ -160,7 +160,7 @@ def cli() -> None:
     show_default=True,
     metavar="NAME",
     shell_complete=names_in("strategies", "STRATEGIES"),
-    help="Or another of compare.",
+    help="How to plan; compare names the others.",
 )
 @click.option("--headroom", default="0%", metavar="SIZE", help="Keep this much of the budget free: 5% or 200MB.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="Tensors to keep.")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from ogc_plan.adapters.pytorch import fit, plan_of, within_budget
 from ogc_plan.adapters.pytorch.binding import largest_batch
-from ogc_plan.planner.errors import AdapterError, BudgetError, UsageError
+from ogc_plan.planner.errors import AdapterError, BudgetError, InfeasibleBudgetError, UsageError
 from ogc_plan.planner.trade_offs.largest_input import Fit
 from torch import Tensor, nn
 
