@@ -161,7 +161,7 @@ def cli() -> None:
     show_default=True,
     metavar="NAME",
     shell_complete=names_in("strategies", "STRATEGIES"),
-    help="Or another of compare.",
+    help="How to plan; compare names the others.",
 )
 @click.option("--headroom", default="0%", metavar="SIZE", help="Keep this much of the budget free: 5% or 200MB.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="Tensors to keep.")
@@ -440,6 +440,13 @@ for _command in (plan, *cli.commands.values()):
             _parameter.type = click.Path()  # so that shells complete it
 
 
+def _searches(words: Sequence[str]) -> bool:
+    """Whether the command of a call takes a time limit."""
+    at = _first_file(words)
+    command = plan if at is None else cli.commands.get(words[at], plan)
+    return any(parameter.name == "time_limit" for parameter in command.params)
+
+
 def _search(options: dict[str, Any]) -> dict[str, Any]:
     """The options of `search_options` as the planner takes them."""
     limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
@@ -472,7 +479,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except (Exception, KeyboardInterrupt) as error:
-        return report_failure(error, debug=debug, blamed=str if defaults is None else defaults.blamed)
+        return report_failure(
+            error, debug=debug, blamed=str if defaults is None else defaults.blamed, searches=_searches(words)
+        )
     return 0
 
 

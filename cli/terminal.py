@@ -36,8 +36,13 @@ def _usage(error: click.ClickException) -> tuple[str, str]:
     return message[:1].lower() + message[1:], f"see: {path} --help"
 
 
-def report_failure(error: BaseException, *, debug: bool, blamed: Callable[[str], str] = str) -> int:
-    """Print ``error`` and return its exit code; ``blamed`` says where a user's error comes from."""
+def report_failure(
+    error: BaseException, *, debug: bool, blamed: Callable[[str], str] = str, searches: bool = True
+) -> int:
+    """Print ``error`` and return its exit code.
+
+    ``blamed`` says where a user's error comes from, ``searches`` whether the command takes a time limit.
+    """
     try:
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError):  # Python would flush again at exit, with its own exit code
@@ -56,7 +61,8 @@ def report_failure(error: BaseException, *, debug: bool, blamed: Callable[[str],
         tell_error(blamed(message), remedy)
         return 2
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        tell_error("interrupted, no plan was written", "pass --time-limit 30s to get the best plan found in that time")
+        limited = "pass --time-limit 30s to get the best plan found in that time"
+        tell_error("interrupted, no plan was written" if searches else "interrupted", limited if searches else "")
         return INTERRUPTED
     if isinstance(error, MemoryError):
         tell_error("memory ran out", "close other programs, or plan on a machine with more memory")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from ogc_plan.cli.main import main
+from ogc_plan.cli.options import ModelOptions
 from ogc_plan.planner import frontier, load_model, pipeline
 from ogc_plan.planner.display.interrupt import stoppable
 from ogc_plan.planner.errors import SearchStoppedError
@@ -18,6 +19,7 @@ from ogc_plan.planner.limits import Limits
 from ogc_plan.planner.plan_file.record import Plan
 
 from models.light import light_path
+from tests.cli.calls import Call, raising
 from tests.files.onnx_files import write_perceptron
 
 SEARCH = """
@@ -25,6 +27,7 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from ogc_plan.planner.display import terminal
 from ogc_plan.cli.main import main
+from ogc_plan.cli.options import ModelOptions
 from ogc_plan.planner.limits import Limits
 
 def limits(self, store_all_ns, prefix="", stop=None, keeps=""):
@@ -94,6 +97,21 @@ def test_the_second_ctrl_c_ends_the_program_without_a_plan(twice: Interrupted) -
         "error: interrupted, no plan was written",
         False,
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("fit", "{}", "--memory", "1GB"), ["error: interrupted, no plan was written", "help: pass --time-limit 30s"]),
+        (("show", "{}"), ["error: interrupted"]),
+    ],
+)
+def test_only_a_command_that_takes_a_time_limit_offers_one(
+    run: Call, model: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], told: list[str]
+) -> None:
+    monkeypatch.setattr(ModelOptions, "load", raising(KeyboardInterrupt()))
+    lines = run(*(word.format(model) for word in words)).err.splitlines()
+    assert [line[: len(start)] for line, start in zip(lines, told, strict=True)] == told
 
 
 def test_a_stopped_search_without_a_plan_is_code_130_and_no_word_on_feasibility(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from ogc_plan.adapters.pytorch import fit, plan_of, within_budget
 from ogc_plan.adapters.pytorch.binding import largest_batch
-from ogc_plan.planner.errors import AdapterError, InfeasibleBudgetError, UsageError
+from ogc_plan.planner.errors import AdapterError, BudgetError, InfeasibleBudgetError, UsageError
 from ogc_plan.planner.trade_offs.largest_input import Fit
 from torch import Tensor, nn
 
@@ -99,7 +99,7 @@ def test_a_module_that_takes_no_single_sample_begins_at_the_batch_given() -> Non
     ],
 )
 def test_a_question_without_an_answer_is_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises((AdapterError, UsageError, InfeasibleBudgetError), match=message):
+    with pytest.raises((AdapterError, UsageError, BudgetError), match=message):
         fit(Net(), (images(),), **{"memory": MEMORY, "device": "a100", **given})
 
 

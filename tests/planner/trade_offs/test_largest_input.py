@@ -227,3 +227,13 @@ def test_a_search_that_is_stopped_later_keeps_what_it_found(chain: Callable[[int
     )
     found = fit(chain, "100kB", dimension="n", limits=limits)
     assert (found.stopped_early, found.beyond) == (True, None)
+
+
+def test_progress_names_the_largest_size_so_far_once_one_fits(chain: Callable[[int], Model]) -> None:
+    told: list[tuple[str, int | None]] = []
+    found = fit(
+        chain, "100kB", dimension="n", limits=Limits(progress=lambda doing, best, _: told.append((doing, best)))
+    )
+    before, after = told[0], told[-1]
+    assert (before[1], "fits" in before[0]) == (None, False)
+    assert (after[1] is not None, after[0].endswith(f", {found.largest.size:,} fits")) == (True, True)
