@@ -65,8 +65,8 @@ class Attention:
     def __init__(self, at: CallView) -> None:
         self.at = at
         allowed = {"is_causal", "scale", "q_num_heads", "kv_num_heads"}
-        found = at.call.attributes
-        unknown = sorted(key for key in found.keys() - allowed if found[key] != _NO_EFFECT.get(key))
+        given = at.call.attributes
+        unknown = sorted(key for key in given.keys() - allowed if given[key] != _NO_EFFECT.get(key))
         if not at.call.parts and (unknown or at.has(4) or at.has(6) or len(at.call.outputs) > 1):
             raise at.refused(f"{', '.join(unknown) or 'a past or further outputs'} of Attention are not written")
         self.causal = bool(at.attr("is_causal", 0))
