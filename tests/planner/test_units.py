@@ -14,6 +14,7 @@ from ogc_plan.planner.units import (
     format_both,
     format_nbytes,
     format_ns,
+    format_rate,
     parse_budget,
     parse_headroom,
 )
@@ -169,3 +170,10 @@ def test_both_readings_of_giga_are_shown_side_by_side() -> None:
 )
 def test_times_have_three_digits(ns: int, text: str) -> None:
     assert format_ns(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(0.51234, "0.5123"), (704.21, "704.2"), (1234.5, "1,234"), (10634.2, "10,634")]
+)
+def test_a_rate_has_four_digits_or_is_whole(rate: float, text: str) -> None:
+    assert format_rate(rate) == text
