@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -77,6 +78,16 @@ def test_a_gradient_that_reads_more_is_found_although_that_is_alive(
     monkeypatch.setitem(gradient_table.GRADIENTS, op, greedy)
     with pytest.raises(UnsupportedOpError, match="reads input 0, "):
         written(save(model(nodes, {"x": (4, 4)}, weights={"w": (4, 4)}), tmp_path))
+
+
+@pytest.mark.parametrize(("softcap", "taken"), [(0.0, True), (2.0, False)])
+def test_an_attribute_of_attention_without_effect_is_no_refusal(softcap: float, taken: bool, tmp_path: Path) -> None:
+    attention = node("Attention", "q k v", "y", softcap=softcap, qk_matmul_output_mode=0)
+    nodes = [node("MatMul", f"x w{one}", one) for one in "qkv"]
+    made = model([*nodes, attention], {"x": (1, 2, 4, 8)}, weights={f"w{one}": (8, 8) for one in "qkv"}, opset=23)
+    path = save(made, tmp_path)
+    with contextlib.nullcontext() if taken else pytest.raises(UnsupportedOpError, match="softcap of Attention"):
+        written(path)
 
 
 def test_ops_with_a_gradient_rule_and_no_gradient_function_are_these() -> None:
