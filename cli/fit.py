@@ -21,7 +21,9 @@ from .options import EFFORTS, ModelOptions, model_options, output_options, parse
 @click.option("--multiple-of", callback=whole(1), default="1", metavar="N", help="Only multiples of N.")
 @model_options()
 @click.option("--effort", type=click.Choice(EFFORTS), default="default", help="How hard optimal tries for each size.")
-@click.option("--time-limit", metavar="TIME", help="Longest search for each size: 30s, 2m; Ctrl-C ends all.")
+@click.option(
+    "--time-limit", metavar="TIME", help="Longest reading and search for each size: 30s, 2m; Ctrl-C ends all."
+)
 @output_options()
 def fit(model: str, **options: Any) -> None:
     """The largest batch, or other dimension, that trains within a memory.
@@ -41,7 +43,7 @@ def fit(model: str, **options: Any) -> None:
         refuse_plan(path, model)
         with stoppable() as stop:
             found = largest_within(
-                lambda size: shape.at(dimension, size).load(path, shown(model)),
+                lambda size: shape.at(dimension, size).load(path, shown(model), limit),
                 memory,
                 dimension=dimension,
                 multiple_of=options["multiple_of"],

@@ -5,7 +5,9 @@ This module imports nothing of the program, so that every stage can use it.
 
 from __future__ import annotations
 
+import copyreg
 import re
+from typing import Any
 
 _COMMAND = r"ogc-plan [A-Za-z].*"
 _WORD = r"""(?:[^\s'"]|'[^']*'|"[^"]*")+"""
@@ -100,6 +102,9 @@ class OgcPlanError(Exception):
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
         self.message, self.remedy = message, remedy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return "; ".join(in_python(text) for text in (self.message, self.remedy) if text)

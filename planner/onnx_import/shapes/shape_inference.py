@@ -17,7 +17,7 @@ from ...errors import InvalidModelError, UnsupportedOpError
 from ...units import counted
 from ..document.protobuf import DTYPES, NodeProto, TensorProto, dtype_name
 from ..document.unsupported_ops import CHARGE
-from ..values.consistency import REMEDY, shape_text
+from ..values.consistency import REMEDY, check_axes, shape_text
 from ..values.constant_folding import Array, first_line
 from ..values.values import Call, Inferred, Partial
 from .element_types import Formals, StandIns, attribute_of_type, dtypes, not_taken, stand_ins
@@ -155,6 +155,7 @@ class ShapeRules:
         writes for AffineGrid, is read as one of scalars.
         """
         schema = self.schema(node, where)
+        check_axes(call, where)
         if not schema.has_type_and_shape_inference_function:
             return self._without_rule(node, call, where)
         free = not known and all(value is None or value.known is None for value in call.inputs)
@@ -260,7 +261,7 @@ class ShapeRules:
             return dict.fromkeys(node.output, Inferred(first.dtype, first.shape))
         target = call.attributes.get("shape")
         if first is not None and node.op_type == "Reshape" and isinstance(target, tuple):
-            sizes = [size or first.shape[axis] for axis, size in enumerate(target)]
+            sizes = [size or next(iter(first.shape[axis:]), 0) for axis, size in enumerate(target)]
             rest = first.numel // max(prod(size for size in sizes if size != -1), 1)
             shape = tuple(rest if size == -1 else size for size in sizes)
             return {node.output[0]: Inferred(first.dtype, shape)}
