@@ -155,9 +155,8 @@ def _weights_beside(model: str) -> list[Path]:
 @lru_cache(maxsize=1)
 def _weights_of(model: str, _mtime_ns: int, _size: int) -> list[Path]:
     """The same, read once for all targets of a command; the time and the size tell one content from another."""
-    from ..planner.onnx_import.document.model_file import external_files, parse_model, read_file
-
     from ..planner.onnx_import.child_process import in_child
+    from ..planner.onnx_import.document.model_file import external_files, parse_model, read_file
 
     def files() -> list[Path]:
         return external_files(parse_model(read_file(Path(model)), model), Path(model).parent)

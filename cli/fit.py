@@ -21,9 +21,7 @@ from .options import EFFORTS, ModelOptions, model_options, output_options, parse
 @click.option("--multiple-of", callback=whole(1), default="1", metavar="N", help="Only multiples of N.")
 @model_options()
 @click.option("--effort", type=click.Choice(EFFORTS), default="default", help="How hard optimal tries for each size.")
-@click.option(
-    "--time-limit", metavar="TIME", help="Longest reading and search for each size: 30s, 2m; Ctrl-C ends all."
-)
+@click.option("--time-limit", metavar="TIME", help="Longest reading and search of each size: 30s; Ctrl-C ends all.")
 @output_options()
 def fit(model: str, **options: Any) -> None:
     """The largest batch, or other dimension, that trains within a memory.

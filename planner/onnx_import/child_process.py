@@ -72,6 +72,7 @@ def _answer(work: Callable[[], object], nbytes: int, sender: Connection, parent:
         signal.signal(signal.SIGALRM, look)
         signal.setitimer(signal.ITIMER_REAL, 1, 1)
         _limit(nbytes)
+        answer: tuple[object, BaseException | None, str]
         try:
             answer = work(), None, ""
         except BaseException as error:

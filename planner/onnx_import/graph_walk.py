@@ -257,7 +257,7 @@ class Walk:
     def _dropout(self, node: NodeProto, call: Call, where: str) -> None:
         """Read a Dropout that drops nothing as an Identity; charge any other one as in training."""
         ratio = call.known(1)
-        dropped = float(ratio.ravel()[0]) if ratio is not None else call.attributes.get("ratio", 0.5)
+        dropped = float(ratio.ravel()[0]) if ratio is not None and ratio.size else call.attributes.get("ratio", 0.5)
         if dropped == 0 and self._used_outputs(node, where) == 1:
             node.op_type = call.op_type = "Identity"
             del node.input[1:]

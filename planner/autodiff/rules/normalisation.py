@@ -77,7 +77,7 @@ def _mean_variance_norm(call: RuleCall) -> Saved:
 def _lp_norm(call: RuleCall) -> Saved:
     """F.normalize: the input, the norm of each row and the divisor."""
     tensor = call.first
-    rows = tensor.numel // max(tensor.shape[call.integer("axis", -1)], 1)
+    rows = tensor.numel // max((tensor.shape or (1,))[call.integer("axis", -1)], 1)
     return Saved((0,), (), _statistics(call, 2, rows))
 
 

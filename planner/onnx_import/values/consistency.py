@@ -23,20 +23,26 @@ def shape_text(shape: Shape | list[int]) -> str:
 
 
 _AXES = ("axis", "axes", "batch_dims")
+_BEYOND_LAST = ("Flatten", "OneHot", "Softmax", "LogSoftmax", "Hardmax")
+"""Ops whose axis may be the number of dimensions."""
+_WITH_CHANNELS = ("LRN", "GroupNormalization", "InstanceNormalization")
 
 
 def check_axes(call: Call, where: str) -> None:
-    """Raise InvalidModelError for axes that the first input does not have, and for an equation that is none.
+    """Raise InvalidModelError for dimensions that the first input does not have, and for an equation that is none.
 
     The library reads beyond its memory at such an axis, and never ends on such an equation.
     """
     data = _shape(call, 0)
+    if data is not None and len(data) < 2 and call.op_type in _WITH_CHANNELS:
+        raise InvalidModelError(f"{where} takes {shape_text(data)}, which has no channels", remedy=REMEDY)
     for name in _AXES if data is not None else ():
         given = call.attributes.get(name, ())
         axes = given if isinstance(given, tuple) else (given,)
-        most = len(data or ()) + (len(axes) if call.op_type == "Unsqueeze" else 1)
-        least = 0 if name == "batch_dims" else -most
-        beyond = [axis for axis in axes if isinstance(axis, int) and not least <= axis <= most]
+        further = len(axes) if call.op_type == "Unsqueeze" else call.op_type in _BEYOND_LAST
+        end = max(len(data or ()), 1) + further
+        least = 0 if name == "batch_dims" else -end
+        beyond = [axis for axis in axes if isinstance(axis, int) and not least <= axis < end]
         if beyond:
             raise InvalidModelError(f"{where} has {name} {beyond[0]} and takes {shape_text(data or ())}", remedy=REMEDY)
     equation = call.attributes.get("equation", "")
@@ -85,9 +91,10 @@ def _channels(call: Call) -> str:
 
 
 def _groups(call: Call) -> str:
-    data, groups = _shape(call, 0) or (), call.attributes.get("num_groups", 1)
+    data, groups = _shape(call, 0), call.attributes.get("num_groups", 1)
     assert isinstance(groups, int)
-    if len(data) > 1 and groups > 0 and data[1] % groups == 0:
+    assert data is not None
+    if groups > 0 and data[1] % groups == 0:
         return ""
     return f"takes {shape_text(data)}, whose channels do not fit {groups} groups"
 

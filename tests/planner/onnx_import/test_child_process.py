@@ -67,7 +67,7 @@ def test_work_beyond_its_time_is_ended(tmp_path: Path) -> None:
         time.sleep(0.5)
         (tmp_path / "still running").touch()
 
-    with pytest.raises(NoPlanInTimeError, match="reading m took longer than the time limit of 0.05 s"):
+    with pytest.raises(NoPlanInTimeError, match=r"reading m took longer than the time limit of 0\.05 s"):
         in_child(work, "m", 0, 0.05)
     time.sleep(0.6)
     assert os.listdir(tmp_path) == []
@@ -85,7 +85,7 @@ def test_work_whose_process_was_killed_ends() -> None:
     receiver, sender = os.pipe()
     waiting = os.fork()
     if waiting == 0:
-        in_child(lambda: os.write(sender, b"working") and time.sleep(30), "m", 0)
+        in_child(lambda: (os.write(sender, b"working"), time.sleep(30)), "m", 0)  # type: ignore[func-returns-value]
     os.close(sender)
     os.read(receiver, 7)
     os.kill(waiting, signal.SIGKILL)
