@@ -85,8 +85,8 @@ def _head(path: str) -> bytes | None:
 def read_model(path: str, time_limit_s: float | None = None, **options: Any) -> Model:
     """`load_model` in a process of its own, which a hostile file cannot leave."""
     from ..planner.model import load_model
+    from ..planner.onnx_import import reader  # noqa: F401 - once for the processes of all sizes
     from ..planner.onnx_import.child_process import in_child
-    from ..planner.onnx_import.document import opsets  # noqa: F401 - the onnx library, once for all children
 
     return in_child(partial(load_model, path, **options), repr(path), os.path.getsize(path), time_limit_s)
 

@@ -1,4 +1,4 @@
-"""Plans damaged models, reads odd nodes, checks damaged plans: ``python -m tests.planner.fuzz`` counts what comes of it.
+"""Plans damaged models, reads odd nodes, checks damaged plans: ``python -m tests.planner.fuzz`` counts the outcomes.
 
     python -m tests.planner.fuzz --models 100000 --plans 20000 --nodes 100000 --kills 200 -o models/results/hostile.json
 

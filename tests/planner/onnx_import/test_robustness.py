@@ -12,8 +12,6 @@ import numpy as np
 import onnx
 import pytest
 from ogc_plan.planner.autodiff.derive import derive_backward
-from ogc_plan.planner.costs.devices import device_named
-from ogc_plan.planner.costs.roofline import roofline
 from ogc_plan.planner.errors import InvalidModelError, OgcPlanError, OversizeError, UnsupportedOpError
 from ogc_plan.planner.onnx_import.document.exporter_records import recorded_call
 from ogc_plan.planner.onnx_import.document.functions import check_functions
@@ -190,13 +188,3 @@ class TestBombs:
         odd = node("Relu", "x", "y")
         odd.metadata_props.add(key="pkg.torch.onnx.fx_node", value="%a : x" + begun * 150 + ended * 600)
         assert timed(lambda: recorded_call(odd)) < 0.5
-
-    def test_a_node_with_many_outputs(self) -> None:
-        """The time is that of reading each, not of comparing it with every other."""
-        names = [f"o{k}" for k in range(20_000)]
-        split = helper.make_node("Split", ["m"], names, axis=0, num_outputs=len(names))
-        nodes = [node("MatMul", "x w", "m"), split, node("Add", "o0 o1", "y")]
-        proto = model(nodes, {"x": [len(names), 4]}, weights={"w": (4, 4)})
-        graph = forward_calls(parse_model(proto.SerializeToString()), "m").graph
-        training = derive_backward(graph)
-        assert timed(lambda: roofline(graph, training, device_named("h200"))) < 2
