@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from io import BytesIO
 from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection
+from operator import attrgetter
+from pickle import HIGHEST_PROTOCOL, Pickler, loads
 from traceback import format_exc
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import InvalidModelError, NoPlanInTimeError
+from ..limits import gc_paused
 from .document.unsupported_ops import EXPORT_AGAIN
 
 MOST_CPU_S = 600
@@ -47,7 +53,8 @@ def in_child(work: Callable[[], Result], what: str, nbytes: int, time_limit_s: f
             raise NoPlanInTimeError(
                 f"reading {what} took longer than the time limit of {time_limit_s:g} s", remedy="raise --time-limit"
             )
-        result, error, told = receiver.recv()
+        with gc_paused():
+            result, error, told = loads(receiver.recv_bytes())
     except EOFError:
         child.join()
         raise _ended(what, -(child.exitcode or 0)) from None
@@ -72,14 +79,34 @@ def _answer(work: Callable[[], object], nbytes: int, sender: Connection, parent:
         signal.signal(signal.SIGALRM, look)
         signal.setitimer(signal.ITIMER_REAL, 1, 1)
         _limit(nbytes)
+        gc.disable()  # the system takes all of it back
         answer: tuple[object, BaseException | None, str]
         try:
             answer = work(), None, ""
         except BaseException as error:
             answer = None, error, format_exc()
-        sender.send(answer)
+        packed = BytesIO()
+        _Packer(packed).dump(answer)
+        sender.send_bytes(packed.getbuffer())
     finally:
         os._exit(0)
+
+
+class _Packer(Pickler):
+    """Packs a dataclass with slots by its fields, in half the time that its own ``__getstate__`` takes."""
+
+    def __init__(self, file: BytesIO) -> None:
+        super().__init__(file, HIGHEST_PROTOCOL)
+        self._fields: dict[type, attrgetter[tuple[object, ...]] | None] = {}
+
+    def reducer_override(self, value: object) -> Any:
+        kind = type(value)
+        if kind not in self._fields:
+            names = [field.name for field in fields(kind) if field.init] if is_dataclass(kind) else []
+            whole = len(names) > 1 and len(names) == len(getattr(kind, "__slots__", ()))
+            self._fields[kind] = attrgetter(*names) if whole and not hasattr(kind, "__post_init__") else None
+        found = self._fields[kind]
+        return NotImplemented if found is None else (kind, found(value))
 
 
 def _limit(nbytes: int) -> None:

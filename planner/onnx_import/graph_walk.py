@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from json import dumps as quoted
 
 from ..errors import InvalidModelError, OgcPlanError, UnsupportedOpError
@@ -75,7 +76,7 @@ class Walk:
             copy = type(node)()
             copy.CopyFrom(node)
             copy.domain, node = "", copy
-        where = f"node {quoted(name)} ({quoted(node.op_type)[1:-1]})"
+        where = f"node {quoted(name)} ({_shown(node.op_type)})"
         if node.op_type == "If" and not node.domain:
             self._if(node, name, where, speculative)
             return
@@ -307,6 +308,11 @@ class Walk:
             made = self.rules.origin(call.domain) if call.charged else None
             shape = self.data_shapes.bind(name, inferred.dims, where, reason, like, made[1] if made else "")
         return self.table.make(name, inferred.dtype, shape, where)
+
+
+@lru_cache(maxsize=512)
+def _shown(op_type: str) -> str:
+    return quoted(op_type)[1:-1]
 
 
 def _is_inference_batch_norm(node: NodeProto, call: Call, opset: int) -> bool:

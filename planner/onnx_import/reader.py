@@ -124,7 +124,7 @@ def _forward_graph(
         for entry in declared:
             if entry.name in shapes:
                 value = Value(entry.name, entry.dtype, shapes[entry.name], from_input=True, is_input=True)
-                table.enter(value, f"the model takes {quoted(entry.name)}")
+                table.enter(value, "the model takes")
         enter_leaves(table, graph, {})
         rebatch.enter_constants(table.values.values())
         change = rebatch.change

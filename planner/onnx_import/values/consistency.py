@@ -33,11 +33,13 @@ def check_axes(call: Call, where: str) -> None:
 
     The library reads beyond its memory at such an axis, and never ends on such an equation.
     """
-    data = _shape(call, 0)
+    data, attributes = _shape(call, 0), call.attributes
     if data is not None and len(data) < 2 and call.op_type in _WITH_CHANNELS:
         raise InvalidModelError(f"{where} takes {shape_text(data)}, which has no channels", remedy=REMEDY)
-    for name in _AXES if data is not None else ():
-        given = call.attributes.get(name, ())
+    for name in attributes if data is not None else ():
+        if name not in _AXES:
+            continue
+        given = attributes[name]
         axes = given if isinstance(given, tuple) else (given,)
         further = len(axes) if call.op_type == "Unsqueeze" else call.op_type in _BEYOND_LAST
         end = max(len(data or ()), 1) + further
@@ -45,12 +47,15 @@ def check_axes(call: Call, where: str) -> None:
         beyond = [axis for axis in axes if isinstance(axis, int) and not least <= axis < end]
         if beyond:
             raise InvalidModelError(f"{where} has {name} {beyond[0]} and takes {shape_text(data or ())}", remedy=REMEDY)
-    equation = call.attributes.get("equation", "")
-    terms = equation.replace(" ", "").replace("->", ",", 1).split(",") if isinstance(equation, str) else []
+    if "equation" in attributes:
+        _check_equation(attributes["equation"], where)
+
+
+def _check_equation(equation: object, where: str) -> None:
+    terms = str(equation).replace(" ", "").replace("->", ",", 1).split(",")
     letters = "".join(term.replace("...", "", 1) for term in terms)
     if letters and not (letters.isascii() and letters.isalpha()):
-        assert isinstance(equation, str)
-        raise InvalidModelError(f"{where} has the equation {quoted(equation[:100])}", remedy=REMEDY)
+        raise InvalidModelError(f"{where} has the equation {quoted(str(equation)[:100])}", remedy=REMEDY)
 
 
 def check_call(call: Call, where: str) -> None:

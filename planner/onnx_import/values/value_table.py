@@ -100,15 +100,17 @@ class ValueTable:
 
     def make(self, name: str, dtype: str, shape: tuple[int, ...], where: str) -> Value:
         """Enter a new value of a node; see `enter`."""
-        return self.enter(Value(name, dtype, shape), f"{where} makes {quoted(name)}")
+        return self.enter(Value(name, dtype, shape), f"{where} makes")
 
     def enter(self, value: Value, what: str) -> Value:
         """Enter a value. Raises what `check_rank` raises, and InvalidModelError for an impossible size."""
-        check_rank(value.shape, f"{what}, which")
-        if any(size < 0 for size in value.shape):
-            raise InvalidModelError(f"{what} of shape {shape_text(value.shape)}", remedy=REMEDY)
-        if max(value.nbytes, value.numel) >= MAX_NBYTES:
-            raise OversizeError(f"{what} of {value.nbytes} bytes", remedy=REMEDY)
+        nbytes = value.nbytes
+        if len(value.shape) > MAX_RANK or min(value.shape, default=0) < 0 or max(nbytes, value.numel) >= MAX_NBYTES:
+            what = f"{what} {quoted(value.name)}"
+            check_rank(value.shape, f"{what}, which")
+            if min(value.shape) < 0:
+                raise InvalidModelError(f"{what} of shape {shape_text(value.shape)}", remedy=REMEDY)
+            raise OversizeError(f"{what} of {nbytes} bytes", remedy=REMEDY)
         self.values[value.name] = value
         return value
 
