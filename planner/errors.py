@@ -5,9 +5,7 @@ This module imports nothing of the program, so that every stage can use it.
 
 from __future__ import annotations
 
-import copyreg
 import re
-from typing import Any
 
 _COMMAND = r"ogc-plan [A-Za-z].*"
 _WORD = r"""(?:[^\s'"]|'[^']*'|"[^"]*")+"""
@@ -103,11 +101,16 @@ class OgcPlanError(Exception):
         super().__init__(message)
         self.message, self.remedy = message, remedy
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+    def __reduce__(self) -> tuple[object, ...]:
+        return _copied, (type(self), *self.args), self.__dict__
 
     def __str__(self) -> str:
         return "; ".join(in_python(text) for text in (self.message, self.remedy) if text)
+
+
+def _copied(kind: type[OgcPlanError], *args: object) -> OgcPlanError:
+    """An error that another process has raised; its constructor may need more than ``args``."""
+    return kind.__new__(kind, *args)
 
 
 class UsageError(OgcPlanError):
