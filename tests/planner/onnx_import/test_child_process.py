@@ -31,7 +31,7 @@ ENDS = {
     "an access beyond its memory": (ended_by(signal.SIGSEGV), InvalidModelError, r"reading m ended .* \(SIGSEGV\)"),
     "too much processor time": (ended_by(signal.SIGXCPU), NoPlanInTimeError, "took more than 600 s of processor"),
     "the system, out of memory": (ended_by(signal.SIGKILL), MemoryError, None),
-    "its own limit of memory": (lambda: bytearray(2**32), MemoryError, None),
+    "its own limit of memory": (lambda: len(bytearray(2**32)), MemoryError, None),
     "its own end": (lambda: os._exit(0), InvalidModelError, "no answer"),
 }
 
