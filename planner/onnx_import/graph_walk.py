@@ -226,8 +226,7 @@ class Walk:
         copy = self._with_named_outputs(node)
         if node.op_type == "CastLike" and not node.domain:
             like = self.table.inputs(node.input, where)[1]
-            if like is None:
-                raise InvalidModelError(f"{where} leaves out the input whose type it takes", remedy=REMEDY)
+            assert like is not None  # `check_node` has seen to it
             copy.op_type = "Cast"
             del copy.input[1:]
             copy.attribute.append(self.rules.integer_attribute("to", self.rules.number(like.dtype)))

@@ -69,7 +69,7 @@ def _mean_variance_norm(call: RuleCall) -> Saved:
     """d / (sqrt(mean(d^2)) + epsilon) with d = x - mean(x): the difference, the deviation and the divisor."""
     tensor, axes = call.first, call.op.attribute("axes", (0, 2, 3))
     assert isinstance(axes, tuple)
-    reduced = {axis % len(tensor.shape) for axis in axes}
+    reduced = {axis % max(len(tensor.shape), 1) for axis in axes}
     rows = prod(size for axis, size in enumerate(tensor.shape) if axis not in reduced)
     return Saved((), (), (tensor.nbytes, *_statistics(call, 2, rows)))
 

@@ -27,7 +27,7 @@ from .runtime_ops import is_charged_by_itself, origin
 _NUMBERS = {name: number for number, name in DTYPES.items()}
 
 _VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
-_SINGLE = defs.OpSchema.FormalParameterOption.Single
+_OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 _SAME_AS_FIRST = frozenset(
     "Abs Add BatchNormalization Ceil Clip Div Dropout Elu Exp Floor GroupNormalization HardSigmoid"
     " InstanceNormalization LeakyRelu Log MeanVarianceNormalization Mul Neg PRelu Reciprocal Relu Selu Sigmoid Sqrt"
@@ -112,8 +112,7 @@ class ShapeRules:
 
     def optional_outputs(self, node: NodeProto, where: str) -> tuple[bool, ...]:
         """For each formal output, whether it may be left out."""
-        optional = defs.OpSchema.FormalParameterOption.Optional
-        return tuple(output.option == optional for output in self.schema(node, where).outputs)
+        return tuple(output.option == _OPTIONAL for output in self.schema(node, where).outputs)
 
     def integer_attribute(self, name: str, value: int) -> AttributeProto:
         """An attribute for a node that the reader rewrites."""
@@ -133,8 +132,10 @@ class ShapeRules:
             if not low <= count <= high:
                 allowed = f"at least {low}" if high > 2**20 else f"{low} to {high}" if low < high else f"{low}"
                 raise InvalidModelError(f"{where} has {counted(count, what)}; {allowed} are allowed", remedy=REMEDY)
-        if node.input and not node.input[0] and schema.inputs[0].option == _SINGLE:
-            raise InvalidModelError(f"{where} leaves out its input {quoted(schema.inputs[0].name)}", remedy=REMEDY)
+        for position, name in enumerate(node.input):
+            formal = None if name else schema.inputs[min(position, len(schema.inputs) - 1)]
+            if formal is not None and formal.option != _OPTIONAL:
+                raise InvalidModelError(f"{where} leaves out its input {quoted(formal.name)}", remedy=REMEDY)
         key = node.domain, node.op_type
         if key not in self._attributes:
             self._attributes[key] = {name: int(entry.type.value) for name, entry in schema.attributes.items()}

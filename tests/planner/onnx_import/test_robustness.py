@@ -61,7 +61,8 @@ NOT_FITTING = {
         "its split is of type float32, not whole numbers",
     ),
     "a first input left out": (node("Relu", "_", "y"), 'leaves out its input "X"'),
-    "a cast like nothing": (node("CastLike", "x _", "y"), "leaves out the input whose type it takes"),
+    "a cast like nothing": (node("CastLike", "x _", "y"), 'leaves out its input "target_type"'),
+    "one of many inputs left out": (node("Min", "x _", "y"), 'leaves out its input "data_0"'),
     "a sequence reversed along its batch": (
         node("ReverseSequence", "x lengths", "y", batch_axis=1, time_axis=1),
         "with batch axis 1 and time axis 1",
