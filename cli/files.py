@@ -10,19 +10,22 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..planner.errors import InvalidModelError, OgcPlanError, StorageError, UsageError, shell_word
 
 if TYPE_CHECKING:
+    from ..planner.model import Model
     from ..planner.plan_file.record import Plan
 
 STDIO = "-"
 STDIN_NAME = "standard input"
 """What reports, errors and plans call a file that came from standard input."""
 _GZIP = b"\x1f\x8b"
+_MOST_NBYTES = 2**31
+"""No more is copied from standard input: no file is that long."""
 
 
 @contextmanager
@@ -34,10 +37,11 @@ def readable(path: str) -> Iterator[str]:
     if path == STDIO:
         if sys.stdin is None:
             raise StorageError("cannot read from -: standard input is closed", remedy="give the path of a file")
-        content = sys.stdin.buffer.read()
         with tempfile.TemporaryDirectory(prefix="ogc-plan-") as folder:
             copy = Path(folder, STDIN_NAME)
-            copy.write_bytes(content)
+            with copy.open("wb") as file:
+                while file.tell() <= _MOST_NBYTES and (part := sys.stdin.buffer.read(2**20)):
+                    file.write(part)
             try:
                 yield str(copy)
             except OgcPlanError as error:
@@ -76,6 +80,15 @@ def _head(path: str) -> bytes | None:
         return None
     except OSError as error:
         raise StorageError(f"cannot read {path!r}: {error.strerror}", remedy="check the path") from error
+
+
+def read_model(path: str, time_limit_s: float | None = None, **options: Any) -> Model:
+    """`load_model` in a process of its own, which a hostile file cannot leave."""
+    from ..planner.model import load_model
+    from ..planner.onnx_import import reader  # noqa: F401 - once for the processes of all sizes
+    from ..planner.onnx_import.child_process import in_child
+
+    return in_child(partial(load_model, path, **options), repr(path), os.path.getsize(path), time_limit_s)
 
 
 def is_plan(path: str) -> bool:
@@ -142,10 +155,14 @@ def _weights_beside(model: str) -> list[Path]:
 @lru_cache(maxsize=1)
 def _weights_of(model: str, _mtime_ns: int, _size: int) -> list[Path]:
     """The same, read once for all targets of a command; the time and the size tell one content from another."""
+    from ..planner.onnx_import.child_process import in_child
     from ..planner.onnx_import.document.model_file import external_files, parse_model, read_file
 
-    try:
+    def files() -> list[Path]:
         return external_files(parse_model(read_file(Path(model)), model), Path(model).parent)
+
+    try:
+        return in_child(files, repr(model), _size)
     except OgcPlanError:
         return []
 

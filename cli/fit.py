@@ -27,7 +27,9 @@ _ONE_SIZE = ("--batch cannot change", "--dim cannot change")
 @click.option("--multiple-of", callback=whole(1), default="1", metavar="N", help="Try only multiples of N.")
 @model_options(varies=True)
 @click.option("--effort", type=click.Choice(EFFORTS), default="default", help="How hard optimal tries for each size.")
-@click.option("--time-limit", metavar="TIME", help="Longest search for each size: 30s, 2m. Ctrl-C keeps what is found.")
+@click.option(
+    "--time-limit", metavar="TIME", help="Longest reading and search of each size: 30s; Ctrl-C keeps the rest."
+)
 @output_options()
 def fit(model: str, **options: Any) -> None:
     """The largest batch, or other dimension, that fits a memory.
@@ -49,7 +51,7 @@ def fit(model: str, **options: Any) -> None:
 
         def load(size: int) -> Model:
             try:
-                return shape.at(dimension, size).load(path, shown(model))
+                return shape.at(dimension, size).load(path, shown(model), limit)
             except UsageError as error:
                 if not error.message.startswith(_ONE_SIZE):
                     raise

@@ -10,7 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -46,6 +47,9 @@ from .options import (
     search_options,
 )
 from .terminal import report_failure, tolerate_any_text
+
+if TYPE_CHECKING:
+    from ..planner.model import Model
 
 _SUMMARY = "Plan which tensors of a training step to keep and which to recompute, within a byte budget."
 _EXAMPLES = """\
@@ -191,7 +195,7 @@ def plan(model: str, **options: Any) -> None:
         Solver(options["strategy"], options["effort"]).check()
         refuse_plan(path, model)
         spinner.now(f"reading {shown(model)}")
-        ready = shape.load(path, shown(model))
+        ready = _within_limit(shape, path, model, search)
         spinner.now("planning")
         with stoppable() if options["strategy"] == CERTIFIED else nullcontext() as stop:
             made = pipeline.plan(
@@ -283,7 +287,7 @@ def compare(model: str, **options: Any) -> None:
 
         spinner.now(f"reading {shown(model)}")
         refuse_plan(path, model)
-        ready = shape.load(path, shown(model))
+        ready = _within_limit(shape, path, model, search)
         result = compare_strategies(ready, options["budget"] or DEFAULT_BUDGETS, **search, spinner=spinner)
     if options["format"] == "json":
         _print_json(rows_as_data(result))
@@ -331,7 +335,7 @@ def frontier(model: str, **options: Any) -> None:
         check_report(picture, model, options["report"], *targets, option="--plot", usual="frontier.svg")
         refuse_plan(path, model)
         spinner.now(f"reading {shown(model)}")
-        ready = shape.load(path, shown(model))
+        ready = _within_limit(shape, path, model, search)
         with stoppable() as stop:
             answers = plans_for(
                 ready,
@@ -451,6 +455,15 @@ def _search(options: dict[str, Any]) -> dict[str, Any]:
     """The options of `search_options` as the planner takes them."""
     limit = None if options["time_limit"] is None else parse_duration(options["time_limit"])
     return {key: options[key] for key in ("scope", "seed", "effort")} | {"time_limit_s": limit}
+
+
+def _within_limit(shape: ModelOptions, path: str, model: str, search: dict[str, Any]) -> Model:
+    """Read the model; what that takes of the time limit, the search has less."""
+    began, limit_s = perf_counter(), search["time_limit_s"]
+    ready = shape.load(path, shown(model), limit_s)
+    if limit_s is not None:
+        search["time_limit_s"] = max(limit_s - (perf_counter() - began), 1e-3)
+    return ready
 
 
 def _print_json(value: Any) -> None:

@@ -15,6 +15,7 @@ import click
 
 from ..planner.errors import UsageError, shell_word
 from .defaults import WITHOUT, assumed
+from .files import read_model
 
 if TYPE_CHECKING:
     from ..planner.model import Model
@@ -167,7 +168,7 @@ class ModelOptions:
         sized = {"batch": size} if dimension == BATCH else {"dim": (*self._values["dim"], f"{dimension}={size}")}
         return ModelOptions({**self._values, **sized})
 
-    def load(self, path: str, name: str) -> Model:
+    def load(self, path: str, name: str, time_limit_s: float | None = None) -> Model:
         """Read the model file with these options; reports and plans call it ``name``."""
         options = dict(self._values)
         dims, inputs = parse_dims(options.pop("dim")), parse_inputs(options.pop("input"))
@@ -178,15 +179,13 @@ class ModelOptions:
             from ..planner.costs.devices import read_device
 
             options["device"] = read_device(device_spec)
-        from ..planner.model import load_model
-
         if options["profile"] is not None:
             if options["device"] is not None:
                 raise UsageError("--profile and a device both give times", remedy="pass one of them")
             from ..planner.costs.profile import read_profile
 
             options["profile"] = read_profile(options["profile"])
-        return replace(load_model(path, dims=dims, inputs=inputs, **options), path=name)
+        return replace(read_model(path, time_limit_s, dims=dims, inputs=inputs, **options), path=name)
 
 
 def _stacked(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -259,7 +258,7 @@ def search_options(scope_help: str) -> Callable[[Command], Command]:
             default="default",
             help="How hard optimal tries: work, not time, so that runs repeat.",
         ),
-        click.option("--time-limit", metavar="TIME", help="Longest search: 30s, 2m. Ctrl-C ends one, too."),
+        click.option("--time-limit", metavar="TIME", help="Longest reading and search: 30s, 2m; Ctrl-C ends one too."),
         click.option("--seed", callback=whole(0), default="0", metavar="N", help="Seed of the search."),
     )
 

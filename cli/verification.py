@@ -14,10 +14,11 @@ from ..planner.display.layout import field, name_of, plain_table
 from ..planner.display.plan_report import SCOPES, source_line
 from ..planner.display.terminal import one_line
 from ..planner.errors import ModelError, PlanMismatchError, UnsupportedOpError, UsageError
-from ..planner.model import Model, load_model
+from ..planner.model import Model
 from ..planner.plan_file.record import Plan
 from ..planner.simulate import Timeline
 from ..planner.units import counted, format_both, format_ns, percent
+from .files import read_model
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +33,7 @@ def rebuild(plan: Plan, path: str, shown: str) -> Model:
     """
     record, budget = plan.model, plan.budget
     try:
-        model = load_model(
+        model = read_model(
             path,
             dims=dict(record.dims),
             inputs=dict(record.inputs),

@@ -101,8 +101,16 @@ class OgcPlanError(Exception):
         super().__init__(message)
         self.message, self.remedy = message, remedy
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _copied, (type(self), *self.args), self.__dict__
+
     def __str__(self) -> str:
         return "; ".join(in_python(text) for text in (self.message, self.remedy) if text)
+
+
+def _copied(kind: type[OgcPlanError], *args: object) -> OgcPlanError:
+    """An error that another process has raised; its constructor may need more than ``args``."""
+    return kind.__new__(kind, *args)
 
 
 class UsageError(OgcPlanError):

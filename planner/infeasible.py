@@ -33,7 +33,7 @@ def unfinished(asked: Asked, solver: Solver) -> OgcPlanError:
             remedy="let it run on, or ask for the smallest peak with --budget min",
         )
     return NoPlanInTimeError(
-        f"no plan within {asked.text} found before the time limit of {solver.time_limit_s or 0:g} s",
+        f"no plan within {asked.text} found before the time limit of {solver.time_limit_s or 0:.3g} s",
         remedy="raise --time-limit, or ask for the smallest peak with --budget min",
     )
 

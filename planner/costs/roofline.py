@@ -83,7 +83,8 @@ def _alike(graph: Graph, training: TrainingGraph, planned: TrainingOp) -> object
     op, gives = graph.ops[planned.forward], planned.backward.gives if planned.backward else None
     tensors = op.inputs + op.outputs
     seen = [None if i is None else (*(t := graph.tensors[i]).shape, t.dtype, t.role) for i in tensors]
-    same = tuple(map(tensors.index, tensors))  # an op may take one tensor twice
+    first: dict[int | None, int] = {}  # an op may take one tensor twice
+    same = tuple(first.setdefault(tensor, at) for at, tensor in enumerate(tensors))
     given = None if gives is None else tuple(
         (edge.position, edge.alias_of is None, training.gradients[edge.gradient].nbytes) for edge in gives
     )  # fmt: skip

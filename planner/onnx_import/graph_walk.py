@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from json import dumps as quoted
 
 from ..errors import InvalidModelError, OgcPlanError, UnsupportedOpError
@@ -75,7 +76,7 @@ class Walk:
             copy = type(node)()
             copy.CopyFrom(node)
             copy.domain, node = "", copy
-        where = f"node {quoted(name)} ({quoted(node.op_type)[1:-1]})"
+        where = f"node {quoted(name)} ({_shown(node.op_type)})"
         if node.op_type == "If" and not node.domain:
             self._if(node, name, where, speculative)
             return
@@ -225,8 +226,7 @@ class Walk:
         copy = self._with_named_outputs(node)
         if node.op_type == "CastLike" and not node.domain:
             like = self.table.inputs(node.input, where)[1]
-            if like is None:
-                raise InvalidModelError(f"{where} leaves out the input whose type it takes", remedy=REMEDY)
+            assert like is not None  # `check_node` has seen to it
             copy.op_type = "Cast"
             del copy.input[1:]
             copy.attribute.append(self.rules.integer_attribute("to", self.rules.number(like.dtype)))
@@ -257,7 +257,7 @@ class Walk:
     def _dropout(self, node: NodeProto, call: Call, where: str) -> None:
         """Read a Dropout that drops nothing as an Identity; charge any other one as in training."""
         ratio = call.known(1)
-        dropped = float(ratio.ravel()[0]) if ratio is not None else call.attributes.get("ratio", 0.5)
+        dropped = float(ratio.ravel()[0]) if ratio is not None and ratio.size else call.attributes.get("ratio", 0.5)
         if dropped == 0 and self._used_outputs(node, where) == 1:
             node.op_type = call.op_type = "Identity"
             del node.input[1:]
@@ -307,6 +307,11 @@ class Walk:
             made = self.rules.origin(call.domain) if call.charged else None
             shape = self.data_shapes.bind(name, inferred.dims, where, reason, like, made[1] if made else "")
         return self.table.make(name, inferred.dtype, shape, where)
+
+
+@lru_cache(maxsize=512)
+def _shown(op_type: str) -> str:
+    return quoted(op_type)[1:-1]
 
 
 def _is_inference_batch_norm(node: NodeProto, call: Call, opset: int) -> bool:

@@ -124,8 +124,8 @@ def _forward_graph(
         table.refused.update(left_out)
         for entry in declared:
             if entry.name in shapes:
-                shape = shapes[entry.name]
-                table.values[entry.name] = Value(entry.name, entry.dtype, shape, from_input=True, is_input=True)
+                value = Value(entry.name, entry.dtype, shapes[entry.name], from_input=True, is_input=True)
+                table.enter(value, "the model takes")
         enter_leaves(table, graph, {})
         rebatch.enter_constants(table.values.values())
         change = rebatch.change

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ogc_plan.cli.main import main
+from ogc_plan.planner.onnx_import import child_process
 from ogc_plan.planner.strategies.optimal.effort import EFFORTS
 
 from tests.cli.calls import GREEDY, Call, Run
@@ -16,7 +17,8 @@ from tests.files.onnx_files import write_perceptron
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Call `main`; its default effort is that of fast."""
+    """Call `main`; its default effort is that of fast, and it reads models in this process, which is large to copy."""
+    monkeypatch.setattr(child_process, "get_all_start_methods", list)
     monkeypatch.setitem(EFFORTS, "default", replace(EFFORTS["fast"], name="default"))
     monkeypatch.setenv("COLUMNS", "100")
 

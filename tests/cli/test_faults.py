@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
 import time
 from multiprocessing import get_context
 from pathlib import Path
+from shutil import which
+from types import SimpleNamespace
 
 import onnx
 import pytest
+from ogc_plan.cli import files
+from ogc_plan.cli.files import read_model
 from ogc_plan.planner.errors import StorageError
 from ogc_plan.planner.model import load_model
 from ogc_plan.planner.pipeline import plan
@@ -28,6 +33,16 @@ opened = []
 sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" else None)
 load_model(sys.argv[2], batch=8)
 print(*opened, sep="\\n")
+"""
+
+READ_APART = """
+import os
+from ogc_plan.cli.files import read_model
+read_model(sys.argv[1], batch=8)
+os.path.exists("/traced")
+read_model(sys.argv[2], batch=8)
+os.path.exists("/traced")
+os._exit(0)
 """
 
 
@@ -106,6 +121,38 @@ def test_no_file_but_the_model_is_opened(model: Path, tmp_path: Path, location: 
     words = [sys.executable, "-c", OPENED, str(model), str(external)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == [str(external)]
+
+
+@pytest.mark.skipif(which("strace") is None, reason="system calls are traced with strace")
+def test_the_system_sees_no_other_file_opened(model: Path, tmp_path: Path) -> None:
+    """Every system call that takes a path, of all threads and processes, from the moment that /traced is asked for."""
+    script = OPENED.partition("opened = []")[0] + READ_APART
+    split, log = tmp_path / "split.onnx", tmp_path / "log"
+    onnx.save(onnx.load(model), split, save_as_external_data=True, size_threshold=0, location="weights")
+    tracer = ["strace", "-f", "-qq", "-e", "trace=%file", "-e", "signal=none", "-o", str(log)]
+    subprocess.run([*tracer, sys.executable, "-c", script, str(model), str(split)], timeout=120, check=True)
+    traced = log.read_text(encoding="utf-8").partition('"/traced"')[2]
+    opened = set(re.findall(r'open(?:at|at2)?\((?:AT_FDCWD, )?"([^"]+)"', traced))
+    opened = {path for path in opened if not path.startswith((sys.prefix, sys.base_prefix))}  # modules
+    assert opened == {str(split), "/proc/self/statm", os.devnull}
+
+
+def test_a_model_from_another_process_is_the_same(model: Path) -> None:
+    assert read_model(str(model), batch=8) == load_model(str(model), batch=8)
+
+
+def test_the_time_limit_holds_for_reading(model: Path, tmp_path: Path) -> None:
+    words = (model, "--dim", "batch=8", "--budget", "100%", "-o", tmp_path / "plan.json", "--time-limit", "1ms")
+    done = process(*words)
+    said = "longer than the time limit of 0.001 s" in done.stderr.splitlines()[0]
+    assert (done.returncode, said, os.listdir(tmp_path)) == (6, True, [])
+
+
+def test_a_file_without_end_on_standard_input_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_MOST_NBYTES", 2**21)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=SimpleNamespace(read=lambda size: bytes(size))))
+    with files.readable("-") as path:
+        assert os.path.getsize(path) == 3 * 2**20
 
 
 def test_weights_beside_the_model_are_no_target(run: Call, model: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Plans damaged models and checks damaged plans: ``python -m tests.planner.fuzz`` counts what comes of them.
+"""Plans damaged models, reads odd nodes, checks damaged plans: ``python -m tests.planner.fuzz`` counts the outcomes.
 
-    python -m tests.planner.fuzz --models 100000 --plans 20000 --kills 200 -o models/results/hostile.json
+    python -m tests.planner.fuzz --models 100000 --plans 20000 --nodes 100000 --kills 200 -o models/results/hostile.json
 
 A case is planned or refused by one line with a remedy. Anything else is a defect: another exception (traceback), more
 than CASE_S seconds of processor time (hang), or the end of the process (crash). Cases run in a process of their own, a
@@ -35,6 +35,7 @@ from models.reporting.result_record import publish
 from tests.cli.killed_writers import killed
 from tests.files.annotated_files import annotated_model
 from tests.files.mutations import damaged
+from tests.files.node_attacks import attack
 from tests.files.node_cases import cases, prepare
 from tests.files.onnx_mutations import mutate
 from tests.files.plan_fixtures import FIXTURES, FOLDER
@@ -87,6 +88,13 @@ def _model_case(generator: Random, seed: int, folder: Path) -> None:
     plan(model, "100%", strategy="keep-all")
 
 
+def _node_case(generator: Random, seed: int, folder: Path) -> None:
+    """A file of one node that no exporter would write."""
+    path = folder / "node.onnx"
+    path.write_bytes(attack(generator).SerializeToString())
+    load_model(path, charge_unknown=seed % 2 == 0)
+
+
 def _plan_case(generator: Random, seed: int, folder: Path) -> None:
     """A damaged plan; what is read of it is replayed."""
     path = folder / "plan.json"
@@ -101,7 +109,9 @@ def _plan_case(generator: Random, seed: int, folder: Path) -> None:
         raise
 
 
-CASES: dict[str, Callable[[Random, int, Path], None]] = {"models": _model_case, "plans": _plan_case}
+CASES: dict[str, Callable[[Random, int, Path], None]] = {
+    "models": _model_case, "plans": _plan_case, "nodes": _node_case,
+}  # fmt: skip
 """What is done in a case, by its kind; it returns or raises."""
 
 
@@ -163,14 +173,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_parser("tests.planner.fuzz", __doc__)
     parser.add_argument("--models", type=int, default=100_000)
     parser.add_argument("--plans", type=int, default=20_000)
+    parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=200, help="how often a program that writes a plan is killed")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first case")
     add_output(parser)
     options = parser.parse_args(arguments)
     rows: dict[str, dict[str, int]] = {}
     defects: list[str] = []
-    for kind, count in (("models", options.models), ("plans", options.plans)):
-        found, more = counted(kind, count, options.first)
+    for kind in CASES:
+        found, more = counted(kind, getattr(options, kind), options.first)
         rows[f"damaged {kind}"], defects = dict(found.most_common()), defects + more
     with tempfile.TemporaryDirectory() as folder:
         kills = Counter(killed(Path(folder), seed) for seed in range(options.kills))

@@ -11,7 +11,7 @@ from tests.cli.calls import raising
 from tests.planner import fuzz
 
 
-@pytest.mark.parametrize(("kind", "count"), [("models", 250), ("plans", 1_750)])
+@pytest.mark.parametrize(("kind", "count"), [("models", 250), ("nodes", 500), ("plans", 1_750)])
 def test_a_damaged_file_is_planned_or_refused(kind: str, count: int) -> None:
     found, defects = fuzz.counted(kind, count, first=10**6)
     assert (defects, found.keys() - {"planned", "refused"}, found.total()) == ([], set(), count)

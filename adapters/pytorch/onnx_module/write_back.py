@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ....planner.errors import PlanMismatchError, UnsupportedOpError, UsageError
+from ....planner.errors import InvalidModelError, PlanMismatchError, UnsupportedOpError, UsageError
 from ....planner.onnx_import.document.model_file import external_files, parse_model, read_file, tensors_of
 from ....planner.onnx_import.document.protobuf import DTYPES, ModelProto, TensorProto
 from ....planner.plan_file.writer import write_whole
@@ -85,7 +85,13 @@ def _write_outside(model: ModelProto, source: Path, target: Path, changed: Mappi
     placed = [tensor for tensor in tensors_of(model) if tensor.data_location == _OUTSIDE]
     itself = target.exists() and target.samefile(source)
     beside = target.parent.resolve() == source.parent.resolve()
-    locations = list(dict.fromkeys(_entries(tensor)["location"] for tensor in placed))
+    locations = list(dict.fromkeys(_entries(tensor).get("location", "") for tensor in placed))
+    for location in locations:
+        if not location or Path(location).is_absolute() or ".." in Path(location).parts:
+            raise InvalidModelError(
+                f"{source.name!r} names weights in {quoted(location)}, which is no file in its folder",
+                remedy="save the model with its weights beside it",
+            )
     held = {path.resolve() for path in external_files(model, source.parent)}
     if target.resolve() in held:
         raise UsageError(f"{str(target)!r} holds weights of {source.name!r}", remedy="write another file")

@@ -69,7 +69,7 @@ def _mean_variance_norm(call: RuleCall) -> Saved:
     """d / (sqrt(mean(d^2)) + epsilon) with d = x - mean(x): the difference, the deviation and the divisor."""
     tensor, axes = call.first, call.op.attribute("axes", (0, 2, 3))
     assert isinstance(axes, tuple)
-    reduced = {axis % len(tensor.shape) for axis in axes}
+    reduced = {axis % max(len(tensor.shape), 1) for axis in axes}
     rows = prod(size for axis, size in enumerate(tensor.shape) if axis not in reduced)
     return Saved((), (), (tensor.nbytes, *_statistics(call, 2, rows)))
 
@@ -77,7 +77,7 @@ def _mean_variance_norm(call: RuleCall) -> Saved:
 def _lp_norm(call: RuleCall) -> Saved:
     """F.normalize: the input, the norm of each row and the divisor."""
     tensor = call.first
-    rows = tensor.numel // max(tensor.shape[call.integer("axis", -1)], 1)
+    rows = tensor.numel // max((tensor.shape or (1,))[call.integer("axis", -1)], 1)
     return Saved((0,), (), _statistics(call, 2, rows))
 
 

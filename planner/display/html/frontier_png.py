@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from io import BytesIO
+from typing import Any
 
 from ...errors import needed
 from ...plan_file.record import Plan
@@ -43,10 +44,10 @@ def drawing(plans: Sequence[Plan]) -> Figure:
             axes.plot([peak] * 2, [least, plan.time.overhead], "-", color="#64748b", zorder=1)
             axes.plot(peak, least, "_", color="#64748b", markersize=10, clip_on=False)
         if plan is best:
-            ring = {"markerfacecolor": "none", "markeredgecolor": "#b3261e", "markeredgewidth": 2}
+            ring: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": "#b3261e", "markeredgewidth": 2}
             axes.plot(peak, plan.time.overhead, "o", markersize=13, clip_on=False, **ring)
     for peak, overhead, label in frame.labelled(best):
-        place = {"textcoords": "offset points", "fontsize": 9, "parse_math": False}
+        place: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "parse_math": False}
         axes.annotate(one_line(label, 60), (peak, overhead), (8, 5), **place)
     axes.plot(frame.store_all, 0, "s", color="#e08a1e", clip_on=False)
     axes.annotate("store-all", (frame.store_all, 0), (0, 8), textcoords="offset points", ha="center", fontsize=9)

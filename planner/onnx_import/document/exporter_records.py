@@ -15,10 +15,8 @@ _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _TRACE = "pkg.torch.onnx.stack_trace"
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _MAX_LENGTH, _MAX_SCOPES_LENGTH = 20_000, 10_000
-_CALL = re.compile(
-    r"%\w+ : .*?= call_function\[target=torch\.ops\.aten\.(?P<name>\w+)\.(?P<overload>\w+)\]"
-    r"\(args = \((?P<arguments>.*)\), kwargs = \{(?P<keywords>.*)\}\)"
-)
+_CALL = re.compile(r"%\w+ : .*?= call_function\[target=torch\.ops\.aten\.(?P<name>\w+)\.(?P<overload>\w+)\]\(args = \(")
+"""How a record begins; its arguments are found without an expression, which would try every way to part them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +67,17 @@ def recorded_call(node: NodeProto) -> RecordedCall | None:
     """The call of aten that a node was written for, None if no readable call is recorded."""
     entries = {entry.key: entry.value for entry in node.metadata_props}
     text = entries.get(_RECORD, "")
-    matched = _CALL.fullmatch(text.strip()) if 0 < len(text) < _MAX_LENGTH else None
-    if matched is None:
+    stripped = text.strip() if len(text) < _MAX_LENGTH else ""
+    matched = _CALL.match(stripped)
+    if matched is None or "\n" in stripped or not stripped.endswith("})"):
+        return None
+    given, found, named = stripped[matched.end() : -2].rpartition("), kwargs = {")
+    if not found:
         return None
     keywords = tuple(
-        (key.strip(), value.strip())
-        for key, colon, value in (entry.partition(":") for entry in _parts(matched["keywords"]))
-        if colon
+        (key.strip(), value.strip()) for key, colon, value in (entry.partition(":") for entry in _parts(named)) if colon
     )
-    arguments = tuple(_parts(matched["arguments"]))
+    arguments = tuple(_parts(given))
     return RecordedCall(text, matched["name"], arguments, keywords, _is_dropout(entries), _line(entries))
 
 

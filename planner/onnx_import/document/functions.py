@@ -6,9 +6,8 @@ A function may import another version of the standard ops than the model, so bot
 from __future__ import annotations
 
 from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 from json import dumps as quoted
-
-import networkx
 
 from ...errors import InvalidModelError, UnsupportedOpError
 from ...graph import NodePath
@@ -116,11 +115,11 @@ def _inlined_sizes(
 ) -> tuple[dict[FunctionKey, int], dict[FunctionKey, int]]:
     """The nodes and bytes of each function once everything it calls is inlined."""
     called = {key: [_called(node) for node in all_nodes(function.node)] for key, function in functions.items()}
-    calls = networkx.DiGraph({key: [other for other in found if other in functions] for key, found in called.items()})
+    calls = {key: [other for other in found if other in functions] for key, found in called.items()}
     try:
-        callees_first = list(networkx.topological_sort(calls))[::-1]
-    except networkx.NetworkXUnfeasible:
-        name = networkx.find_cycle(calls)[0][0][1]
+        callees_first = list(TopologicalSorter(calls).static_order())
+    except CycleError as error:
+        name = error.args[1][0][1]
         raise InvalidModelError(f"function {quoted(name)} calls itself", remedy=EXPORT_AGAIN) from None
     sizes: dict[FunctionKey, int] = {}
     nbytes: dict[FunctionKey, int] = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Container, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from json import dumps as quoted
 from typing import TYPE_CHECKING
-
-import networkx
 
 from ...errors import InvalidModelError
 from .subgraphs import constant_names, reads_of
@@ -34,42 +34,57 @@ class NodeOrder:
         reads = [reads_of(node) for node in self.nodes]
         self.made = _makers(graph, self.nodes, reads, outer)
         outputs = [output.name for output in graph.output]
-        dependences = _dependences([*reads, outputs], self.made)
-        order = _topological(dependences, self.nodes)
-        self.live = _reaching_outputs(dependences, order)
+        sources = _sources([*reads, outputs], self.made)
+        order = _topological(sources, self.nodes)
+        self.live = _reaching_outputs(sources, order)
         self.used = frozenset(name for index in self.live for name in reads[index]) | frozenset(outputs)
         self.speculative: frozenset[int] = frozenset()
         if any(self.nodes[index].op_type == "If" for index in self.live):
             given = [node.input if node.op_type == "If" else reads[index] for index, node in enumerate(self.nodes)]
-            certain = _reaching_outputs(_dependences([*given, outputs], self.made), order)
+            certain = _reaching_outputs(_sources([*given, outputs], self.made), order)
             self.speculative = frozenset(self.live).difference(certain)
 
 
-def _dependences(reads: Sequence[Collection[str]], made: Mapping[str, int]) -> networkx.DiGraph:
-    """An edge from each node to every node that reads from it; the last entry of ``reads`` are the outputs."""
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(range(len(reads)))
-    graph.add_edges_from(
-        (maker, reader) for reader, names in enumerate(reads) for name in names if (maker := made.get(name, -1)) >= 0
-    )
-    return graph
+def _sources(reads: Sequence[Collection[str]], made: Mapping[str, int]) -> list[set[int]]:
+    """The nodes that each node reads from; the last entry of ``reads`` are the outputs."""
+    return [{maker for name in names if (maker := made.get(name, -1)) >= 0} for names in reads]
 
 
-def _topological(dependences: networkx.DiGraph, nodes: Sequence[NodeProto]) -> list[int]:
+def _topological(sources: Sequence[set[int]], nodes: Sequence[NodeProto]) -> list[int]:
     """Indices of the nodes, each after the nodes it reads from; file order is kept wherever it can be."""
-    if all(maker < reader for maker, reader in dependences.edges):
+    if all(not makers or max(makers) < reader for reader, makers in enumerate(sources)):
         return list(range(len(nodes)))
+    readers: list[list[int]] = [[] for _ in nodes]
+    for reader, makers in enumerate(sources[:-1]):  # the outputs come last
+        for maker in makers:
+            readers[maker].append(reader)
+    missing = [len(makers) for makers in sources]
+    ready = [index for index in range(len(nodes)) if not missing[index]]
+    order: list[int] = []
+    while ready:
+        order.append(heappop(ready))
+        for reader in readers[order[-1]]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heappush(ready, reader)
+    if len(order) == len(nodes):
+        return order
     try:
-        return list(networkx.lexicographical_topological_sort(dependences))[:-1]  # the outputs come last
-    except networkx.NetworkXUnfeasible:
-        node = nodes[networkx.find_cycle(dependences)[0][0]]
-        name = quoted(node.name or node.op_type)
-        raise InvalidModelError(f"the graph has a cycle through node {name}", remedy=EXPORT_AGAIN) from None
+        TopologicalSorter(dict(enumerate(sources))).prepare()
+    except CycleError as error:
+        node = nodes[error.args[1][0]]
+    name = quoted(node.name or node.op_type)
+    raise InvalidModelError(f"the graph has a cycle through node {name}", remedy=EXPORT_AGAIN)
 
 
-def _reaching_outputs(dependences: networkx.DiGraph, order: Sequence[int]) -> list[int]:
+def _reaching_outputs(sources: Sequence[set[int]], order: Sequence[int]) -> list[int]:
     """The part of ``order`` that the outputs depend on."""
-    needed = networkx.ancestors(dependences, len(order))
+    needed = set(sources[-1])
+    found = [*needed]
+    while found:
+        new = sources[found.pop()] - needed
+        needed |= new
+        found += new
     return [index for index in order if index in needed]
 
 

@@ -8,6 +8,8 @@ from glob import escape
 from json import dumps as quoted
 
 from ...errors import UsageError, shell_word
+from ..document.protobuf import TensorProto
+from ..values.constant_folding import contents
 from ..values.values import Call, Value
 from .naming_schemes import NamingSchemes
 from .straight_through import FAKE_QUANTIZE, STOPS_GRADIENT
@@ -40,6 +42,7 @@ _FIRST_ONLY = frozenset({
     "Resize", "Upsample", "Clip", "Pad", "Dropout", "Expand", "Gather", "GatherND", "GatherElements", "Tile",
     FAKE_QUANTIZE,
 })  # fmt: skip
+_HIDDEN = -1e4
 _STOPS = frozenset({"DequantizeLinear", "OneHot", "Range", "ConstantOfShape", "Sin", "Cos"})
 
 
@@ -244,11 +247,12 @@ def computed_from(value: Value) -> list[Value]:
 
 
 def may_need_gradient(value: Value) -> bool:
-    """Whether the gradient of a value may reach a weight: any initializer of several elements, when in doubt."""
+    """Whether the gradient of a value may reach a weight: any initializer of several elements that shows no mask."""
     waiting, seen = [value.owner], {id(value.owner)}
     while waiting:
         owner = waiting.pop()
-        if owner.is_initializer and owner.is_float and owner.numel > 1 and owner.declared != "BUFFER":
+        weight = owner.is_initializer and owner.is_float and owner.numel > 1 and owner.declared != "BUFFER"
+        if weight and not (owner.declared == "" and _hides(owner)):
             return True
         call = owner.producer
         if call is not None and not call.attributes.get(STOPS_GRADIENT):
@@ -257,6 +261,15 @@ def may_need_gradient(value: Value) -> bool:
             waiting.extend(source for key, source in fresh.items() if key not in seen)
             seen.update(fresh)
     return False
+
+
+def _hides(leaf: Value) -> bool:
+    """Whether a constant is a mask by its numbers: zeros, and what a Softmax makes zero. Training leaves none such."""
+    if not isinstance(leaf.source, TensorProto) or not leaf.source.raw_data:
+        return False
+    numbers = contents(leaf.source, f"initializer {quoted(leaf.name)}")
+    hidden = numbers <= _HIDDEN
+    return bool(hidden.any() and (hidden | (numbers == 0)).all())
 
 
 def _origins(value: Value, sources: Callable[[Call], Sequence[Value] | None]) -> Iterator[Value | None]:

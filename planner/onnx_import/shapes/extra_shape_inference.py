@@ -85,5 +85,6 @@ def _scaled(call: Call, scales: Array, shape: tuple[int, ...], dims: tuple[int |
     """The library multiplies in float64, by which 10 times the float32 1.3 is 12."""
     axes, made = call.attributes.get("axes") or range(len(shape)), list(dims)
     for axis, scale in zip(axes, scales, strict=False):  # type: ignore[call-overload]
-        made[axis] = int(np.float32(scale) * np.float32(shape[axis]))
+        length = np.float32(scale) * np.float32(shape[axis])
+        made[axis] = int(length) if isfinite(length) else MAX_LENGTH
     return tuple(made)

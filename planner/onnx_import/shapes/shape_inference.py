@@ -17,7 +17,7 @@ from ...errors import InvalidModelError, UnsupportedOpError
 from ...units import counted
 from ..document.protobuf import DTYPES, NodeProto, TensorProto, dtype_name
 from ..document.unsupported_ops import CHARGE
-from ..values.consistency import REMEDY, shape_text
+from ..values.consistency import REMEDY, check_axes, shape_text
 from ..values.constant_folding import Array, first_line
 from ..values.values import Call, Inferred, Partial
 from .element_types import Formals, StandIns, attribute_of_type, dtypes, not_taken, stand_ins
@@ -27,7 +27,7 @@ from .runtime_ops import is_charged_by_itself, origin
 _NUMBERS = {name: number for number, name in DTYPES.items()}
 
 _VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
-_SINGLE = defs.OpSchema.FormalParameterOption.Single
+_OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 _SAME_AS_FIRST = frozenset(
     "Abs Add BatchNormalization Ceil Clip Div Dropout Elu Exp Floor GroupNormalization HardSigmoid"
     " InstanceNormalization LeakyRelu Log MeanVarianceNormalization Mul Neg PRelu Reciprocal Relu Selu Sigmoid Sqrt"
@@ -112,8 +112,7 @@ class ShapeRules:
 
     def optional_outputs(self, node: NodeProto, where: str) -> tuple[bool, ...]:
         """For each formal output, whether it may be left out."""
-        optional = defs.OpSchema.FormalParameterOption.Optional
-        return tuple(output.option == optional for output in self.schema(node, where).outputs)
+        return tuple(output.option == _OPTIONAL for output in self.schema(node, where).outputs)
 
     def integer_attribute(self, name: str, value: int) -> AttributeProto:
         """An attribute for a node that the reader rewrites."""
@@ -133,8 +132,10 @@ class ShapeRules:
             if not low <= count <= high:
                 allowed = f"at least {low}" if high > 2**20 else f"{low} to {high}" if low < high else f"{low}"
                 raise InvalidModelError(f"{where} has {counted(count, what)}; {allowed} are allowed", remedy=REMEDY)
-        if node.input and not node.input[0] and schema.inputs[0].option == _SINGLE:
-            raise InvalidModelError(f"{where} leaves out its input {quoted(schema.inputs[0].name)}", remedy=REMEDY)
+        for position, name in enumerate(node.input):
+            formal = None if name else schema.inputs[min(position, len(schema.inputs) - 1)]
+            if formal is not None and formal.option != _OPTIONAL:
+                raise InvalidModelError(f"{where} leaves out its input {quoted(formal.name)}", remedy=REMEDY)
         key = node.domain, node.op_type
         if key not in self._attributes:
             self._attributes[key] = {name: int(entry.type.value) for name, entry in schema.attributes.items()}
@@ -155,6 +156,7 @@ class ShapeRules:
         writes for AffineGrid, is read as one of scalars.
         """
         schema = self.schema(node, where)
+        check_axes(call, where)
         if not schema.has_type_and_shape_inference_function:
             return self._without_rule(node, call, where)
         free = not known and all(value is None or value.known is None for value in call.inputs)
@@ -260,7 +262,7 @@ class ShapeRules:
             return dict.fromkeys(node.output, Inferred(first.dtype, first.shape))
         target = call.attributes.get("shape")
         if first is not None and node.op_type == "Reshape" and isinstance(target, tuple):
-            sizes = [size or first.shape[axis] for axis, size in enumerate(target)]
+            sizes = [size or next(iter(first.shape[axis:]), 0) for axis, size in enumerate(target)]
             rest = first.numel // max(prod(size for size in sizes if size != -1), 1)
             shape = tuple(rest if size == -1 else size for size in sizes)
             return {node.output[0]: Inferred(first.dtype, shape)}

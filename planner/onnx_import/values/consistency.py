@@ -6,6 +6,7 @@ They appear if a batch is changed on the command line but is also a constant in 
 from __future__ import annotations
 
 from collections.abc import Callable
+from json import dumps as quoted
 from math import prod
 
 from ...errors import InvalidModelError
@@ -19,6 +20,42 @@ Shape = tuple[int, ...]
 def shape_text(shape: Shape | list[int]) -> str:
     """A shape as text: ``[64, 2048]``."""
     return "[" + ", ".join(str(size) for size in shape) + "]"
+
+
+_AXES = ("axis", "axes", "batch_dims")
+_BEYOND_LAST = ("Flatten", "OneHot", "Softmax", "LogSoftmax", "Hardmax")
+"""Ops whose axis may be the number of dimensions."""
+_WITH_CHANNELS = ("LRN", "GroupNormalization", "InstanceNormalization")
+
+
+def check_axes(call: Call, where: str) -> None:
+    """Raise InvalidModelError for dimensions that the first input does not have, and for an equation that is none.
+
+    The library reads beyond its memory at such an axis, and never ends on such an equation.
+    """
+    data, attributes = _shape(call, 0), call.attributes
+    if data is not None and len(data) < 2 and call.op_type in _WITH_CHANNELS:
+        raise InvalidModelError(f"{where} takes {shape_text(data)}, which has no channels", remedy=REMEDY)
+    for name in attributes if data is not None else ():
+        if name not in _AXES:
+            continue
+        given = attributes[name]
+        axes = given if isinstance(given, tuple) else (given,)
+        further = len(axes) if call.op_type == "Unsqueeze" else call.op_type in _BEYOND_LAST
+        end = max(len(data or ()), 1) + further
+        least = 0 if name == "batch_dims" else -end
+        beyond = [axis for axis in axes if isinstance(axis, int) and not least <= axis < end]
+        if beyond:
+            raise InvalidModelError(f"{where} has {name} {beyond[0]} and takes {shape_text(data or ())}", remedy=REMEDY)
+    if "equation" in attributes:
+        _check_equation(attributes["equation"], where)
+
+
+def _check_equation(equation: object, where: str) -> None:
+    terms = str(equation).replace(" ", "").replace("->", ",", 1).split(",")
+    letters = "".join(term.replace("...", "", 1) for term in terms)
+    if letters and not (letters.isascii() and letters.isalpha()):
+        raise InvalidModelError(f"{where} has the equation {quoted(str(equation)[:100])}", remedy=REMEDY)
 
 
 def check_call(call: Call, where: str) -> None:
@@ -56,6 +93,15 @@ def _channels(call: Call) -> str:
     if data[1] == wanted:
         return ""
     return f"takes {shape_text(data)}, whose {data[1]} channels do not fit weights of shape {shape_text(weight)}"
+
+
+def _groups(call: Call) -> str:
+    data, groups = _shape(call, 0), call.attributes.get("num_groups", 1)
+    assert isinstance(groups, int)
+    assert data is not None
+    if groups > 0 and data[1] % groups == 0:
+        return ""
+    return f"takes {shape_text(data)}, whose channels do not fit {groups} groups"
 
 
 def _layer_scale(call: Call) -> str:
@@ -114,6 +160,12 @@ def _reverse_sequence(call: Call) -> str:
     return f"takes {shape_text(data)} with batch axis {axes[0]} and time axis {axes[1]}, which have to be 0 and 1"
 
 
+def _slice(call: Call) -> str:
+    listed = (("starts", 1), ("ends", 2), ("axes", 3), ("steps", 4))
+    lengths = [len(found) for name, position in listed if (found := call.integers(name, position)) is not None]
+    return "" if len(set(lengths)) < 2 else f"takes starts, ends, axes and steps of different lengths: {lengths}"
+
+
 def _einsum(call: Call) -> str:
     equation = call.attributes.get("equation", "")
     assert isinstance(equation, str)
@@ -134,9 +186,11 @@ def _einsum(call: Call) -> str:
 _RULES: dict[str, Callable[[Call], str]] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "DepthToSpace", "SpaceToDepth"), _same_elements),
     **dict.fromkeys(("Conv", "ConvTranspose", "InstanceNormalization", "BatchNormalization"), _channels),
+    "GroupNormalization": _groups,
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _layer_scale),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
     "Attention": _attention,
     "ReverseSequence": _reverse_sequence,
+    "Slice": _slice,
     "Einsum": _einsum,
 }

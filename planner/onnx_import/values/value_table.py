@@ -99,14 +99,19 @@ class ValueTable:
         return self._known_nbytes > MAX_KNOWN_NBYTES
 
     def make(self, name: str, dtype: str, shape: tuple[int, ...], where: str) -> Value:
-        """Enter a new value. Raises what `check_rank` raises, and InvalidModelError for an impossible size."""
-        check_rank(shape, f"{where} makes {quoted(name)}, which")
-        if any(size < 0 for size in shape):
-            raise InvalidModelError(f"{where} makes {quoted(name)} of shape {shape_text(shape)}", remedy=REMEDY)
-        value = Value(name, dtype, shape)
-        if value.nbytes >= MAX_NBYTES:
-            raise OversizeError(f"{where} makes {quoted(name)} of {value.nbytes} bytes", remedy=REMEDY)
-        self.values[name] = value
+        """Enter a new value of a node; see `enter`."""
+        return self.enter(Value(name, dtype, shape), f"{where} makes")
+
+    def enter(self, value: Value, what: str) -> Value:
+        """Enter a value. Raises what `check_rank` raises, and InvalidModelError for an impossible size."""
+        nbytes = value.nbytes
+        if len(value.shape) > MAX_RANK or min(value.shape, default=0) < 0 or max(nbytes, value.numel) >= MAX_NBYTES:
+            what = f"{what} {quoted(value.name)}"
+            check_rank(value.shape, f"{what}, which")
+            if min(value.shape) < 0:
+                raise InvalidModelError(f"{what} of shape {shape_text(value.shape)}", remedy=REMEDY)
+            raise OversizeError(f"{what} of {nbytes} bytes", remedy=REMEDY)
+        self.values[value.name] = value
         return value
 
     def add(self, call: Call, where: str) -> None:
@@ -116,9 +121,9 @@ class ValueTable:
         for output in call.outputs:
             output.producer, output.from_input, output.from_file = call, from_input, from_file
         call.node = self.node
+        check_call(call, where)
         mark_view(call)
         call.copied = copied_inputs(call)
-        check_call(call, where)
         self.calls.append(call)
 
     def derive(self, op_type: str, inputs: Sequence[Value], output: Value, where: str, **attributes: object) -> Value:

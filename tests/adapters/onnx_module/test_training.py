@@ -14,7 +14,7 @@ import onnx
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import OnnxModule, from_onnx, plan_of, to_onnx, within_budget
-from ogc_plan.planner.errors import PlanMismatchError, UnsupportedOpError, UsageError
+from ogc_plan.planner.errors import InvalidModelError, PlanMismatchError, UnsupportedOpError, UsageError
 from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
@@ -231,6 +231,17 @@ class TestWeightsBesideTheFile:
             module.get_parameter("head").add_(1)
         to_onnx(module, path)
         assert (tmp_path / "model.onnx.data").read_bytes() == before
+
+    @pytest.mark.parametrize("location", ["../secret", "/etc/hostname", ""])
+    def test_a_file_outside_of_the_folder_is_not_copied(self, tmp_path: Path, location: str) -> None:
+        """A weight that nothing reads is not looked at before."""
+        proto = onnx.load(convolutions(tmp_path, 1))
+        unread = proto.graph.initializer.add(name="unread", data_type=1, dims=[1], data_location=1)
+        unread.external_data.add(key="location", value=location)
+        (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+        module = from_onnx(tmp_path / "model.onnx", batch=2)
+        with pytest.raises(InvalidModelError, match="no file in its folder"):
+            to_onnx(module, tmp_path / "trained.onnx")
 
     def test_the_file_of_the_weights_is_no_target(self, trained: OnnxModule, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"holds weights of 'model\.onnx'"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import numpy as np
 import onnx
 import pytest
 from ogc_plan.planner.autodiff.derive import derive_backward
-from ogc_plan.planner.errors import InvalidModelError, OgcPlanError, UnsupportedOpError
+from ogc_plan.planner.errors import InvalidModelError, OgcPlanError, OversizeError, UnsupportedOpError
+from ogc_plan.planner.onnx_import.document.exporter_records import recorded_call
 from ogc_plan.planner.onnx_import.document.functions import check_functions
 from ogc_plan.planner.onnx_import.document.model_file import parse_model
 from ogc_plan.planner.onnx_import.reader import forward_calls
@@ -58,17 +61,33 @@ NOT_FITTING = {
         "its split is of type float32, not whole numbers",
     ),
     "a first input left out": (node("Relu", "_", "y"), 'leaves out its input "X"'),
-    "a cast like nothing": (node("CastLike", "x _", "y"), "leaves out the input whose type it takes"),
+    "a cast like nothing": (node("CastLike", "x _", "y"), 'leaves out its input "target_type"'),
+    "one of many inputs left out": (node("Min", "x _", "y"), 'leaves out its input "data_0"'),
     "a sequence reversed along its batch": (
         node("ReverseSequence", "x lengths", "y", batch_axis=1, time_axis=1),
         "with batch axis 1 and time axis 1",
     ),
     "attention without heads": (node("Attention", "r r r", "y", q_num_heads=0, kv_num_heads=0), "q_num_heads"),
+    "an equation of no terms": (node("Einsum", "x x", "y", equation="...."), 'has the equation "...."'),
+    "batches of less than no dimensions": (
+        node("GatherND", "x lengths", "y", batch_dims=-(2**31)),
+        "has batch_dims -2",
+    ),
+    "a norm beyond the last dimension": (
+        node("LayerNormalization", "x inf", "y", axis=2**63 - 1),
+        r"and takes \[2, 4\]",
+    ),
+    "a norm along the dimension after the last": (node("LpNormalization", "x", "y", axis=2), "has axis 2 and takes"),
+    "axes that a scalar does not have": (node("GroupNormalization", "inf inf inf", "y", num_groups=1), "no channels"),
+    "channels that fit no groups": (node("GroupNormalization", "x r r", "y", num_groups=3), "do not fit 3 groups"),
+    "a scale that is no number": (node("Upsample", "x nan", "y"), "bytes"),
     "attention to a flat past": (node("Attention", "q q q _ x x", "y p v"), "past"),
 }
 CONSTANTS = {
     "inf": np.array([np.inf], np.float32),
     "lengths": np.array([2, 4], np.int64),
+    "one": np.array([1], np.int64),
+    "nan": np.array([1, np.nan], np.float32),
     "r": np.zeros((2, 4, 8), np.float32),
     "q": np.zeros((2, 4, 4, 8), np.float32),
 }
@@ -80,6 +99,22 @@ def test_a_node_that_does_not_fit_its_op(tmp_path: Path, what: str) -> None:
     damaged, message = NOT_FITTING[what]
     with pytest.raises(InvalidModelError, match=message):
         read(model([damaged], X, damaged.output[0], constants=CONSTANTS, opset=23), tmp_path)
+
+
+def test_a_slice_with_an_axis_too_many(tmp_path: Path) -> None:
+    nodes = [node("Cast", "e", "i", to=7), node("Slice", "x one i lengths", "y")]
+    with pytest.raises(InvalidModelError, match=r"different lengths: \[1, 2\]"):
+        read(model(nodes, {**X, "e": [1]}, constants=CONSTANTS), tmp_path, inputs={"y": (1, 4)})
+
+
+def test_the_size_of_an_input_is_bounded(tmp_path: Path) -> None:
+    with pytest.raises(OversizeError, match=r'the model takes "x" of \d{20} bytes'):
+        read(model([node("Size", "x", "y")], {"x": [2**62, 4]}), tmp_path)
+
+
+def test_a_size_copied_from_a_dimension_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModelError, match=r"turns \[2, 4\] \(8 elements\) into \[2, 4, 0\]"):
+        read(model([node("Reshape", "x", "y", shape=[0, 0, 0])], X, opset=1), tmp_path)
 
 
 def test_odd_names_are_quoted_on_one_line(tmp_path: Path) -> None:
@@ -100,6 +135,13 @@ def test_a_string_that_an_output_needs_is_refused_by_name(tmp_path: Path) -> Non
     proto = model([node("Equal", "x x", "b"), node("Cast", "b", "y", to=1)], X, input_type=TensorProto.STRING)
     with pytest.raises(OgcPlanError, match='input "x" has element type string'):
         read(proto, tmp_path)
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Seconds of processor time."""
+    began = time.process_time()
+    call()
+    return time.process_time() - began
 
 
 class TestBombs:
@@ -141,3 +183,9 @@ class TestBombs:
         proto.graph.initializer.append(TensorProto(name="big", data_type=1, dims=[1] * 65))
         with pytest.raises(UnsupportedOpError, match="has 65 dimensions; at most 64"):
             read(proto, tmp_path)
+
+    def test_a_record_that_can_be_parted_in_many_ways(self) -> None:
+        begun, ended = "= call_function[target=torch.ops.aten.a.b](args = (", "), kwargs = {"
+        odd = node("Relu", "x", "y")
+        odd.metadata_props.add(key="pkg.torch.onnx.fx_node", value="%a : x" + begun * 150 + ended * 600)
+        assert timed(lambda: recorded_call(odd)) < 0.5

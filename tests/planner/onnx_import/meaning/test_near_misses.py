@@ -128,6 +128,13 @@ def test_a_formula_is_one_call(formula: str, tmp_path: Path) -> None:
     assert inside not in op_types(body, {}, tmp_path)
 
 
+@pytest.mark.parametrize("hidden", [-np.inf, -1e4])
+def test_a_mask_that_hides_or_does_nothing_is_no_weight(hidden: float, tmp_path: Path) -> None:
+    inside, body = FORMULAS["attention"]
+    mask = np.triu(np.full((8, 8), hidden, np.float32), 1)
+    assert inside not in op_types(body, {"mask": mask}, tmp_path)
+
+
 @pytest.mark.parametrize("case", NEAR_MISSES)
 def test_what_is_almost_a_formula_stays(case: str, tmp_path: Path) -> None:
     formula, old, new, changed = NEAR_MISSES[case]
