@@ -27,9 +27,7 @@ _ONE_SIZE = ("--batch cannot change", "--dim cannot change")
 @click.option("--multiple-of", callback=whole(1), default="1", metavar="N", help="Try only multiples of N.")
 @model_options(varies=True)
 @click.option("--effort", type=click.Choice(EFFORTS), default="default", help="How hard optimal tries for each size.")
-@click.option(
-    "--time-limit", metavar="TIME", help="Longest reading and search of each size: 30s; Ctrl-C keeps the rest."
-)
+@click.option("--time-limit", metavar="TIME", help="Longest time for each size: 30s, 2m. Ctrl-C keeps what is found.")
 @output_options()
 def fit(model: str, **options: Any) -> None:
     """The largest batch, or other dimension, that fits a memory.
