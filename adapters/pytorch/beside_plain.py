@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...planner.errors import AdapterError, OgcPlanError, UsageError
+from ...planner.errors import AdapterError, OgcPlanError, PlanMismatchError, UsageError
 from ...planner.plan_file.record import Plan
 from ...planner.solver import Solver
 from . import torch_private
@@ -95,8 +95,8 @@ def train_beside_plain(
 ) -> BesidePlain:
     """Train a step by ``plan`` and a plain step of ``module``, from the same state.
 
-    A plan of a bare ONNX file is not of the ops that PyTorch runs: the step is planned anew within its budget. Buffers
-    and random generators stay as they are; gradients are dropped.
+    Where a plan of a bare ONNX file cannot be bound, as its peak on PyTorch's kernels is above its budget, the step is
+    planned anew within that budget. Buffers and random generators stay as they are; gradients are dropped.
 
     Args:
         plan: the plan, verified.
@@ -125,11 +125,13 @@ def train_beside_plain(
             remedy="leave out --snapshot, or build the module and its arguments on a CUDA device",
         )
     now(f"planning {name}")
-    anew = plan.model.annotations is None
-    if anew:
-        trained = bound(module, planned_quietly(_as_asked(plan), module, args, kwargs))
-    else:
+    anew = False
+    try:
         trained = bind(module, plan, args, kwargs=kwargs)
+    except PlanMismatchError:
+        if plan.model.annotations is not None:
+            raise
+        anew, trained = True, bound(module, planned_quietly(_as_asked(plan), module, args, kwargs))
     made, plain = plan_of(trained), None
     with steps.from_one_state():
         now("training without the plan")

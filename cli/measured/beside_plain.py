@@ -103,7 +103,7 @@ def print_trained(out: Console, found: BesidePlain, plan: Plan) -> None:
     field(out, "trained", f"a step of {found.module} on the {found.device}, with the plan and without it")
     if found.planned_anew:
         share = f"within {plan.budget.text}, here {format_nbytes(found.plan.budget.nbytes)}"
-        field(out, "planned anew", f"{share}: the ops that PyTorch runs are not those of the file")
+        field(out, "planned anew", f"{share}: the plan of the file needs more with the kernels of PyTorch")
     out.print()
     table = plain_table("", "plain", "planned", "", left=(0, 3))
     for kind, difference in found.differences.items():

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import beside_plain, export
+from ogc_plan.adapters.pytorch.binding import plan_of_file
 from ogc_plan.adapters.pytorch.execution.executor import Executor
 from ogc_plan.planner.errors import UsageError
 from torch import nn
@@ -148,7 +149,15 @@ def test_a_step_leaves_buffers_and_generators_as_they_are(files: Path) -> None:
     assert all(map(torch.equal, before, [*module.buffers(), torch.get_rng_state()]))
 
 
-def test_a_bare_file_is_planned_anew_within_its_budget(run: Call, model: Path, plan_file: Path) -> None:
+def test_a_bare_file_trains_by_its_own_plan(run: Call, model: Path, plan_file: Path) -> None:
+    found = json.loads(run("verify", plan_file, model, "--run", "onnx", "--format", "json").out)["trained"]
+    assert (found["planned_anew"], found["equal"]) == (False, True)
+
+
+def test_a_plan_of_a_bare_file_that_does_not_fit_in_pytorch_is_made_anew(
+    run: Call, model: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_of_file, "peak_of", lambda timeline, scope: 2**40)
     found = json.loads(run("verify", plan_file, model, "--run", "onnx", "--format", "json").out)["trained"]
     assert (found["planned_anew"], found["equal"]) == (True, True)
 
