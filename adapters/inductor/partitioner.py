@@ -76,10 +76,11 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
             return torch_private.default_partition(
                 graph_module, joint_inputs, num_fwd_outputs=num_fwd_outputs, **options
             )
-        frame = torch_private.frame_id()
-        if self._frame not in (None, frame):
+        frame, caller = torch_private.frame_id(), torch_private.caller_inside()
+        if self._frame not in (None, frame) or caller is not None:
             raise UnsupportedModuleError(
-                "the step has several graphs, and the first was planned as if it were alone",
+                f"the step has several graphs{'' if caller is None else f', of which {caller} calls one'}, and a budget "
+                "is for one",
                 remedy="remove the graph breaks, which fullgraph=True names; make new options for each module",
             )
         self._frame = frame
@@ -89,7 +90,7 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
         if self._accumulates:
             base += plain.peak.gradients_nbytes
         limit, without = self._limit(base, plain), base + plain.peak.nbytes
-        chosen = search.within(limit - base) if limit is not None else _smallest(search)
+        chosen = search.within(limit - base) if limit is not None else search.smallest()
         if chosen is None:
             raise self._refusal(base + search.smallest().peak.nbytes, limit or 0)
         peak = base + chosen.peak.nbytes
@@ -124,11 +125,6 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
         )  # fmt: skip
         if self._workspace.unmeasured:
             warn(f"the workspace of {', '.join(sorted(self._workspace.unmeasured))} is unknown and not in the budget")
-
-
-def _smallest(search: Search) -> Candidate:
-    search.within(0)
-    return search.smallest()
 
 
 def _refuse(graph_module: fx.GraphModule) -> None:
