@@ -133,11 +133,11 @@ class JointGraph:
             self.module, [*self.inputs, *self.values(saved)], self.info, self.outputs
         )
         if not as_torch:
-            _return_inputs_as_given(forward)
+            return_inputs_as_given(forward)
         return forward, backward
 
 
-def _return_inputs_as_given(forward: fx.GraphModule) -> None:
+def return_inputs_as_given(forward: fx.GraphModule) -> None:
     """Let the backward find inputs themselves, not the copies that Inductor makes in a convolution's layout.
 
     Inductor lays an input out anew for all of its readers, the backward too, which then holds a copy of each filter.

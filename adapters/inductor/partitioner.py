@@ -25,13 +25,15 @@ _LOG = logging.getLogger("ogc_plan")
 class Planned:
     """What is known of a graph that has been planned.
 
-    ``peak_nbytes`` is the peak of its part of the step with parameters, buffers and arguments.
+    ``peak_nbytes`` is the peak of its part of the step with parameters, buffers and arguments; ``kernels`` are those of
+    forward and backward.
     """
 
     peak_nbytes: int
     limit_nbytes: int | None
     plain_nbytes: int
     recomputed_flops: int
+    kernels: int
     saved: tuple[str, ...]
     source: str
     lowerings: int
@@ -79,8 +81,7 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
         frame, caller = torch_private.frame_id(), torch_private.caller_inside()
         if self._frame not in (None, frame) or caller is not None:
             raise UnsupportedModuleError(
-                f"the step has several graphs{'' if caller is None else f', of which {caller} calls one'}, and a budget "
-                "is for one",
+                f"the step has several graphs, and a budget is for one{f'; {caller} calls one' if caller else ''}",
                 remedy="remove the graph breaks, which fullgraph=True names; make new options for each module",
             )
         self._frame = frame
@@ -95,7 +96,7 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
             raise self._refusal(base + search.smallest().peak.nbytes, limit or 0)
         peak = base + chosen.peak.nbytes
         made = Planned(
-            peak, limit, without, chosen.recomputed_flops,
+            peak, limit, without, chosen.recomputed_flops, len(chosen.ahead.kernels) + len(chosen.back.kernels),
             tuple(node.name for node in chosen.saved), chosen.source, search.lowerings,
         )  # fmt: skip
         self.planned.append(made)
