@@ -11,7 +11,7 @@ from torch import fx
 def forward(memory_format: torch.memory_format) -> fx.GraphModule:
     """A convolution whose image and filter the backward finds."""
     graph = fx.Graph()
-    inputs = [graph.placeholder(name) for name in ("image", "filter")]
+    inputs = [graph.placeholder(name) for name in ("image", "weight")]
     for node in inputs:
         node.meta["val"] = torch.empty(2, 3, 4, 4, device="meta").to(memory_format=memory_format)
     made = graph.call_function(
@@ -23,7 +23,7 @@ def forward(memory_format: torch.memory_format) -> fx.GraphModule:
 
 @pytest.mark.parametrize(
     ("memory_format", "expected"),
-    [(torch.contiguous_format, ["as_strided_default", "as_strided_default_1"]), (torch.channels_last, ["image", "filter"])],
+    [(torch.contiguous_format, ["as_strided_default", "as_strided_default_1"]), (torch.channels_last, ["image", "weight"])],
     ids=["another layout", "its own layout"],
 )
 def test_a_convolution_reads_what_it_would_copy_apart_from_what_is_saved(
