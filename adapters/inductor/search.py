@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -80,24 +80,26 @@ class Search:
         self._fused.search(limit_nbytes)
         best = self._best(limit_nbytes)
         if best is None:
-            self.smallest()
-        else:
-            self._try_torch(best.recomputed_flops)
+            return next((step for step in self._small() if step.peak.nbytes <= limit_nbytes), None)
+        list(self._by_torch(best.recomputed_flops))
         return self._best(limit_nbytes)
 
     def smallest(self) -> Candidate:
         """The candidate with the smallest peak of those tried for any budget: it is found again under each."""
-        found = [self.plain(), self._fused.base, *self._fused.near_smallest(), *self._try_torch(None)]
-        return min(found, key=lambda candidate: (candidate.peak.nbytes, candidate.ns))
+        return min(self._small(), key=lambda candidate: (candidate.peak.nbytes, candidate.ns))
 
-    def _try_torch(self, below_flops: int | None) -> list[Candidate]:
+    def _small(self) -> Iterator[Candidate]:
+        """Candidates with small peaks, the same ones in the same order under every budget."""
+        yield from (self.plain(), self._fused.base)
+        yield from self._fused.near_smallest()
+        yield from self._by_torch(None)
+
+    def _by_torch(self, below_flops: int | None) -> Iterator[Candidate]:
         """Torch's own cuts; with ``below_flops`` those that run fewer operations again."""
-        cuts = ((share, self.joint.by_torch(share)) for share in _SHARES)
-        return [
-            self.tried(saved, f"torch {share}")
-            for share, saved in cuts
-            if below_flops is None or sum(map(node_flops, self.joint.again(saved))) < below_flops
-        ]
+        for share in _SHARES:
+            saved = self.joint.by_torch(share)
+            if below_flops is None or sum(map(node_flops, self.joint.again(saved))) < below_flops:
+                yield self.tried(saved, f"torch {share}")
 
     def _best(self, limit_nbytes: int) -> Candidate | None:
         held = [candidate for candidate in self._tried.values() if candidate.peak.nbytes <= limit_nbytes]
@@ -164,12 +166,15 @@ class _Planned:
                 return
             planned -= over
 
-    def near_smallest(self) -> list[Candidate]:
+    def near_smallest(self) -> Iterator[Candidate]:
         """The steps of plans near the planner's smallest peak."""
         lowest = self._solver.smallest_peak(self._problem)
         way = self._stored_peak - lowest
-        plans = [self._decided(lowest + int(share * way)) for share in _NEAR_SMALLEST]
-        return [step for plan in plans for step in (self._by_smallest_cut(plan), self._by_copies(plan)) if step]
+        for share in _NEAR_SMALLEST:
+            plan = self._decided(lowest + int(share * way))
+            yield self._by_smallest_cut(plan)
+            if self._again(plan):
+                yield self._by_copies(plan)
 
     def _decided(self, limit_nbytes: int) -> Decisions:
         decisions = self._solver.solve(self._problem, limit_nbytes).decisions
@@ -187,10 +192,8 @@ class _Planned:
         nodes = {node for entry in ops for node in self._kernels.origins[entry]}
         return self._search.tried(self._joint.cut_for(nodes & self._joint.costly), f"{self._name}, smallest")
 
-    def _by_copies(self, plan: Decisions) -> Candidate | None:
-        """The plan's own cut, with a copy for each time that it runs a call; None if it runs none again."""
-        if not self._again(plan):
-            return None
+    def _by_copies(self, plan: Decisions) -> Candidate:
+        """The plan's own cut, with a copy for each time that it runs a call."""
         saved = [node for storage in self._stored(plan) for node in self._kernels.held[storage]]
         return self._search.tried(saved, f"{self._name}, copies", self._entries(plan))
 

@@ -10,7 +10,7 @@ import copy
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -131,14 +131,15 @@ def caller_inside() -> str | None:
     A break in a loop makes torch compile the functions that the loop calls, each as if it were alone.
     """
     dynamo = os.path.dirname(_eval_frame.__file__)
-    frame, met = sys._getframe(), False
+    frame: FrameType | None = sys._getframe()
+    met = False
     while frame is not None:
         file = frame.f_code.co_filename
         if file == _eval_frame.__file__:
             return None
         met = met or file == _convert_frame.__file__
         if met and file not in _CALLS and os.path.dirname(file) != dynamo:
-            return frame.f_code.co_qualname
+            return frame.f_code.co_name
         frame = frame.f_back
     return None
 

@@ -36,7 +36,7 @@ class TestBudget:
     def test_the_smallest_peak_that_a_refusal_names_can_be_kept(self, plain: Trained) -> None:
         with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="smallest peak found") as refused:
             trained(budget(plain.peak_nbytes // 8))
-        smallest = refused.value.inner_exception.smallest_known_nbytes  # type: ignore[attr-defined]
+        smallest = refused.value.inner_exception.smallest_known_nbytes
         made = trained(budget(smallest))
         assert made.peak_nbytes <= smallest + 1_024 < plain.peak_nbytes
 

@@ -23,7 +23,10 @@ def forward(memory_format: torch.memory_format) -> fx.GraphModule:
 
 @pytest.mark.parametrize(
     ("memory_format", "expected"),
-    [(torch.contiguous_format, ["as_strided_default", "as_strided_default_1"]), (torch.channels_last, ["image", "weight"])],
+    [
+        (torch.contiguous_format, ["as_strided_default", "as_strided_default_1"]),
+        (torch.channels_last, ["image", "weight"]),
+    ],
     ids=["another layout", "its own layout"],
 )
 def test_a_convolution_reads_what_it_would_copy_apart_from_what_is_saved(
