@@ -3,7 +3,8 @@
     python -m models.inductor -o models/results/inductor.json
 
 Each network is compiled plainly, under one of torch's budgets, within the bytes that this was measured to hold, and
-within shares of the plain step's bytes; it also trains uncompiled, plainly and within the rival's bytes.
+within shares of the plain step's bytes; it also trains uncompiled, plainly and within the rival's bytes. Uncompiled
+gradients differ in the last bits, and with dropout by other masks.
 Peaks are the CPU allocator's. Kernels are those of forward and backward. Times are medians of steps taken in turn, as
 a share of the plain compiled step's: on a machine that others use they tell little; bytes, operations and kernels are
 exact.
