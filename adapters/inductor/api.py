@@ -14,8 +14,9 @@ from . import torch_private
 from .partitioner import BudgetPartitioner, Planned
 
 _KEY = "custom_partitioner_fn"
-_NO_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
-"""A cached graph would not be planned, nor told of. Compiled kernels are cached all the same."""
+_OPTIONS = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "allow_buffer_reuse": False}
+"""A cached graph would not be planned, nor told of; compiled kernels are cached all the same. A buffer that waits for
+its next use holds memory that the step needs in between, by an estimate of Inductor's that is not the peak."""
 
 
 def budget(size: str | int, *, grad_accumulation: bool = False) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def budget(size: str | int, *, grad_accumulation: bool = False) -> dict[str, Any
     if not isinstance(text, str):
         raise BudgetSyntaxError(f"budget {size!r} is no size", remedy="write a size such as 8GB or 60%, or min")
     torch_private.check_compiler()
-    return _NO_CACHE | {_KEY: BudgetPartitioner(text, parse_budget(text), grad_accumulation=grad_accumulation)}
+    return _OPTIONS | {_KEY: BudgetPartitioner(text, parse_budget(text), grad_accumulation=grad_accumulation)}
 
 
 def compiled(model: nn.Module, size: str | int, *, grad_accumulation: bool = False) -> nn.Module:

@@ -13,6 +13,9 @@ from . import torch_private
 _AFTER_CHECKPOINTS = ("recompute", "ac_graph_id")
 """Marks that a checkpoint of the user's leaves on nodes: the plan decides what is recomputed."""
 
+_IMAGES = 4
+"""Inductor lays out tensors of so many dimensions anew."""
+
 
 class JointGraph:
     """One joint graph that is cut into a forward and a backward, by the values that the backward finds saved."""
@@ -121,9 +124,43 @@ class JointGraph:
         """The calls that torch runs again only for a budget: products, convolutions, reductions."""
         return frozenset(torch_private.smallest_cut(self.graph, self.info, ())[1])
 
-    def cut(self, saved: Iterable[fx.Node]) -> tuple[fx.GraphModule, fx.GraphModule]:
-        """Forward and backward, where the backward finds exactly these values of the forward."""
-        return torch_private.extracted(self.module, [*self.inputs, *self.values(saved)], self.info, self.outputs)
+    def cut(self, saved: Iterable[fx.Node], *, as_torch: bool = False) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """Forward and backward, where the backward finds exactly these values of the forward.
+
+        ``as_torch`` leaves it to Inductor in which layout the backward finds inputs.
+        """
+        forward, backward = torch_private.extracted(
+            self.module, [*self.inputs, *self.values(saved)], self.info, self.outputs
+        )
+        if not as_torch:
+            return_inputs_as_given(forward)
+        return forward, backward
+
+
+def return_inputs_as_given(forward: fx.GraphModule) -> None:
+    """Let the backward find inputs themselves, not the copies that Inductor makes in a convolution's layout.
+
+    Inductor lays an input out anew for all of its readers, the backward too, which then holds a copy of each filter.
+    It leaves an input as it is that is read by as_strided.
+    """
+    graph = forward.graph
+    output = next(node for node in graph.nodes if node.op == "output")
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    if not graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default):
+        return
+    for node in graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        given = isinstance(value, torch.Tensor) and value.ndim == _IMAGES and value.is_contiguous()
+        readers = [user for user in node.users if user is not output]
+        if given and readers and output in node.users:
+            with graph.inserting_before(first):
+                read = graph.call_function(
+                    torch.ops.aten.as_strided.default, (node, list(value.shape), list(value.stride()), 0)
+                )
+            read.meta = dict(node.meta)
+            for reader in readers:
+                reader.replace_input_with(node, read)
+    forward.recompile()
 
 
 def _is_tensor(node: fx.Node) -> bool:

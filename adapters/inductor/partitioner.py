@@ -25,13 +25,15 @@ _LOG = logging.getLogger("ogc_plan")
 class Planned:
     """What is known of a graph that has been planned.
 
-    ``peak_nbytes`` is the peak of its part of the step with parameters, buffers and arguments.
+    ``peak_nbytes`` is the peak of its part of the step with parameters, buffers and arguments; ``kernels`` are those of
+    forward and backward.
     """
 
     peak_nbytes: int
     limit_nbytes: int | None
     plain_nbytes: int
     recomputed_flops: int
+    kernels: int
     saved: tuple[str, ...]
     source: str
     lowerings: int
@@ -76,10 +78,10 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
             return torch_private.default_partition(
                 graph_module, joint_inputs, num_fwd_outputs=num_fwd_outputs, **options
             )
-        frame = torch_private.frame_id()
-        if self._frame not in (None, frame):
+        frame, caller = torch_private.frame_id(), torch_private.caller_inside()
+        if self._frame not in (None, frame) or caller is not None:
             raise UnsupportedModuleError(
-                "the step has several graphs, and the first was planned as if it were alone",
+                f"the step has several graphs, and a budget is for one{f'; {caller} calls one' if caller else ''}",
                 remedy="remove the graph breaks, which fullgraph=True names; make new options for each module",
             )
         self._frame = frame
@@ -89,12 +91,12 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
         if self._accumulates:
             base += plain.peak.gradients_nbytes
         limit, without = self._limit(base, plain), base + plain.peak.nbytes
-        chosen = search.within(limit - base) if limit is not None else _smallest(search)
+        chosen = search.within(limit - base) if limit is not None else search.smallest()
         if chosen is None:
             raise self._refusal(base + search.smallest().peak.nbytes, limit or 0)
         peak = base + chosen.peak.nbytes
         made = Planned(
-            peak, limit, without, chosen.recomputed_flops,
+            peak, limit, without, chosen.recomputed_flops, len(chosen.ahead.kernels) + len(chosen.back.kernels),
             tuple(node.name for node in chosen.saved), chosen.source, search.lowerings,
         )  # fmt: skip
         self.planned.append(made)
@@ -124,11 +126,6 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
         )  # fmt: skip
         if self._workspace.unmeasured:
             warn(f"the workspace of {', '.join(sorted(self._workspace.unmeasured))} is unknown and not in the budget")
-
-
-def _smallest(search: Search) -> Candidate:
-    search.within(0)
-    return search.smallest()
 
 
 def _refuse(graph_module: fx.GraphModule) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import fx
 
@@ -19,17 +20,23 @@ from .peak import StepPeak, step_peak
 from .work import node_flops, step_ns
 from .workspace import WorkspaceMeter
 
-_LIGHT = 0.8
-"""The ``activation_memory_budget`` under which torch runs again what fuses, and nothing else."""
+PLAIN = "torch"
+"""The step that torch compiles without a budget."""
 
-_SHARES = (0.5, 0.4, 0.2, 0.0)
+_SHARES = (0.5, 0.4, 0.2)
 """The values of ``activation_memory_budget`` whose cuts are tried, where they run fewer operations again."""
 
-_ROUNDS = 3
-"""How often the planner's limit is moved by what a plan's code takes more or less than the budget."""
+_ROUNDS = 4
+"""So many steps of plans are lowered for a budget."""
+
+_PLANS = 10
+"""So many plans are made for a budget; several can become the same step."""
 
 _CLOSE = 0.99
 """A plan that takes so much of the budget is not replaced by one that takes more."""
+
+_NEAR_SMALLEST = (0.0, 0.1, 0.25)
+"""The planner's smallest peak is not the code's: plans are tried so far above it, as a share of the way up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,40 +69,52 @@ class Search:
 
     def plain(self) -> Candidate:
         """The step that torch compiles without a budget."""
-        return self.tried(self.joint.by_torch(1.0), "torch 1.0")
+        return self.tried(self.joint.by_torch(1.0), PLAIN)
 
     def within(self, limit_nbytes: int) -> Candidate | None:
-        """The cheapest candidate found within a limit, None if there is none; `smallest` knows what was reached."""
+        """The cheapest candidate found within a limit, None if there is none."""
         if self.plain().peak.nbytes <= limit_nbytes:
             return self.plain()
-        light = self.tried(self.joint.by_torch(_LIGHT), f"torch {_LIGHT}")
-        if light.peak.nbytes <= limit_nbytes and not light.recomputed_flops:
-            return light
-        fused = _Planned(self, self.joint.cut_for(()), "cut")
-        fused.search(limit_nbytes, fused.with_smallest_cut)
-        stored = _Planned(self, self.joint.read_later(), "copies")
-        stored.search(limit_nbytes, stored.with_copies)
-        for share in _SHARES:
-            best = self._best(limit_nbytes)
-            saved = self.joint.by_torch(share)
-            if best is None or sum(map(node_flops, self.joint.again(saved))) < best.recomputed_flops:
-                self.tried(saved, f"torch {share}")
+        if self._fused.base.peak.nbytes <= limit_nbytes:
+            return self._fused.base
+        self._fused.search(limit_nbytes)
+        best = self._best(limit_nbytes)
+        if best is None:
+            return next((step for step in self._small() if step.peak.nbytes <= limit_nbytes), None)
+        list(self._by_torch(best.recomputed_flops))
         return self._best(limit_nbytes)
+
+    def smallest(self) -> Candidate:
+        """The candidate with the smallest peak of those tried for any budget: it is found again under each."""
+        return min(self._small(), key=lambda candidate: (candidate.peak.nbytes, candidate.ns))
+
+    def _small(self) -> Iterator[Candidate]:
+        """Candidates with small peaks, the same ones in the same order under every budget."""
+        yield from (self.plain(), self._fused.base)
+        yield from self._fused.near_smallest()
+        yield from self._by_torch(None)
+
+    def _by_torch(self, below_flops: int | None) -> Iterator[Candidate]:
+        """Torch's own cuts; with ``below_flops`` those that run fewer operations again."""
+        for share in _SHARES:
+            saved = self.joint.by_torch(share)
+            if below_flops is None or sum(map(node_flops, self.joint.again(saved))) < below_flops:
+                yield self.tried(saved, f"torch {share}")
 
     def _best(self, limit_nbytes: int) -> Candidate | None:
         held = [candidate for candidate in self._tried.values() if candidate.peak.nbytes <= limit_nbytes]
-        return min(held, key=lambda candidate: (candidate.ns, candidate.peak.nbytes), default=None)
+        return min(held, key=lambda found: (found.recomputed_flops, found.ns, found.peak.nbytes), default=None)
 
-    def smallest(self) -> Candidate:
-        """The candidate with the smallest peak of those that were lowered."""
-        return min(self._tried.values(), key=lambda candidate: (candidate.peak.nbytes, candidate.ns))
+    @cached_property
+    def _fused(self) -> _Planned:
+        return _Planned(self, self.joint.cut_for(()), "cut")
 
     def tried(self, saved: Iterable[fx.Node], source: str, entries: Sequence[Entry] = ()) -> Candidate:
         """The candidate of a saved set; with ``entries`` its backward runs calls again as often as they say."""
         nodes = self.joint.with_random_values(saved)
         key = frozenset(nodes), tuple(entries)
         if key not in self._tried:
-            forward, backward = self.joint.cut(nodes)
+            forward, backward = self.joint.cut(nodes, as_torch=source == PLAIN)
             again = self.joint.again(nodes)
             if entries:
                 backward, names = with_copies(backward, [node.name for node in again], entries)
@@ -115,44 +134,68 @@ class _Planned:
 
     def __init__(self, search: Search, saved: Iterable[fx.Node], name: str) -> None:
         self._search, self._joint, self._name = search, search.joint, name
-        base = search.tried(saved, name)
+        self.base = search.tried(saved, name)
         self._kernels: KernelGraph = kernel_graph(
-            self._joint, base.forward, base.ahead, base.back, search._workspace
+            self._joint, self.base.forward, self.base.ahead, self.base.back, search._workspace
         )  # fmt: skip
         self._solver = Solver(effort="fast")
         self._problem = self._solver.prepared(build_problem(self._kernels.graph, self._kernels.costs, Scope.TOTAL))
 
-    def search(self, limit_nbytes: int, step: Callable[[Decisions, str], Candidate]) -> None:
-        """Try plans until the ``step`` of one comes close to the limit.
+    @cached_property
+    def _stored_peak(self) -> int:
+        """The peak that the planner sees where nothing runs again."""
+        return self._solver.solve(self._problem, self._kernels.graph.sizes_nbytes).peak_nbytes
 
-        What its code takes more or less than the budget moves the planner's limit.
+    def search(self, limit_nbytes: int) -> None:
+        """Lower steps of plans until one comes close to the limit.
+
+        What a step takes more or less than the limit moves the planner's limit, between those known to be too low and
+        too high.
         """
-        planned_nbytes, lowest = limit_nbytes, False
-        for number in range(_ROUNDS):
-            solution = self._solver.solve(self._problem, planned_nbytes)
-            if solution.decisions is None:
-                if lowest:
-                    return
-                lowest, planned_nbytes = True, self._solver.smallest_peak(self._problem)
-                solution = self._solver.solve(self._problem, planned_nbytes)
-                assert solution.decisions is not None
-            found = step(solution.decisions, f"{self._name}, plan {number}").peak.nbytes
-            if _CLOSE * limit_nbytes <= found <= limit_nbytes or (lowest and found > limit_nbytes):
+        low = lowest = self._solver.smallest_peak(self._problem)
+        high = self._stored_peak
+        planned, made = limit_nbytes - self.base.peak.nbytes + high, set[int]()
+        for _ in range(_PLANS):
+            planned = max(lowest, planned if low < planned < high else (low + high) // 2)
+            step = self._by_smallest_cut(self._decided(planned))
+            made.add(id(step))
+            over = step.peak.nbytes - limit_nbytes
+            low, high = (low, planned) if over > 0 else (planned, high)
+            close = over <= 0 and step.peak.nbytes >= _CLOSE * limit_nbytes
+            if close or len(made) == _ROUNDS or high - low <= (1 - _CLOSE) * limit_nbytes:
                 return
-            planned_nbytes += limit_nbytes - found
+            planned -= over
 
-    def with_smallest_cut(self, decisions: Decisions, name: str) -> Candidate:
+    def near_smallest(self) -> Iterator[Candidate]:
+        """The steps of plans near the planner's smallest peak."""
+        lowest = self._solver.smallest_peak(self._problem)
+        way = self._stored_peak - lowest
+        for share in _NEAR_SMALLEST:
+            plan = self._decided(lowest + int(share * way))
+            yield self._by_smallest_cut(plan)
+            if self._again(plan):
+                yield self._by_copies(plan)
+
+    def _decided(self, limit_nbytes: int) -> Decisions:
+        decisions = self._solver.solve(self._problem, limit_nbytes).decisions
+        assert decisions is not None  # the planner has reached this limit
+        return decisions
+
+    def _by_smallest_cut(self, plan: Decisions) -> Candidate:
         """The smallest cut that runs the costly calls of a plan's recomputations again, each once.
 
-        It may save values inside of kernels, and what fuses runs again for nothing.
+        It may save values inside of kernels, and what fuses runs again for nothing. What the plan saves stays saved,
+        if the plan computes it again later too.
         """
-        sequence = decisions.sequence
-        again = {node for entry in sequence[_begin(sequence) :] if entry >= 0 for node in self._kernels.origins[entry]}
-        return self._search.tried(self._joint.cut_for(again & self._joint.costly), name)
+        stored, again = self._stored(plan), self._again(plan)
+        ops = [entry for entry in again if not stored & set(self._kernels.graph.ops[entry].writes)]
+        nodes = {node for entry in ops for node in self._kernels.origins[entry]}
+        return self._search.tried(self._joint.cut_for(nodes & self._joint.costly), f"{self._name}, smallest")
 
-    def with_copies(self, decisions: Decisions, name: str) -> Candidate:
-        """The plan's own cut, with a copy for each time that the plan runs a call."""
-        return self._search.tried(self._stored(decisions.sequence), name, self._entries(decisions))
+    def _by_copies(self, plan: Decisions) -> Candidate:
+        """The plan's own cut, with a copy for each time that it runs a call."""
+        saved = [node for storage in self._stored(plan) for node in self._kernels.held[storage]]
+        return self._search.tried(saved, f"{self._name}, copies", self._entries(plan))
 
     def _entries(self, decisions: Decisions) -> list[Entry]:
         """The backward of a plan in the names of the graph."""
@@ -176,16 +219,19 @@ class _Planned:
                 else:
                     entries.append(drop)
             else:
-                names = frozenset(node.name for node in kernels.origins[step.index])
                 written = kernels.graph.ops[step.index].writes
                 kept = frozenset(node.name for storage in written for node in kernels.held[storage])
-                entries.append(Entry("again", names, kept))
+                entries.append(Entry("again", kept, kept))
         return entries
 
-    def _stored(self, sequence: tuple[int, ...]) -> list[fx.Node]:
-        """The nodes of the storages that are alive when a plan's backward begins."""
+    def _again(self, plan: Decisions) -> set[int]:
+        """The ops that a plan runs again."""
+        return {entry for entry in plan.sequence[_begin(plan.sequence) :] if entry >= 0}
+
+    def _stored(self, plan: Decisions) -> set[int]:
+        """The storages that are alive when a plan's backward begins."""
         graph, live = self._kernels.graph, set[int]()
-        for entry in reversed(sequence[_begin(sequence) :]):
+        for entry in reversed(plan.sequence[_begin(plan.sequence) :]):
             if entry >= 0:
                 live -= set(graph.ops[entry].writes)
                 live |= set(graph.ops[entry].reads)
@@ -193,7 +239,7 @@ class _Planned:
                 backward = graph.ops[~entry].backward
                 assert backward is not None
                 live |= set(backward.reads)
-        return [node for storage in live for node in self._kernels.held[storage]]
+        return live
 
 
 def _begin(sequence: tuple[int, ...]) -> int:

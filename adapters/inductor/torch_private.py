@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -37,6 +39,8 @@ NEEDED = (
         )
     ),
     "torch._dynamo.config.optimize_ddp",
+    "torch._dynamo.convert_frame",
+    "torch._dynamo.eval_frame",
     "torch._functorch.config.cse",
     "torch._functorch.config.donated_buffer",
     "torch._guards.CompileContext.current_compile_id",
@@ -70,6 +74,8 @@ NEEDED = (
 require(NEEDED)
 
 from torch._dynamo import config as _dynamo_config  # noqa: E402
+from torch._dynamo import convert_frame as _convert_frame  # noqa: E402
+from torch._dynamo import eval_frame as _eval_frame  # noqa: E402
 from torch._functorch import config as _functorch_config  # noqa: E402
 from torch._functorch import partitioners as _partitioners  # noqa: E402
 from torch._guards import CompileContext, TracingContext  # noqa: E402
@@ -95,6 +101,9 @@ __all__ = [
 MAKES_SEVERAL = _ir.MultiOutputLayout
 """The layout of a call that returns several tensors."""
 
+_CALLS = (torch._utils_internal.__file__, torch.nn.modules.module.__file__, torch.nn.parallel.distributed.__file__)
+"""Between a compiled step and the function that is compiled for it, these call."""
+
 size_of = _partitioners._size_of
 reads_only = _partitioners.raise_getitems
 
@@ -114,6 +123,25 @@ def frame_id() -> str:
     """The function that is being compiled; a recompilation of one has the same."""
     compiled = CompileContext.current_compile_id()
     return "" if compiled is None else str(getattr(compiled, "frame_id", compiled))
+
+
+def caller_inside() -> str | None:
+    """The function inside of the compiled step that calls what is being compiled; None if that is the whole step.
+
+    A break in a loop makes torch compile the functions that the loop calls, each as if it were alone.
+    """
+    dynamo = os.path.dirname(_eval_frame.__file__)
+    frame: FrameType | None = sys._getframe()
+    met = False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file == _eval_frame.__file__:
+            return None
+        met = met or file == _convert_frame.__file__
+        if met and file not in _CALLS and os.path.dirname(file) != dynamo:
+            return frame.f_code.co_name
+        frame = frame.f_back
+    return None
 
 
 def splits_for_ddp() -> bool:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ogc_plan.adapters.inductor import torch_private
+from ogc_plan.adapters.inductor.lowering import lower_step
 from ogc_plan.adapters.inductor.work import node_flops
 from torch import fx
 
 
 class Observed(torch_private.CustomPartitionerFn):
-    """Cuts as torch does; ``flops`` are those of the calls of the forward that the backward has again."""
+    """Cuts as torch does; ``flops`` are those of the calls of the forward that the backward has again.
+
+    ``kernels`` are those of forward and backward.
+    """
 
     def __init__(self) -> None:
-        self.flops = 0
+        self.flops = self.kernels = 0
 
     @staticmethod
     def options() -> dict[str, Any]:
@@ -21,10 +25,11 @@ class Observed(torch_private.CustomPartitionerFn):
         return {"custom_partitioner_fn": Observed(), "fx_graph_cache": False, "fx_graph_remote_cache": False}
 
     @staticmethod
-    def of(options: dict[str, Any]) -> int:
-        """The operations of a compilation under these options; 0 if they are others."""
+    def of(options: dict[str, Any]) -> tuple[int, int]:
+        """The operations that run again, and the kernels, of a compilation under these options."""
         found = options["custom_partitioner_fn"]
-        return found.flops if isinstance(found, Observed) else 0
+        assert isinstance(found, Observed)
+        return found.flops, found.kernels
 
     def uuid(self) -> None:
         """No key."""
@@ -37,4 +42,8 @@ class Observed(torch_private.CustomPartitionerFn):
         forward, backward = torch_private.default_partition(*arguments, **options)
         names = {node.name for node in forward.graph.nodes if node.op == "call_function"}
         self.flops = sum(node_flops(node) for node in backward.graph.nodes if node.name in names)
+        lowered = lower_step(
+            forward, backward, options["num_fwd_outputs"], options.get("static_lifetime_input_indices") or ()
+        )
+        self.kernels = sum(len(code.kernels) for code in lowered)
         return forward, backward

@@ -93,9 +93,20 @@ class Breaking(Network):
         return self.contract(torch.tanh(x))
 
 
-def test_several_graphs_of_a_step_are_refused() -> None:
+class BreakingLoop(nn.ModuleList):
+    """The graph breaks in a loop, whose function is not compiled; those that it calls are, one by one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self:
+            x = block(x)
+            torch._dynamo.graph_break()
+        return x
+
+
+@pytest.mark.parametrize("breaking", [Breaking, lambda: BreakingLoop([network(), network()])], ids=["once", "loop"])
+def test_several_graphs_of_a_step_are_refused(breaking: Callable[[], nn.Module]) -> None:
     with pytest.raises(BackendCompilerFailed, match="the step has several graphs"):
-        step(wrap=lambda _: Breaking())
+        step(wrap=lambda _: breaking())
 
 
 def test_a_machine_without_a_compiler_gets_one_line() -> None:
