@@ -80,8 +80,9 @@ class Search:
         self._fused.search(limit_nbytes)
         best = self._best(limit_nbytes)
         if best is None:
-            return next((step for step in self._small() if step.peak.nbytes <= limit_nbytes), None)
-        list(self._by_torch(best.recomputed_flops))
+            best = next((step for step in self._small() if step.peak.nbytes <= limit_nbytes), None)
+        if best is not None:
+            list(self._by_torch(best.recomputed_flops))
         return self._best(limit_nbytes)
 
     def smallest(self) -> Candidate:
