@@ -10,24 +10,27 @@ from ....planner.infeasible import Asked
 from ....planner.model import DEFAULT_DEVICE, from_annotation
 from ....planner.pipeline import assembled, peak_of, replays_of, resolve_budget
 from ....planner.plan_file.record import Plan
+from ....planner.replan.into_budget import into_budget
 from ....planner.replan.kept_decisions import decisions_of
 from ....planner.replan.other_ops import on_other_ops
 from ....planner.schedule import lower
 from ....planner.simulate import simulate
 from ....planner.solution import Solution, Status
 from ....planner.solver import Solver
-from ....planner.units import format_both, parse_budget
+from ....planner.units import counted, format_both, parse_budget
 from ..capture.module_scopes import file_call_of
 from ..onnx_module.module import OnnxModule
 from ..step.annotate import Annotated
+
+_MORE = "{}, for the workspace of PyTorch's kernels"
 
 
 def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
     """The plan of PyTorch's own calls with the decisions of a ``plan`` of the bare file.
 
     Each call does what the op of the file does that it computes, in the order that the plan gives. Peaks are predicted
-    again on the calls, and held to the same budget; the headroom of the plan is there for the difference. No bound is
-    known.
+    again on the calls, and held to the same budget: by the headroom of the plan, else by a few more recomputations. No
+    bound is known.
 
     Raises:
         PlanMismatchError: the plan is of another file, or of other sizes; or its peak on the calls is above its budget.
@@ -49,12 +52,14 @@ def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
     graph = model.training
     ops = {op.name: index for index, op in enumerate(plan.graph.ops)}
     parts = [None if op.node is None else ops.get(file_call_of(op.node)) for op in annotated.step.ops]
-    decisions = on_other_ops(graph, parts, decisions_of(plan))
+    taken_over = on_other_ops(graph, parts, decisions_of(plan))
+    limit, scope = resolve_budget(parse_budget(plan.budget.text), plan.budget.scope, model.store_all())
+    fitting = taken_over if limit is None else into_budget(model, taken_over, scope, limit)
+    decisions = fitting or taken_over
     schedule = lower(graph, decisions)
     timeline = simulate(graph, model.costs, schedule)
-    limit, scope = resolve_budget(parse_budget(plan.budget.text), plan.budget.scope, model.store_all())
     peak = peak_of(timeline, scope)
-    if limit is not None and peak > limit:
+    if limit is not None and fitting is None:
         raise PlanMismatchError(
             f"the plan of {quoted(about.file)} has a peak of {format_both(peak)} in PyTorch, whose kernels take other "
             f"workspace, above its budget of {format_both(limit)}",
@@ -67,7 +72,14 @@ def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
         decisions,
         objective_ns=timeline.recompute_ns,
         peak_nbytes=peak,
-        notes=(f"decisions of the plan of the file {about.file}, graph {about.fingerprint[:12]}",),
+        notes=(
+            f"decisions of the plan of the file {about.file}, graph {about.fingerprint[:12]}",
+            *(
+                ()
+                if decisions is taken_over
+                else (_MORE.format(counted(len(decisions.sequence) - len(taken_over.sequence), "more recomputation")),)
+            ),
+        ),
     )
     known = {**replays_of(model), decisions: (schedule, timeline)}
     problem = model.problem(scope)
