@@ -22,8 +22,6 @@ from ..capture.module_scopes import file_call_of
 from ..onnx_module.module import OnnxModule
 from ..step.annotate import Annotated
 
-_MORE = "{}, for the workspace of PyTorch's kernels"
-
 
 def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
     """The plan of PyTorch's own calls with the decisions of a ``plan`` of the bare file.
@@ -66,20 +64,15 @@ def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
             remedy=f"plan PyTorch's own calls: within_budget(module, args, budget={quoted(plan.budget.text)}), or plan "
             "the file with --headroom",
         )
+    added = len(decisions.sequence) - len(taken_over.sequence)
+    more = [f"{counted(added, 'more recomputation')}, for the workspace of PyTorch's kernels"] if added else []
     solution = Solution(
         Status.FEASIBLE if timeline.recompute_ns else Status.OPTIMAL,
         plan.certificate.strategy,
         decisions,
         objective_ns=timeline.recompute_ns,
         peak_nbytes=peak,
-        notes=(
-            f"decisions of the plan of the file {about.file}, graph {about.fingerprint[:12]}",
-            *(
-                ()
-                if decisions is taken_over
-                else (_MORE.format(counted(len(decisions.sequence) - len(taken_over.sequence), "more recomputation")),)
-            ),
-        ),
+        notes=(f"decisions of the plan of the file {about.file}, graph {about.fingerprint[:12]}", *more),
     )
     known = {**replays_of(model), decisions: (schedule, timeline)}
     problem = model.problem(scope)

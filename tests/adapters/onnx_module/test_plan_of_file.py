@@ -113,9 +113,8 @@ class TestWorkspaceThatAFileDoesNotShow:
         assert tighter.peak.activation_nbytes <= tighter.budget.nbytes
 
     def test_the_plan_says_how_much_more(self, tighter: Plan) -> None:
-        assert re.fullmatch(
-            r"\d+ more recomputations?, for the workspace of PyTorch's kernels", tighter.certificate.notes[1]
-        )
+        told = tighter.certificate.notes[1]
+        assert re.fullmatch(r"\d+ more recomputations?, for the workspace of PyTorch's kernels", told)
 
     def test_a_budget_that_cannot_hold_is_refused(self, path: Path, plain: OnnxModule, x: Tensor) -> None:
         read = load_model(path, batch=4)
