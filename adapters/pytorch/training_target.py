@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ...planner.autodiff.derive import trainable_parameters
 from ...planner.errors import UsageError, missing
+from ...planner.onnx_import.reader import read_onnx
 from ...planner.plan_file.record import Plan
 from .beside_plain import Loss
 from .onnx_module.module import from_onnx
@@ -31,9 +32,11 @@ def from_file(plan: Plan, model: str) -> Target:
             remedy="name the function that builds the module: --run pkg.mod:build",
         )
     module = from_onnx(model, batch=record.batch, dims=dict(record.dims), inputs=dict(record.inputs))
-    frozen = [glob for glob in plan.budget.frozen if not glob.startswith("!")]
-    for path, parameter in module.named_parameters():
-        parameter.requires_grad_(not any(fnmatchcase(module.onnx_names[path], glob) for glob in frozen))
+    if plan.budget.frozen:
+        graph = read_onnx(model, batch=record.batch, dims=dict(record.dims), inputs=dict(record.inputs))
+        trained = {graph.storages[storage].name for storage in trainable_parameters(graph, plan.budget.frozen)}
+        for path, parameter in module.named_parameters():
+            parameter.requires_grad_(module.onnx_names[path] in trained)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return module.to(device), tuple(argument.to(device) for argument in module.example_arguments()), {}, None
 

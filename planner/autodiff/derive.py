@@ -67,19 +67,24 @@ class _Slots:
 def trainable_parameters(graph: Graph, frozen: tuple[str, ...]) -> frozenset[int]:
     """Storages of the parameters that get a gradient; raises UsageError for a glob in ``frozen`` that matches none.
 
-    A glob after ``!`` takes out again what the globs before it froze.
+    A glob after ``!`` takes out again what the globs before it froze. A parameter that the file only reads transposed
+    also has the name of what is transposed.
     """
     made = {output for op in graph.ops for output in op.outputs}  # a slice of a parameter is not the parameter
     parameters = [t for i, t in enumerate(graph.tensors) if t.role is Role.PARAMETER and t.is_float and i not in made]
+
+    def named(glob: str) -> set[int]:
+        names = ((t.storage, name) for t in parameters for name in (t.name, graph.storages[t.storage].name))
+        return {storage for storage, name in names if fnmatchcase(name, glob.removeprefix("!"))}
+
     for glob in frozen:
-        if not any(fnmatchcase(tensor.name, glob.removeprefix("!")) for tensor in parameters):
+        if not named(glob):
             raise UsageError(
                 f"--frozen {glob!r} matches no parameter", remedy="list parameters with: ogc-plan show MODEL -v"
             )
     trained = {t.storage for t in parameters}
     for glob in frozen:
-        named = {t.storage for t in parameters if fnmatchcase(t.name, glob.removeprefix("!"))}
-        trained = trained | named if glob.startswith("!") else trained - named
+        trained = trained | named(glob) if glob.startswith("!") else trained - named(glob)
     return frozenset(trained)
 
 

@@ -149,6 +149,8 @@ def proof_lines(plan: Plan) -> tuple[str, ...]:
     certificate, whole = plan.certificate, max(1, plan.time.store_all_ns)
     if plan.time.recompute_ns == 0:
         return ("nothing is recomputed: no plan is faster",)
+    if not certificate.bound_class and certificate.taken_over:
+        return ("none: it was not searched for; where its decisions come from is in the notes",)
     if not certificate.bound_class:
         return (f"strategy {certificate.strategy} proves nothing about other plans",)
     order, _, rest = one_line(certificate.bound_class, 200).partition("; ")

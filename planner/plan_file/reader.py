@@ -300,7 +300,8 @@ def loads(content: bytes, name: str) -> Plan:
         if abs(part.get(key, (int, float)) - true) > 1e-6:
             raise PlanFormatError(f"{part.where}: key {key!r} does not follow from the times", remedy=_REDO)
     proven = plan.certificate
-    if not proven.bound_class.strip() and (proven.bound_ns or proven.strategy == CERTIFIED):
+    searched = proven.strategy == CERTIFIED and not proven.taken_over
+    if not proven.bound_class.strip() and (proven.bound_ns or searched):
         raise PlanFormatError("plan.certificate: key 'bound_class' says of no plans that the bound holds", remedy=_REDO)
     runs = reader.child("recompute")
     if reader.strings("keep") != plan.kept or {op: runs.get(op, int) for op in runs.data} != plan.recomputed:

@@ -20,6 +20,8 @@ EFFORT_NOTE = "effort "
 """Prefix of the note that names an effort other than the default one."""
 STOPPED_NOTE = "stopped on request"
 """The note of a plan whose search the user stopped."""
+TAKEN_OVER_NOTES = ("decisions of the plan ", "not searched: ")
+"""How the note begins of a plan that was not searched for: nothing is proven about other plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,11 @@ class Certificate:
     def stopped_on_request(self) -> bool:
         """Whether the user, not a time limit, stopped the search."""
         return STOPPED_NOTE in self.notes
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether the decisions come from another plan, or from no search."""
+        return any(note.startswith(TAKEN_OVER_NOTES) for note in self.notes)
 
     @property
     def other_notes(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from ..device_overhead import Overhead
 from ..infeasible import Asked
 from ..model import Model, store_all_decisions
 from ..pipeline import assembled, headroom_nbytes, peak_of, replays_of, resolve_budget
-from ..plan_file.record import Plan
+from ..plan_file.record import TAKEN_OVER_NOTES, Plan
 from ..problem import Scope
 from ..schedule import StepKind, lower
 from ..simulate import simulate
@@ -21,9 +21,9 @@ from ..solver import CERTIFIED, Solver
 from ..strategies import FIXED
 from ..units import parse_budget
 
-KEPT_NOTE = "decisions of the plan for graph "
+KEPT_NOTE = f"{TAKEN_OVER_NOTES[0]}for graph "
 """Prefix of the note that names the graph whose plan's decisions were taken over."""
-STORE_ALL_NOTE = "not searched: a step that recomputes nothing fits"
+STORE_ALL_NOTE = f"{TAKEN_OVER_NOTES[1]}a step that recomputes nothing fits"
 
 
 def decisions_of(plan: Plan) -> Decisions:

@@ -11,6 +11,8 @@ from ogc_plan.planner import Plan, load_model, plan
 from ogc_plan.planner.annotations import OpWork
 from ogc_plan.planner.model import Model
 from ogc_plan.planner.pipeline import check
+from ogc_plan.planner.plan_file.reader import loads
+from ogc_plan.planner.plan_file.writer import dumps
 from ogc_plan.planner.replan.kept_decisions import STORE_ALL_NOTE, decisions_of, replan
 from ogc_plan.planner.replan.structure import distance, same_structure, scaled
 from ogc_plan.planner.schedule import lower
@@ -83,6 +85,13 @@ def test_what_the_device_takes_beyond_the_peak_counts(large: Model, kept: Plan) 
     made = replan(large, [kept], "99%", SOLVER, scope="total")
     assert made is not None
     assert replan(large, [kept], bytes_of(made), SOLVER, overhead=lambda _: 1) is None
+
+
+@pytest.mark.parametrize("budget", ["99%", "100%"])
+def test_such_a_plan_is_written_and_read(large: Model, kept: Plan, budget: str) -> None:
+    made = replan(large, [kept], budget, SOLVER, scope="total")
+    assert made is not None
+    assert dumps(loads(dumps(made).encode(), "it")) == dumps(made)
 
 
 def test_a_step_that_fits_whole_recomputes_nothing(large: Model, kept: Plan) -> None:

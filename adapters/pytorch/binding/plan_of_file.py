@@ -9,7 +9,7 @@ from ....planner.errors import PlanMismatchError
 from ....planner.infeasible import Asked
 from ....planner.model import DEFAULT_DEVICE, from_annotation
 from ....planner.pipeline import assembled, peak_of, replays_of, resolve_budget
-from ....planner.plan_file.record import Plan
+from ....planner.plan_file.record import TAKEN_OVER_NOTES, Plan
 from ....planner.replan.into_budget import into_budget
 from ....planner.replan.kept_decisions import decisions_of
 from ....planner.replan.other_ops import on_other_ops
@@ -31,7 +31,8 @@ def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
     bound is known.
 
     Raises:
-        PlanMismatchError: the plan is of another file, or of other sizes; or its peak on the calls is above its budget.
+        PlanMismatchError: the plan is of another file, or of other sizes; it freezes what the module trains; or its
+            peak on the calls is above its budget.
     """
     about = plan.model
     if about.fingerprint != module.onnx_fingerprint:
@@ -40,6 +41,7 @@ def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
             f"module was built from {quoted(module.onnx_file.name)} with graph {module.onnx_fingerprint[:12]}",
             remedy="build it by from_onnx from that file, with the batch, dims and inputs of the plan",
         )
+    _refuse_thawed(plan, module)
     model = from_annotation(
         annotated.annotation,
         name=type(module).__name__,
@@ -72,9 +74,23 @@ def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
         decisions,
         objective_ns=timeline.recompute_ns,
         peak_nbytes=peak,
-        notes=(f"decisions of the plan of the file {about.file}, graph {about.fingerprint[:12]}", *more),
+        notes=(f"{TAKEN_OVER_NOTES[0]}of the file {about.file}, graph {about.fingerprint[:12]}", *more),
     )
     known = {**replays_of(model), decisions: (schedule, timeline)}
     problem = model.problem(scope)
     solver = Solver(plan.certificate.strategy, seed=plan.certificate.seed)
     return assembled(model, problem, Asked(plan.budget.text, limit, 0), solution, solver, known)
+
+
+def _refuse_thawed(plan: Plan, module: OnnxModule) -> None:
+    """Raise PlanMismatchError where the module trains a parameter that the plan froze."""
+    if not plan.budget.frozen or plan.graph.execution is None:
+        return
+    pairs = zip(plan.graph.gradients, plan.graph.execution.gradients, strict=True)
+    trained = {tensor for gradient, tensor in pairs if gradient.parameter}
+    for path, parameter in module.named_parameters():
+        if parameter.requires_grad and module.onnx_names[path] not in trained:
+            raise PlanMismatchError(
+                f"the plan gives no gradient to {quoted(module.onnx_names[path])}, which the module trains",
+                remedy=f"call get_parameter({quoted(path)}).requires_grad_(False) first, or plan without --frozen",
+            )

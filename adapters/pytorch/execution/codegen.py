@@ -194,7 +194,7 @@ class _Writer:
 
     def elements(self, node: fx.Node) -> None:
         """Name the elements of a tuple and delete the tuple, which would keep all of them alive."""
-        if isinstance(node.meta.get("val"), (tuple, list)):
+        if _is_tuple(node):
             for user in node.users:
                 if user.target is operator.getitem and user not in self.alive:
                     self.call(user)
@@ -264,6 +264,7 @@ class _Generator:
         backward = _Writer(self.step, self.constants)
         of, kept = self.step.allocations.of, self.step.storage_of
         at_start = {node for node in forward.alive if any(allocation in kept for allocation in of[node])}
+        at_start = {node for node in at_start if not _is_tuple(node)}  # of views, which are made again
         backward.offer(at_start)
         self._report(backward, NO_STEP)
         for part in self.parts:
@@ -448,6 +449,10 @@ class _Generator:
         module = self.step.joint.graph.owning_module
         lifted = [node for node in writer.requested if node.op == "get_attr"]
         return [f"{node.name} = {writer.constant(getattr(module, str(node.target)))}" for node in lifted]
+
+
+def _is_tuple(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), (tuple, list))
 
 
 def _unpack(names: list[str], source: str) -> list[str]:

@@ -63,7 +63,7 @@ def from_onnx(
     content = read_file(Path(path))
     model = parse_model(content, quoted(Path(path).name), weights=True)
     read = forward_calls(model, path, batch=batch, dims=dims, inputs=inputs)
-    source = _Source(Path(path), sha256(content).hexdigest(), batch, dims, inputs)
+    source = _Source(Path(path).absolute(), sha256(content).hexdigest(), batch, dims, inputs)
     with torch.no_grad():
         return OnnxModule(read, source)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from ogc_plan.adapters.pytorch import within_budget
 from ogc_plan.adapters.pytorch.errors import UnsupportedModuleError
 from ogc_plan.adapters.pytorch.step import gradient_release
 from torch import Tensor, nn
@@ -374,3 +375,28 @@ class TestObjects:
         trained(*IMAGES)[1].layers.clear()
         cached = trained(*IMAGES)[1]
         assert (type(cached), len(cached.keys), cached.layers[1].step) == (Cached, 2, 3)
+
+
+class PartsOfANorm(nn.Module):
+    """Returns the parts of a norm's result; what the norm reads is cheap, so it runs again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(16, 4), nn.LayerNorm(4)
+        self.second, self.third = nn.Linear(4, 64), nn.Linear(64, 16)
+
+    def forward(self, x: Tensor) -> Any:
+        h = torch.tanh(self.first(x))
+        parts = self.norm(torch.relu(h)).split(2, -1)
+        return *parts, self.third(F.mish(self.second(F.mish(torch.exp(-h)))))
+
+
+@pytest.mark.values
+def test_parts_of_a_result_whose_call_runs_again_are_returned() -> None:
+    x = torch.randn(512, 16, generator=seeded(0))
+    plain = PartsOfANorm()
+    trained = within_budget(copy.deepcopy(plain), (x,), budget="min", device="h200")
+    for module in (plain, trained):
+        torch.stack([part.square().sum() for part in module(x)]).sum().backward()
+    pairs = zip(plain.parameters(), trained.parameters(), strict=True)
+    assert all(torch.equal(one.grad, other.grad) for one, other in pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import re
 from pathlib import Path
 
@@ -126,3 +127,25 @@ class TestWorkspaceThatAFileDoesNotShow:
 def test_another_module_is_told_to_come_from_the_file(of_file: Plan, x: Tensor) -> None:
     with pytest.raises(PlanMismatchError, match=r"bind it to from_onnx\(FILE\)"):
         bind(nn.Conv2d(8, 8, 3), of_file, (x,))
+
+
+def test_a_bound_module_goes_through_a_pickle(trained: nn.Module, x: Tensor) -> None:
+    pairs = zip(bits(pickle.loads(pickle.dumps(trained)), x), bits(trained, x), strict=True)
+    assert all(torch.equal(mine, theirs) for mine, theirs in pairs)
+
+
+class TestFrozen:
+    @pytest.fixture(scope="class")
+    def without_head(self, path: Path) -> Plan:
+        return plan(load_model(path, batch=4, frozen=["head"]), "80%")
+
+    def test_a_parameter_that_the_plan_freezes_may_not_train(
+        self, plain: OnnxModule, without_head: Plan, x: Tensor
+    ) -> None:
+        with pytest.raises(PlanMismatchError, match=r'no gradient to "head".*get_parameter\("head"\)'):
+            bind(plain, without_head, (x,))
+
+    def test_frozen_in_both_it_gets_no_gradient(self, plain: OnnxModule, without_head: Plan, x: Tensor) -> None:
+        plain.get_parameter("head").requires_grad_(False)
+        bind(plain, without_head, (x,))(x).sum().backward()
+        assert plain.get_parameter("head").grad is None
