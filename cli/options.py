@@ -197,15 +197,27 @@ def _stacked(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return decorate
 
 
-def model_options(*, varies: bool = False) -> Callable[[Command], Command]:
-    """The options in `_MODEL_OPTIONS`; without a profile, which is of one size, where the size ``varies``."""
+def model_options(*, varies: bool = False, times: bool = True) -> Callable[[Command], Command]:
+    """The options in `_MODEL_OPTIONS`; without a profile, which is of one size, where the size ``varies``.
+
+    Without ``times`` there are no options that say where times come from.
+    """
     dim, batch = "Value of a symbolic dimension, e.g. seq=512.", "Size of the batch dimension."
     if varies:
         dim, batch = (
             "Size of a symbolic dimension, seq=512; seq alone varies it.",
             "Size of a batch that does not vary.",
         )
-    profile = click.option("--profile", metavar="FILE", help="Measured times and workspace: see ogc-plan profile.")
+    timed = [
+        click.option(
+            "--device",
+            metavar="NAME",
+            shell_complete=names_in("costs.devices", "DEVICES"),
+            help="Device to estimate times for; by default h200, or what was measured. See: ogc-plan devices.",
+        ),
+        click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
+        click.option("--profile", metavar="FILE", help="Measured times and workspace: see ogc-plan profile."),
+    ]
     return _stacked(
         click.option("--dim", multiple=True, metavar="NAME[=N]" if varies else "NAME=N", help=dim),
         click.option(
@@ -217,14 +229,7 @@ def model_options(*, varies: bool = False) -> Callable[[Command], Command]:
             help="Shape of an input, data=64x3x224x224, or of a tensor whose shape depends on data.",
         ),
         click.option("--batch", callback=whole(1), metavar="N", help=batch),
-        click.option(
-            "--device",
-            metavar="NAME",
-            shell_complete=names_in("costs.devices", "DEVICES"),
-            help="Device to estimate times for; by default h200, or what was measured. See: ogc-plan devices.",
-        ),
-        click.option("--device-spec", metavar="FILE", help="A device of your own: JSON, see ogc-plan devices."),
-        *(() if varies else (profile,)),
+        *(timed[:2] if varies else timed if times else ()),
         click.option(
             "--frozen", multiple=True, metavar="GLOB", help="Parameters that get no gradient; after ! those that do."
         ),

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ...planner.model import Model
 
 _LONGEST = 5
-_TIMES = ("--device", "--device-spec", "--profile")
 
 
 @click.command(add_help_option=False)
@@ -30,7 +29,7 @@ _TIMES = ("--device", "--device-spec", "--profile")
 @click.option("-o", "--output", metavar="PATH", help="Write the times there, for --profile.")
 @click.option("--rounds", callback=whole(1), default="5", metavar="N", help="Runs of the forward; the shortest counts.")
 @click.option("--threads", callback=whole(0), default="0", metavar="N", help="Threads of one op (0: one per core).")
-@model_options()
+@model_options(times=False)
 @output_options()
 def profile(model: str, **options: Any) -> None:
     """Times of the ops of a bare ONNX file on this machine's CPU.
@@ -39,9 +38,6 @@ def profile(model: str, **options: Any) -> None:
     onnxruntime.
     """
     shape, target, data = ModelOptions(options), options["output"], options["format"] == "json"
-    named = [option for option in _TIMES if option in shape.given()]
-    if named:
-        raise UsageError(f"{named[0]} gives times, and profile measures them", remedy=f"leave out {named[0]}")
     if target is not None:
         check_target(target, model, usual="times.json")
     if target == STDIO and data:

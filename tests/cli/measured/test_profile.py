@@ -68,7 +68,7 @@ def test_as_json_come_the_sums(run: Call, model: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--device", "t4"), 2, "--device gives times, and profile measures them"),
+        (("--device", "t4"), 2, "no such option '--device'"),
         (("--rounds", "0"), 2, "--rounds '0' is not a whole number of 1 or more"),
         (("-o", "-", "--format", "json"), 2, "leaves no standard output for the times"),
         (("-o", "{model}"), 2, "would overwrite the model"),
