@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ...planner.display.layout import field, path_of, plain_table
+from ...planner.display.layout import command, field, path_of, plain_table
 from ...planner.display.plan_report import not_covered, print_warnings, timed_by
 from ...planner.errors import shell_word
 from ...planner.trade_offs.largest_input import Fit, Sized
@@ -83,7 +83,7 @@ def print_fit(out: Console, found: Fit, model: str, memory: str, options: Sequen
     size = found.largest.size
     given = f"--batch {size}" if found.dimension == BATCH else f"--dim {shell_word(f'{found.dimension}={size}')}"
     words = ["ogc-plan", shell_word(model), "--budget", shell_word(memory), given, *options, "-o plan.json"]
-    field(out, "plan it", " ".join(words))
+    command(out, "plan it", " ".join(words))
 
 
 def _why(found: Fit) -> str:

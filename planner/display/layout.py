@@ -59,6 +59,11 @@ def field(out: Console, label: str, text: str, style: str = "cyan") -> None:
         out.print(Text(" " * LABEL + line), soft_wrap=True)
 
 
+def command(out: Console, label: str, text: str) -> None:
+    """A label and a command in one line, to be copied."""
+    out.print(Text.assemble((f"{label:<{LABEL}}", "cyan"), text), soft_wrap=True)
+
+
 class _PlainTable(Table):
     """A table that gets narrower with its console: first its gaps, then its words are broken apart, then it has less.
 

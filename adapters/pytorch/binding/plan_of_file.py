@@ -61,8 +61,8 @@ def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
     peak = peak_of(timeline, scope)
     if limit is not None and fitting is None:
         raise PlanMismatchError(
-            f"the plan of {quoted(about.file)} has a peak of {format_both(peak)} in PyTorch, whose kernels take other "
-            f"workspace, above its budget of {format_both(limit)}",
+            f"the plan of {quoted(about.file)} has a peak of {format_both(peak)} in PyTorch, whose calls and kernels "
+            f"are others, above its budget of {format_both(limit)}",
             remedy=f"plan PyTorch's own calls: within_budget(module, args, budget={quoted(plan.budget.text)}), or plan "
             "the file with --headroom",
         )
