@@ -29,7 +29,12 @@ def test_the_table_fits_the_terminal(
     run: Call, words: list[object], monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert max(map(len, run(*words).out.splitlines())) <= columns
+    assert max(map(len, run(*words).out.partition("plan it")[0].splitlines())) <= columns
+
+
+def test_the_command_to_plan_it_is_one_line(run: Call, words: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert run(*words).out.splitlines()[-1].endswith("-o plan.json")
 
 
 def test_the_sizes_grow_and_the_next_is_beyond(run: Call, words: list[object]) -> None:

@@ -44,7 +44,7 @@ def by_plan(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: Mappin
     module = original(module)
     step = traced(module, args, kwargs)
     if plan.model.annotations is None and isinstance(module, OnnxModule):
-        annotated = annotate(step, timed=False)
+        annotated = annotate(step)
         return Executor(module, on_calls(plan, module, annotated), annotated)
     annotated = _annotated_as(step, {plan.model.fingerprint} if plan.model.annotations else ())
     return _checked(plan, module, annotated)

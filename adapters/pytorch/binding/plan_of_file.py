@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from json import dumps as quoted
 
-from ....planner.costs.devices import DEVICES
 from ....planner.errors import PlanMismatchError
 from ....planner.infeasible import Asked
-from ....planner.model import DEFAULT_DEVICE, from_annotation
+from ....planner.model import from_annotation
 from ....planner.pipeline import assembled, peak_of, replays_of, resolve_budget
 from ....planner.plan_file.record import TAKEN_OVER_NOTES, Plan
 from ....planner.replan.into_budget import into_budget
@@ -27,8 +26,8 @@ def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
     """The plan of PyTorch's own calls with the decisions of a ``plan`` of the bare file.
 
     Each call does what the op of the file does that it computes, in the order that the plan gives. Peaks are predicted
-    again on the calls, and held to the same budget: by the headroom of the plan, else by a few more recomputations. No
-    bound is known.
+    again on the calls, and held to the same budget: by the headroom of the plan, else by a few more recomputations.
+    Times are measured. No bound is known.
 
     Raises:
         PlanMismatchError: the plan is of another file, or of other sizes; it freezes what the module trains; or its
@@ -45,7 +44,6 @@ def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
     model = from_annotation(
         annotated.annotation,
         name=type(module).__name__,
-        device=plan.budget.device if plan.budget.device in DEVICES else DEFAULT_DEVICE,
         optimizer=plan.budget.optimizer,
         grad_accumulation=plan.budget.grad_accumulation,
     )
