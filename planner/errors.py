@@ -15,7 +15,7 @@ _OPTION = re.compile(
     r"|--(?P<text>budget|headroom|scope|strategy) "
     r"(?P<value>\.?\d[\w.%]*|min\b|total\b|activations\b|(?<=--strategy )[\w:-]+)"
     r"|--batch (?P<batch>\d+)"
-    r"|(?P<described>--device-spec FILE)"
+    r"|(?P<described>--device-spec FILE)|(?P<device>--device NAME)"
     r"|--(?P<name>[a-z][a-z-]*)"
 )
 _ARGUMENTS = {
@@ -67,6 +67,8 @@ def _argument(option: re.Match[str]) -> str:
         return f"batch={option['batch']}"
     if option["described"]:
         return "device=read_device(FILE)"
+    if option["device"]:
+        return 'device="NAME"'
     return _ARGUMENTS.get(option["name"], option["name"].replace("-", "_"))
 
 

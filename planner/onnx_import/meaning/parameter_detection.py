@@ -8,8 +8,6 @@ from glob import escape
 from json import dumps as quoted
 
 from ...errors import UsageError, shell_word
-from ..document.protobuf import TensorProto
-from ..values.constant_folding import contents
 from ..values.values import Call, Value
 from .naming_schemes import NamingSchemes
 from .straight_through import FAKE_QUANTIZE, STOPS_GRADIENT
@@ -265,6 +263,9 @@ def may_need_gradient(value: Value) -> bool:
 
 def _hides(leaf: Value) -> bool:
     """Whether a constant is a mask by its numbers: zeros, and what a Softmax makes zero. Training leaves none such."""
+    from ..document.protobuf import TensorProto  # planning without a file imports no onnx
+    from ..values.constant_folding import contents
+
     if not isinstance(leaf.source, TensorProto) or not leaf.source.raw_data:
         return False
     numbers = contents(leaf.source, f"initializer {quoted(leaf.name)}")

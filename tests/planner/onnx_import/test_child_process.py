@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import resource
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -96,12 +97,13 @@ def test_work_whose_process_was_killed_ends() -> None:
 
 
 def test_limits_that_are_set_already_are_not_raised() -> None:
-    before = resource.getrlimit(resource.RLIMIT_CPU)
-    try:
-        resource.setrlimit(resource.RLIMIT_CPU, (500, before[1]))
-        assert in_child(lambda: resource.getrlimit(resource.RLIMIT_CPU)[0], "m", 0) == 500
-    finally:
-        resource.setrlimit(resource.RLIMIT_CPU, before)
+    code = (
+        "import resource; from ogc_plan.planner.onnx_import.child_process import in_child; "
+        "resource.setrlimit(resource.RLIMIT_CPU, (500, resource.getrlimit(resource.RLIMIT_CPU)[1])); "
+        "print(in_child(lambda: resource.getrlimit(resource.RLIMIT_CPU)[0], 'm', 0))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert int(told) == 500
 
 
 def test_without_fork_the_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
