@@ -355,3 +355,11 @@ class TestPickled:
         convolutions(module.onnx_file.parent, 3)
         with pytest.raises(PlanMismatchError, match="has changed since the module was pickled"):
             pickle.loads(pickled)
+
+    def test_another_working_directory_finds_the_file(
+        self, module: OnnxModule, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(module.onnx_file.parent)
+        pickled = pickle.dumps(from_onnx(module.onnx_file.name, batch=2))
+        monkeypatch.chdir("/")
+        assert pickle.loads(pickled).onnx_sha256 == module.onnx_sha256

@@ -53,6 +53,13 @@ class TestNothingToTrain:
             load([node("MatMul", "x w", "y")], weights={"w": (8, 8)}, frozen=["w*"])
 
 
+@pytest.mark.parametrize("name", ["w", "t"])
+def test_a_parameter_that_is_read_transposed_is_frozen_by_either_name(load: Load, name: str) -> None:
+    nodes = [node("Transpose", "w", "t"), node("MatMul", "x t", "h"), node("MatMul", "h v", "y")]
+    found = load(nodes, weights={"w": (8, 8), "v": (8, 8)}, frozen=[name])
+    assert found.training.parameter_gradient_nbytes == 8 * 8 * 4
+
+
 class TestParameters:
     def test_running_statistics_are_distinguished_from_weights_with_the_reason(self, load: Load) -> None:
         found = load(NORM, weights=NORM_WEIGHTS)
