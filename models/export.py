@@ -41,6 +41,15 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def export_with_weights(module: nn.Module, inputs: tuple[Tensor, ...], path: Path, *, opset: int = OPSET) -> None:
+    """Write the training-mode forward of ``module`` with its weights into one file."""
+    with quiet():
+        torch.onnx.export(
+            module.train(), inputs, path, dynamo=True, optimize=False, opset_version=opset, verbose=False,
+            external_data=False,
+        )  # fmt: skip
+
+
 def export_module(module: nn.Module, inputs: tuple[Tensor, ...], *, opset: int = OPSET) -> onnx.ModelProto:
     """The training-mode forward of ``module`` as a model whose weights are dangling external references.
 

@@ -10,8 +10,6 @@ profile, or a roofline, gives to other ops than PyTorch does: half the sum of th
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,9 @@ from ogc_plan.planner import Plan, load_model, plan
 from ogc_plan.planner.costs.devices import DEVICES
 from ogc_plan.planner.costs.roofline import roofline
 
-from models.profiles.networks import JUDGED, file_of
+from models.profiles.networks import JUDGED, file_of, run
 from models.profiles.torch_ops import CallTime, call_times, step_ns
-from models.reporting.command_line import add_names, add_output, command_parser
-from models.reporting.result_record import publish
 from models.reporting.result_table import compact
-from models.zoo import ZOO
 
 BUDGET = "60%"
 ROOFLINES = ("cpu", "h200")
@@ -90,24 +85,8 @@ def report(networks: Mapping[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what the command line asks for."""
-    parser = command_parser("models.profiles.agreement", __doc__)
-    add_names(parser, ZOO, JUDGED)
-    add_output(parser)
-    options = parser.parse_args(arguments)
-    networks: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="ogc-plan-") as folder:
-        for name in options.names or JUDGED:
-            networks[name] = measured(name, Path(folder))
-            print(f"{name}: {networks[name]}", file=sys.stderr, flush=True)
-    publish(
-        report(networks),
-        options.output,
-        script="models.profiles.agreement",
-        arguments=arguments,
-        device="cpu",
-        quantity="ns, and shares of a step",
-        networks=networks,
-    )
+    quantity = "ns, and shares of a step"
+    run("models.profiles.agreement", __doc__, JUDGED, measured, report, quantity, arguments)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,18 @@
-"""The networks: those that the ratios are made of, and others that they are judged on."""
+"""The networks: those that the ratios are made of, and others that they are judged on; and a command for either."""
 
 from __future__ import annotations
 
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from models.export import OPSET, quiet
+from models.export import export_with_weights
+from models.reporting.command_line import add_names, add_output, command_parser
+from models.reporting.result_record import publish
 from models.zoo import ZOO
 
 CALIBRATED = (
@@ -28,9 +34,31 @@ def file_of(name: str, folder: Path) -> Path:
     """A network of the zoo at its small size, exported with random weights in training mode."""
     entry, path = ZOO[name], folder / f"{name}.onnx"
     torch.manual_seed(0)
-    with quiet():
-        torch.onnx.export(
-            entry.build_small(entry.small_extent).train(), entry.inputs(entry.small_batch, entry.small_extent), path,
-            dynamo=True, optimize=False, opset_version=OPSET, verbose=False, external_data=False,
-        )  # fmt: skip
+    inputs = entry.inputs(entry.small_batch, entry.small_extent)
+    export_with_weights(entry.build_small(entry.small_extent), inputs, path)
     return path
+
+
+def run(
+    script: str,
+    description: str | None,
+    usual: Sequence[str],
+    measured: Callable[[str, Path], Any],
+    report: Callable[[Mapping[str, Any]], str],
+    quantity: str,
+    arguments: Sequence[str] | None,
+) -> None:
+    """Measure the networks that the command line of ``script`` names, and publish the report on them."""
+    parser = command_parser(script, description)
+    add_names(parser, ZOO, usual)
+    add_output(parser)
+    options = parser.parse_args(arguments)
+    networks: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="ogc-plan-") as folder:
+        for name in options.names or usual:
+            networks[name] = measured(name, Path(folder))
+            print(f"{name}: {networks[name]}", file=sys.stderr, flush=True)
+    publish(
+        report(networks), options.output, script=script, arguments=arguments, device="cpu", quantity=quantity,
+        networks=networks,
+    )  # fmt: skip

@@ -9,23 +9,17 @@ The dictionary printed at the end is that of planner/costs/backward_ratios.py.
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ogc_plan.adapters.pytorch import from_onnx
 from ogc_plan.planner import load_model
 from ogc_plan.planner.costs.backward_ratios import ratios
 
-from models.profiles.networks import CALIBRATED, file_of
+from models.profiles.networks import CALIBRATED, file_of, run
 from models.profiles.torch_ops import call_times
-from models.reporting.command_line import add_names, add_output, command_parser
-from models.reporting.result_record import publish
 from models.reporting.result_table import compact
-from models.zoo import ZOO
 
 
 def measured(name: str, folder: Path) -> dict[str, list[float]]:
@@ -41,7 +35,6 @@ def measured(name: str, folder: Path) -> dict[str, list[float]]:
             for at, more in enumerate((1, took.backward_ns, took.forward_ns * ratio)):
                 found[op.op_type][at] += more
     path.unlink()
-    print(f"{name}: {sum(entry[0] for entry in found.values()):.0f} calls", file=sys.stderr, flush=True)
     return dict(found)
 
 
@@ -70,21 +63,8 @@ def report(networks: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what the command line asks for."""
-    parser = command_parser("models.profiles.ratios", __doc__)
-    add_names(parser, ZOO, CALIBRATED)
-    add_output(parser)
-    options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="ogc-plan-") as folder:
-        networks: dict[str, Any] = {name: measured(name, Path(folder)) for name in options.names or CALIBRATED}
-    publish(
-        report(networks),
-        options.output,
-        script="models.profiles.ratios",
-        arguments=arguments,
-        device="cpu",
-        quantity="calls, ns of measured backwards and ns of estimated ones, summed over the calls of an op type",
-        networks=networks,
-    )
+    quantity = "calls, ns of measured backwards and ns of estimated ones, summed over the calls of an op type"
+    run("models.profiles.ratios", __doc__, CALIBRATED, measured, report, quantity, arguments)
 
 
 if __name__ == "__main__":

