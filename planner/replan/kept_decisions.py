@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..device_overhead import Overhead
 from ..infeasible import Asked
 from ..model import Model, store_all_decisions
-from ..pipeline import assembled, headroom_nbytes, peak_of, replays_of, resolve_budget
+from ..pipeline import Replays, assembled, headroom_nbytes, peak_of, replays_of, resolve_budget
 from ..plan_file.record import TAKEN_OVER_NOTES, Plan
-from ..problem import Scope
+from ..problem import Problem, Scope
 from ..schedule import StepKind, lower
 from ..simulate import simulate
 from ..solution import Decisions, Solution, Status
@@ -73,18 +73,32 @@ def replan(
         peak = peak_of(timeline, scope)
         if peak > limit:
             continue
-        solution = Solution(
-            Status.FEASIBLE if timeline.recompute_ns else Status.OPTIMAL,
-            solver.strategy,
-            decisions,
-            objective_ns=timeline.recompute_ns,
-            peak_nbytes=peak,
-            notes=(why,),
-        )
-        made = assembled(model, problem, asked, solution, solver, known)
+        made = by_decisions(model, problem, asked, decisions, solver, known, (why,))
         if device_limit is None or overhead is None or made.peak.total_nbytes + overhead(made) <= device_limit:
             return made
     return None
+
+
+def by_decisions(
+    model: Model,
+    problem: Problem,
+    asked: Asked,
+    decisions: Decisions,
+    solver: Solver,
+    known: Replays,
+    notes: tuple[str, ...],
+) -> Plan:
+    """The plan of decisions that were not searched for and fit; ``known`` has their replay. No bound is proven."""
+    timeline = known[decisions][1]
+    solution = Solution(
+        Status.FEASIBLE if timeline.recompute_ns else Status.OPTIMAL,
+        solver.strategy,
+        decisions,
+        objective_ns=timeline.recompute_ns,
+        peak_nbytes=peak_of(timeline, problem.scope),
+        notes=notes,
+    )
+    return assembled(model, problem, asked, solution, solver, known)
 
 
 def _candidates(model: Model, plans: Sequence[Plan], *, store_all: bool) -> Iterator[tuple[Decisions, str]]:

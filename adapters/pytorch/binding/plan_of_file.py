@@ -7,14 +7,13 @@ from json import dumps as quoted
 from ....planner.errors import PlanMismatchError
 from ....planner.infeasible import Asked
 from ....planner.model import from_annotation
-from ....planner.pipeline import assembled, peak_of, replays_of, resolve_budget
+from ....planner.pipeline import peak_of, replays_of, resolve_budget
 from ....planner.plan_file.record import TAKEN_OVER_NOTES, Plan
 from ....planner.replan.into_budget import into_budget
-from ....planner.replan.kept_decisions import decisions_of
+from ....planner.replan.kept_decisions import by_decisions, decisions_of
 from ....planner.replan.other_ops import on_other_ops
 from ....planner.schedule import lower
 from ....planner.simulate import simulate
-from ....planner.solution import Solution, Status
 from ....planner.solver import Solver
 from ....planner.units import counted, format_both, parse_budget
 from ..capture.module_scopes import file_call_of
@@ -66,18 +65,11 @@ def on_calls(plan: Plan, module: OnnxModule, annotated: Annotated) -> Plan:
         )
     added = len(decisions.sequence) - len(taken_over.sequence)
     more = [f"{counted(added, 'more recomputation')}, for the workspace of PyTorch's kernels"] if added else []
-    solution = Solution(
-        Status.FEASIBLE if timeline.recompute_ns else Status.OPTIMAL,
-        plan.certificate.strategy,
-        decisions,
-        objective_ns=timeline.recompute_ns,
-        peak_nbytes=peak,
-        notes=(f"{TAKEN_OVER_NOTES[0]}of the file {about.file}, graph {about.fingerprint[:12]}", *more),
-    )
+    notes = (f"{TAKEN_OVER_NOTES[0]}of the file {about.file}, graph {about.fingerprint[:12]}", *more)
     known = {**replays_of(model), decisions: (schedule, timeline)}
-    problem = model.problem(scope)
     solver = Solver(plan.certificate.strategy, seed=plan.certificate.seed)
-    return assembled(model, problem, Asked(plan.budget.text, limit, 0), solution, solver, known)
+    asked = Asked(plan.budget.text, limit, 0)
+    return by_decisions(model, model.problem(scope), asked, decisions, solver, known, notes)
 
 
 def _refuse_thawed(plan: Plan, module: OnnxModule) -> None:
