@@ -107,6 +107,7 @@ def interrupting(function: Callable[..., Any]) -> Callable[..., Any]:
     return pressed
 
 
+@pytest.mark.usefixtures("usual_interrupts")
 def test_ctrl_c_while_a_step_changes_the_parameters_waits_until_all_are_changed(
     step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +121,7 @@ def test_ctrl_c_while_a_step_changes_the_parameters_waits_until_all_are_changed(
     assert (trainer.steps_done, same) == (1, True)
 
 
+@pytest.mark.usefixtures("usual_interrupts")
 def test_a_second_ctrl_c_does_not_end_the_saving(step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", interrupting(os.fsync))
     with pytest.raises(KeyboardInterrupt):
