@@ -356,13 +356,12 @@ def _alive_after(step: Callable[[], None], module: Any) -> int:
     before = None if plans is None else [id(plan) for plan in plans.plans]
     enabled = gc.isenabled()
     gc.disable()  # what only the collector lets go of counts
-    gc.freeze()
+    gc.collect(0)  # what is made from here on is alone in the youngest generation
     try:
         step()
         gradients = [parameter.grad for parameter in module.parameters()]
-        alive = sum(isinstance(found, Tensor) for found in gc.get_objects())
+        alive = sum(isinstance(found, Tensor) for found in gc.get_objects(generation=0))
     finally:
-        gc.unfreeze()
         if enabled:
             gc.enable()
     del gradients

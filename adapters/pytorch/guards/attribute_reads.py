@@ -39,6 +39,7 @@ _WRAPPERS = (str(Path(torch.__file__).parent), functools.__file__)
 
 _MACHINERY = frozenset(
     {"dataclasses", "inspect", "typing", "contextlib", "weakref", "warnings", "logging", "unittest.mock"}
+    | {"_frozen_importlib", "_frozen_importlib_external"}  # each import reads the spec of what it imports
 )
 """Modules of the standard library whose objects describe code, log, or have whatever attribute is asked for."""
 
