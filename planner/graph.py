@@ -16,7 +16,7 @@ ITEM_BITS = {
     "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "uint2": 2,
     "bool": 8, "complex64": 64, "complex128": 128,
 }  # fmt: skip
-
+_FLOATING = frozenset(dtype for dtype in ITEM_BITS if dtype.startswith(("float", "bfloat", "complex")))
 
 ATEN_DOMAIN = "aten"
 """Domain of ops that the reader makes of recorded calls of aten for which ONNX has no op."""
@@ -25,6 +25,7 @@ ATEN_DOMAIN = "aten"
 class Role(Enum):
     """What a tensor is to a training step."""
 
+    __hash__ = object.__hash__  # that of Enum is a function of Python
     INPUT = "input"
     PARAMETER = "parameter"
     BUFFER = "buffer"  # constants, running statistics: held all step, never trained
@@ -65,7 +66,7 @@ class Sized:
     @property
     def is_float(self) -> bool:
         """Whether the tensor can have a gradient."""
-        return self.dtype.startswith(("float", "bfloat", "complex"))
+        return self.dtype in _FLOATING
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class Tensor(Sized):
 class View(Enum):
     """How an operator's outputs share the storage of its first input, with torch semantics."""
 
+    __hash__ = object.__hash__
     NONE = "none"  # every output has its own storage
     WHOLE = "whole"  # a bijective view (Reshape, Transpose): its gradient is a view of the gradient
     PART = "part"  # Slice, Split, Expand, constant scalar Gather: the gradient needs its own memory
@@ -131,13 +133,21 @@ class Graph:
     def fingerprint(self) -> str:
         """SHA-256 over topology, attributes, shapes, dtypes and storages; weights and file names do not count."""
         digest = hashlib.sha256()
+        roles = {role: role.value for role in Role}
         for tensor in self.tensors:
-            as_json = f'[{[*tensor.shape]}, "{tensor.dtype}", {tensor.storage}, "{tensor.role.value}"]'
+            as_json = f'[{[*tensor.shape]}, "{tensor.dtype}", {tensor.storage}, "{roles[tensor.role]}"]'
             digest.update(as_json.encode())
+        kinds: dict[tuple[str, str, str], tuple[str, str]] = {}  # as JSON: layers repeat
         for op in self.ops:
-            attributes = [[key, repr(value)] for key, value in sorted(op.attributes)]
-            fields = [op.op_type, op.domain, op.inputs, op.outputs, attributes, op.view.value]
-            digest.update(json.dumps([*fields, op.copied] if op.copied else fields).encode())
+            key = op.op_type, op.domain, repr(op.attributes)
+            if key not in kinds:
+                attributes = [[name, repr(value)] for name, value in sorted(op.attributes)]
+                kinds[key] = f"{json.dumps(op.op_type)}, {json.dumps(op.domain)}", json.dumps(attributes)
+            kind, attributes_text = kinds[key]
+            inputs = str([*op.inputs]).replace("None", "null")
+            copied = f", {json.dumps(op.copied)}" if op.copied else ""
+            as_json = f'[{kind}, {inputs}, {[*op.outputs]}, {attributes_text}, "{op.view.value}"{copied}]'
+            digest.update(as_json.encode())
         digest.update(json.dumps([self.inputs, self.outputs, self.opset]).encode())
         return digest.hexdigest()
 

@@ -149,6 +149,8 @@ def cut_off(graph: Graph, frozen: tuple[str, ...]) -> tuple[str, ...]:
         if op.op_type not in _FLAT and not arriving.isdisjoint(op.outputs):
             arriving.update(i for p in passes_gradient(op, floats) if (i := op.inputs[p]) is not None)
     cut = trainable - {graph.tensors[i].storage for i in arriving}
+    if not cut:
+        return ()
     elements = {storage: tensor.numel for storage, tensor in _leaves(graph) if storage in trainable}
     trained, whole = sum(elements[storage] for storage in trainable - cut), sum(elements.values())
     stops = _stops(graph, cut, lambda op: op.op_type in _FLAT or not is_differentiable(op))

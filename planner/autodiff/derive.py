@@ -33,6 +33,7 @@ class _Slots:
 
     def __init__(self, graph: Graph) -> None:
         self.gradients: list[Gradient] = []
+        self._known: dict[int, int] = {}
         self._slot: dict[int, int] = {}
         self._leaf: dict[int, int] = {}
         self._graph = graph
@@ -47,6 +48,12 @@ class _Slots:
 
     def of(self, tensor: int) -> int:
         """The gradient buffer of a tensor, created at first use."""
+        known = self._known.get(tensor)
+        if known is None:
+            known = self._known[tensor] = self._found(tensor)
+        return known
+
+    def _found(self, tensor: int) -> int:
         while self._base.get(tensor) is not None:
             base = self._base[tensor]
             assert base is not None
@@ -88,13 +95,15 @@ def trainable_parameters(graph: Graph, frozen: tuple[str, ...]) -> frozenset[int
     return frozenset(trained)
 
 
-def _needs_gradient(graph: Graph, trainable: frozenset[int]) -> list[bool]:
+def _needs_gradient(graph: Graph, trainable: frozenset[int]) -> tuple[list[bool], list[frozenset[int]]]:
+    """Whether each tensor needs a gradient, and the input positions to which each op passes one on."""
     needs = [t.role is Role.PARAMETER and t.is_float and t.storage in trainable for t in graph.tensors]
+    passed: list[frozenset[int]] = []
     for op in graph.ops:
-        flows = bool(passes_gradient(op, needs))
+        passed.append(passes_gradient(op, needs))
         for output in op.outputs:
-            needs[output] = flows and graph.tensors[output].is_float
-    return needs
+            needs[output] = bool(passed[-1]) and graph.tensors[output].is_float
+    return needs, passed
 
 
 def derive_backward(
@@ -112,10 +121,10 @@ def derive_backward(
     saves on a CPU.
     """
     trainable = trainable_parameters(graph, frozen)
-    needs = _needs_gradient(graph, trainable)
+    needs, passed = _needs_gradient(graph, trainable)
     slots = _Slots(graph)
     seeds = tuple(dict.fromkeys(slots.of(t) for t in graph.outputs if needs[t] and graph.tensors[t].is_float))
-    differentiated = _ops_with_backward(graph, needs, slots, set(seeds))
+    differentiated = _ops_with_backward(graph, needs, passed, slots, set(seeds))
     handed_in = _shared_outputs(graph, needs, slots)
     densely = _densely_read(graph, needs, slots, differentiated, seeds)
 
@@ -144,9 +153,12 @@ def derive_backward(
         backward: BackwardOp | None = None
         hidden: tuple[int, ...] = ()
         if position in differentiated:
-            backward, hidden = _backward_op(graph, op, needs, slots, densely, moved, len(storages), on_cpu)
-            more = tuple(seed for gradient in backward.takes for seed in handed_in.get(gradient, ()))
-            backward = replace(backward, takes=backward.takes + more)
+            backward, hidden = _backward_op(
+                graph, op, needs, passed[position], slots, densely, moved, len(storages), on_cpu
+            )
+            more = tuple([seed for gradient in backward.takes for seed in handed_in.get(gradient, ())])
+            if more:
+                backward = replace(backward, takes=backward.takes + more)
         reads: tuple[int, ...] = ()
         writes: tuple[int, ...] = ()
         if op.view is View.NONE:
@@ -196,12 +208,13 @@ def _shared_outputs(graph: Graph, needs: list[bool], slots: _Slots) -> dict[int,
     return handed_in
 
 
-def _ops_with_backward(graph: Graph, needs: list[bool], slots: _Slots, arriving: set[int]) -> frozenset[int]:
+def _ops_with_backward(
+    graph: Graph, needs: list[bool], passed: list[frozenset[int]], slots: _Slots, arriving: set[int]
+) -> frozenset[int]:
     """The ops that receive a gradient and pass one on, found by walking the graph backwards."""
     reached: set[int] = set()
     for position in range(len(graph.ops) - 1, -1, -1):
-        op = graph.ops[position]
-        wanted = passes_gradient(op, needs)
+        op, wanted = graph.ops[position], passed[position]
         if not wanted or op.view is View.WHOLE:
             continue
         if any(needs[o] and slots.of(o) in arriving for o in op.outputs):
@@ -229,14 +242,17 @@ def _backward_op(
     graph: Graph,
     op: Op,
     needs: list[bool],
+    positions: frozenset[int],
     slots: _Slots,
     densely: frozenset[int],
     moved: Callable[[int], int | None],
     next_storage: int,
     on_cpu: bool,
 ) -> tuple[BackwardOp, tuple[int, ...]]:
-    """The backward of one op, and the sizes of its hidden buffers; their storages start at ``next_storage``."""
-    positions = passes_gradient(op, needs)
+    """The backward of one op, and the sizes of its hidden buffers; their storages start at ``next_storage``.
+
+    ``positions`` are the inputs to which it passes a gradient on.
+    """
     saved = saved_for_backward(op, graph, positions)
     if on_cpu:
         saved = saved_on_cpu(call_of(op, graph, positions)) or saved
@@ -290,9 +306,7 @@ def with_options(fixed: Stationary, trained_nbytes: int, optimizer: str | None, 
 
 
 def _stationary(graph: Graph, trainable: frozenset[int], optimizer: str | None, grad_accumulation: bool) -> Stationary:
-    by_role: dict[Role, set[int]] = {role: set() for role in Role}
-    for tensor in graph.tensors:
-        by_role[tensor.role].add(tensor.storage)
+    by_role = {role: {tensor.storage for tensor in graph.tensors if tensor.role is role} for role in Role}
     claimed = by_role[Role.PARAMETER]
     size = [storage.nbytes for storage in graph.storages]
     fixed = Stationary(

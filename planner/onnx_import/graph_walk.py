@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from json import dumps as quoted
+from json.encoder import encode_basestring_ascii as quoted
 
 from ..errors import InvalidModelError, OgcPlanError, UnsupportedOpError
 from ..graph import NodePath
@@ -56,6 +56,7 @@ class Walk:
         self.rebatch = rebatch
         self._opset = opset
         self._charge_unknown = charge_unknown
+        self._computed: dict[object, list[Array]] = {}
         self._absent: set[str] = set()  # the names given to outputs that the file leaves out
 
     def visit(self, node: NodeProto, name: str, at: NodePath, *, speculative: bool) -> None:
@@ -247,7 +248,7 @@ class Walk:
     def _used_outputs(self, node: NodeProto, where: str) -> int:
         """The number of outputs without the unused optional ones at the end."""
         count = len(node.output)
-        if self.rules.find_schema(node) is None:
+        if count == 1 or self.rules.find_schema(node) is None:
             return count
         optional = self.rules.optional_outputs(node, where)
         while count > 1 and optional[min(count, len(optional)) - 1] and node.output[count - 1] not in self.table.used:
@@ -275,7 +276,7 @@ class Walk:
         if not call.domain and call.op_type in ("Shape", "Size"):
             arrays = [measured(call)]
         elif call.deterministic and not self.table.full:
-            arrays = compute(node, call, inferred, self.rules.opsets, where)
+            arrays = compute(node, call, inferred, self.rules.opsets, where, self._computed)
         outputs: list[Value] = []
         for position, name in enumerate(node.output[: self._used_outputs(node, where)]):
             array = arrays[position] if arrays is not None else None

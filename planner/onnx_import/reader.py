@@ -152,7 +152,7 @@ def _forward_graph(
     def read(rebatch: Rebatch, shapes: Mapping[str, tuple[int, ...]]) -> _Reading:
         walk = walker(rebatch, shapes, bound.dims)
         table = walk.table
-        fused = FusedCalls(order.nodes, order.live, [output.name for output in graph.output], model.producer_name)
+        fused = FusedCalls(order, [output.name for output in graph.output], model.producer_name)
         for index in order.live:
             walk.visit(order.nodes[index], order.names[index], (index,), speculative=index in order.speculative)
             fused.visited(index, table.calls)

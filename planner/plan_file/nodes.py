@@ -52,29 +52,34 @@ class _Nodes:
         calls = {call.name: call for call in self.read.calls}
         for value in self.read.outputs:
             self._given(value)
+        nodes: dict[str, tuple[NodePath, ...]] = {}
         for call in reversed(self.read.calls):
             if call.name in writing:
-                self._run(call)
+                nodes[call.name] = self._run(call)
             elif any(id(output) in self.wanted for output in call.outputs):
                 homes = [of_tensor[output.name] for output in call.outputs if output.name in of_tensor]
                 if not self._all_given(call):
                     listed = self.views.setdefault(homes[0], []) if homes else self.prepare
                     listed.extend(reversed(self._run(call)))
         ops = []
-        forms = {tensor.name: StorageForm(tensor.shape, tensor.dtype) for tensor in graph.tensors}
+        tensors = {tensor.name: tensor for tensor in graph.tensors}
+        buffers: dict[str, StorageForm] = {}
         for name, op in zip(names, training.ops, strict=True):
             forward = graph.ops[op.forward]
             gives = () if op.backward is None else op.backward.gives
             inputs = (forward.inputs[edge.position] for edge in gives)
-            ops.append(OpNodes(self._nodes(calls[name]), tuple(graph.tensors[i].name for i in inputs if i is not None)))
+            own = nodes[name] if name in writing else self._nodes(calls[name])
+            ops.append(OpNodes(own, tuple([graph.tensors[i].name for i in inputs if i is not None])))
             written = [training.storages[storage] for storage in op.writes]
-            hidden = [storage for storage in written if storage.name not in forms]
-            made = hidden_buffers(call_of(forward, graph, frozenset()), [storage.nbytes for storage in hidden])
-            forms.update(zip((storage.name for storage in hidden), made, strict=True))
-        storages = (
-            replace(forms[storage.name], views=tuple(dict.fromkeys(reversed(self.views.get(index, ())))))
-            for index, storage in enumerate(training.storages)
-        )
+            hidden = [storage for storage in written if storage.name not in tensors]
+            if hidden:
+                made = hidden_buffers(call_of(forward, graph, frozenset()), [storage.nbytes for storage in hidden])
+                buffers.update(zip((storage.name for storage in hidden), made, strict=True))
+        storages = []
+        for index, storage in enumerate(training.storages):
+            form = buffers.get(storage.name) or StorageForm(tensors[storage.name].shape, tensors[storage.name].dtype)
+            views = tuple(dict.fromkeys(reversed(self.views.get(index, ()))))
+            storages.append(replace(form, views=views) if views else form)
         return Execution(
             tuple(ops),
             tuple(storages),
@@ -90,7 +95,7 @@ class _Nodes:
         return (*self.places[first], *inner)
 
     def _nodes(self, call: Call) -> tuple[NodePath, ...]:
-        return tuple(dict.fromkeys(self._place(node) for leaf in call.leaves for node in leaf.nodes))
+        return tuple(dict.fromkeys([self._place(node) for leaf in call.leaves for node in leaf.nodes]))
 
     def _run(self, call: Call) -> tuple[NodePath, ...]:
         """The nodes of a call that runs, whose operands are then wanted."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -65,8 +67,7 @@ class RecordedCall:
 
 def recorded_call(node: NodeProto) -> RecordedCall | None:
     """The call of aten that a node was written for, None if no readable call is recorded."""
-    entries = {entry.key: entry.value for entry in node.metadata_props}
-    text = entries.get(_RECORD, "")
+    text = _recorded(node, _RECORD)
     stripped = text.strip() if len(text) < _MAX_LENGTH else ""
     matched = _CALL.match(stripped)
     if matched is None or "\n" in stripped or not stripped.endswith("})"):
@@ -78,7 +79,14 @@ def recorded_call(node: NodeProto) -> RecordedCall | None:
         (key.strip(), value.strip()) for key, colon, value in (entry.partition(":") for entry in _parts(named)) if colon
     )
     arguments = tuple(_parts(given))
-    return RecordedCall(text, matched["name"], arguments, keywords, _is_dropout(entries), _line(entries))
+    line = _last_line(_recorded(node, _TRACE)[-_MAX_LENGTH:])
+    in_dropout = "dropout(" in line or _is_dropout(_recorded(node, _CLASSES))
+    return RecordedCall(text, matched["name"], arguments, keywords, in_dropout, line)
+
+
+def _recorded(node: NodeProto, key: str) -> str:
+    """What is recorded on a node under a key, "" for nothing; long texts under other keys are not decoded."""
+    return next((entry.value for entry in reversed(node.metadata_props) if entry.key == key), "")
 
 
 def _parts(text: str) -> list[str]:
@@ -97,38 +105,38 @@ def _parts(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _is_dropout(entries: dict[str, str]) -> bool:
-    """Whether the call came from a dropout: its innermost module is one, or the last traced line calls one."""
-    if "dropout(" in _line(entries):
-        return True
-    text = entries.get(_CLASSES, "")
-    classes = _parsed_list(text) if 0 < len(text) < _MAX_LENGTH else []
+def _is_dropout(text: str) -> bool:
+    """Whether the innermost of the recorded classes around a call is a dropout."""
+    classes = _parsed_list(text) if 0 < len(text) < _MAX_LENGTH else ()
     return len(classes) > 1 and "dropout" in str(classes[-2]).lower()
 
 
-def _line(entries: dict[str, str]) -> str:
+@lru_cache(maxsize=64)
+def _last_line(trace: str) -> str:
     """The last traced line of source."""
-    return next(reversed(entries.get(_TRACE, "")[-_MAX_LENGTH:].strip().splitlines()), "")
+    return next(reversed(trace.strip().splitlines()), "")
 
 
-def _parsed_list(text: str) -> list[object]:
-    """The list that a text spells out; an empty one where it is damaged."""
+@lru_cache(maxsize=256)
+def _parsed_list(text: str) -> tuple[object, ...]:
+    """The list that a text spells out; an empty one where it is damaged. Neighbours have equal texts."""
     try:
         parsed = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return []
-    return parsed if isinstance(parsed, list) else []
+        return ()
+    return tuple(parsed) if isinstance(parsed, list) else ()
 
 
 def scopes_of(node: NodeProto) -> list[str]:
     """The paths of the modules around a node, outermost first, as torch's exporter recorded them."""
-    recorded = {entry.key: entry.value for entry in node.metadata_props}
-    scopes: list[object] = []
-    text = recorded.get(_SCOPES, "")
+    if not node.metadata_props:
+        return []
+    scopes: Sequence[object] = []
+    text = _recorded(node, _SCOPES)
     if 0 < len(text) < _MAX_SCOPES_LENGTH:
         scopes = _parsed_list(text)
-    elif "namespace" in recorded:
-        scopes = [part.split(":")[0].strip() for part in recorded["namespace"].split("/")]
+    else:
+        scopes = [part.split(":")[0].strip() for part in _recorded(node, "namespace").split("/")]
     return [scope for scope in scopes if isinstance(scope, str)][:-1]
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...annotations import MODEL_KEY, NODE_KEY, REMEDY, Annotation, loads
 from ...errors import InvalidModelError, StorageError, UnsupportedOpError
-from .subgraphs import all_nodes, subgraphs
+from .subgraphs import subgraphs
 from .unsupported_ops import EXPORT_AGAIN
 
 if TYPE_CHECKING:
-    from .protobuf import GraphProto, ModelProto, TensorProto
+    from .protobuf import GraphProto, ModelProto, StringStringEntryProto, TensorProto
 
 MAX_NODES = 2**20
 MAX_FILE_NBYTES = 2**31 - 1  # the limit of protobuf
@@ -76,9 +76,10 @@ def parse_model(data: bytes, path: str = "the file", *, weights: bool = False) -
             remedy="export a smaller model",
         )
     check_versions(model, path)
-    if any(isinstance(text, bytes) for text in _texts(model)):
+    graphs = _graphs(model)
+    if any(bytes in map(type, texts) for texts in _texts(model, graphs)):
         raise InvalidModelError(f"{path} holds names that are not UTF-8 text: it is damaged", remedy=EXPORT_AGAIN)
-    for inner in () if weights else _graphs(model):
+    for inner in () if weights else graphs:
         tensors = list(inner.initializer)
         tensors += [field.t for node in inner.node if node.op_type == "Constant" for field in node.attribute]
         for tensor in tensors:
@@ -107,37 +108,44 @@ def external_files(model: ModelProto, folder: Path) -> list[Path]:
     return [folder / name for name in sorted(names)]
 
 
-def _graphs(model: ModelProto) -> Iterable[GraphProto]:
+def _graphs(model: ModelProto) -> list[GraphProto]:
     """The main graph and every graph inside a node."""
-    yield model.graph
-    for node in all_nodes((*model.graph.node, *(node for function in model.functions for node in function.node))):
-        yield from subgraphs(node)
+    found = [model.graph]
+    found += [graph for function in model.functions for node in function.node for graph in subgraphs(node)]
+    for outer in found:  # which grows
+        found.extend(graph for node in outer.node for graph in subgraphs(node))
+    return found
 
 
-def _texts(model: ModelProto) -> Iterable[object]:
-    """Every name in the file; the parser returns bytes for a name that is not UTF-8."""
-    yield from (model.producer_name, model.producer_version)
-    yield from (entry.domain for entry in model.opset_import)
-    yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))
+def _texts(model: ModelProto, graphs: Iterable[GraphProto]) -> Iterator[Iterable[object]]:
+    """Every name in the file, in groups; the parser returns bytes for a name that is not UTF-8."""
+    yield model.producer_name, model.producer_version
+    yield (entry.domain for entry in model.opset_import)
+    yield _pairs(model.metadata_props)
     nodes = [node for function in model.functions for node in function.node]
     for function in model.functions:
-        yield from (function.domain, function.name, function.overload, *function.input, *function.output)
-        yield from (entry.domain for entry in function.opset_import)
-        yield from function.attribute
-    for graph in _graphs(model):
+        yield function.domain, function.name, function.overload, *function.input, *function.output
+        yield (entry.domain for entry in function.opset_import)
+        yield function.attribute
+    for graph in graphs:
         nodes.extend(graph.node)
-        yield graph.name
-        yield from (tensor.name for tensor in graph.initializer)
-        yield from (sparse.values.name for sparse in graph.sparse_initializer)
+        yield graph.name, *(tensor.name for tensor in graph.initializer)
+        yield (sparse.values.name for sparse in graph.sparse_initializer)
         for entry in (*graph.input, *graph.output, *graph.value_info):
-            yield entry.name
-            yield from (dim.dim_param for dim in entry.type.tensor_type.shape.dim)
+            yield entry.name, *(dim.dim_param for dim in entry.type.tensor_type.shape.dim)
         for entry in (*graph.value_info, *graph.initializer):
-            yield from (text for pair in entry.metadata_props for text in (pair.key, pair.value))
+            if entry.metadata_props:
+                yield _pairs(entry.metadata_props)
     for node in nodes:
-        yield from (text for pair in node.metadata_props for text in (pair.key, pair.value))
-        yield from (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output)
-        yield from (text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name))
+        yield node.name, node.op_type, node.domain, node.overload, *node.input, *node.output
+        if node.metadata_props:
+            yield _pairs(node.metadata_props)
+        if node.attribute:
+            yield [text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name)]
+
+
+def _pairs(entries: Iterable[StringStringEntryProto]) -> list[str]:
+    return [text for entry in entries for text in (entry.key, entry.value)]
 
 
 def annotated_part(model: ModelProto) -> Annotation | None:

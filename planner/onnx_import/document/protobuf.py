@@ -7,6 +7,7 @@ from onnx import FunctionProto as FunctionProto
 from onnx import GraphProto as GraphProto
 from onnx import ModelProto as ModelProto
 from onnx import NodeProto as NodeProto
+from onnx import StringStringEntryProto as StringStringEntryProto
 from onnx import TensorProto as TensorProto
 from onnx import ValueInfoProto as ValueInfoProto
 from onnx import defs as defs

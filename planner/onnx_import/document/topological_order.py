@@ -21,9 +21,10 @@ class NodeOrder:
     """The order in which the nodes of one graph are read.
 
     ``live`` are the indices of the nodes that an output depends on, in topological order; file order is kept wherever
-    it can be. ``made`` maps each value to the index of its node, -1 where no node makes it. ``used`` are the names
-    that live nodes and outputs read. ``speculative`` are live nodes that matter only if an If takes the branch that
-    reads them. ``outer`` are the names that the graph sees around it: none for the main graph.
+    it can be. ``reads`` are the names that each node reads. ``made`` maps each value to the index of its node, -1 where
+    no node makes it. ``used`` are the names that live nodes and outputs read. ``speculative`` are live nodes that
+    matter only if an If takes the branch that reads them. ``outer`` are the names that the graph sees around it: none
+    for the main graph.
 
     Raises InvalidModelError for a cycle, and for a value that is made twice or not at all.
     """
@@ -31,7 +32,7 @@ class NodeOrder:
     def __init__(self, graph: GraphProto, outer: Container[str] = ()) -> None:
         self.nodes = list(graph.node)
         self.names = node_names(self.nodes)
-        reads = [reads_of(node) for node in self.nodes]
+        self.reads = reads = [reads_of(node) for node in self.nodes]
         self.made = _makers(graph, self.nodes, reads, outer)
         outputs = [output.name for output in graph.output]
         sources = _sources([*reads, outputs], self.made)

@@ -74,16 +74,16 @@ class _Numbering:
         self._storage: dict[int, int] = {}
 
     def tensor(self, value: Value) -> int:
-        if id(value) not in self._tensor:
-            owner = value.owner
-            if id(owner) not in self._storage:
-                self._storage[id(owner)] = len(self.storages)
-                self.storages.append(Storage(owner.name, owner.nbytes))
-            self._tensor[id(value)] = len(self.tensors)
-            self.tensors.append(
-                Tensor(value.name, value.shape, value.dtype, self._storage[id(owner)], self._role(owner))
-            )
-        return self._tensor[id(value)]
+        index = self._tensor.get(id(value))
+        if index is not None:
+            return index
+        owner = value.owner
+        storage = self._storage.setdefault(id(owner), len(self.storages))
+        if storage == len(self.storages):
+            self.storages.append(Storage(owner.name, owner.nbytes))
+        index = self._tensor[id(value)] = len(self.tensors)
+        self.tensors.append(Tensor(value.name, value.shape, value.dtype, storage, self._role(owner)))
+        return index
 
     def op(self, call: Call) -> Op:
         return Op(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...graph import View
 from ..document.exporter_records import RecordedCall, recorded_call
-from ..document.subgraphs import reads_of
+from ..document.topological_order import NodeOrder
 from ..values.layout_copies import copied_inputs, is_dense
 from ..values.values import Call, Value, row_major
 from ..values.view_ops import mark_view
@@ -38,28 +38,26 @@ class _Group:
 class FusedCalls:
     """Follows a walk over nodes and fuses each recorded group as soon as its last node has been read."""
 
-    def __init__(self, nodes: Sequence[NodeProto], live: Iterable[int], outputs: Iterable[str], producer: str) -> None:
-        """``live`` are the indices of the nodes in the order of the walk, ``outputs`` the names of graph outputs.
-
-        ``producer`` is the program that wrote the file.
-        """
+    def __init__(self, order: NodeOrder, outputs: Iterable[str], producer: str) -> None:
+        """``outputs`` are the names of graph outputs, ``producer`` is the program that wrote the file."""
         self._folded: Counter[tuple[str, str]] = Counter()  # (call, op that it is read as) -> count
         self._no_copies = 0
         self._lost_dropouts = 0
         self._widened = 0
-        self._nodes = nodes
+        self._nodes = order.nodes
         self._groups: dict[int, _Group] = {}
         self._readers: dict[str, set[int]] = {name: {-1} for name in outputs}
         self._open: _Group | None = None
         self._calls_before = 0
         self._formulas = Formulas(self._readers, producer)
         group: _Group | None = None  # nodes of one call are adjacent; the same record elsewhere is another call
-        for index in live:
-            for name in _reads(nodes[index]):
+        for index in order.live:
+            node = order.nodes[index]
+            for name in _read_for_values(node, order.reads[index]):
                 self._readers.setdefault(name, set()).add(index)
-            recorded = recorded_call(nodes[index])
+            recorded = recorded_call(node) if node.metadata_props else None
             if recorded is None:
-                group = group if nodes[index].op_type == "Constant" else None
+                group = group if node.op_type == "Constant" else None
                 continue
             if group is None or group.recorded.text != recorded.text:
                 group = _Group(recorded)
@@ -196,10 +194,10 @@ class FusedCalls:
         return not self._readers.get(value.name, set()) <= set(group.nodes)
 
 
-def _reads(node: NodeProto) -> tuple[str, ...]:
-    """The values that a node needs, without those of which it needs the type alone."""
+def _read_for_values(node: NodeProto, reads: tuple[str, ...]) -> Sequence[str]:
+    """Those of the ``reads`` of a node of which it needs more than the type."""
     if node.domain or node.op_type not in ("Shape", "Size", "CastLike"):
-        return reads_of(node)
+        return reads
     return tuple(node.input[: node.op_type == "CastLike"])
 
 

@@ -86,7 +86,7 @@ def find_parameters(
     found |= asked
     learned: set[int] = set()
     for call in calls:
-        found.update(id(leaf) for leaf in taken.of(call, learned) if not leaf.declared)
+        found.update([id(leaf) for leaf in taken.of(call, learned) if not leaf.declared])
         if any(id(value) in learned or id(value.owner) in found for value in call.data_inputs):
             learned.update(id(output) for output in call.outputs)
     doubted = [leaf for key, leaf in taken.doubted.items() if not leaf.declared and key not in asked]
@@ -163,12 +163,13 @@ class _Leaves:
             if value is not None:
                 yield from self._in_arithmetic(call, value, learned)
 
-    def _in_layer(self, call: Call, value: Value | None) -> Iterator[Value]:
+    def _in_layer(self, call: Call, value: Value | None) -> list[Value]:
         if value is None or not value.is_float:
-            return
-        yield from (leaf for leaf in _moved_leaves(value) if leaf.is_float and leaf.shape)
+            return []
+        found = [leaf for leaf in _moved_leaves(value) if leaf.is_float and leaf.shape]
         if not self._recorded and value.from_file and _reads_data(call):
-            yield from (leaf for leaf in computed_from(value) if self._may_be_weight(leaf))
+            found += [leaf for leaf in computed_from(value) if self._may_be_weight(leaf)]
+        return found
 
     def _in_arithmetic(self, call: Call, value: Value, learned: set[int]) -> Iterator[Value]:
         owner = value.owner
@@ -228,7 +229,7 @@ def _moved_leaves(value: Value) -> list[Value]:
             return None
         return call.data_inputs if call.op_type == "Concat" else call.data_inputs[:1]
 
-    found = list(_origins(value, sources))
+    found = _origins(value, sources)
     return [leaf for leaf in found if leaf is not None] if None not in found else []
 
 
@@ -273,18 +274,22 @@ def _hides(leaf: Value) -> bool:
     return bool(hidden.any() and (hidden | (numbers == 0)).all())
 
 
-def _origins(value: Value, sources: Callable[[Call], Sequence[Value] | None]) -> Iterator[Value | None]:
+def _origins(value: Value, sources: Callable[[Call], Sequence[Value] | None]) -> list[Value | None]:
     """The constants that a value is made of, followed through the ``sources`` of each call; None if it has none."""
+    if value.owner.is_leaf:
+        return [value.owner]
+    origins: list[Value | None] = []
     waiting, seen = [value.owner], {id(value.owner)}
     while waiting:
         owner = waiting.pop()
         if owner.is_leaf:
-            yield owner
+            origins.append(owner)
             continue
         found = sources(owner.producer) if owner.producer is not None and owner.from_file else None
         if found is None:
-            yield None
+            origins.append(None)
             continue
         fresh = {id(source.owner): source.owner for source in found if id(source.owner) not in seen}
         seen.update(fresh)
         waiting.extend(fresh.values())
+    return origins

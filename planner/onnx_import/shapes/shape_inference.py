@@ -18,7 +18,7 @@ from ...units import counted
 from ..document.protobuf import DTYPES, NodeProto, TensorProto, dtype_name
 from ..document.unsupported_ops import CHARGE
 from ..values.consistency import REMEDY, check_axes, shape_text
-from ..values.constant_folding import Array, first_line
+from ..values.constant_folding import Array, all_that_counts, first_line
 from ..values.values import Call, Inferred, Partial
 from .element_types import Formals, StandIns, attribute_of_type, dtypes, not_taken, stand_ins
 from .extra_shape_inference import missed_shape, run_shape
@@ -75,7 +75,7 @@ class ShapeRules:
         self._attributes: dict[tuple[str, str], dict[str, int]] = {}
         self._types: dict[tuple[str, tuple[int, ...]], TypeProto] = {}
         self._formals: dict[tuple[str, str], Formals] = {}
-        self._inferred: dict[object, tuple[Inferred, ...]] = {}  # of nodes whose inputs have no known values
+        self._inferred: dict[object, tuple[Inferred, ...]] = {}  # by what `all_that_counts` says
         self.off_schema: list[tuple[Call, str]] = []
 
     def origin(self, domain: str) -> tuple[str, str] | None:
@@ -159,8 +159,7 @@ class ShapeRules:
         check_axes(call, where)
         if not schema.has_type_and_shape_inference_function:
             return self._without_rule(node, call, where)
-        free = not known and all(value is None or value.known is None for value in call.inputs)
-        like = _shown_to_library(node, call) if free else None
+        like = None if known else all_that_counts(node, call)
         if like in self._inferred:
             return dict(zip(node.output, self._inferred[like], strict=True))
         op = self._formals_of(node, schema)
@@ -283,13 +282,6 @@ class ShapeRules:
         if (dtype, shape) not in self._types:
             self._types[dtype, shape] = onnx.helper.make_tensor_type_proto(_NUMBERS[dtype], shape)
         return self._types[dtype, shape]
-
-
-def _shown_to_library(node: NodeProto, call: Call) -> object:
-    """All that the shapes of a node follow from, where no values of its inputs are known."""
-    attributes = tuple(attribute.SerializeToString() for attribute in node.attribute)
-    inputs = tuple(None if value is None else (value.dtype, value.shape) for value in call.inputs)
-    return node.domain, node.op_type, len(node.output), attributes, inputs
 
 
 def _partial_shape(tensor: TypeProto.Tensor) -> Partial:

@@ -23,6 +23,9 @@ from .values import Call, Inferred
 KNOWN_LIMIT = 2**16  # elements; longer constants stay unknown
 KNOWN_FLOAT_LIMIT = 2**10  # weights are never decoded, scales and shape arithmetic in floats are
 
+MOST_COMPARED = 64
+"""Elements of an input up to which nodes are compared by its values."""
+
 Array = np.ndarray[Any, Any]
 
 _COMPUTED = frozenset(
@@ -59,7 +62,16 @@ def attributes_of(node: NodeProto) -> dict[str, object]:
     """The attributes as plain numbers, strings and tuples; tensors only if they are small."""
     result: dict[str, object] = {}
     for attribute in node.attribute:
-        if attribute.type == AttributeProto.TENSOR:
+        kind = attribute.type
+        if attribute.ref_attr_name:
+            raise InvalidModelError(
+                f"attribute {quoted(attribute.name)} refers to one of a function, outside of any", remedy=EXPORT_AGAIN
+            )
+        if kind == AttributeProto.INT:
+            result[attribute.name] = attribute.i
+        elif kind == AttributeProto.INTS:
+            result[attribute.name] = tuple(attribute.ints)
+        elif kind == AttributeProto.TENSOR:
             numel = prod(attribute.t.dims)
             if (
                 numel <= 64
@@ -68,10 +80,7 @@ def attributes_of(node: NodeProto) -> dict[str, object]:
             ):
                 array = contents(attribute.t, f"attribute {quoted(attribute.name)}")
                 result[attribute.name] = tuple(array.ravel().tolist())
-        elif attribute.type in (
-            AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.STRING,
-            AttributeProto.INTS, AttributeProto.FLOATS, AttributeProto.STRINGS,
-        ):  # fmt: skip
+        elif kind in (AttributeProto.FLOAT, AttributeProto.STRING, AttributeProto.FLOATS, AttributeProto.STRINGS):
             result[attribute.name] = _plain(onnx.helper.get_attribute_value(attribute))
     return result
 
@@ -117,10 +126,33 @@ def measured(call: Call) -> Array:
     return np.asarray(value.shape[start:end], np.int64)
 
 
+def all_that_counts(node: NodeProto, call: Call) -> object | None:
+    """All that the shapes and values of a node's outputs follow from; None where that is more than a few numbers."""
+    inputs: list[object] = []
+    for value in call.inputs:
+        if value is None or value.known is None:
+            inputs.append(value and (value.dtype, value.shape))
+        elif value.known.size <= MOST_COMPARED:
+            known = value.known
+            inputs.append((value.dtype, value.shape, known.dtype.str, known.shape, known.tobytes()))
+        else:
+            return None
+    attributes = tuple([attribute.SerializeToString() for attribute in node.attribute])
+    return node.domain, node.op_type, len(node.output), attributes, tuple(inputs)
+
+
 def compute(
-    node: NodeProto, call: Call, inferred: Mapping[str, Inferred], opsets: Mapping[str, int], where: str
+    node: NodeProto,
+    call: Call,
+    inferred: Mapping[str, Inferred],
+    opsets: Mapping[str, int],
+    where: str,
+    results: dict[object, list[Array]],
 ) -> list[Array] | None:
-    """The values of all outputs, or None if an input is unknown or an output is large."""
+    """The values of all outputs, or None if an input is unknown or an output is large.
+
+    ``results`` has those of other nodes by what `all_that_counts` says: layers repeat.
+    """
     if node.op_type not in _COMPUTED or node.domain:
         return None
     if any(value is not None and value.known is None for value in call.inputs):
@@ -131,6 +163,9 @@ def compute(
             return None
         if shape is not None and not keeps_contents(output.dtype, prod(shape)):
             return None
+    like = all_that_counts(node, call)
+    if like in results:
+        return results[like]
     from onnx.reference import ReferenceEvaluator
 
     graph = GraphProto(name="one")
@@ -144,10 +179,13 @@ def compute(
         if node.op_type == "GatherElements":
             return [_gathered(call)]
         with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(graph, opsets=dict(opsets)).run(None, feeds)
+            made = ReferenceEvaluator(graph, opsets=dict(opsets)).run(None, feeds)
     except Exception as error:
         raise InvalidModelError(f"{where} cannot be computed: {first_line(error)}", remedy=REMEDY) from None
-    return [np.asarray(result) for result in results]
+    arrays = [np.asarray(result) for result in made]
+    if like is not None:
+        results[like] = arrays
+    return arrays
 
 
 def _gathered(call: Call) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from json import dumps as quoted
+from json.encoder import encode_basestring_ascii as quoted
 
 from ...errors import InvalidModelError, UnsupportedOpError
 from ..document.protobuf import MAX_NBYTES, GraphProto, TensorProto, dtype_name
@@ -64,5 +64,7 @@ def leaf(table: ValueTable, name: str, tensor: TensorProto, where: str) -> Value
 
 def _has_contents(tensor: TensorProto) -> bool:
     """Whether the values are in the file; some files are passed on without their weights."""
+    if tensor.data_location != 0:
+        return False
     fields = (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data)
-    return tensor.data_location == 0 and (bool(tensor.raw_data) or any(fields) or 0 in tensor.dims)
+    return bool(tensor.raw_data) or any(fields) or 0 in tensor.dims

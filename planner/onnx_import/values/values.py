@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...graph import NodePath, Sized, View
@@ -12,11 +13,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def row_major(shape: Iterable[int]) -> tuple[int, ...]:
+@lru_cache(maxsize=4096)
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides, in elements, of a dense tensor whose last dimension is contiguous."""
     strides: list[int] = []
     step = 1
-    for size in reversed(tuple(shape)):
+    for size in reversed(shape):
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
@@ -131,7 +133,7 @@ class Call:
         """The inputs whose values matter; Shape, Size and EyeLike read the type alone."""
         if self.domain == "" and self.op_type in ("Shape", "Size", "EyeLike"):
             return ()
-        return tuple(value for value in self.inputs if value is not None)
+        return tuple([value for value in self.inputs if value is not None])
 
     def known(self, position: int) -> np.ndarray[Any, Any] | None:
         """The values of one input, None if they are not known."""

@@ -80,6 +80,10 @@ INVALID = {
         model([node("Conv", "x w", "y")], {"x": [1, 3, 8, 8]}, weights={"w": (4, 5, 3, 3)}),
         "3 channels do not fit weights",
     ),
+    "an attribute of a function": (
+        model([node("LeakyRelu", "x", "y", alpha=0.5)], X),
+        'attribute "alpha" refers to one of a function',
+    ),
     "a kernel larger than its data": (
         model([node("MaxPool", "x", "y", kernel_shape=[9, 9])], {"x": [1, 1, 4, 4]}),
         r"of shape \[1, 1, -4, -4\]",
@@ -97,6 +101,7 @@ INVALID = {
         "bytes",
     ),
 }
+INVALID["an attribute of a function"][0].graph.node[0].attribute[0].ref_attr_name = "slope"
 INVALID["two initializers of one name"][0].graph.initializer.extend(
     [onnx.numpy_helper.from_array(np.zeros(2), "w"), onnx.numpy_helper.from_array(np.zeros(2), "w")]
 )
