@@ -24,6 +24,10 @@ class InputMismatchError(AdapterError):
     """The arguments, parameters, modes or settings differ from those that the plan was bound for."""
 
 
+class OtherSizeError(InputMismatchError):
+    """The arguments differ from those of a plan in sizes alone, or in a size that their values decide."""
+
+
 class ChangedModuleError(InputMismatchError):
     """The module, or something else that its forward reads, is not as it was when the plan was bound."""
 
@@ -170,7 +174,7 @@ class Attachment:
         buffers |= attributes_of(self.module) if self._guards else {}
         for guard in self._guards:
             if not guard.holds(leaves, buffers):
-                raise InputMismatchError(
+                raise (OtherSizeError if guard.decides_a_size else InputMismatchError)(
                     f"{guard} was {guard.value!r} for the arguments the plan was bound for and is not for these",
                     remedy="plan with within_budget, which makes a plan for each branch",
                 )

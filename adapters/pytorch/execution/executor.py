@@ -27,7 +27,14 @@ from ..step.annotate import Annotated, cpu_text, device_of, device_text, visible
 from ..step.backward_parts import accumulating_nbytes
 from ..torch_private import pytree
 from ..unbind import original
-from .attachment import Attachment, ChangedModuleError, Described, InputMismatchError, settings_of
+from .attachment import (
+    Attachment,
+    ChangedModuleError,
+    Described,
+    InputMismatchError,
+    OtherSizeError,
+    settings_of,
+)
 from .autograd_function import Executable
 from .backend_switches import kernels_chosen, kernels_traced
 from .card_memory import CardMemory, Present, card_memory, step_segment, unknown_setting
@@ -79,6 +86,11 @@ class Executor:
     def works(self) -> tuple[OpWork, ...]:
         """The work of each op of the step."""
         return self._annotated.annotation.works
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the tensors among the arguments."""
+        return [argument.shape for argument in self._joint.arguments if isinstance(argument, Meta)]
 
     def meter_now(self) -> WorkspaceMeter | None:
         """What measured the calls of the step; None if kernels are chosen in another way now."""
@@ -192,19 +204,24 @@ class Executor:
                 f"the plan was bound for other arguments: another structure, {counted(len(leaves), 'value')} in all",
                 remedy="bind it again with arguments of this structure",
             )
-        for position, (leaf, wanted) in enumerate(zip(leaves, self._joint.arguments, strict=True)):
-            given = meta(leaf)
-            if given != wanted:
-                fixed = not (isinstance(given, Meta) and isinstance(wanted, Meta))
-                raise InputMismatchError(
-                    f"argument {_path(leaves, spec, position)} is {_described(given)}; "
-                    f"the plan was bound for {_described(wanted)}",
-                    remedy="pass a tensor, such as torch.tensor(5), here and where it is planned: "
-                    "a plan holds for one value of anything else"
-                    if fixed
-                    else "bind again for this input, pad it to the planned shape, or plan with within_budget, "
-                    "which makes a plan for each shape",
-                )
+        given = [meta(leaf) for leaf in leaves]
+        wanted = self._joint.arguments
+        position = next(
+            (number for number, pair in enumerate(zip(given, wanted, strict=True)) if pair[0] != pair[1]), -1
+        )
+        if position < 0:
+            return
+        error = OtherSizeError if list(map(_kind, given)) == list(map(_kind, wanted)) else InputMismatchError
+        fixed = not (isinstance(given[position], Meta) and isinstance(wanted[position], Meta))
+        raise error(
+            f"argument {_path(leaves, spec, position)} is {_described(given[position])}; "
+            f"the plan was bound for {_described(wanted[position])}",
+            remedy="pass a tensor, such as torch.tensor(5), here and where it is planned: "
+            "a plan holds for one value of anything else"
+            if fixed
+            else "bind again for this input, pad it to the planned shape, or plan with within_budget, "
+            "which makes a plan for each shape",
+        )
 
     def _check_same(self, leaves: list[Any], spec: pytree.TreeSpec, own: list[torch.Tensor]) -> None:
         """Raise InputMismatchError if other arguments are one tensor than those that were when the step was traced."""
@@ -290,6 +307,11 @@ def _identity(leaves: list[Any], spec: pytree.TreeSpec, same: int | str | None) 
     if same is None:
         return "a tensor of its own"
     return f"the module's {same!r}" if isinstance(same, str) else f"argument {_path(leaves, spec, same)} itself"
+
+
+def _kind(given: Any) -> Any:
+    """What a `Meta` tells but for sizes; anything else as it is."""
+    return given._replace(shape=(), strides=(len(given.shape),)) if isinstance(given, Meta) else given
 
 
 def _described(given: Any) -> str:

@@ -10,6 +10,7 @@ import torch
 
 from .. import torch_private
 from ..torch_private import OpOverload, pytree
+from ..value_shapes import count_distinct, count_true
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,11 @@ class Guard:
                     result = call.function(*args, **kwargs)
                 made[number] = pytree.tree_leaves(result)
         return result
+
+    @property
+    def decides_a_size(self) -> bool:
+        """Whether the value is a size of a result, and not a condition."""
+        return self.calls[-1][1].function in (count_true, count_distinct)
 
     def __str__(self) -> str:
         last = self.calls[-1][1]
