@@ -15,10 +15,11 @@ from ..execution.attachment import (
     Attachment,
     ChangedModuleError,
     InputMismatchError,
-    OtherSizeError,
     ReplacedModuleError,
+    VaryingStepError,
 )
 from ..execution.executor import Checked, Executor
+from ..guards.value_tape import Drawn
 from ..torch_private import pytree
 
 SIZES = 256
@@ -27,11 +28,11 @@ SIZES = 256
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A plan's executor, attached to the module that it was made for; ``of_size`` if for other sizes alone."""
+    """A plan's executor, attached to the module that it was made for; ``varies`` if for other sizes alone."""
 
     executor: Executor
     attachment: Attachment
-    of_size: bool = False
+    varies: bool = False
 
     def holds(self) -> bool:
         """Whether the plan holds for its module as it is now, with some arguments."""
@@ -68,20 +69,21 @@ class KeptPlans:
     @property
     def count(self) -> int:
         """How many of them count: sizes do not."""
-        return sum(not kept.of_size for kept in self._kept)
+        return sum(not kept.varies for kept in self._kept)
 
-    def add(self, executor: Executor, module: nn.Module, *, of_size: bool = False) -> None:
+    def add(self, executor: Executor, module: nn.Module, *, varies: bool = False) -> None:
         """Keep a plan for ``module`` as it is now."""
-        self._kept.append(Kept(executor, executor.attach(module), of_size))
+        self._kept.append(Kept(executor, executor.attach(module), varies))
 
     def step(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Executor, Checked] | InputMismatchError | None:
         """The plan used last that holds for a step; if there is none, why the likest one does not."""
         fault: InputMismatchError | None = None
+        drawn = Drawn()
         for kept in self._in_question(args, kwargs):
             try:
-                checked = kept.executor.checked(kept.attachment, args, kwargs)
+                checked = kept.executor.checked(kept.attachment, args, kwargs, drawn)
             except InputMismatchError as error:
                 if fault is None or _tells(error) > _tells(fault):
                     fault = error.with_traceback(None)  # its frames would keep the arguments alive
@@ -109,13 +111,14 @@ class KeptPlans:
         if isinstance(fault, ReplacedModuleError):
             self._kept = [kept for kept in self._kept if kept.attachment.has_its_modules()]
         if len(self) - self.count >= SIZES:
-            self._kept.remove(next(kept for kept in self._kept if kept.of_size))
-        if isinstance(fault, OtherSizeError) or self.count < self.limit:
+            self._kept.remove(next(kept for kept in self._kept if kept.varies))
+        if isinstance(fault, VaryingStepError) or self.count < self.limit:
             return
-        gone = next((kept for kept in self._kept if not kept.of_size and not kept.holds()), None)
+        gone = next((kept for kept in self._kept if not kept.varies and not kept.holds()), None)
         if gone is None:
             raise AdapterError(
-                f"{type(module).__name__} has {counted(self.limit, 'plan')} and this step needs another: {fault.message}",
+                f"{type(module).__name__} has {counted(self.limit, 'plan')} and this step needs another: "
+                f"{fault.message}",
                 remedy=f"pass what changes in a tensor, or pass max_plans={2 * self.limit} to within_budget",
             )
         self._kept.remove(gone)
@@ -123,4 +126,4 @@ class KeptPlans:
 
 def _tells(fault: InputMismatchError) -> int:
     """How much a fault tells: what changed about the module, or that sizes alone differ, more than other arguments."""
-    return 2 * isinstance(fault, ChangedModuleError) + isinstance(fault, OtherSizeError)
+    return 2 * isinstance(fault, ChangedModuleError) + isinstance(fault, VaryingStepError)

@@ -15,7 +15,7 @@ from ....planner.errors import AdapterError
 from ....planner.plan_file.record import Plan
 from .. import torch_private
 from ..errors import warn
-from ..execution.attachment import ChangedModuleError, InputMismatchError, OtherSizeError
+from ..execution.attachment import ChangedModuleError, InputMismatchError, VaryingStepError
 from ..execution.executor import Executor
 from ..torch_private import pytree
 from .buckets import Buckets
@@ -45,11 +45,11 @@ class Plans:
         self._asked, self._replans, self._profile = asked, replans, profile
         self._kept, self._buckets = KeptPlans(limit), Buckets(asked)
         self._first: Executor | None = None
-        self._changes = self._sizes = 0  # of the module, and of sizes, that were planned for
+        self._changes = self._varied = 0  # of the module, and of sizes, that were planned for
 
-    def _add(self, executor: Executor, module: nn.Module, *, of_size: bool = False) -> None:
+    def _add(self, executor: Executor, module: nn.Module, *, varies: bool = False) -> None:
         """Keep a plan that was made as asked, for ``module`` as it is now."""
-        self._kept.add(executor, module, of_size=of_size)
+        self._kept.add(executor, module, varies=varies)
         self._first = self._first or executor
 
     def planned(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Executor:
@@ -70,7 +70,7 @@ class Plans:
         made = Plans(self._asked, replans=self._replans, limit=self._kept.limit, profile=self._profile)
         for kept in self._kept:
             if kept.holds():  # for the original, and so for a copy of it
-                made._add(kept.executor, module, of_size=kept.of_size)
+                made._add(kept.executor, module, varies=kept.varies)
         made._first, made._buckets = self._first, self._buckets
         return made
 
@@ -139,22 +139,22 @@ class Plans:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], fault: InputMismatchError | None
     ) -> None:
         """Make a plan for a step, and keep it. ``fault`` says why those that are kept do not hold for it."""
-        of_size = isinstance(fault, OtherSizeError)
+        varies = isinstance(fault, VaryingStepError)
         if fault is not None:
             self._kept.make_room(module, fault)
         began = time.perf_counter()
         with torch_private.outside_of_modes():
             executor = self.planned(module, args, kwargs)
         took_s = time.perf_counter() - began
-        self._add(executor, module, of_size=of_size)
+        self._add(executor, module, varies=varies)
         if fault is None or any(executor.plan is plan for plan in self._asked.made):
             return
-        self._sizes += of_size
-        if of_size and self._sizes > 1:
+        self._varied += varies
+        if varies and self._varied > 1:
             return  # said once; `planned` tells each
         count = (
             "other sizes are planned as they come"
-            if of_size
+            if varies
             else (f"it is plan {self._kept.count} of at most {self._kept.limit}")
         )
         warn(

@@ -20,6 +20,7 @@ from ..capture.diagnostics import signature_error
 from ..capture.joint_graph import capture
 from ..errors import warn
 from ..guards.autocast_state import AutocastState
+from ..guards.value_tape import Drawn
 from ..joint import Joint, Meta, Primal, meta
 from ..memory.allocator_record import DevicePeak
 from ..memory.workspace_meter import WorkspaceMeter
@@ -32,7 +33,7 @@ from .attachment import (
     ChangedModuleError,
     Described,
     InputMismatchError,
-    OtherSizeError,
+    VaryingStepError,
     settings_of,
 )
 from .autograd_function import Executable
@@ -71,6 +72,7 @@ class Executor:
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
         self._returned_primals = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
         self._own_names = [primal.name for primal in step.joint.primals if primal.kind != "input"]
+        self._draws = any(guard.draws for guard in step.joint.guards)
         self._all_differ = all(known is None for known in step.joint.same)
         self._count = sum(isinstance(argument, Meta) for argument in step.joint.arguments)
         self._settings = settings_of(module, step.joint.reads)
@@ -122,7 +124,9 @@ class Executor:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
         return self.run(self.checked(attachment, args, kwargs))
 
-    def checked(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
+    def checked(
+        self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any], drawn: Drawn | None = None
+    ) -> Checked:
         """The tensors of a step for which the plan holds. Raises InputMismatchError for another step.
 
         Nothing has run then. ChangedModuleError says that not the arguments but the module or its surroundings differ.
@@ -139,11 +143,13 @@ class Executor:
             )
         attachment.check()
         self._check_switches()
-        attachment.check_values(leaves)
+        attachment.check_values(leaves, drawn)
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
         self._check_same(leaves, spec, attachment.own_tensors())
         attachment.check_reads()
-        return Checked(attachment.module, primals, OnArguments(partial(self._retrace, attachment.module), args, kwargs))
+        generator = torch.get_rng_state() if self._draws else None  # leads a trace after the step the same way
+        retrace = partial(self._retrace, attachment.module, generator)
+        return Checked(attachment.module, primals, OnArguments(retrace, args, kwargs))
 
     def check_module(self, attachment: Attachment) -> None:
         """Raise ChangedModuleError if the plan does not hold for the module as it is, whatever the arguments are."""
@@ -180,13 +186,16 @@ class Executor:
     def _retrace(
         self,
         module: nn.Module,
+        generator: torch.Tensor | None,
         args: Any,
         kwargs: dict[str, Any],
         detached: frozenset[int],
         strides: Sequence[Strides | None],
     ) -> Joint:
         """The step of a forward that has run, for other gradients of its outputs. Raises what `capture` raises."""
-        with torch_private.outside_of_modes(), self.autocast.entered():
+        with torch_private.outside_of_modes(), self.autocast.entered(), torch.random.fork_rng([]):
+            if generator is not None:
+                torch.set_rng_state(generator)
             return capture(original(module), args, kwargs, detached=detached, tangent_strides=strides)
 
     def _check_arguments(self, module: nn.Module, leaves: list[Any], spec: pytree.TreeSpec) -> None:
@@ -211,7 +220,7 @@ class Executor:
         )
         if position < 0:
             return
-        error = OtherSizeError if list(map(_kind, given)) == list(map(_kind, wanted)) else InputMismatchError
+        error = VaryingStepError if list(map(_kind, given)) == list(map(_kind, wanted)) else InputMismatchError
         fixed = not (isinstance(given[position], Meta) and isinstance(wanted[position], Meta))
         raise error(
             f"argument {_path(leaves, spec, position)} is {_described(given[position])}; "

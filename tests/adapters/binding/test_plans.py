@@ -324,7 +324,7 @@ class TestLimit:
     def test_a_step_that_needs_more_plans_than_are_kept_is_refused(self) -> None:
         trained = planned(network(), max_plans=1)
         with pytest.raises(
-            AdapterError, match="has 1 plan and this step needs another: argument 0 .* takes a gradient"
+            AdapterError, match=r"has 1 plan and this step needs another: argument 0 .* takes a gradient"
         ):
             trained(SMALL.clone().requires_grad_())
 

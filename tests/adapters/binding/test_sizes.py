@@ -167,7 +167,7 @@ class TestBuckets:
             other(ids(50))
             assert plans_of(other)[-1].budget.nbytes == plans_of(module)[0].budget.nbytes
 
-    @pytest.mark.parametrize("bucket", [128, {1: 0}, {-1: 8}, {"ids": 8}])
+    @pytest.mark.parametrize("bucket", [{1: 0}, {-1: 8}, {"ids": 8}])
     def test_what_is_no_bucket_is_refused(self, bucket: Any) -> None:
         with pytest.raises(AdapterError, match="bucket is"):
             planned(bucket=bucket)
