@@ -42,7 +42,8 @@ _SMALL_NUMEL = 64
 _DRAWS = frozenset({
     *_UNIFORM, torch.ops.aten.randn.default, torch.ops.aten.randn_like.default, torch.ops.aten.native_dropout.default,
     torch.ops.aten.bernoulli_.float, torch.ops.aten.bernoulli.p, torch.ops.aten.uniform_.default,
-    torch.ops.aten.normal_.default,
+    torch.ops.aten.normal_.default, torch.ops.aten.randint.default, torch.ops.aten.randint.low,
+    torch.ops.aten.randperm.default,
 })  # fmt: skip
 """Calls that move the CPU's generator by the layouts of their arguments, whatever the values are."""
 
@@ -188,7 +189,7 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
     def _draw(self, func: Any, args: Any, kwargs: Any, traced: Any) -> None:
         """Note a call that moves the CPU's generator, and its value if it is uniform, small, and known before."""
         leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs, traced)) if isinstance(leaf, torch.Tensor)]
-        if func in _NO_DRAWS or not any(leaf.device.type == "cpu" for leaf in leaves):
+        if func in _NO_DRAWS or (leaves and leaves[0].device.type != "cpu"):
             return
         if func not in _DRAWS or kwargs.get("generator") is not None:
             self._drawn = None
