@@ -172,8 +172,9 @@ def within_budget(
             strides, structure or value, the autocast state is another, parameters were frozen, a submodule changed its
             mode, or an attribute that the forward reads changed. With "plan" another plan is made, with a warning that
             tells why and what it took. With "raise" it raises InputMismatchError.
-        max_plans: how many plans are kept; those for other sizes alone do not count. A plan that no longer holds for
-            the module makes room for another; if all hold, the step raises AdapterError.
+        max_plans: how many plans are kept; those for other sizes alone, or for another way that random numbers decide,
+            do not count. A plan that no longer holds for the module makes room for another; if all hold, the step
+            raises AdapterError.
         bucket: multiples by dimension, such as ``{1: 128}``: one plan is searched for the next multiple of 128 of the
             size of the first tensor along dimension 1, and of all others with that size there. Smaller sizes take over
             its decisions, and its budget where that is a share. Nothing is padded.

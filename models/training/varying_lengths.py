@@ -126,7 +126,7 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train in each way and print the report. The exit code is 1 where bits or a budget do not hold."""
     parser = command_parser("models.training.varying_lengths", __doc__)
-    parser.add_argument("--lengths", type=count, default=30, metavar="N", help="how many lengths (default: 30)")
+    parser.add_argument("--lengths", type=count, default=12, metavar="N", help="how many lengths (default: 12)")
     add_output(parser)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)

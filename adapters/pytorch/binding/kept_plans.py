@@ -23,12 +23,12 @@ from ..guards.value_tape import Drawn
 from ..torch_private import pytree
 
 SIZES = 256
-"""How many plans are kept that are for other sizes alone: one takes about 5 MB of the host for 12 layers of a GPT."""
+"""How many plans are kept that are for other sizes alone, or for another way that random numbers decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A plan's executor, attached to the module that it was made for; ``varies`` if for other sizes alone."""
+    """A plan's executor, attached to the module that it was made for; ``varies`` if for a `VaryingStepError`."""
 
     executor: Executor
     attachment: Attachment
@@ -68,7 +68,7 @@ class KeptPlans:
 
     @property
     def count(self) -> int:
-        """How many of them count: sizes do not."""
+        """How many of them count: those for other sizes do not."""
         return sum(not kept.varies for kept in self._kept)
 
     def add(self, executor: Executor, module: nn.Module, *, varies: bool = False) -> None:

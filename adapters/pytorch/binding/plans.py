@@ -45,7 +45,7 @@ class Plans:
         self._asked, self._replans, self._profile = asked, replans, profile
         self._kept, self._buckets = KeptPlans(limit), Buckets(asked)
         self._first: Executor | None = None
-        self._changes = self._varied = 0  # of the module, and of sizes, that were planned for
+        self._changes = self._varied = 0  # of the module, and from step to step, that were planned for
 
     def _add(self, executor: Executor, module: nn.Module, *, varies: bool = False) -> None:
         """Keep a plan that was made as asked, for ``module`` as it is now."""
@@ -153,7 +153,7 @@ class Plans:
         if varies and self._varied > 1:
             return  # said once; `planned` tells each
         count = (
-            "other sizes are planned as they come"
+            "others like it are planned as they come"
             if varies
             else (f"it is plan {self._kept.count} of at most {self._kept.limit}")
         )

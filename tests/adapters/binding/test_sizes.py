@@ -74,7 +74,7 @@ def test_one_warning_tells_of_other_sizes() -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         met(37, 52, 64)
-    assert ["other sizes are planned as they come" in str(warning.message) for warning in told] == [True]
+    assert ["others like it are planned as they come" in str(warning.message) for warning in told] == [True]
 
 
 def test_the_size_used_last_long_ago_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
