@@ -152,11 +152,8 @@ class Plans:
         self._varied += varies
         if varies and self._varied > 1:
             return  # said once; `planned` tells each
-        count = (
-            "others like it are planned as they come"
-            if varies
-            else (f"it is plan {self._kept.count} of at most {self._kept.limit}")
-        )
+        count = f"it is plan {self._kept.count} of at most {self._kept.limit}"
+        count = "others like it are planned as they come" if varies else count
         warn(
             f"planned {type(module).__name__} again in {took_s:.1f} s, as {fault.message}. Its activation peak is "
             f"{executor.plan.peak.activation_nbytes:,} B; {count}{self._hint(fault)}"

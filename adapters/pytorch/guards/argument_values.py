@@ -18,11 +18,10 @@ import torch
 from torch import nn
 
 from .. import torch_private
-from ..memory.strides import Layout
 from ..torch_private import OpOverload, TorchDispatchMode, pytree, schema_of
 from ..value_shapes import Decider, decider
 from .assertions import Assertion, assertion
-from .value_tape import GENERATOR, Call, Draw, Guard, Known, Source
+from .value_tape import GENERATOR, Call, Draw, Guard, Known, Like, Source
 
 LARGEST_NUMEL = 2**22
 """The values of larger tensors are not computed during the trace."""
@@ -196,19 +195,14 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         if self._drawn is None:
             return
         kept = func in _UNIFORM and traced.numel() <= _SMALL_NUMEL
-        args, kwargs = pytree.tree_map_only(torch.Tensor, Layout.of, (args, kwargs))
-        call = Call(
-            Draw(func, kept, repr((str(func), args, kwargs))),
-            args,
-            kwargs,
-            frozenset([GENERATOR]),
-            frozenset([GENERATOR]),
-        )
+        args, kwargs = pytree.tree_map_only(torch.Tensor, Like.of, (args, kwargs))
+        draw, moved = Draw(func, kept, repr((str(func), args, kwargs))), frozenset([GENERATOR])
+        call = Call(draw, args, kwargs, moved, moved)
         self._drawn.append(call)
         if kept:
             with torch_private.outside_of_modes(), torch.no_grad(), torch.random.fork_rng([]):
                 torch.set_rng_state(self._generator)
-                real = [call.function(*call.args, **call.kwargs) for call in self._drawn][-1]
+                real = [each.function(*each.args, **each.kwargs) for each in self._drawn][-1]
                 self._generator = torch.get_rng_state()
             self._drawn.clear()
             self._kept.append(real)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from .. import torch_private
-from ..memory.strides import Layout
 from ..torch_private import OpOverload, pytree
 from ..value_shapes import count_distinct, count_true
 
@@ -34,6 +33,24 @@ GENERATOR = -1
 """Stands among storages for the default generator of the CPU, which every draw reads and writes."""
 
 
+@dataclass(frozen=True)
+class Like:
+    """Stands for an argument of a draw: a tensor of the CPU with this layout."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Like:
+        """The layout of a tensor."""
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    def empty(self) -> torch.Tensor:
+        """A tensor of this layout."""
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
+
+
 @dataclass(frozen=True, slots=True)
 class Draw:
     """A call that draws random numbers of the CPU, as many as its arguments have places for, whatever they hold.
@@ -50,12 +67,8 @@ class Draw:
         return str(self.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Draw, with example tensors in place of layouts."""
-        args, kwargs = pytree.tree_map(
-            lambda leaf: leaf.example() if isinstance(leaf, Layout) else leaf,
-            (args, kwargs),
-            is_leaf=lambda leaf: isinstance(leaf, Layout),
-        )
+        """Draw, with empty tensors in place of layouts."""
+        args, kwargs = pytree.tree_map_only(Like, Like.empty, (args, kwargs))
         made = self.function(*args, **kwargs)
         return made if self.kept else ()
 
@@ -128,7 +141,7 @@ class Guard:
                     result = result.detach().clone() if call.writes & changed else result.detach()
                 else:
                     args, kwargs = pytree.tree_map(
-                        computed, (call.args, call.kwargs), is_leaf=lambda leaf: isinstance(leaf, (Known, Layout))
+                        computed, (call.args, call.kwargs), is_leaf=lambda leaf: isinstance(leaf, Known)
                     )
                     if isinstance(call.function, Draw):
                         place, result = drawn.after(place, call.function, args, kwargs)
