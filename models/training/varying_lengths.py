@@ -3,7 +3,7 @@
     python -m models.training.varying_lengths -o models/results/varying_lengths.json
 
 A GPT of 4 layers meets each length twice, in one random order: without buckets and with them, within a share and within
-bytes. A new length costs the processor seconds of its first step less those of its second. The process has one thread.
+bytes. A new length costs the processor seconds of its first step less those of its second. There is one thread.
 """
 
 from __future__ import annotations
