@@ -22,7 +22,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from ogc_plan.adapters.pytorch import api, plans_of, within_budget
+from ogc_plan.adapters.pytorch import plans_of, within_budget
 from ogc_plan.adapters.pytorch.binding import make_executor, plans
 from ogc_plan.adapters.pytorch.capture import joint_graph
 from ogc_plan.adapters.pytorch.execution import executor
@@ -46,7 +46,6 @@ STAGES = (
 """Where the time goes, in order: ``annotate`` is without the measuring of calls, ``executor`` without its code."""
 
 _STAGE_OF: tuple[tuple[Any, str, str], ...] = (
-    (api, "planned", OTHER),
     (plans, "planned", OTHER),
     (make_executor, "capture", "trace"),
     (joint_graph, "run_passes", "passes"),

@@ -26,7 +26,7 @@ from ...planner.trade_offs.largest_input import Fit
 from ...planner.units import parse_budget, parse_headroom
 from .binding.bound_module import bound, bound_by, runner_of
 from .binding.largest_batch import largest_batch
-from .binding.make_executor import annotated_step, by_plan, planned, profile_of, traced
+from .binding.make_executor import annotated_step, by_plan, profile_of, traced
 from .binding.onnx_export import exported, ops_of_nodes, write_onnx
 from .binding.optimizer_memory import OptimizerMemory, memory_of
 from .binding.plans import LIMIT, Plans
@@ -144,6 +144,7 @@ def within_budget(
     effort: str = "default",
     on_change: Literal["plan", "raise"] = "plan",
     max_plans: int = LIMIT,
+    bucket: Mapping[int, int] | None = None,
     profile: StepProfile | str | os.PathLike[str] | None = None,
     compile: bool = False,
 ) -> nn.Module:
@@ -171,8 +172,12 @@ def within_budget(
             strides, structure or value, the autocast state is another, parameters were frozen, a submodule changed its
             mode, or an attribute that the forward reads changed. With "plan" another plan is made, with a warning that
             tells why and what it took. With "raise" it raises InputMismatchError.
-        max_plans: how many plans are kept. A plan that no longer holds for the module makes room for another; if all
-            hold, the step raises AdapterError.
+        max_plans: how many plans are kept; those for other sizes alone, or for another way that random numbers decide,
+            do not count. A plan that no longer holds for the module makes room for another; if all hold, the step
+            raises AdapterError.
+        bucket: multiples by dimension, such as ``{1: 128}``: one plan is searched for the next multiple of 128 of the
+            size of the first tensor along dimension 1, and of all others with that size there. Smaller sizes take over
+            its decisions, and its budget where that is a share. Nothing is padded.
         scope, strategy, keep, recompute, seed, effort: as on the command line.
         time_limit_s: seconds for the search. Ctrl-C ends it, too, with the best plan so far.
         compile: return ``torch.compile(model)`` within the budget (../inductor/README.md). It takes ``budget`` and
@@ -195,6 +200,7 @@ def within_budget(
         raise AdapterError(f"on_change is {on_change!r}", remedy='write "plan" or "raise"')
     if type(max_plans) is not int or max_plans < 1:
         raise AdapterError(f"max_plans is {max_plans!r}", remedy="pass a whole number from 1")
+    buckets = _buckets(bucket)
     held, rerun = _names("keep", keep), _names("recompute", recompute)
     asked, reserve = _size_text("budget", budget), _size_text("headroom", "0%" if headroom == 0 else headroom)
     solver = Solver(strategy, effort, time_limit_s, seed)
@@ -207,17 +213,18 @@ def within_budget(
             "args": args, "kwargs": kwargs, "scope": scope, "keep": held, "recompute": rerun, "optimizer": optimizer,
             "device": device, "time_limit_s": time_limit_s, "profile": profile, "headroom": reserve.strip("0% "),
             "strategy": strategy != "optimal", "seed": seed, "effort": effort != "default",
-            "on_change": on_change != "plan", "max_plans": max_plans != LIMIT,
+            "on_change": on_change != "plan", "max_plans": max_plans != LIMIT, "bucket": buckets,
         }  # fmt: skip
         return _compiled(original(model), asked, [name for name, value in given.items() if value], grad_accumulation)
     states, memory = _states_of(optimizer, model)
     request = Request(
-        asked, scope, reserve, held, rerun, states, grad_accumulation, device, solver, optimizer_memory=memory
-    )
+        asked, scope, reserve, held, rerun, states, grad_accumulation, device, solver, optimizer_memory=memory,
+        bucket=buckets,
+    )  # fmt: skip
     model, known = original(model), profile_of(profile)
     plans = Plans(request, replans=on_change == "plan", limit=max_plans, profile=known)
     if model.training and not (args is None and kwargs is None):
-        first = planned(request, model, () if args is None else args, kwargs, known)
+        first = plans.planned(model, () if args is None else args, kwargs or {})
         return bound_by(model, lambda made: plans.with_first(first, made))
     return bound_by(model, lambda _: plans)
 
@@ -461,6 +468,13 @@ def _size_text(option: str, size: str | int) -> str:
     if type(size) is int:
         return f"{size}B"
     raise BudgetSyntaxError(f"{option} {size!r} is no text and no whole number", remedy='write "3GB", "60%" or bytes')
+
+
+def _buckets(bucket: Mapping[int, int] | None) -> dict[int, int]:
+    found = dict(bucket) if isinstance(bucket, Mapping) else {} if bucket is None else {-1: 0}
+    if any(type(axis) is not int or type(size) is not int or axis < 0 or size < 1 for axis, size in found.items()):
+        raise AdapterError(f"bucket is {bucket!r}", remedy="write {1: 128}: a multiple for each dimension in buckets")
+    return found
 
 
 def _names(option: str, names: Iterable[str]) -> tuple[str, ...]:

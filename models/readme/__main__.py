@@ -27,7 +27,7 @@ from models.readme.plan_tables import benchmark, headline, in_target, ogc, open_
 from models.readme.retention_picture import draw, plan_of_chain
 from models.readme.training_tables import first_day, planning_times, replayed, reserved_bytes, tight_cards, tutorials
 from models.runtimes import onnxruntime
-from models.training import deep_resnet, executor_benchmark
+from models.training import deep_resnet, executor_benchmark, varying_lengths
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "models" / "results"
@@ -43,7 +43,7 @@ PAGES = {
     "models/README.md": (
         "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",
         "architectures", "published", "stress", "ogc", "deep", "arenas", "tutorials", "first_day", "reserved",
-        "snapshots", "tight", "planning", "profiles", "onnxruntime",
+        "snapshots", "tight", "planning", "lengths", "profiles", "onnxruntime",
     ),
 }  # fmt: skip
 """Every page of the repository, and the blocks that stand on it."""
@@ -79,6 +79,7 @@ def from_results() -> dict[str, Callable[[], str]]:
         "snapshots": lambda: replayed(record("cuda_snapshots")),
         "tight": lambda: tight_cards(record("cuda_tight_card")),
         "planning": lambda: planning_times(record("pytorch_planning_time_before"), record("pytorch_planning_time")),
+        "lengths": lambda: varying_lengths.report(record("varying_lengths")["rows"]),
         "profiles": lambda: agreement.report(record("profile_agreement")["networks"]),
         "onnxruntime": lambda: onnxruntime.report(record("onnxruntime")),
         "arenas": lambda: arena.report(record("arena")["networks"]),

@@ -17,8 +17,12 @@ SCALED_NOTE = "times scaled from those of graph "
 
 
 def of_same_structure(step: TracedStep, kept: Sequence[Executor]) -> list[Executor]:
-    """The executors whose plans are of a step that differs from this one in sizes alone, the nearest in size first."""
-    like = [executor for executor in kept if same_structure(step.graph, executor.plan.graph)]
+    """The executors whose plans are of a step that differs from this one in sizes alone, the nearest in size first.
+
+    Of many sizes only those whose decisions are their own are looked at.
+    """
+    own = [executor for executor in kept if not executor.plan.certificate.taken_over] or kept
+    like = [executor for executor in own if same_structure(step.graph, executor.plan.graph)]
     return sorted(like, key=lambda executor: distance(step.graph, executor.plan.graph))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 
 from ....planner.display.interrupt import stoppable
@@ -14,7 +13,7 @@ from ....planner.model import Model, from_annotation
 from ....planner.plan_file.record import Plan
 from ....planner.trade_offs.largest_input import Fit, fit
 from ..step.annotate import annotate
-from ..torch_private import pytree
+from .argument_sizes import resized, size_along
 from .make_executor import planned_quietly, traced
 from .request import Request
 
@@ -33,14 +32,7 @@ def largest_batch(
     batch = _batch(args, kwargs, axis)
 
     def at(size: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        def sized(leaf: Any) -> Any:
-            if not (_has(leaf, axis) and leaf.shape[axis] == batch):
-                return leaf
-            rows = torch.arange(size, device=leaf.device) % batch
-            return leaf.detach().index_select(axis, rows).requires_grad_(leaf.requires_grad)
-
-        made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(sized, (args, kwargs))
-        return made
+        return resized(axis, size, args, kwargs)
 
     def load(size: int) -> Model:
         return from_annotation(
@@ -75,15 +67,11 @@ def _runs(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
     return True
 
 
-def _has(leaf: Any, axis: int) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.dim() > axis
-
-
 def _batch(args: tuple[Any, ...], kwargs: dict[str, Any], axis: int) -> int:
     """The size of the first tensor that has the axis. Raises AdapterError."""
-    sizes = [leaf.shape[axis] for leaf in pytree.tree_leaves((args, kwargs)) if _has(leaf, axis)]
-    if axis < 0 or not sizes or sizes[0] < 1:
+    size = None if axis < 0 else size_along(axis, args, kwargs)
+    if not size:
         raise AdapterError(
             f"no argument has a batch along dimension {axis}", remedy="pass example arguments, or another batch_axis"
         )
-    return int(sizes[0])
+    return size

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import warnings
 
 from ....planner.autodiff.derive import states_nbytes
 from ....planner.display.terminal import Activity
 from ....planner.plan_file.record import Plan
 from ....planner.problem import Scope
 from ....planner.units import format_nbytes, parse_budget
+from ..errors import warn
 from .request import Request
 
 _LOG = logging.getLogger("ogc_plan")
@@ -33,11 +33,10 @@ def warn_of_the_optimizer(made: Plan, request: Request) -> None:
         return
     trained = made.graph.parameter_gradient_nbytes
     if request.optimizer is None and trained:
-        warnings.warn(
+        warn(
             f"the budget of {request.budget} leaves no room for the states of an optimizer, which for AdamW take "
             f"{format_nbytes(states_nbytes('adamw', trained))}; pass optimizer=... (the optimizer or a name) to count "
             'them, or optimizer="none"',
-            stacklevel=4,
         )
     memory, fixed = request.optimizer_memory, made.graph.stationary
     temporaries = None if memory is None else memory.temporaries_nbytes
@@ -45,10 +44,9 @@ def warn_of_the_optimizer(made: Plan, request: Request) -> None:
         return
     held = fixed.total_nbytes - fixed.accumulated_gradient_nbytes + trained + temporaries
     if held > made.budget.nbytes:
-        warnings.warn(
+        warn(
             f"{memory.name}.step() holds {format_nbytes(held)} at its peak, {format_nbytes(temporaries)} of it "
             f"temporaries: more than the budget of {request.budget}, which holds until it begins; pass "
             + ("fused=True or foreach=False to it" if memory.foreach else "fused=True to it, if it can")
             + ", or a smaller optimizer",
-            stacklevel=4,
         )

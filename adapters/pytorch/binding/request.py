@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ class Request:
     """The arguments of `api.within_budget`, with which each step is planned that no plan holds for.
 
     A graph that one of the plans ``made`` before has is not planned again. ``optimizer`` is the text of
-    ``optimizer_memory`` where the optimizer itself was given.
+    ``optimizer_memory`` where the optimizer itself was given. ``bucket`` has a multiple for each dimension in buckets.
     """
 
     budget: str
@@ -43,6 +43,7 @@ class Request:
     solver: Solver
     made: tuple[Plan, ...] = ()
     optimizer_memory: OptimizerMemory | None = None
+    bucket: Mapping[int, int] = field(default_factory=dict)
 
 
 def overhead_of(

@@ -121,8 +121,7 @@ def explain_trace_error(
         )  # fmt: skip
         repeats = sized and "repeat_interleave" in str(error.func)
         remedy = "pass its output_size=" if repeats else "select by torch.where, which keeps the shape" if sized else (
-            "return the tensor and take its number outside; let no branch depend on parameters or random numbers (a "
-            "layer drop: set it to 0)"
+            "return the tensor and take its number outside; let no branch depend on parameters or what they give"
         )  # fmt: skip
         raise UnsupportedModuleError(
             f"{_submodule(module, path)} cannot be traced{line_of(error)}: {why}",

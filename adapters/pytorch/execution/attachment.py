@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import is_, itemgetter
 from types import FunctionType
@@ -17,11 +18,19 @@ from ..capture.tensor_attributes import attributes_of
 from ..guards.attribute_reads import AttributeReads
 from ..guards.module_attributes import TRAINING, AttributeGuards
 from ..guards.module_wide_hooks import hooks_of_submodules
+from ..guards.value_tape import Drawn
 from ..joint import Joint, Meta, Primal, meta
 
 
 class InputMismatchError(AdapterError):
     """The arguments, parameters, modes or settings differ from those that the plan was bound for."""
+
+
+class VaryingStepError(InputMismatchError):
+    """The step differs from that of a plan in what may vary from step to step.
+
+    That is sizes of arguments alone, a size that their values decide, or a way that random numbers decide.
+    """
 
 
 class ChangedModuleError(InputMismatchError):
@@ -164,16 +173,22 @@ class Attachment:
         if changed is not None:
             raise _changed_error(changed)
 
-    def check_values(self, leaves: list[Any]) -> None:
-        """Raise InputMismatchError if the module would take another branch for these argument leaves."""
-        buffers = dict(self.module.named_buffers(remove_duplicate=False)) if self._guards else {}
-        buffers |= attributes_of(self.module) if self._guards else {}
-        for guard in self._guards:
-            if not guard.holds(leaves, buffers):
-                raise InputMismatchError(
-                    f"{guard} was {guard.value!r} for the arguments the plan was bound for and is not for these",
-                    remedy="plan with within_budget, which makes a plan for each branch",
-                )
+    def check_values(self, leaves: list[Any], drawn: Drawn | None = None) -> None:
+        """Raise InputMismatchError if the module would take another branch for these argument leaves.
+
+        ``drawn`` has what checks for other plans of the same step have drawn already.
+        """
+        if not self._guards:
+            return
+        buffers = dict(self.module.named_buffers(remove_duplicate=False)) | attributes_of(self.module)
+        drawn = drawn or Drawn()
+        with torch.random.fork_rng([]) if any(guard.draws for guard in self._guards) else nullcontext():
+            for guard in self._guards:
+                if not guard.holds(leaves, buffers, drawn):
+                    raise (VaryingStepError if guard.decides_a_size or guard.draws else InputMismatchError)(
+                        f"{guard} was {guard.value!r} for the arguments the plan was bound for and is not for these",
+                        remedy="plan with within_budget, which makes a plan for each branch",
+                    )
 
     def own_tensors(self) -> list[torch.Tensor]:
         """The module's own tensors, in the order of their primals."""

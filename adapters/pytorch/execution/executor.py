@@ -20,6 +20,7 @@ from ..capture.diagnostics import signature_error
 from ..capture.joint_graph import capture
 from ..errors import warn
 from ..guards.autocast_state import AutocastState
+from ..guards.value_tape import Drawn
 from ..joint import Joint, Meta, Primal, meta
 from ..memory.allocator_record import DevicePeak
 from ..memory.workspace_meter import WorkspaceMeter
@@ -27,7 +28,14 @@ from ..step.annotate import Annotated, cpu_text, device_of, device_text, visible
 from ..step.backward_parts import accumulating_nbytes
 from ..torch_private import pytree
 from ..unbind import original
-from .attachment import Attachment, ChangedModuleError, Described, InputMismatchError, settings_of
+from .attachment import (
+    Attachment,
+    ChangedModuleError,
+    Described,
+    InputMismatchError,
+    VaryingStepError,
+    settings_of,
+)
 from .autograd_function import Executable
 from .backend_switches import kernels_chosen, kernels_traced
 from .card_memory import CardMemory, Present, card_memory, step_segment, unknown_setting
@@ -64,6 +72,7 @@ class Executor:
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
         self._returned_primals = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
         self._own_names = [primal.name for primal in step.joint.primals if primal.kind != "input"]
+        self._draws = any(guard.draws for guard in step.joint.guards)
         self._all_differ = all(known is None for known in step.joint.same)
         self._count = sum(isinstance(argument, Meta) for argument in step.joint.arguments)
         self._settings = settings_of(module, step.joint.reads)
@@ -79,6 +88,11 @@ class Executor:
     def works(self) -> tuple[OpWork, ...]:
         """The work of each op of the step."""
         return self._annotated.annotation.works
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the tensors among the arguments."""
+        return [argument.shape for argument in self._joint.arguments if isinstance(argument, Meta)]
 
     def meter_now(self) -> WorkspaceMeter | None:
         """What measured the calls of the step; None if kernels are chosen in another way now."""
@@ -110,7 +124,9 @@ class Executor:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
         return self.run(self.checked(attachment, args, kwargs))
 
-    def checked(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
+    def checked(
+        self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any], drawn: Drawn | None = None
+    ) -> Checked:
         """The tensors of a step for which the plan holds. Raises InputMismatchError for another step.
 
         Nothing has run then. ChangedModuleError says that not the arguments but the module or its surroundings differ.
@@ -127,11 +143,13 @@ class Executor:
             )
         attachment.check()
         self._check_switches()
-        attachment.check_values(leaves)
+        attachment.check_values(leaves, drawn)
         primals = attachment.tensors(self._joint.primals, self._metas, leaves)
         self._check_same(leaves, spec, attachment.own_tensors())
         attachment.check_reads()
-        return Checked(attachment.module, primals, OnArguments(partial(self._retrace, attachment.module), args, kwargs))
+        generator = torch.get_rng_state() if self._draws else None  # leads a trace after the step the same way
+        retrace = partial(self._retrace, attachment.module, generator)
+        return Checked(attachment.module, primals, OnArguments(retrace, args, kwargs))
 
     def check_module(self, attachment: Attachment) -> None:
         """Raise ChangedModuleError if the plan does not hold for the module as it is, whatever the arguments are."""
@@ -168,13 +186,16 @@ class Executor:
     def _retrace(
         self,
         module: nn.Module,
+        generator: torch.Tensor | None,
         args: Any,
         kwargs: dict[str, Any],
         detached: frozenset[int],
         strides: Sequence[Strides | None],
     ) -> Joint:
         """The step of a forward that has run, for other gradients of its outputs. Raises what `capture` raises."""
-        with torch_private.outside_of_modes(), self.autocast.entered():
+        with torch_private.outside_of_modes(), self.autocast.entered(), torch.random.fork_rng([]):
+            if generator is not None:
+                torch.set_rng_state(generator)
             return capture(original(module), args, kwargs, detached=detached, tangent_strides=strides)
 
     def _check_arguments(self, module: nn.Module, leaves: list[Any], spec: pytree.TreeSpec) -> None:
@@ -192,19 +213,24 @@ class Executor:
                 f"the plan was bound for other arguments: another structure, {counted(len(leaves), 'value')} in all",
                 remedy="bind it again with arguments of this structure",
             )
-        for position, (leaf, wanted) in enumerate(zip(leaves, self._joint.arguments, strict=True)):
-            given = meta(leaf)
-            if given != wanted:
-                fixed = not (isinstance(given, Meta) and isinstance(wanted, Meta))
-                raise InputMismatchError(
-                    f"argument {_path(leaves, spec, position)} is {_described(given)}; "
-                    f"the plan was bound for {_described(wanted)}",
-                    remedy="pass a tensor, such as torch.tensor(5), here and where it is planned: "
-                    "a plan holds for one value of anything else"
-                    if fixed
-                    else "bind again for this input, pad it to the planned shape, or plan with within_budget, "
-                    "which makes a plan for each shape",
-                )
+        given = [meta(leaf) for leaf in leaves]
+        wanted = self._joint.arguments
+        position = next(
+            (number for number, pair in enumerate(zip(given, wanted, strict=True)) if pair[0] != pair[1]), -1
+        )
+        if position < 0:
+            return
+        error = VaryingStepError if list(map(_kind, given)) == list(map(_kind, wanted)) else InputMismatchError
+        fixed = not (isinstance(given[position], Meta) and isinstance(wanted[position], Meta))
+        raise error(
+            f"argument {_path(leaves, spec, position)} is {_described(given[position])}; "
+            f"the plan was bound for {_described(wanted[position])}",
+            remedy="pass a tensor, such as torch.tensor(5), here and where it is planned: "
+            "a plan holds for one value of anything else"
+            if fixed
+            else "bind again for this input, pad it to the planned shape, or plan with within_budget, "
+            "which makes a plan for each shape",
+        )
 
     def _check_same(self, leaves: list[Any], spec: pytree.TreeSpec, own: list[torch.Tensor]) -> None:
         """Raise InputMismatchError if other arguments are one tensor than those that were when the step was traced."""
@@ -290,6 +316,11 @@ def _identity(leaves: list[Any], spec: pytree.TreeSpec, same: int | str | None) 
     if same is None:
         return "a tensor of its own"
     return f"the module's {same!r}" if isinstance(same, str) else f"argument {_path(leaves, spec, same)} itself"
+
+
+def _kind(given: Any) -> Any:
+    """What a `Meta` tells but for sizes; anything else as it is."""
+    return given._replace(shape=(), strides=(len(given.shape),)) if isinstance(given, Meta) else given
 
 
 def _described(given: Any) -> str:

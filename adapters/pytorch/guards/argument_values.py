@@ -1,8 +1,9 @@
-"""Guards on the values of arguments and buffers that decide which way a forward takes, such as `if mask.all()`.
+"""Guards on the values of arguments, buffers and draws that decide which way a forward takes, such as `if mask.all()`.
 
 If such a value follows from arguments and buffers alone, it is computed from the example during the trace, and the
 trace takes the branch that eager training takes. A guard keeps the calls that lead to the value, and the value. A step
-whose arguments give another value needs another graph.
+whose arguments give another value needs another graph. Random numbers of the CPU's default generator follow from its
+state, if each call that draws before them takes as many numbers as its arguments have places for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .. import torch_private
 from ..torch_private import OpOverload, TorchDispatchMode, pytree, schema_of
 from ..value_shapes import Decider, decider
 from .assertions import Assertion, assertion
-from .value_tape import Call, Guard, Known, Source
+from .value_tape import GENERATOR, Call, Draw, Guard, Known, Like, Source
 
 LARGEST_NUMEL = 2**22
 """The values of larger tensors are not computed during the trace."""
@@ -33,6 +34,20 @@ _DECISIONS = frozenset({
 
 _UNIFORM = frozenset({torch.ops.aten.rand.default, torch.ops.aten.rand_like.default})
 """Calls that return random numbers in [0, 1)."""
+
+_SMALL_NUMEL = 64
+"""Random numbers may decide a branch if they are no more than these."""
+
+_DRAWS = frozenset({
+    *_UNIFORM, torch.ops.aten.randn.default, torch.ops.aten.randn_like.default, torch.ops.aten.native_dropout.default,
+    torch.ops.aten.bernoulli_.float, torch.ops.aten.bernoulli.p, torch.ops.aten.uniform_.default,
+    torch.ops.aten.normal_.default, torch.ops.aten.randint.default, torch.ops.aten.randint.low,
+    torch.ops.aten.randperm.default,
+})  # fmt: skip
+"""Calls that move the CPU's generator by the layouts of their arguments, whatever the values are."""
+
+_NO_DRAWS = frozenset({torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default})
+"""Calls that could draw and do not."""
 
 _NEVER = {
     torch.ops.aten.lt.Scalar: 0,
@@ -103,6 +118,8 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         self._kept: list[Any] = []  # keeps real results alive, so that no storage key is used twice
         self._uniform: weakref.WeakKeyDictionary[Any, bool] = torch_private.by_tensor()
         self._lost: set[int] = set()  # storages with unknown content
+        self._generator = torch.get_rng_state()  # that of the step, before the calls in `_drawn`
+        self._drawn: list[Call] | None = []  # None once it is not known how far the generator has moved
 
     def source(self, traced: Any, real: torch.Tensor, source: Source) -> None:
         """Note that ``traced`` stands for ``real``."""
@@ -126,6 +143,7 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
             made = self._unknown(func, args, kwargs)
             if func in _UNIFORM:
                 self._uniform[made] = True
+            self._draw(func, args, kwargs, made)
             return made
         operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not all(self._is_known(operand) for operand in operands) or func.namespace != "aten":
@@ -166,6 +184,31 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         self._known[traced] = (Known(len(self._tape), 0), value)
         self._tape.append(Call(torch.ops.aten.clone.default, (value,), {}, _storages(value)))
         return traced
+
+    def _draw(self, func: Any, args: Any, kwargs: Any, traced: Any) -> None:
+        """Note a call that moves the CPU's generator, and its value if it is uniform, small, and known before."""
+        leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs, traced)) if isinstance(leaf, torch.Tensor)]
+        if func in _NO_DRAWS or (leaves and leaves[0].device.type != "cpu"):
+            return
+        if func not in _DRAWS or kwargs.get("generator") is not None:
+            self._drawn = None
+        if self._drawn is None:
+            return
+        kept = func in _UNIFORM and traced.numel() <= _SMALL_NUMEL
+        args, kwargs = pytree.tree_map_only(torch.Tensor, Like.of, (args, kwargs))
+        draw, moved = Draw(func, kept, repr((str(func), args, kwargs))), frozenset([GENERATOR])
+        call = Call(draw, args, kwargs, moved, moved)
+        self._drawn.append(call)
+        if kept:
+            with torch_private.outside_of_modes(), torch.no_grad(), torch.random.fork_rng([]):
+                torch.set_rng_state(self._generator)
+                real = [each.function(*each.args, **each.kwargs) for each in self._drawn][-1]
+                self._generator = torch.get_rng_state()
+            self._drawn.clear()
+            self._kept.append(real)
+            self._known[traced] = (Known(len(self._tape), 0), real)
+            call.writes |= _storages(real)
+        self._tape.append(call)
 
     def _sized(self, func: Any, args: Any, kwargs: Any, deciding: Decider) -> Any:
         """A call whose result has a size that known values decide: it is traced for that size, which is guarded."""
@@ -226,9 +269,10 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
                 needed |= call.reads
         calls = (*reversed(kept), (len(self._tape), Call(func, references[0], references[1])))
         sources = [call.args[0] for _, call in calls if call.function is None]
-        if sources:  # a value that follows from constants alone never changes
-            names = tuple(source.name or self._names[source.index] for source in sources)
-            self.guards.append(Guard(calls, value, names))
+        names = [source.name or self._names[source.index] for source in sources]
+        names += ["random numbers"] * any(isinstance(call.function, Draw) for _, call in calls)
+        if names:  # a value that follows from constants alone never changes
+            self.guards.append(Guard(calls, value, tuple(names)))
         return value
 
 

@@ -76,11 +76,7 @@ class WorkspaceMeter:
         self._storage_nbytes: dict[str, list[int]] = {}
         self._time_ns: dict[str, int] = {}
         self._spread_ns = self._repeated_ns = 0
-        for meter in known:
-            self._returned |= meter._returned
-            self._changes |= meter._changes
-            self._storage_nbytes |= meter._storage_nbytes
-            self._time_ns |= meter._time_ns
+        self._known = tuple(known)
 
     def peak_without(self, node: fx.Node, positions: frozenset[int] = frozenset()) -> int:
         """Bytes inside the call at its worst moment, without its outputs at ``positions``; 0 if unknown.
@@ -152,6 +148,8 @@ class WorkspaceMeter:
         with self._alone(), recording(self._device) as record:
             for node in waiting:
                 signature = self._signature[node] = self._sign(node)
+                for meter in self._known:
+                    self._take_over(signature, meter)
                 if signature in self._changes:
                     if signature not in self._storage_nbytes:
                         self.unmeasured.add(str(node.target))
@@ -163,11 +161,24 @@ class WorkspaceMeter:
                     raise self._too_large(node) from error
                 except Exception:  # a kernel may refuse its inputs in any way
                     self.unmeasured.add(str(node.target))
+        self._known = ()  # they would keep those alive that are let go
         if runs and self._device.type == "cuda":
             torch.cuda.empty_cache()  # what measuring leaves cached is of sizes that the step may not ask for
         self.peak = max(filter(None, (self.peak, record.peak)), default=None)
         for run in runs:
             self._changes[run.signature] = _changes(record.events(run.number), run.addresses)
+
+    def _take_over(self, signature: str, meter: WorkspaceMeter) -> None:
+        """Note what another meter knows of a call, and of this one alone: most of its calls are of other sizes."""
+        pairs: Iterable[tuple[dict[str, Any], dict[str, Any]]] = (
+            (self._returned, meter._returned),
+            (self._changes, meter._changes),
+            (self._storage_nbytes, meter._storage_nbytes),
+            (self._time_ns, meter._time_ns),
+        )
+        for mine, theirs in pairs:
+            if signature in theirs:
+                mine[signature] = theirs[signature]
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

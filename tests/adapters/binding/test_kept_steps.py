@@ -57,7 +57,7 @@ def is_taken_over(plan: Plan) -> bool:
 def last_alone(module: nn.Module) -> nn.Module:
     """The module bound by the plan that it used last."""
     runner: Any = runner_of(module)
-    return bound(original(module), runner._kept[-1].executor)
+    return bound(original(module), runner._kept.last.executor)
 
 
 def of_each_step(plan: Plan) -> list[tuple[str, int]]:

@@ -234,7 +234,7 @@ class TestPlannedAgain:
             trained(LARGE.repeat(9, 1))
 
     def test_the_warning_names_the_arguments(self, trained: nn.Module) -> None:
-        message = rf"argument 0 is float32\[192, 16\] .*on {LARGE.device}.*plan 2 of at most 8, with an activation peak"
+        message = rf"argument 0 is float32\[192, 16\] .*on {LARGE.device}.*activation peak is .*; others like it are"
         with pytest.warns(UserWarning, match=message):
             trained(LARGE)
 
@@ -319,20 +319,18 @@ class TestReviewed:
 
 
 class TestLimit:
-    @again_is_expected
     def test_a_step_that_needs_more_plans_than_are_kept_is_refused(self) -> None:
-        trained = planned(network(), max_plans=2)
-        trained(LARGE)
+        trained = planned(network(), max_plans=1)
         with pytest.raises(
-            AdapterError, match=r"has 2 plans and this step needs another: argument 0 is float32\[9, 16\]"
+            AdapterError, match=r"has 1 plan and this step needs another: argument 0 .* takes a gradient"
         ):
-            trained(torch.randn(9, 16))
+            trained(SMALL.clone().requires_grad_())
 
     @again_is_expected
     def test_its_remedy_works(self) -> None:
-        trained = planned(network(), max_plans=4)
-        trained(LARGE), trained(torch.randn(9, 16))
-        assert len(plans_of(trained)) == 3
+        trained = planned(network(), max_plans=2)
+        trained(SMALL.clone().requires_grad_())
+        assert len(plans_of(trained)) == 2
 
     @again_is_expected
     def test_plans_that_no_longer_hold_for_the_module_make_room(self) -> None:

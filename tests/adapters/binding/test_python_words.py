@@ -45,6 +45,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("effort", {"effort": "high", "strategy": "greedy"}, 'use strategy="optimal"'),
     ("on_change", {"on_change": "any"}, "on_change is 'any'"),
     ("max_plans", {"max_plans": 0}, "max_plans is 0"),
+    ("bucket", {"bucket": 128}, "bucket is 128"),
     ("compile", {"compile": True}, "has no meaning with compile=True"),
     ("profile", {"profile": "absent.json", "device": None}, 'profile "absent.json"'),
 ]

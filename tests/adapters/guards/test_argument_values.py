@@ -52,7 +52,7 @@ class Asking(nn.Module):
         self.layer, self.question = nn.Linear(16, 16), question
 
     def forward(self, x: Tensor) -> Tensor:
-        asked = {"parameter": self.layer(x), "random": torch.rand(3), "written": torch.zeros(3)}[self.question]
+        asked = {"parameter": self.layer(x), "random": torch.rand(300), "written": torch.zeros(3)}[self.question]
         if self.question == "written":
             asked[0] = self.layer.weight.detach()[0, 0]
         return (self.layer(x) if asked.sum() > 0.5 else x * self.layer.weight.sum()).mean()
@@ -107,14 +107,27 @@ def test_a_value_that_arguments_do_not_decide_is_refused(question: str) -> None:
 class DroppedLayer(nn.Module):
     """A layer drop as speech models write it: a random number is drawn and compared even where the rate is 0."""
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float, noise: Callable[[Tensor], Tensor] = F.dropout) -> None:
         super().__init__()
-        self.layer, self.rate = nn.Linear(16, 16), rate
+        torch.manual_seed(0)
+        self.layer, self.rate, self.noise = nn.Linear(16, 16), rate, noise
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.noise(x)
         if not (torch.rand([]) < self.rate):
             x = self.layer(x)
         return nn.functional.dropout(self.layer(x), 0.1).square().mean()
+
+
+class TwoDropped(nn.Module):
+    """Two outputs behind a layer drop; a loss may use one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.other = DroppedLayer(0.5), nn.Linear(16, 1)
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        return self.net(x, mask), self.other(x).mean()
 
 
 def test_a_layer_drop_of_zero_trains_as_eager_does() -> None:
@@ -123,9 +136,33 @@ def test_a_layer_drop_of_zero_trains_as_eager_does() -> None:
     assert trained(planned(module, (X, WHOLE)), (WHOLE,)) == expected
 
 
-def test_a_layer_drop_that_drops_is_refused() -> None:
-    with pytest.raises(UnsupportedModuleError, match="a branch\\) that does not follow from its arguments"):
-        planned(DroppedLayer(0.5), (X, WHOLE))
+@cpu_only("where the CPU's generator draws dropout, too")
+class TestRandomWays:
+    @pytest.mark.filterwarnings("ignore:planned .* again")
+    def test_a_layer_drop_trains_to_the_bits_of_eager_by_one_plan_for_each_way_that_none_counts(self) -> None:
+        module = within_budget(DroppedLayer(0.5), budget="100%", strategy="greedy", device="cpu", max_plans=1)
+        found = trained(module, (WHOLE,) * 8)
+        assert (found, len(plans_of(module))) == (trained(DroppedLayer(0.5), (WHOLE,) * 8), 2)
+
+    def test_a_bound_plan_refuses_the_other_way(self) -> None:
+        module = planned(DroppedLayer(0.5), (X, WHOLE))
+        with pytest.raises(InputMismatchError, match="of random numbers"):
+            trained(module, (WHOLE,) * 8)
+
+    @pytest.mark.filterwarnings("ignore:planned .* again")
+    def test_a_loss_without_one_output_goes_the_way_of_its_forward(self) -> None:
+        found = []
+        for bind in (partial(within_budget, budget="100%", strategy="greedy", device="cpu"), lambda module: module):
+            torch.manual_seed(0)
+            module = bind(TwoDropped())
+            for _ in range(6):
+                module(X, WHOLE)[0].backward()
+            found.append([bits(p.grad) for p in module.net.parameters()])
+        assert found[0] == found[1]
+
+    def test_after_draws_whose_number_depends_on_values_it_is_refused(self) -> None:
+        with pytest.raises(UnsupportedModuleError, match="a branch\\) that does not follow from its arguments"):
+            planned(DroppedLayer(0.5, lambda x: torch.poisson(x.abs())), (X, WHOLE))
 
 
 class Selecting(nn.Module):

@@ -1,0 +1,129 @@
+"""The plans that a module keeps: which one holds for a step, and which one makes room for another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ....planner.errors import AdapterError
+from ....planner.units import counted
+from ..execution.attachment import (
+    Attachment,
+    ChangedModuleError,
+    InputMismatchError,
+    ReplacedModuleError,
+    VaryingStepError,
+)
+from ..execution.executor import Checked, Executor
+from ..guards.value_tape import Drawn
+from ..torch_private import pytree
+
+SIZES = 256
+"""How many plans are kept that are for other sizes alone, or for another way that random numbers decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A plan's executor, attached to the module that it was made for; ``varies`` if for a `VaryingStepError`."""
+
+    executor: Executor
+    attachment: Attachment
+    varies: bool = False
+
+    def holds(self) -> bool:
+        """Whether the plan holds for its module as it is now, with some arguments."""
+        try:
+            self.executor.check_module(self.attachment)
+        except ChangedModuleError:
+            return False
+        return True
+
+
+class KeptPlans:
+    """At most ``limit`` plans that differ in more than sizes, and `SIZES` that are for other sizes of theirs."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._kept: list[Kept] = []  # the one used last is at the end
+
+    def __iter__(self) -> Iterator[Kept]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def last(self) -> Kept:
+        """The one used last."""
+        return self._kept[-1]
+
+    @property
+    def executors(self) -> list[Executor]:
+        """Those of all plans, the one used last at the end."""
+        return [kept.executor for kept in self._kept]
+
+    @property
+    def count(self) -> int:
+        """How many of them count: those for other sizes do not."""
+        return sum(not kept.varies for kept in self._kept)
+
+    def add(self, executor: Executor, module: nn.Module, *, varies: bool = False) -> None:
+        """Keep a plan for ``module`` as it is now."""
+        self._kept.append(Kept(executor, executor.attach(module), varies))
+
+    def step(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Executor, Checked] | InputMismatchError | None:
+        """The plan used last that holds for a step; if there is none, why the likest one does not."""
+        fault: InputMismatchError | None = None
+        drawn = Drawn()
+        for kept in self._in_question(args, kwargs):
+            try:
+                checked = kept.executor.checked(kept.attachment, args, kwargs, drawn)
+            except InputMismatchError as error:
+                if fault is None or _tells(error) > _tells(fault):
+                    fault = error.with_traceback(None)  # its frames would keep the arguments alive
+                continue
+            self._kept.remove(kept)
+            self._kept.append(kept)
+            return kept.executor, checked
+        return fault
+
+    def _in_question(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Kept]:
+        """Those for arguments of these shapes, if there are any; else all. The one used last comes first."""
+        found = self._kept[::-1]
+        if len(found) > 1:
+            leaves = pytree.tree_leaves((args, kwargs))
+            shapes = [leaf.shape for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            found = [kept for kept in found if kept.executor.shapes == shapes] or found
+        return found
+
+    def make_room(self, module: nn.Module, fault: InputMismatchError) -> None:
+        """Let go of plans of submodules that were replaced, and of one if another would be too many.
+
+        That is the one of another size that was not used for the longest time, or one that no longer holds. Raises
+        AdapterError if all hold: steps that take turns among more plans would be planned over and over.
+        """
+        if isinstance(fault, ReplacedModuleError):
+            self._kept = [kept for kept in self._kept if kept.attachment.has_its_modules()]
+        if len(self) - self.count >= SIZES:
+            self._kept.remove(next(kept for kept in self._kept if kept.varies))
+        if isinstance(fault, VaryingStepError) or self.count < self.limit:
+            return
+        gone = next((kept for kept in self._kept if not kept.varies and not kept.holds()), None)
+        if gone is None:
+            raise AdapterError(
+                f"{type(module).__name__} has {counted(self.limit, 'plan')} and this step needs another: "
+                f"{fault.message}",
+                remedy=f"pass what changes in a tensor, or pass max_plans={2 * self.limit} to within_budget",
+            )
+        self._kept.remove(gone)
+
+
+def _tells(fault: InputMismatchError) -> int:
+    """How much a fault tells: what changed about the module, or that sizes alone differ, more than other arguments."""
+    return 2 * isinstance(fault, ChangedModuleError) + isinstance(fault, VaryingStepError)
