@@ -17,13 +17,15 @@ class Kernel(NamedTuple):
 
     Attributes:
         reads: storages; one is alive from the first kernel that reads or writes it to the last.
+        over: those of them that it may write over when it is the last to read them.
         after: kernels that run before it.
-        library: it is a call of a library, which writes over nothing that it reads.
+        library: it is a call of a library.
     """
 
     name: str
     reads: frozenset[str]
     writes: frozenset[str]
+    over: frozenset[str]
     after: frozenset[str]
     library: bool = False
 
@@ -59,12 +61,10 @@ class Task:
 
         Inductor writes only over what a single one of the fused kernels reads.
         """
-        if self.library:
-            return 0
         readers = Counter(storage for kernel in self.kernels for storage in kernel.reads & ended)
         total = 0
         for kernel in self.kernels:
-            alone = Counter(nbytes[storage] for storage in kernel.reads & ended if readers[storage] == 1)
+            alone = Counter(nbytes[storage] for storage in kernel.over & ended if readers[storage] == 1)
             total += sum((alone & Counter(nbytes[storage] for storage in kernel.writes & made)).elements())
         return total
 

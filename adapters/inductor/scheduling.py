@@ -134,6 +134,7 @@ def _order(nodes: list[Any]) -> Order:
         kernels.append(
             Kernel(
                 node.get_name(), frozenset(reads & nbytes.keys()), frozenset(writes & nbytes.keys()),
+                frozenset(name for name in reads if torch_private.may_write_over(node, name)),
                 frozenset(after - {node.get_name()}), bool(node.is_extern()),
             )
         )  # fmt: skip

@@ -319,6 +319,14 @@ def is_part(buffer: Any) -> bool:
     return isinstance(buffer, _ir.MultiOutput)
 
 
+def may_write_over(node: Any, name: str) -> bool:
+    """Whether a kernel reads each place of a buffer only before it writes the same place of its result."""
+    scheduler = V.graph.scheduler
+    buffer = scheduler.name_to_donated_buffer.get(name) or scheduler.name_to_buf.get(name)
+    users = [] if buffer is None else buffer.users
+    return any(user.node is node and user.can_inplace for user in users)
+
+
 def only_orders(dependence: Any) -> bool:
     """Whether a kernel runs after another without reading what that makes."""
     return isinstance(dependence, _WeakDep) and dependence.is_fake

@@ -9,7 +9,8 @@ NBYTES = {"saved": 10, "a": 40, "b": 40, "sum a": 1, "sum b": 1}
 
 
 def kernel(name: str, reads: set[str], writes: set[str], *after: str, library: bool = False) -> Kernel:
-    return Kernel(name, frozenset(reads), frozenset(writes), frozenset(after), library)
+    over = frozenset() if library else frozenset(reads)
+    return Kernel(name, frozenset(reads), frozenset(writes), over, frozenset(after), library)
 
 
 def two_values(*, library: bool = False) -> Order:
