@@ -10,11 +10,15 @@ from torch import nn
 
 from ...planner.errors import AdapterError, BudgetSyntaxError
 from ...planner.units import parse_budget
-from . import torch_private
+from . import scheduling, torch_private
 from .partitioner import BudgetPartitioner, Planned
 
 _KEY = "custom_partitioner_fn"
-_OPTIONS = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "allow_buffer_reuse": False}
+_OPTIONS = {
+    "fx_graph_cache": False, "fx_graph_remote_cache": False, "allow_buffer_reuse": False,
+    "reorder_for_peak_memory": False, "_pre_fusion_custom_pass": scheduling.before_fusion,
+    "_post_fusion_custom_pass": scheduling.after_fusion,
+}  # fmt: skip
 """A cached graph would not be planned, nor told of; compiled kernels are cached all the same. A buffer that waits for
 its next use holds memory that the step needs in between, by an estimate of Inductor's that is not the peak."""
 

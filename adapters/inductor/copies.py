@@ -6,10 +6,12 @@ chain a step that saves nothing then holds as much as one that saves all. Induct
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from torch import fx
+
+from .work import node_flops
 
 
 class Entry(NamedTuple):
@@ -88,3 +90,23 @@ def with_copies(
     copied = copier.graph.node_copy(output, lambda read: copier.of(read, found))
     copied.meta = dict(output.meta)
     return fx.GraphModule(backward, copier.graph), copier.copied
+
+
+def read_alone(backward: fx.GraphModule, again: Set[str], costly: Set[str]) -> list[Entry]:
+    """The backward in its own order, where what lies between two products finds cheap values computed for it alone.
+
+    A costly call of those that run ``again`` runs once, and its value is alive from the first reader to the last.
+    """
+    entries, part = list[Entry](), set[str]()
+    for node in backward.graph.nodes:
+        if node.op != "call_function":
+            continue
+        own = frozenset({node.name})
+        if node.name not in again:
+            part.add(node.name)
+            if node_flops(node):
+                entries.append(Entry("backward", frozenset(part)))
+                part = set()
+        elif node.name in costly:
+            entries.append(Entry("again", own, own))
+    return [*entries, Entry("backward", frozenset(part))]

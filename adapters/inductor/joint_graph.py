@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from . import torch_private
+from .scheduling import hold_few_bytes
 
 _AFTER_CHECKPOINTS = ("recompute", "ac_graph_id")
 """Marks that a checkpoint of the user's leaves on nodes: the plan decides what is recomputed."""
@@ -134,6 +135,8 @@ class JointGraph:
         )
         if not as_torch:
             return_inputs_as_given(forward)
+            hold_few_bytes(forward)
+            hold_few_bytes(backward)
         return forward, backward
 
 

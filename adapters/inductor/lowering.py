@@ -121,7 +121,11 @@ def _read(wrapper: Any) -> Lowered:
     same |= {name: real for name, real in graph.scheduler.mutation_real_name.items() if name != real}
     outputs = [_name(result) for result in graph.graph_outputs]
     strides = [_strides(result) for result in graph.graph_outputs]
-    inputs = {name: torch_private.nbytes_of(value) for name, value in graph.graph_inputs.items() if _has_memory(value)}
+    inputs = {
+        name: torch_private.nbytes_of(value)
+        for name, value in graph.graph_inputs.items()
+        if torch_private.has_memory(value)
+    }
     return Lowered(
         tuple(events), tuple(kernels), inputs, tuple(outputs), tuple(strides), nbytes, same, made_by
     )  # fmt: skip
@@ -163,7 +167,7 @@ def _events(wrapper: Any, graph: Any) -> tuple[list[Event], dict[str, int], dict
                     own = of and of[0].get_name() == node.get_name() and type(buffer).__name__ == "MultiOutput"
                     if own and not buffer.get_inputs_that_alias_output():
                         take(buffer)
-            elif _has_memory(node):
+            elif torch_private.has_memory(node):
                 take(node)
     return events, nbytes, same
 
@@ -212,14 +216,6 @@ def _kernels(graph: Any) -> tuple[list[Kernel], dict[str, str]]:
             Kernel(scheduled.get_name(), kind, tuple(reads), tuple(writes), frozenset(origins), flops, moved)
         )  # fmt: skip
     return kernels, made_by
-
-
-def _has_memory(value: Any) -> bool:
-    return (
-        hasattr(value, "get_dtype")
-        and value.has_tensor_output()
-        and not isinstance(value.get_output_spec(), torch_private.MAKES_SEVERAL)
-    )
 
 
 def _name(value: Any) -> str | None:

@@ -12,7 +12,7 @@ from ...planner.problem import Scope, build_problem
 from ...planner.schedule import StepKind, lower
 from ...planner.solution import Decisions
 from ...planner.solver import Solver
-from .copies import Entry, with_copies
+from .copies import Entry, read_alone, with_copies
 from .joint_graph import JointGraph
 from .kernel_graph import KernelGraph, kernel_graph
 from .lowering import Lowered, lower_step
@@ -60,7 +60,7 @@ class Search:
     def __init__(self, joint: JointGraph, workspace: WorkspaceMeter) -> None:
         self.joint = joint
         self._workspace = workspace
-        self._tried: dict[tuple[frozenset[fx.Node], tuple[Entry, ...]], Candidate] = {}
+        self._tried: dict[tuple[frozenset[fx.Node], tuple[Entry, ...], bool], Candidate] = {}
 
     @property
     def lowerings(self) -> int:
@@ -75,8 +75,9 @@ class Search:
         """The cheapest candidate found within a limit, None if there is none."""
         if self.plain().peak.nbytes <= limit_nbytes:
             return self.plain()
-        if self._fused.base.peak.nbytes <= limit_nbytes:
-            return self._fused.base
+        for base in (self._fused.base, self._fused.base_alone()):
+            if base.peak.nbytes <= limit_nbytes:
+                return base
         self._fused.search(limit_nbytes)
         best = self._best(limit_nbytes)
         if best is None:
@@ -91,7 +92,7 @@ class Search:
 
     def _small(self) -> Iterator[Candidate]:
         """Candidates with small peaks, the same ones in the same order under every budget."""
-        yield from (self.plain(), self._fused.base)
+        yield from (self.plain(), self._fused.base, self._fused.base_alone())
         yield from self._fused.near_smallest()
         yield from self._by_torch(None)
 
@@ -100,7 +101,7 @@ class Search:
         for share in _SHARES:
             saved = self.joint.by_torch(share)
             if below_flops is None or sum(map(node_flops, self.joint.again(saved))) < below_flops:
-                yield self.tried(saved, f"torch {share}")
+                yield self.tried(saved, f"torch {share}", alone=True)
 
     def _best(self, limit_nbytes: int) -> Candidate | None:
         held = [candidate for candidate in self._tried.values() if candidate.peak.nbytes <= limit_nbytes]
@@ -110,15 +111,23 @@ class Search:
     def _fused(self) -> _Planned:
         return _Planned(self, self.joint.cut_for(()), "cut")
 
-    def tried(self, saved: Iterable[fx.Node], source: str, entries: Sequence[Entry] = ()) -> Candidate:
-        """The candidate of a saved set; with ``entries`` its backward runs calls again as often as they say."""
+    def tried(
+        self, saved: Iterable[fx.Node], source: str, entries: Sequence[Entry] = (), *, alone: bool = False
+    ) -> Candidate:
+        """The candidate of a saved set; with ``entries`` its backward runs calls again as often as they say.
+
+        With ``alone`` it computes cheap values again for each part that reads them.
+        """
         nodes = self.joint.with_random_values(saved)
-        key = frozenset(nodes), tuple(entries)
+        key = frozenset(nodes), tuple(entries), alone
         if key not in self._tried:
             forward, backward = self.joint.cut(nodes, as_torch=source == PLAIN)
             again = self.joint.again(nodes)
+            names = [node.name for node in again]
+            if alone:
+                entries = read_alone(backward, frozenset(names), {node.name for node in self.joint.costly})
             if entries:
-                backward, names = with_copies(backward, [node.name for node in again], entries)
+                backward, names = with_copies(backward, names, entries)
                 again = [self.joint.node_named[name] for name in names]
             ahead, back = lower_step(forward, backward, self.joint.outputs, self.joint.static)
             self._workspace.measure((ahead, back))
@@ -135,12 +144,17 @@ class _Planned:
 
     def __init__(self, search: Search, saved: Iterable[fx.Node], name: str) -> None:
         self._search, self._joint, self._name = search, search.joint, name
-        self.base = search.tried(saved, name)
+        self._saved = list(saved)
+        self.base = search.tried(self._saved, name)
         self._kernels: KernelGraph = kernel_graph(
             self._joint, self.base.forward, self.base.ahead, self.base.back, search._workspace
         )  # fmt: skip
         self._solver = Solver(effort="fast")
         self._problem = self._solver.prepared(build_problem(self._kernels.graph, self._kernels.costs, Scope.TOTAL))
+
+    def base_alone(self) -> Candidate:
+        """The same step, with cheap values computed again for each part that reads them."""
+        return self._search.tried(self._saved, self._name, alone=True)
 
     @cached_property
     def _stored_peak(self) -> int:
@@ -191,7 +205,9 @@ class _Planned:
         stored, again = self._stored(plan), self._again(plan)
         ops = [entry for entry in again if not stored & set(self._kernels.graph.ops[entry].writes)]
         nodes = {node for entry in ops for node in self._kernels.origins[entry]}
-        return self._search.tried(self._joint.cut_for(nodes & self._joint.costly), f"{self._name}, smallest")
+        return self._search.tried(
+            self._joint.cut_for(nodes & self._joint.costly), f"{self._name}, smallest", alone=True
+        )
 
     def _by_copies(self, plan: Decisions) -> Candidate:
         """The plan's own cut, with a copy for each time that it runs a call."""

@@ -53,12 +53,20 @@ NEEDED = (
     "torch._inductor.cpp_builder.get_cpp_compiler",
     "torch._inductor.custom_graph_pass.CustomPartitionerFn",
     "torch._inductor.exc.InvalidCxxCompiler",
+    "torch._inductor.config._post_fusion_custom_pass",
+    "torch._inductor.config._pre_fusion_custom_pass",
+    "torch._inductor.dependencies.WeakDep",
+    "torch._inductor.ir.MultiOutput",
     "torch._inductor.ir.MultiOutputLayout",
+    "torch._inductor.ir.NoneLayout",
     "torch._inductor.graph.GraphLowering.get_allocation_storage_size",
+    "torch._inductor.memory.reorder_for_peak_memory",
     *(
         f"torch._inductor.scheduler.{name}"
         for name in (
             "BaseSchedulerNode.estimate_flops", "BaseSchedulerNode.get_read_write_buffers_sizes",
+            "BaseScheduling.ready_to_flush", "Scheduler.can_fuse",
+            "Scheduler.compute_ancestors", "Scheduler.fuse_nodes", "Scheduler.fuse_two_nodes",
             "SchedulerNode.decide_inplace_update", "SchedulerNode.mark_run",
         )
     ),
@@ -81,12 +89,14 @@ from torch._functorch import partitioners as _partitioners  # noqa: E402
 from torch._guards import CompileContext, TracingContext  # noqa: E402
 from torch._inductor import config as inductor_config  # noqa: E402
 from torch._inductor import ir as _ir  # noqa: E402
+from torch._inductor import memory as _memory  # noqa: E402
 from torch._inductor.codegen import cpp as _cpp  # noqa: E402
 from torch._inductor.codegen import wrapper as _wrapper  # noqa: E402
 from torch._inductor.codegen.common import Kernel as _Kernel  # noqa: E402
 from torch._inductor.compile_fx import compile_fx_inner  # noqa: E402
 from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: E402
 from torch._inductor.custom_graph_pass import CustomPartitionerFn  # noqa: E402
+from torch._inductor.dependencies import WeakDep as _WeakDep  # noqa: E402
 from torch._inductor.exc import InvalidCxxCompiler  # noqa: E402
 from torch._inductor.utils import BoxedBool, count_tangents, get_dtype_size  # noqa: E402
 from torch._inductor.virtualized import V  # noqa: E402
@@ -282,6 +292,50 @@ def _decided(scheduling: Any, node: Any) -> None:
         kernel.remove_kernel_local_buffers()
         V.graph.removed_buffers |= kernel.removed_buffers
         V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
+
+
+def ordered_by_inductor(nodes: list[Any]) -> list[Any]:
+    """The order that Inductor gives kernels."""
+    graph = V.graph
+    names = OrderedSet(graph.graph_inputs.keys()), OrderedSet(graph.get_output_names())
+    scheduler = graph.scheduler
+    ordered: list[Any] = _memory.reorder_for_peak_memory(
+        nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, *names
+    )
+    return ordered
+
+
+def has_memory(value: Any) -> bool:
+    """Whether a buffer or an input of the graph that is being lowered is one tensor."""
+    return bool(
+        hasattr(value, "get_dtype")
+        and value.has_tensor_output()
+        and not isinstance(value.get_output_spec(), (_ir.MultiOutputLayout, _ir.NoneLayout))
+    )
+
+
+def is_part(buffer: Any) -> bool:
+    """Whether a buffer is one of several results of a call."""
+    return isinstance(buffer, _ir.MultiOutput)
+
+
+def may_write_over(node: Any, name: str) -> bool:
+    """Whether a kernel reads each place of a buffer only before it writes the same place of its result."""
+    scheduler = V.graph.scheduler
+    buffer = scheduler.name_to_donated_buffer.get(name) or scheduler.name_to_buf.get(name)
+    users = [] if buffer is None else buffer.users
+    return any(user.node is node and user.can_inplace for user in users)
+
+
+def only_orders(dependence: Any) -> bool:
+    """Whether a kernel runs after another without reading what that makes."""
+    return isinstance(dependence, _WeakDep) and dependence.is_fake
+
+
+def sort_reads(node: Any, key: Callable[[str], Any]) -> None:
+    """Sort what a kernel reads by the names."""
+    found = node.read_writes
+    found.reads = OrderedSet(sorted(found.reads, key=lambda read: key(read.name)))
 
 
 def nbytes_of(buffer: Any) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from ogc_plan.adapters.inductor.copies import Entry, with_copies
+from ogc_plan.adapters.inductor.copies import Entry, read_alone, with_copies
 from torch import Tensor, fx
 
 
@@ -45,3 +46,23 @@ def test_copies_change_no_value() -> None:
     x, tangent = torch.randn(5), torch.randn(5)
     copied, _ = with_copies(GRAPH, AGAIN, TWICE)
     assert torch.equal(copied(x, tangent)[0], GRAPH(x, tangent)[0])
+
+
+def two_readers() -> fx.GraphModule:
+    """A backward in which a product, and what follows it, read the sine of an input."""
+    graph, value = fx.Graph(), torch.empty(4, 4, device="meta")
+    x, tangent = graph.placeholder("x"), graph.placeholder("tangent")
+    sine = graph.call_function(torch.ops.aten.sin.default, (x,))
+    product = graph.call_function(torch.ops.aten.mm.default, (tangent, sine))
+    graph.output((graph.call_function(torch.ops.aten.mul.Tensor, (product, sine)),))
+    for node in graph.nodes:
+        node.meta["val"] = value
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+@pytest.mark.parametrize(("costly", "expected"), [((), ["sin_default"] * 2), (("sin_default",), ["sin_default"])])
+def test_only_cheap_values_are_run_again_for_each_part_between_products(
+    costly: tuple[str, ...], expected: list[str]
+) -> None:
+    entries = read_alone(two_readers(), {"sin_default"}, set(costly))
+    assert with_copies(two_readers(), ["sin_default"], entries)[1] == expected
