@@ -29,7 +29,7 @@ def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overh
     """The cheapest plan found whose peak and overhead fit ``asked``; ``within`` plans for a peak.
 
     Once there is one, a search that ends early ends this one, too. Raises what ``within`` raises, and
-    InfeasibleBudgetError if plans fit alone and not with their overhead.
+    InfeasibleBudgetError if plans fit alone and not with their overhead. Every refusal names a budget that holds both.
     """
     limit = asked.limit_nbytes
     assert limit is not None
@@ -47,9 +47,9 @@ def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overh
                     overhead_nbytes=taken,
                 )
             )
-        except InfeasibleBudgetError:
+        except InfeasibleBudgetError as error:
             if not taken:
-                raise
+                return _smallest(within, asked, overhead, error)
             most = taken
         except (NoPlanInTimeError, SearchStoppedError):
             if best is None:
@@ -70,18 +70,27 @@ def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overh
     return _smallest(within, asked, overhead) if best is None else best
 
 
-def _smallest(within: Callable[[Asked], Plan], asked: Asked, overhead: Overhead) -> Plan:
-    """The plan of the smallest peak if it fits with its overhead; else InfeasibleBudgetError."""
+def _smallest(
+    within: Callable[[Asked], Plan], asked: Asked, overhead: Overhead, refused: InfeasibleBudgetError | None = None
+) -> Plan:
+    """The plan of the smallest peak if it fits with its overhead; else InfeasibleBudgetError.
+
+    ``refused`` is the error where plans do not even fit alone.
+    """
     smallest = within(replace(asked, limit_nbytes=None))
     need = smallest.peak.total_nbytes + overhead(smallest)
     limit = asked.limit_nbytes or 0
     if need <= limit:
         return smallest
+    enough = need + _SPREAD + asked.reserve_nbytes
+    proven = refused is not None and refused.proven
+    verdict = "is proven infeasible" if proven else "has no plan we could find"
     raise InfeasibleBudgetError(
-        f"budget {asked.text} = {format_both(limit)} has no plan we could find: the plan of the "
-        f"smallest peak found, {format_both(smallest.peak.total_nbytes)}, takes {format_both(need)} of the device",
-        remedy=f"pass --budget {need + _SPREAD + asked.reserve_nbytes}B or more",
-        smallest_known_nbytes=smallest.peak.total_nbytes,
+        f"budget {asked.text} = {format_both(limit)} {verdict}: the plan of the smallest peak found, "
+        f"{format_both(smallest.peak.total_nbytes)}, takes {format_both(need)} of the device",
+        remedy=f"pass --budget {enough}B or more",
+        smallest_known_nbytes=need,
+        enough_nbytes=enough,
         lower_bound_nbytes=smallest.peak.floor_total_nbytes,
-        proven=False,
+        proven=proven,
     )

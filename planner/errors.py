@@ -160,8 +160,10 @@ class BudgetSyntaxError(BudgetError):
 class InfeasibleBudgetError(BudgetError):
     """No plan within the budget was found.
 
-    ``smallest_known_nbytes`` is the smallest peak of any plan found, None if none was found. ``lower_bound_nbytes`` is
-    a proven lower bound on the peak of every plan of the stated class. ``proven`` says whether the budget is below it.
+    ``smallest_known_nbytes`` is the smallest peak of any plan found, with what it takes of a device beyond that where
+    the budget holds both; None if none was found. ``enough_nbytes`` is a budget that is enough for it.
+    ``lower_bound_nbytes`` is a proven lower bound on the peak of every plan of the stated class. ``proven`` says
+    whether the budget is below it.
     """
 
     exit_code = 5
@@ -172,11 +174,13 @@ class InfeasibleBudgetError(BudgetError):
         *,
         remedy: str = "",
         smallest_known_nbytes: int | None = None,
+        enough_nbytes: int | None = None,
         lower_bound_nbytes: int = 0,
         proven: bool = False,
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.smallest_known_nbytes = smallest_known_nbytes
+        self.enough_nbytes = enough_nbytes or smallest_known_nbytes
         self.lower_bound_nbytes = lower_bound_nbytes
         self.proven = proven
 

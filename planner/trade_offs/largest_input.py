@@ -197,8 +197,9 @@ class _Search:
         return InfeasibleBudgetError(
             f"not even {self._dimension} {self._first * self._unit} fits {self._memory}, it {how}: "
             f"smallest peak found {smallest}, proven floor {floor}",
-            remedy=f"pass --memory {error.smallest_known_nbytes}B or more",
+            remedy=f"pass --memory {error.enough_nbytes}B or more",
             smallest_known_nbytes=error.smallest_known_nbytes,
+            enough_nbytes=error.enough_nbytes,
             lower_bound_nbytes=error.lower_bound_nbytes,
             proven=error.proven,
         )

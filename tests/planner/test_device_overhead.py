@@ -105,9 +105,10 @@ def test_all_solves_share_the_time_limit(model: Model, monkeypatch: pytest.Monke
     assert (len(given) > 1, sorted(set(given), reverse=True), given[0] <= 60) == (True, given, True)
 
 
-def test_the_refusal_names_a_budget_that_works(model: Model) -> None:
+@pytest.mark.parametrize("above", [MB, -MB], ids=["above the smallest peak", "below it"])
+def test_the_refusal_names_a_budget_that_works(model: Model, above: int) -> None:
     smallest = plan(model, "min", scope="total", effort="fast").peak.total_nbytes
     with pytest.raises(InfeasibleBudgetError) as refused:
-        planned(model, smallest + MB, lambda _: 50 * MB)
+        planned(model, smallest + above, lambda _: 50 * MB)
     enough = int(refused.value.remedy.split("--budget ")[1].split("B")[0])
     assert need(planned(model, enough, lambda _: 50 * MB), lambda _: 50 * MB) <= enough

@@ -13,7 +13,9 @@ from ogc_plan.planner.trade_offs.largest_input import Fit
 from torch import Tensor, nn
 
 from models.meters.step_meters import by_allocator, clear_gradients
+from tests.modules.devices import cpu_only
 
+pytestmark = cpu_only("a memory of a card holds its context too: tests/cuda/test_fit.py")
 MEMORY = "1MB"
 STEP = 2
 
@@ -61,7 +63,6 @@ def test_the_largest_batch_without_recomputation_is_the_last_that_stores_everyth
     assert stored == [True, False]
 
 
-@pytest.mark.values
 def test_a_step_of_the_largest_batch_stays_within_the_memory(found: Fit) -> None:
     x = images(found.largest.size)
     model = within_budget(Net(), (x,), budget=MEMORY, device="a100", effort="fast")
