@@ -331,6 +331,14 @@ def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
+_CHECKPOINT = next(
+    name
+    for name in ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_without_reentrant_generator")
+    if hasattr(_checkpoint, name)
+)
+"""What a checkpoint that is not reentrant calls; torch 2.14 added the first name, and leaves the second to others."""
+
+
 @contextlib.contextmanager
 def without_checkpoints(run: Callable[..., Any], around: Callable[..., Any]) -> Iterator[None]:
     """Let `torch.utils.checkpoint` recompute nothing.
@@ -342,7 +350,11 @@ def without_checkpoints(run: Callable[..., Any], around: Callable[..., Any]) -> 
     def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
         return run(function, preserve, *args)
 
-    def generator(_: Any, preserve: bool, context_fn: Callable[..., Any], *__: Any, **___: Any) -> Iterator[None]:
+    def generator(*given: Any, **named: Any) -> Iterator[None]:
+        # Up to torch 2.13 the options have positions, behind the function.
+        preserve, context_fn = (
+            (named["preserve_rng_state"], named["context_fn"]) if "context_fn" in named else given[1:3]
+        )
         context = context_fn()[0]
         selective = isinstance(context, _checkpoint._CachingTorchDispatchMode)
         with around(preserve, None if selective else context):
@@ -350,7 +362,7 @@ def without_checkpoints(run: Callable[..., Any], around: Callable[..., Any]) -> 
 
     with (
         patched(_checkpoint.CheckpointFunction, "apply", staticmethod(apply)),
-        patched(_checkpoint, "_checkpoint_without_reentrant_generator", generator),
+        patched(_checkpoint, _CHECKPOINT, generator),
     ):
         yield
 

@@ -126,8 +126,11 @@ def _count_items(value: Any) -> int:
 
 
 def is_skipped(module_name: str) -> bool:
-    """Whether a module belongs to a package whose code and data are not looked at."""
-    return module_name.partition(".")[0] in SKIPPED_PACKAGES
+    """Whether a module belongs to a package whose code and data are not looked at, or is that of a named tuple's code.
+
+    That code takes values and makes a tuple of them. Torch gives it the variables of whole modules of its own.
+    """
+    return module_name.partition(".")[0] in SKIPPED_PACKAGES or module_name.startswith("namedtuple_")
 
 
 def may_have_data(value: Any) -> bool:

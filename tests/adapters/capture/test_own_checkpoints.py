@@ -58,6 +58,7 @@ class TestTakenOut:
         found = [plan_of(planned(net, X)).model.fingerprint for net in (Net(**KINDS[kind]), Net())]
         assert found[0] == found[1]
 
+    @pytest.mark.values
     def test_statistics_of_a_batch_norm_move_once(self, kind: str) -> None:
         net = Net(**KINDS[kind])
         net.norm = nn.BatchNorm1d(6)

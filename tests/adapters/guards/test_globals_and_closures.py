@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
+from collections import namedtuple
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError
+from ogc_plan.adapters.pytorch.guards.sources import is_skipped
 from torch import Tensor, nn
 
 from tests.modules.generators import seeded
@@ -324,3 +326,7 @@ def test_a_registry_may_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(REGISTRY, "scale", 3.0)
     with pytest.raises(InputMismatchError, match="global 'REGISTRY'"):
         trained(*X)
+
+
+def test_the_code_that_python_makes_for_a_named_tuple_is_not_looked_at() -> None:
+    assert is_skipped(namedtuple("Pair", "first second").__new__.__globals__["__name__"])
