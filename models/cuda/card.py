@@ -8,12 +8,7 @@ from typing import Any
 import torch
 from ogc_plan.adapters.pytorch.execution.card_memory import LARGEST_CONTEXT
 
-STANDIN = "CUDA_STANDIN" in os.environ
-STANDIN_MEMORY = "STANDIN_MEMORY"
-"""The variable that sets the bytes of the stand-in's card."""
-ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
-EXPANDABLE = "expandable_segments:True"
-"""The setting of `ALLOCATOR` with which freed memory is reserved again at other sizes."""
+from models.cuda.settings import ALLOCATOR, EXPANDABLE, STANDIN, STANDIN_MEMORY
 
 
 def prepare() -> None:
@@ -50,5 +45,5 @@ def described() -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
-        "allocator": os.environ.get(ALLOCATOR, "default"),
+        "allocator": torch.cuda.memory._snapshot()["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] or "default",
     }

@@ -28,6 +28,7 @@ from models.cuda import card
 from models.cuda.networks import NETWORKS, SMALL
 from models.cuda.peaks import trained
 from models.cuda.reserved_table import report
+from models.cuda.settings import ALLOCATOR, EXPANDABLE
 from models.reporting.command_line import add_names, add_output, command_parser
 from models.reporting.process import answer_of
 from models.reporting.result_record import publish
@@ -35,7 +36,7 @@ from models.reporting.result_record import publish
 SHARES = (90, 80, 70, 60, 50)
 """Budgets in percent of what eager training reserves."""
 CHOSEN = [name for name in NETWORKS if name not in ("t5", "llama")]
-KINDS = {"default": "expandable_segments:False", "expandable": card.EXPANDABLE}
+KINDS = {"default": "expandable_segments:False", "expandable": EXPANDABLE}
 KNOWN = {**NETWORKS, **SMALL}
 TIME_LIMIT_S = 1200
 
@@ -80,9 +81,7 @@ def rows_of(name: str) -> dict[str, Any]:
 
 def outcome(name: str, kind: str) -> dict[str, Any]:
     """The rows of one network and kind of segments, found in a process of its own."""
-    environment = card.environment_with(torch.cuda.get_device_properties(0).total_memory) | {
-        card.ALLOCATOR: KINDS[kind]
-    }
+    environment = card.environment_with(torch.cuda.get_device_properties(0).total_memory) | {ALLOCATOR: KINDS[kind]}
     found = answer_of("models.cuda.reserved", "--here", name, limit_s=TIME_LIMIT_S, environment=environment)
     return {"name": name, "segments": kind} | found
 

@@ -23,6 +23,7 @@ from ogc_plan.planner.errors import OgcPlanError
 from models.cuda import card
 from models.cuda.networks import NETWORKS, SMALL, Tight
 from models.cuda.peaks import Peaks, trained
+from models.cuda.settings import ALLOCATOR
 from models.cuda.tight_table import report
 from models.reporting.command_line import add_names, add_output, command_parser
 from models.reporting.process import answer_of
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.names or NETWORKS:
         rows.append(outcome(name))
         print(f"{name}: {rows[-1]['result']} {rows[-1].get('why', '')}", file=sys.stderr, flush=True)
-    on = card.described() | {"allocator": card.environment_with(0)[card.ALLOCATOR]}
+    on = card.described() | {"allocator": card.environment_with(0)[ALLOCATOR]}
     publish(
         report(rows, on["card"]),
         options.output,

@@ -4,9 +4,10 @@
                                   [--together] [--logs FOLDER]
 
 Nothing is installed beside the checkout and no network is used; packages that the machine lacks come as wheels. Every
-stage is a process of its own with its own time limit, the most telling first; with ``--together`` those whose results
-do not depend on what else runs on the card run at the same time. The file and its page are written after each, so that
-a run that is cut off still tells. The exit code is 1 where a stage did not end well.
+stage is a process of its own with its own time limit, the most telling first; where it dies, another one goes on with
+the networks that are left. With ``--together`` stages whose results do not depend on what else runs on the card run at
+the same time. The file and its page are written after each, whatever fails, so that a run that is cut off still tells.
+The exit code is 1 where a stage did not end well.
 
 The file has ``command``, ``commit``, ``standin`` (whether the card is the stand-in of tests/cuda_standin, whose values
 and times mean nothing), ``small``, ``minutes`` and ``stages``: by name ``outcome`` (done, failed, cut off, no time
@@ -18,21 +19,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from models.cuda import card
 from models.cuda.day_one.page import report
 from models.cuda.day_one.stage import NETWORKS
+from models.cuda.settings import ALLOCATOR, EXPANDABLE, STANDIN
 from models.reporting.command_line import add_output, command_parser, one_of
 from models.reporting.kept import ROOT, kept
 from models.reporting.option_values import folder, rate
@@ -46,7 +50,8 @@ SHORTEST_S = 10.0
 class Stage:
     """A module of this folder, the seconds that it may take, and variables that it runs with.
 
-    A stage that is not ``alone`` may share the card with others; then one ``by_network`` takes a process for each.
+    A stage that is not ``alone`` may share the card with others; then one ``by_network`` takes a process for each
+    network.
     """
 
     module: str
@@ -56,7 +61,7 @@ class Stage:
     by_network: bool = False
 
 
-EXPANDABLE = ((card.ALLOCATOR, card.EXPANDABLE),)
+GROWING = ((ALLOCATOR, EXPANDABLE),)
 VARIABLES = {"KINETO_LOG_LEVEL": "99", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
 REPEATABLE = (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),)
 STAGES: dict[str, Stage] = {
@@ -64,13 +69,13 @@ STAGES: dict[str, Stage] = {
     "bits": Stage("bits", 100, REPEATABLE, alone=False, by_network=True),
     "memory": Stage("memory", 110, alone=False, by_network=True),
     "cap": Stage("cap", 60, alone=False, by_network=True),
-    "cap_expandable": Stage("cap", 60, EXPANDABLE, alone=False, by_network=True),
-    "times": Stage("times", 110),
-    "capture": Stage("capture", 40),
+    "cap_expandable": Stage("cap", 60, GROWING, alone=False, by_network=True),
+    "times": Stage("times", 110, by_network=True),
+    "capture": Stage("capture", 40, by_network=True),
     "card_tests": Stage("card_tests", 150, alone=False),
     "adapter_tests": Stage("adapter_tests", 150, REPEATABLE, alone=False),
-    "compiled": Stage("compiled", 150),
-    "memory_expandable": Stage("memory", 110, EXPANDABLE, alone=False, by_network=True),
+    "compiled": Stage("compiled", 150, by_network=True),
+    "memory_expandable": Stage("memory", 110, GROWING, alone=False, by_network=True),
 }
 """The most telling first; later ones take what time is left."""
 
@@ -95,13 +100,21 @@ def groups(stages: Sequence[str], together: bool) -> list[list[str]]:
 
 
 def paths(wheels: Path | None, site: Path) -> str:
-    """The import path of the stages: this checkout, and the wheels, which are unpacked into ``site``."""
+    """The import path of the stages: this checkout, and the wheels, which are unpacked into ``site``.
+
+    One that is not for this Python is found out by the stage that imports it; one that is no archive is told and left.
+    """
     found = [str(ROOT / ".src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    if wheels is not None:
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
-        subprocess.run([*command, *map(str, sorted(wheels.resolve().glob("*.whl")))], check=True)
-        found.append(str(site))
-    return os.pathsep.join(found)
+    for wheel in sorted(wheels.glob("*.whl")) if wheels is not None else ():
+        _unpack(wheel, site)
+    return os.pathsep.join([*found, str(site)])
+
+
+def _unpack(wheel: Path, site: Path) -> None:
+    try:
+        shutil.unpack_archive(wheel, site, "zip")
+    except (OSError, shutil.ReadError) as error:
+        print(f"{wheel}: {error}", file=sys.stderr, flush=True)
 
 
 def merged(parts: Sequence[Result]) -> Result:
@@ -119,13 +132,32 @@ def merged(parts: Sequence[Result]) -> Result:
     return Result(worst.outcome, max(part.seconds for part in parts), worst.error, found or None)
 
 
-def run_stage(
-    stage: Stage, limit_s: float, environment: dict[str, str], log: Path, small: bool, network: str | None = None
+def run_networks(
+    stage: Stage, limit_s: float, environment: dict[str, str], log: Path, small: bool, networks: Sequence[str]
 ) -> Result:
-    """Run a stage, for one network or for all, until it ends or its time is up; its process group ends with it."""
+    """Run a stage for some networks; where its process dies, another one goes on with those that it did not come to.
+
+    A network that a process died of before it found anything is tried once more.
+    """
+    ends, parts = time.monotonic() + limit_s, list[Result]()
+    while True:
+        part = run_stage(stage, ends - time.monotonic(), environment, log, small, networks)
+        parts.append(part)
+        found = part.found if isinstance(part.found, dict) else {}
+        met = {row["network"] for row in found.get("rows", ())}
+        networks = [name for name in networks if name not in met][0 if met else 1 :]
+        if part.outcome != "failed" or not networks or ends - time.monotonic() < SHORTEST_S:
+            return replace(merged(parts), seconds=round(sum(part.seconds for part in parts), 1))
+        log = log.with_stem(f"{log.stem}_again")
+
+
+def run_stage(
+    stage: Stage, limit_s: float, environment: dict[str, str], log: Path, small: bool, networks: Sequence[str]
+) -> Result:
+    """Run a stage for some networks until it ends or its time is up; its process group ends with it."""
     file = log.with_suffix(".json")
     command = [sys.executable, "-m", "models.cuda.day_one.stage", stage.module, str(file)]
-    command += [] if network is None else ["--network", network]
+    command += [word for name in networks for word in ("--network", name)]
     started, outcome = time.monotonic(), "done"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -143,7 +175,8 @@ def run_stage(
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                with suppress(subprocess.TimeoutExpired):  # a process that waits for a card that hangs stays
+                    process.wait(SHORTEST_S)
     told = "" if outcome == "done" else log.read_text(errors="replace")[-1500:]
     found = kept(file)
     file.unlink(missing_ok=True)
@@ -173,18 +206,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         def run(stage: str) -> None:
             left, what = ends - time.monotonic(), STAGES[stage]
-            split = options.together and what.by_network
             limit_s = min(left, what.limit_s * (4 if options.small else 1))  # a busy machine without a GPU
 
-            def part(network: str | None) -> Result:
-                log = logs / f"{'_'.join(filter(None, (stage, network)))}.log"
-                return run_stage(what, limit_s, environment, log, options.small, network)
+            def part(networks: Sequence[str]) -> Result:
+                log = logs / f"{'_'.join((stage, *networks))}.log"
+                try:
+                    return run_networks(what, limit_s, environment, log, options.small, networks)
+                except Exception:
+                    return Result("failed", error=traceback.format_exc())
 
             result = Result("no time left")
             if left >= SHORTEST_S:
-                networks = NETWORKS if split else (None,)
-                with ThreadPoolExecutor(len(networks)) as threads:
-                    result = merged(list(threads.map(part, networks)))
+                parts: list[Sequence[str]] = [NETWORKS if what.by_network else ()]
+                if options.together and what.by_network and not what.alone:
+                    parts = [(name,) for name in NETWORKS]
+                with ThreadPoolExecutor(len(parts)) as threads:
+                    result = merged(list(threads.map(part, parts)))
             with one_at_a_time:
                 results[stage] = result
                 print(f"{stage}: {result.outcome}, {result.seconds:.0f} s", file=sys.stderr, flush=True)
@@ -210,12 +247,16 @@ def _write(options: argparse.Namespace, arguments: Sequence[str] | None, results
     record = {
         "command": " ".join(["python -m models.cuda.day_one", *words]),
         "commit": commit(),
-        "standin": card.STANDIN,
+        "standin": STANDIN,
         "small": options.small,
         "minutes": options.minutes,
         "stages": {stage: asdict(result) for stage, result in results.items()},
     }
-    save(options.output, record, f"{report(record)}\n")
+    try:
+        page = report(record)
+    except Exception:  # rows that the page was not made for
+        page = f"No page could be made of the results:\n\n```text\n{traceback.format_exc()}```"
+    save(options.output, record, f"{page}\n")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def run(small: bool, save: Save) -> None:
     """Capture steps without random calls first: a capture that fails may end what runs after it."""
     rows: list[dict[str, Any]] = []
     cases = moderate(small)
-    for name in ("unet", "resnet50", "gpt"):
+    for name in sorted(cases, key=("unet", "resnet50", "gpt").index):
         subject = Subject.of(cases[name], "float32")
         expected: dict[str, torch.Tensor] | None = None
         for way in ("eager", *PLANS):

@@ -24,7 +24,7 @@ def run(small: bool, save: Save) -> None:
 
 
 def run_tests(tests: list[str], save: Save, **variables: str) -> None:
-    """Run tests in a third of the machine's cores, with these variables."""
+    """Run tests in a third of the machine's cores, with these variables; the process ends with pytest's exit code."""
     command = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider"]
     command += ["-p", "models.cuda.day_one.failures", *tests]
     command += ["-n", str(max(1, (os.cpu_count() or 1) // 3))]
@@ -45,3 +45,5 @@ def run_tests(tests: list[str], save: Save, **variables: str) -> None:
             save({"exit_code": None, "counts": counts, "failed": failed, "last": []})
     code = process.wait()
     save({"exit_code": code, "counts": counts, "failed": failed, "last": lines[-40:] if code else lines[-1:]})
+    if code:
+        sys.exit(code)

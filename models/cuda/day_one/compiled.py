@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import nn
 
 from models.alternatives.methods import compile_budget
-from models.cuda.card import STANDIN
 from models.cuda.day_one.cases import Save, Subject
 from models.cuda.day_one.times import Rival, compared
+from models.cuda.settings import STANDIN
 
 BACKEND = "aot_eager" if STANDIN else "inductor"
 FRACTIONS = (1.0, 0.5)

@@ -1,6 +1,6 @@
 """Runs one stage of the first day, in a process of its own.
 
-    python -m models.cuda.day_one.stage NAME FILE [--small] [--network NETWORK]
+    python -m models.cuda.day_one.stage NAME FILE [--small] [--network NETWORK ...]
 
 FILE receives what was found, after each row, so that a stage that is cut off still tells.
 """
@@ -33,14 +33,14 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("file", type=Path)
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--network", choices=NETWORKS, help="this one alone")
+    parser.add_argument("--network", choices=NETWORKS, action="append", help="run this one, and others so named")
     options = parser.parse_args()
     module = importlib.import_module(f"models.cuda.day_one.{options.name}")
     from models.cuda import card
     from models.cuda.day_one import cases
 
     card.prepare()
-    cases.chosen = NETWORKS if options.network is None else (options.network,)
+    cases.chosen = tuple(options.network or NETWORKS)
     module.run(options.small, lambda found: keep(options.file, plain(found)))
 
 

@@ -47,8 +47,12 @@ def compared(small: bool, save: Save, rivals: dict[str, Rival], budgets: tuple[s
     """For each network: eager, plans within ``budgets``, and each rival with a plan that reserves no more."""
     rows: list[dict[str, Any]] = []
     for name, case in full_size(small).items():
-        for row in _network(name, Subject.of(case, PRECISION), small, rivals, budgets):
-            rows.append(row)
+        try:
+            for row in _network(name, Subject.of(case, PRECISION), small, rivals, budgets):
+                rows.append(row)
+                save({"precision": PRECISION, "rows": rows})
+        except Exception as error:
+            rows.append({"network": name, "way": "eager", "error": line_of(error)})
             save({"precision": PRECISION, "rows": rows})
         gc.collect()
         torch.cuda.empty_cache()
