@@ -20,6 +20,7 @@ import torch
 from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..torch_private import TorchDispatchMode, pytree, schema_of
+from .host_rng import state_of
 from .sources import is_skipped
 
 _NESTING = 5
@@ -79,15 +80,16 @@ def with_memoised_tensors(forward: Callable[..., Any]) -> Callable[..., Any]:
     codes = _memoised_code()
     open_calls: list[tuple[FrameType, AbstractContextManager[None]]] = []
     draws: list[str] = []
-    states: list[torch.Tensor] = []
+    states: list[list[Any]] = []
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code in codes and not _takes_tensors(frame):
             open_calls.append((frame, torch_private.outside_of_modes()))
             open_calls[-1][1].__enter__()
-            states.append(torch.get_rng_state())
+            states.append(_generator_states())
         elif event == "return" and open_calls and open_calls[-1][0] is frame:
-            if not torch.equal(states.pop(), torch.get_rng_state()):
+            before = states.pop()
+            if before != _generator_states()[: len(before)]:
                 draws.append(frame.f_code.co_name)
             open_calls.pop()[1].__exit__(None, None, None)
 
@@ -118,6 +120,12 @@ def backward_with_memoised_tensors() -> AbstractContextManager[None]:
             return differentiate(*args, **kwargs)
 
     return torch_private.patched(torch.autograd, "grad", lifted)
+
+
+def _generator_states() -> list[Any]:
+    """The states of the default generators: that of the CPU, and those of cards once CUDA is in use."""
+    cards = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    return [state_of(generator) for generator in (torch.default_generator, *cards)]
 
 
 def _takes_tensors(frame: FrameType) -> bool:

@@ -32,16 +32,23 @@ def refuse_side_effects(module: nn.Module, assigned: Collection[Place]) -> Itera
     """
     derived_by_hooks = _set_by_norm_hooks(module)
     states: list[dict[tuple[str, str], Any]] = []
-    generator = torch.random.default_generator
+    generator, cards = torch.random.default_generator, torch.cuda.default_generators
+
+    def seedable() -> None:
+        torch.random.default_generator = generator
+        if cards:  # else CUDA may have begun since
+            torch.cuda.default_generators = cards
 
     def enter(child: nn.Module, _: Any) -> None:
         if child is module:
             states.append(_state(module))
-            torch.random.default_generator = _Unseedable(generator, type(module).__name__)
+            name = type(module).__name__
+            torch.random.default_generator = _Unseedable(generator, name)
+            torch.cuda.default_generators = tuple([_Unseedable(card, name) for card in cards])
 
     def leave(child: nn.Module, _: Any, __: Any) -> None:
         if child is module and states:
-            torch.random.default_generator = generator
+            seedable()
             before, after = states.pop(), _state(module)
             for name in {**before, **after}:
                 if name[1].startswith(_HOOK) and name not in before:
@@ -63,7 +70,7 @@ def refuse_side_effects(module: nn.Module, assigned: Collection[Place]) -> Itera
     try:
         yield
     finally:
-        torch.random.default_generator = generator
+        seedable()
         for hook in hooks:
             hook.remove()
         for child, own in zip(recurrent, derived, strict=True):
@@ -114,7 +121,9 @@ class _Unseedable:
 def _called_by_torch() -> bool:
     """Whether torch itself sets a generator's state, as it does around calls that it traces."""
     home = str(Path(torch.__file__).parent)
-    between = (torch.random.__file__, contextlib.__file__, f"{home}/_compile.py", f"{home}/_dynamo")
+    between = (
+        torch.random.__file__, contextlib.__file__, f"{home}/cuda", f"{home}/_compile.py", f"{home}/_dynamo"
+    )  # fmt: skip
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(between):
         frame = frame.f_back

@@ -48,6 +48,7 @@ def test_its_constants_are_part_of_the_predicted_peak() -> None:
     assert measured(trained, X) == predicted(trained)
 
 
+@pytest.mark.values
 def test_no_tensor_of_the_trace_is_kept() -> None:
     planned(Ordered(6, 6), X)
     assert order(6).tolist() == [5, 4, 3, 2, 1, 0]
