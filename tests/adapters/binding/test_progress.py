@@ -18,6 +18,7 @@ from ogc_plan.planner.limits import Limits
 from torch import Tensor, nn
 
 from tests.cli.terminals import on_terminal
+from tests.modules.devices import cpu_only
 
 X = torch.randn(64, 16)
 LINE = r"Sequential planned in \d+\.\d s: budget 80%: activation peak .*, gap .*; the budget covers activations"
@@ -117,6 +118,7 @@ class TestCtrlC:
             within_budget(network(), (X,), budget="80%", effort="high")
         assert "s, stopped by Ctrl-C: budget 80%" in caplog.records[-1].getMessage()
 
+    @cpu_only("a card takes less workspace: the plan is there before the search begins")
     def test_before_there_is_a_plan_it_raises_and_a_later_step_plans(self, monkeypatch: pytest.MonkeyPatch) -> None:
         smallest = plan_of(within_budget(network(), (X,), budget="min")).peak.activation_nbytes
         trained = within_budget(network(), budget=smallest, scope="activations")

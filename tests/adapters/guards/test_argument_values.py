@@ -223,6 +223,7 @@ def test_the_workspace_of_a_selection_is_measured_with_a_mask_of_its_size(select
     assert not annotate(step).meter.unmeasured
 
 
+@pytest.mark.values
 def test_a_mask_that_selects_another_number_is_refused() -> None:
     module = planned(Selecting(SELECTED["an index"]), (X, WHOLE), strategy="greedy")
     with pytest.raises(InputMismatchError, match=r"count_true of args\[1\]\) was 128"):
@@ -292,6 +293,7 @@ class TestAssertions:
         with pytest.raises(RuntimeError, match="a sum is not positive"):
             trained(torch.tensor([0, 1, 3]))
 
+    @pytest.mark.values
     def test_an_assert_statement_holds_for_the_bits_of_eager(self) -> None:
         module = Checked(16, 16)
         assert train(planned(module, (X,)), (X,)) == train(module, (X,))
@@ -304,6 +306,7 @@ class TestAssertions:
             trained(X * value)
 
     @pytest.mark.parametrize("name", CHECKS)
+    @pytest.mark.values
     def test_a_check_that_raises_holds_for_the_bits_of_eager(self, name: str) -> None:
         module = CHECKS[name](16, 16)
         assert train(planned(module, (X,)), (X,)) == train(module, (X,))

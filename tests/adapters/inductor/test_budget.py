@@ -9,6 +9,9 @@ import torch
 from ogc_plan.adapters.inductor import budget, planned_graphs
 
 from tests.modules.compiled_steps import Trained, trained
+from tests.modules.devices import cpu_only
+
+pytestmark = cpu_only("compiled steps of a card are refused")
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,7 @@ def test_what_no_entry_names_is_run_where_it_is_read() -> None:
     assert sorted(with_copies(GRAPH, AGAIN, ())[1]) == ["cos", "sin"]
 
 
+@pytest.mark.values
 def test_copies_change_no_value() -> None:
     x, tangent = torch.randn(5), torch.randn(5)
     copied, _ = with_copies(GRAPH, AGAIN, TWICE)

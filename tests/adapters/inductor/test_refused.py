@@ -15,6 +15,9 @@ from ogc_plan.planner.errors import AdapterError, BudgetSyntaxError, UsageError
 from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
+from tests.modules.devices import cpu_only
+
+pytestmark = cpu_only("compiled steps of a card are refused")
 X = torch.randn(64, 16)
 
 

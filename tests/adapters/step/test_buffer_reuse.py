@@ -152,7 +152,9 @@ def network(request: pytest.FixtureRequest) -> Case:
 @pytest.fixture(scope="module")
 def stored(network: Case) -> nn.Module:
     """A network trained by the plan that stores all."""
-    return planned(*network, "1GB", "keep-all")
+    made = planned(*network, "1GB", "keep-all")
+    made(*network[1]).backward()  # on a card the first step takes the segment of the pool
+    return made
 
 
 class TestNetworks:
