@@ -23,6 +23,8 @@ _SPREAD = 20 << 20
 """Plans of one peak differ in what their order makes an allocator reserve: by a segment of PyTorch's (20 MiB)."""
 _CLOSE = 0.01
 """The search ends once the peak that is asked for is known to this share of the budget."""
+_STEPS = 5
+"""Where no try fits and the smallest peak does, this many steps lead from it to the budget."""
 
 
 def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overhead) -> Plan:
@@ -39,14 +41,7 @@ def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overh
     for _ in range(_TRIES):
         over = 0
         try:
-            found = within(
-                replace(
-                    asked,
-                    limit_nbytes=limit - taken,
-                    reserve_nbytes=asked.reserve_nbytes + taken,
-                    overhead_nbytes=taken,
-                )
-            )
+            found = within(_keeping_free(asked, taken))
         except InfeasibleBudgetError as error:
             if not taken:
                 return _smallest(within, asked, overhead, error)
@@ -67,7 +62,32 @@ def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overh
         misses += over > 0
         step = over + int(misses * _MORE * limit)  # a smaller peak may have a larger overhead
         taken = taken + step if over > 0 and taken + step < most else (too_little + most) // 2
-    return _smallest(within, asked, overhead) if best is None else best
+    return _above_smallest(within, asked, overhead) if best is None else best
+
+
+def _above_smallest(within: Callable[[Asked], Plan], asked: Asked, overhead: Overhead) -> Plan:
+    """The cheapest plan that fits, of that of the smallest peak and some of larger ones; raises what `_smallest` does."""
+    best, limit = _smallest(within, asked, overhead), asked.limit_nbytes or 0
+    least = best.peak.total_nbytes
+    for number in range(1, _STEPS):
+        taken = (limit - least) * number // _STEPS
+        try:
+            found = within(_keeping_free(asked, taken))
+        except InfeasibleBudgetError:
+            continue
+        except (NoPlanInTimeError, SearchStoppedError):
+            break
+        if found.time.recompute_ns < best.time.recompute_ns and found.peak.total_nbytes + overhead(found) <= limit:
+            best = found
+    return best
+
+
+def _keeping_free(asked: Asked, nbytes: int) -> Asked:
+    """What was asked for, with bytes kept free for the device."""
+    limit = asked.limit_nbytes or 0
+    return replace(
+        asked, limit_nbytes=limit - nbytes, reserve_nbytes=asked.reserve_nbytes + nbytes, overhead_nbytes=nbytes
+    )
 
 
 def _smallest(

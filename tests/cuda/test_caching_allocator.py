@@ -9,7 +9,7 @@ import pytest
 import torch
 from ogc_plan.adapters.pytorch.memory.caching_allocator import MIB, AllocatorSettings, CachingAllocator, from_snapshot
 
-from models.cuda.card import STANDIN
+from models.cuda.settings import STANDIN
 
 PLACED = pytest.mark.skipif(not STANDIN, reason="a driver places segments where it likes")
 EXPANDABLE = pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from ogc_plan.adapters.pytorch.execution.card_memory import CardMemory
 from ogc_plan.planner.errors import AdapterError, InfeasibleBudgetError
 from torch import nn
 
-from models.cuda.card import STANDIN, context_nbytes
+from models.cuda.card import context_nbytes
+from models.cuda.settings import STANDIN
 from models.meters.step_meters import clear_gradients
 from models.networks.gpt2 import GPT2Config
 from models.training.cases import Case, gpt_case, resnet_case, unet_case
