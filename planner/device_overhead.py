@@ -66,7 +66,7 @@ def with_overhead(within: Callable[[Asked], Plan], asked: Asked, overhead: Overh
 
 
 def _above_smallest(within: Callable[[Asked], Plan], asked: Asked, overhead: Overhead) -> Plan:
-    """The cheapest plan that fits, of that of the smallest peak and some of larger ones; raises what `_smallest` does."""
+    """The cheapest plan that fits, of the smallest peak and of some larger ones; raises what `_smallest` raises."""
     best, limit = _smallest(within, asked, overhead), asked.limit_nbytes or 0
     least = best.peak.total_nbytes
     for number in range(1, _STEPS):
