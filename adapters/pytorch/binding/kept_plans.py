@@ -22,8 +22,8 @@ from ..execution.executor import Checked, Executor
 from ..guards.value_tape import Drawn
 from ..torch_private import pytree
 
-SIZES = 256
-"""How many plans are kept that are for other sizes alone, or for another way that random numbers decide."""
+SIZES = 32
+"""How many plans are kept for each that counts, for other sizes alone or another way that random numbers decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Kept:
 
 
 class KeptPlans:
-    """At most ``limit`` plans that differ in more than sizes, and `SIZES` that are for other sizes of theirs."""
+    """At most ``limit`` plans that differ in more than sizes, and `SIZES` times as many for other sizes of theirs."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -110,7 +110,7 @@ class KeptPlans:
         """
         if isinstance(fault, ReplacedModuleError):
             self._kept = [kept for kept in self._kept if kept.attachment.has_its_modules()]
-        if len(self) - self.count >= SIZES:
+        if len(self) - self.count >= SIZES * self.limit:
             self._kept.remove(next(kept for kept in self._kept if kept.varies))
         if isinstance(fault, VaryingStepError) or self.count < self.limit:
             return

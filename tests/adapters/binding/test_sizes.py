@@ -79,7 +79,7 @@ def test_one_warning_tells_of_other_sizes() -> None:
 
 def test_the_size_used_last_long_ago_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_plans, "SIZES", 2)
-    module = met(37, 52, 64, 52, 91)
+    module = met(37, 52, 64, 52, 91, max_plans=1)
     assert [executor.shapes for executor in runner_of(module)._kept.executors] == [[(2, n)] for n in (37, 52, 91)]
 
 

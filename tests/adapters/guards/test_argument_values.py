@@ -149,14 +149,20 @@ class TestRandomWays:
         with pytest.raises(InputMismatchError, match="of random numbers"):
             trained(module, (WHOLE,) * 8)
 
-    @pytest.mark.filterwarnings("ignore:planned .* again")
     def test_a_loss_without_one_output_goes_the_way_of_its_forward(self) -> None:
+        def drops(seed: int) -> bool:
+            torch.manual_seed(seed)
+            F.dropout(X)
+            return bool(torch.rand([]) < 0.5)
+
+        way, other = (next(seed for seed in range(99) if drops(seed) is dropped) for dropped in (True, False))
         found = []
         for bind in (partial(within_budget, budget="100%", strategy="greedy", device="cpu"), lambda module: module):
-            torch.manual_seed(0)
             module = bind(TwoDropped())
-            for _ in range(6):
-                module(X, WHOLE)[0].backward()
+            torch.manual_seed(way)
+            loss, _ = module(X, WHOLE)
+            torch.manual_seed(other)
+            loss.backward()
             found.append([bits(p.grad) for p in module.net.parameters()])
         assert found[0] == found[1]
 
