@@ -54,6 +54,7 @@ NEEDED = (
     "torch.autograd.forward_ad._current_level",
     "torch.autograd.profiler._is_profiler_enabled",
     "torch.cuda._sleep",
+    "torch.fx._lazy_graph_module._use_lazy_graph_module",
     *(f"torch.distributed._composable_state.{name}" for name in ("_get_module_state", "_insert_module_state")),
     "torch._C._VariableFunctions",
     "torch._C._nn",
@@ -150,6 +151,7 @@ from torch._subclasses.fake_impls import op_implementations_dict  # noqa: E402
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode  # noqa: E402
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode  # noqa: E402
 from torch.distributed import _composable_state  # noqa: E402
+from torch.fx._lazy_graph_module import _use_lazy_graph_module  # noqa: E402
 from torch.nn.modules import module as _modules  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils import checkpoint as _checkpoint  # noqa: E402
@@ -184,6 +186,7 @@ class TracedGraph:
 def joint_graph(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedGraph:
     """The forward and backward of ``module`` as one aten graph, traced under the modes that are active."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_use_lazy_graph_module(True))  # no code is made of the graph: nobody runs it
         captured = aot_export_joint_with_descriptors(stack, module, args, kwargs)
         graph: fx.Graph = captured.graph_module.graph
         graph.owning_module = captured.graph_module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,31 @@ class Layout(NamedTuple):
         """Elements of memory from the first to the last."""
         sizes = zip(self.shape, self.strides, strict=True)
         return 0 if 0 in self.shape else 1 + sum((size - 1) * stride for size, stride in sizes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of that memory."""
+        return self.extent * int(self.dtype.itemsize)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The dimensions of more than one element, those with the shortest strides first."""
+        dimensions = (i for i, size in enumerate(self.shape) if size != 1)
+        return tuple(sorted(dimensions, key=lambda i: (self.strides[i], self.shape[i])))
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements fill a range of memory without gaps or overlap."""
+        packed = self.packed(self.shape)
+        return all(self.strides[i] == packed.strides[i] for i in self.order)
+
+    def packed(self, shape: Sequence[int]) -> Layout:
+        """The layout of another shape that has no gaps, with the dimensions in this order."""
+        strides, step = [1] * len(shape), 1
+        for i in self.order:
+            strides[i] = step
+            step *= shape[i]
+        return self._replace(shape=tuple(shape), strides=tuple(strides))
 
     def example(self) -> torch.Tensor:
         """A real tensor of this layout, with values that every kernel accepts."""

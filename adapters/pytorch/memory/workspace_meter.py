@@ -6,7 +6,7 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +20,8 @@ from .allocator_record import AllocatorRecord, DevicePeak, Event, recording
 from .call_time import CallTime, call_time
 from .example_inputs import example_arguments
 from .inplace_kernels import InPlace
+from .long_products import Part, part_of
+from .plain_calls import form_of, is_layout, is_number
 from .strides import Layout
 
 
@@ -39,12 +41,28 @@ _ENOUGH_NS = 10_000_000
 """Runs that together took less say little about the noise of a machine: the clock is as coarse."""
 
 
-class _Run(NamedTuple):
-    """A call that was made: the number of its span in the record, and the addresses of its outputs."""
+class _Call(NamedTuple):
+    """What the step calls for a node, with example arguments, or a ``part`` of it."""
 
-    signature: str
+    target: Callable[..., Any]
+    args: Any
+    kwargs: Any
+    part: Part | None = None
+
+    def run(self) -> Any:
+        return self.target(*self.args, **self.kwargs)
+
+
+class _Run(NamedTuple):
+    """A call that was made: its number in the record, and the addresses of its outputs.
+
+    ``part_nbytes`` are those of the result of a part; None if the whole call was made.
+    """
+
+    node: fx.Node
     number: int
     addresses: list[int]
+    part_nbytes: int | None
 
 
 class WorkspaceMeter:
@@ -54,7 +72,8 @@ class WorkspaceMeter:
     in place. ``unmeasured`` names the operators of calls that could not run alone; their memory is unknown. ``peak`` is
     what measuring took of the device, None where its allocator does not tell. Times are measured along with the memory
     if the meter is ``timed``, otherwise once they are asked for. What the ``known`` meters of this device have measured
-    is not measured again; it must hold still (backend_switches.py).
+    is not measured again; it must hold still (backend_switches.py). Nor are calls that differ in size alone from such a
+    one, where sizes cannot matter (plain_calls.py). Of a long matrix product a part runs (long_products.py).
     """
 
     def __init__(
@@ -75,8 +94,12 @@ class WorkspaceMeter:
         self._changes: dict[str, list[Change]] = {}
         self._storage_nbytes: dict[str, list[int]] = {}
         self._time_ns: dict[str, int] = {}
+        self._of_form: dict[str, list[Change]] = {}  # what a call of any size holds; the bytes of results are of one
+        self._whole: set[fx.Node] = set()  # products of which no part may run
         self._spread_ns = self._repeated_ns = 0
         self._known = tuple(known)
+        for meter in self._known:
+            self._of_form |= meter._of_form
 
     def peak_without(self, node: fx.Node, positions: frozenset[int] = frozenset()) -> int:
         """Bytes inside the call at its worst moment, without its outputs at ``positions``; 0 if unknown.
@@ -116,10 +139,10 @@ class WorkspaceMeter:
         if signature in self._storage_nbytes and signature not in self._time_ns:
             with self._alone():
                 try:
-                    target, args, kwargs = self._call(node)
+                    call = self._call(node)
                     if self._device.type == "cuda":
-                        target(*args, **kwargs)
-                    self._note_time(signature, call_time(lambda: target(*args, **kwargs), self._device))
+                        call.run()
+                    self._note_time(signature, call, call_time(call.run, self._device))
                 except torch.OutOfMemoryError as error:
                     raise self._too_large(node) from error
         return self._time_ns.get(signature, 0)
@@ -129,8 +152,8 @@ class WorkspaceMeter:
         """How much longer the second shortest runs of calls on a CPU were, as a share; 0 if too few were repeated."""
         return self._spread_ns / self._repeated_ns if self._repeated_ns > _ENOUGH_NS else 0.0
 
-    def _note_time(self, signature: str, time: CallTime) -> None:
-        self._time_ns[signature] = time.ns
+    def _note_time(self, signature: str, call: _Call, time: CallTime) -> None:
+        self._time_ns[signature] = time.ns if call.part is None else round(call.part.times * time.ns)
         if time.spread_ns is not None:
             self._repeated_ns += time.ns
             self._spread_ns += time.spread_ns
@@ -154,6 +177,8 @@ class WorkspaceMeter:
                     if signature not in self._storage_nbytes:
                         self.unmeasured.add(str(node.target))
                     continue
+                if self._is_carried_over(node, signature):
+                    continue
                 self._changes[signature] = []
                 try:
                     runs.append(self._run(node, signature, record))
@@ -165,8 +190,57 @@ class WorkspaceMeter:
         if runs and self._device.type == "cuda":
             torch.cuda.empty_cache()  # what measuring leaves cached is of sizes that the step may not ask for
         self.peak = max(filter(None, (self.peak, record.peak)), default=None)
-        for run in runs:
-            self._changes[run.signature] = _changes(record.events(run.number), run.addresses)
+        again = [run.node for run in runs if not self._read(run, _changes(record.events(run.number), run.addresses))]
+        self._whole.update(again)
+        self.measure(again)
+
+    def _read(self, run: _Run, changes: list[Change]) -> bool:
+        """Note what a call held. False if a part of it held more than its result: the whole must run."""
+        signature = self._signature[run.node]
+        results = self._results(run.node)
+        if run.part_nbytes is not None:
+            if [(change.nbytes, change.positions) for change in changes] != [(run.part_nbytes, frozenset({0}))]:
+                del self._signature[run.node], self._changes[signature], self._storage_nbytes[signature]
+                return False
+            changes = [replace(changes[0], nbytes=results[0].nbytes)]
+        self._changes[signature] = changes
+        form = form_of(run.node, self._layouts, self._in_place.get(run.node))
+        if form is not None and form.tells and self._holds_results(run.node, changes):
+            self._of_form[form.key] = changes
+        return True
+
+    def _holds_results(self, node: fx.Node, changes: list[Change]) -> bool:
+        """Whether a call returned what tracing says, in memory of its own if it is not in place, and held no other."""
+        signature, results = self._signature[node], self._results(node)
+        returned = pytree.tree_leaves(self._returned[signature], is_leaf=is_layout)
+        made = [(position, change.nbytes) for change in changes for position in sorted(change.positions)]
+        expected = [] if node in self._in_place else [(i, layout.nbytes) for i, layout in enumerate(results)]
+        return (
+            returned == results
+            and self._storage_nbytes[signature] == [layout.nbytes for layout in results]
+            and sorted(made) == expected
+            and all(is_number(change.nbytes) for change in changes if not change.positions)
+        )
+
+    def _is_carried_over(self, node: fx.Node, signature: str) -> bool:
+        """Note what a call holds that differs in size alone from one that was measured; False if there is none."""
+        form = form_of(node, self._layouts, self._in_place.get(node))
+        known = None if form is None else self._of_form.get(form.key)
+        if known is None:
+            return False
+        results = self._results(node)
+        self._returned[signature] = pytree.tree_map_only(torch.Tensor, Layout.of, node.meta["val"])
+        self._storage_nbytes[signature] = [layout.nbytes for layout in results]
+        self._changes[signature] = [
+            replace(change, nbytes=results[min(change.positions)].nbytes) if change.positions else change
+            for change in known
+        ]
+        return True
+
+    @staticmethod
+    def _results(node: fx.Node) -> list[Layout]:
+        leaves = pytree.tree_leaves(node.meta["val"])
+        return [Layout.of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
     def _take_over(self, signature: str, meter: WorkspaceMeter) -> None:
         """Note what another meter knows of a call, and of this one alone: most of its calls are of other sizes."""
@@ -220,24 +294,25 @@ class WorkspaceMeter:
             remedy="free memory of the device before planning, or plan a smaller batch",
         )
 
-    def _call(self, node: fx.Node) -> tuple[Callable[..., Any], Any, Any]:
-        """What the step calls for a node, with example arguments."""
+    def _call(self, node: fx.Node) -> _Call:
+        part = None if self._device.type == "cuda" or node in self._whole else part_of(node, self._layouts)
+        if part is not None:
+            return _Call(torch_private.direct(node.target), part.args, node.kwargs, part)
         args, kwargs = example_arguments(node, self._layouts)
         target, call = torch_private.direct(node.target), self._in_place.get(node)
         if call is not None:
             target, (args, kwargs) = call.kernel.call, call.bound(args, kwargs)
-        return target, args, kwargs
+        return _Call(target, args, kwargs)
 
     def _run(self, node: fx.Node, signature: str, record: AllocatorRecord) -> _Run:
-        target, args, kwargs = self._call(node)
+        call = self._call(node)
         if self._device.type == "cuda":  # the first call may also create handles and choose algorithms
-            target(*args, **kwargs)
+            call.run()
         number = len(self._changes)
         with record.span(number):
             begun = time.perf_counter_ns()
-            result = target(*args, **kwargs)
+            result = call.run()
             first_ns = time.perf_counter_ns() - begun
-        self._returned[signature] = pytree.tree_map_only(torch.Tensor, Layout.of, result)
         addresses, held = [], []
         for given, traced in zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta["val"]), strict=True):
             storage = given.untyped_storage() if isinstance(given, torch.Tensor) else None
@@ -247,11 +322,14 @@ class WorkspaceMeter:
                     held.append(0)
                 else:
                     held.append(storage.nbytes())
+        if call.part is not None:
+            result, held = node.meta["val"], [layout.nbytes for layout in self._results(node)]
+        self._returned[signature] = pytree.tree_map_only(torch.Tensor, Layout.of, result)
         self._storage_nbytes[signature] = held
         given = storage = result = None  # so that the device holds the result of one run at a time
         if self.timed:
-            self._note_time(signature, call_time(lambda: target(*args, **kwargs), self._device, first_ns))
-        return _Run(signature, number, addresses)
+            self._note_time(signature, call, call_time(call.run, self._device, first_ns))
+        return _Run(node, number, addresses, None if call.part is None else call.part.result_nbytes)
 
 
 def _changes(events: list[Event], outputs: list[int]) -> list[Change]:
