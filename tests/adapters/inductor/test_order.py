@@ -68,3 +68,9 @@ def test_a_kernel_moves_to_the_call_that_reads_what_it_makes() -> None:
     order = Order(kernels, NBYTES, {"a", "saved"}, {"sum a", "sum b"})
     order.improve()
     assert [next(iter(task.names)) for task in order.tasks] == ["sum a", "make b", "sum b"]
+
+
+@pytest.mark.parametrize(("made", "expected"), [("b", {"reads a"}), ("sum b", set())], ids=["large", "small"])
+def test_loops_are_parted_only_where_what_has_ended_would_raise_the_peak(made: str, expected: set[str]) -> None:
+    kernels = kernel("reads a", {"a"}, {"sum a"}), kernel("makes", {"sum a"}, {made}, "reads a")
+    assert Order(kernels, NBYTES, {"a"}, {made}).late() == expected
