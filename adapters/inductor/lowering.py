@@ -135,6 +135,7 @@ def _events(wrapper: Any, graph: Any) -> tuple[list[Event], dict[str, int], dict
     events: list[Event] = []
     nbytes: dict[str, int] = {}
     same: dict[str, str] = {}
+    whole: dict[str, str] = {}  # one of several results -> the call, whose tuple holds it too
 
     def take(buffer: Any) -> None:
         name = buffer.get_name()
@@ -166,10 +167,27 @@ def _events(wrapper: Any, graph: Any) -> tuple[list[Event], dict[str, int], dict
                     of = getattr(buffer, "inputs", None)
                     own = of and of[0].get_name() == node.get_name() and type(buffer).__name__ == "MultiOutput"
                     if own and not buffer.get_inputs_that_alias_output():
+                        whole[buffer.get_name()] = node.get_name()
                         take(buffer)
             elif torch_private.has_memory(node):
                 take(node)
-    return events, nbytes, same
+    return held_by_tuples(events, whole), nbytes, same
+
+
+def held_by_tuples(events: list[Event], whole: dict[str, str]) -> list[Event]:
+    """The events, where a result of several is freed no sooner than the tuple of all of them."""
+    freed = {event.name for event in events if event.what == "free"}
+    waiting: dict[str, list[Event]] = {call: [] for call in whole.values()}
+    found: list[Event] = []
+    for event in events:
+        call = whole.get(event.name) if event.what == "free" else None
+        if call in waiting and call in freed:
+            waiting[call].append(event)
+            continue
+        found.append(event)
+        if event.what == "free":
+            found += waiting.pop(event.name, [])
+    return found
 
 
 def _origin(kernel: Any) -> fx.Node | None:

@@ -121,14 +121,15 @@ def _order(nodes: list[Any]) -> Order:
     given = {name for name in graph.graph_inputs if not name.startswith(_COUNTED_BY_CALLER)}
     for name, value in graph.graph_inputs.items():
         nbytes[name] = torch_private.nbytes_of(value) if name in given and torch_private.has_memory(value) else 0
-    parts: dict[str, set[str]] = {}  # a call that returns several tensors -> these
+    parts: dict[str, set[str]] = {}  # a call that returns several tensors -> these, which it holds until all are taken
     for name, (_, buffer) in buffers.items():
         if torch_private.is_part(buffer.node):
             parts.setdefault(buffer.node.inputs[0].get_name(), set()).add(storage(name))
     kernels = []
     for node in nodes:
         made = {buffer.get_name() for buffer in node.get_outputs()}
-        reads = {storage(read.name) for read in node.read_writes.reads if not torch_private.only_orders(read)}
+        found = {read.name for read in node.read_writes.reads if not torch_private.only_orders(read)}
+        reads = {storage(name) for name in found}.union(*(parts.get(name, ()) for name in found))
         writes = {storage(name) for name in made}.union(*(parts.get(name, ()) for name in made))
         after = {buffers[read.name][0].get_name() for read in node.unmet_dependencies if read.name in buffers}
         kernels.append(

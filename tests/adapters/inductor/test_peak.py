@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ogc_plan.adapters.inductor.lowering import Call, Event
+from ogc_plan.adapters.inductor.lowering import Call, Event, held_by_tuples
 from ogc_plan.adapters.inductor.peak import replay
 from torch import fx
 
@@ -40,3 +40,8 @@ def test_a_buffer_named_like_a_storage_of_the_forward_is_another() -> None:
     """Buffers of forward and backward are numbered alike."""
     events = Event("take", "s", 10), Event("free", "s")
     assert peak(*events, held={"a": 10}, storage={"a": "s"}) == (20, 10)
+
+
+def test_a_result_is_held_as_long_as_the_tuple_of_all_results() -> None:
+    events = [Event("free", "part"), Event("take", "other", 1), Event("free", "call"), Event("free", "other")]
+    assert [event.name for event in held_by_tuples(events, {"part": "call"})] == ["other", "call", "part", "other"]
