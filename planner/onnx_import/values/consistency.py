@@ -31,7 +31,8 @@ _WITH_CHANNELS = ("LRN", "GroupNormalization", "InstanceNormalization")
 def check_axes(call: Call, where: str) -> None:
     """Raise InvalidModelError for dimensions that the first input does not have, and for an equation that is none.
 
-    The library reads beyond its memory at such an axis, and never ends on such an equation.
+    The library reads beyond its memory at such an axis, and never ends on such an equation. It infers shapes of fewer
+    dimensions, or none, where a transpose orders some alone.
     """
     data, attributes = _shape(call, 0), call.attributes
     if data is not None and len(data) < 2 and call.op_type in _WITH_CHANNELS:
@@ -47,6 +48,12 @@ def check_axes(call: Call, where: str) -> None:
         beyond = [axis for axis in axes if isinstance(axis, int) and not least <= axis < end]
         if beyond:
             raise InvalidModelError(f"{where} has {name} {beyond[0]} and takes {shape_text(data or ())}", remedy=REMEDY)
+    order = attributes.get("perm") if call.op_type == "Transpose" else None
+    if data is not None and isinstance(order, tuple) and sorted(map(str, order)) != sorted(map(str, range(len(data)))):
+        raise InvalidModelError(
+            f"{where} takes {shape_text(data)} with perm {list(order)}, which is no order of its dimensions",
+            remedy=REMEDY,
+        )
     if "equation" in attributes:
         _check_equation(attributes["equation"], where)
 

@@ -81,6 +81,7 @@ NOT_FITTING = {
     "axes that a scalar does not have": (node("GroupNormalization", "inf inf inf", "y", num_groups=1), "no channels"),
     "channels that fit no groups": (node("GroupNormalization", "x r r", "y", num_groups=3), "do not fit 3 groups"),
     "a scale that is no number": (node("Upsample", "x nan", "y"), "bytes"),
+    "an order of one dimension": (node("Transpose", "x", "y", perm=[0]), r"takes \[2, 4\] with perm \[0\]"),
     "attention to a flat past": (node("Attention", "q q q _ x x", "y p v"), "past"),
 }
 CONSTANTS = {
