@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: one thread for each of the test processes
-gc.set_threshold(50_000, 50, 100)  # collections of the many objects of a test process are a tenth of its time
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ class ValueGuards:
 
         with torch_private.patched(torch.autograd, "grad", followed):
             yield
-        self._mode = None
+        self._mode, self.leaves = None, ()  # what a trace leaves behind waits for the collector
 
     def wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         """``forward`` of ``module`` with its values followed; `guards` are those of the last call."""
