@@ -25,7 +25,7 @@ _COUNTED_BY_CALLER = ("primals", "tangents")
 def hold_few_bytes(graph_module: fx.GraphModule) -> None:
     """Let a graph be scheduled so that it holds few bytes."""
     for node in graph_module.graph.find_nodes(op="placeholder"):
-        node.meta[_MARK] = True
+        node.meta = {**node.meta, _MARK: True}  # graphs cut from one share the dictionary
 
 
 def before_fusion(nodes: list[Any]) -> list[Any]:

@@ -114,7 +114,8 @@ def _groups(call: Call) -> str:
 def _layer_scale(call: Call) -> str:
     data, scale = _shape(call, 0), _shape(call, 1)
     axis = call.attributes.get("axis", -1)
-    assert isinstance(axis, int)
+    if not isinstance(axis, int):
+        return f"has axis = {axis!r}"
     if not data or scale is None:
         return ""
     normalised = data[axis % len(data) :]
@@ -168,6 +169,8 @@ def _reverse_sequence(call: Call) -> str:
 
 
 def _slice(call: Call) -> str:
+    if _shape(call, 0) == ():
+        return "takes a scalar"
     listed = (("starts", 1), ("ends", 2), ("axes", 3), ("steps", 4))
     lengths = [len(found) for name, position in listed if (found := call.integers(name, position)) is not None]
     return "" if len(set(lengths)) < 2 else f"takes starts, ends, axes and steps of different lengths: {lengths}"
