@@ -1,4 +1,4 @@
-"""The size that arguments share along a dimension, and arguments of another size."""
+"""The sizes of arguments, the one that they share along a dimension, and arguments of another size."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from typing import Any
 import torch
 
 from ..torch_private import pytree
+
+
+def shapes_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """The shapes of the tensors."""
+    leaves = pytree.tree_leaves((args, dict(kwargs)))
+    return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def size_along(axis: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:

@@ -15,7 +15,8 @@ from ..capture.diagnostics import first_line
 from ..errors import warn
 from ..execution.attachment import InputMismatchError
 from ..execution.executor import Executor
-from .argument_sizes import resized, size_along
+from .argument_sizes import resized, shapes_of, size_along
+from .kept_plans import SIZES
 from .make_executor import planned
 from .request import Request
 
@@ -26,7 +27,7 @@ class Buckets:
     def __init__(self, asked: Request) -> None:
         self._asked = asked
         self._largest: list[Executor] = []
-        self._refused: list[dict[int, int]] = []
+        self._refused: list[list[tuple[int, ...]]] = []  # shapes of arguments
 
     def planned(
         self,
@@ -43,16 +44,20 @@ class Buckets:
         multiples = self._asked.bucket
         sizes = {axis: size_along(axis, args, kwargs) or 0 for axis in multiples}
         largest = {axis: -(-size // multiples[axis]) * multiples[axis] for axis, size in sizes.items()}
-        if largest in self._refused:
-            return planned(self._asked, module, args, kwargs, profile, kept)
         if largest == sizes:
             made = planned(self._asked, module, args, kwargs, profile, [*self._largest, *kept])
             self._keep(made)
             return made
+        whole = args, kwargs
+        for axis, size in largest.items():
+            whole = resized(axis, size, *whole)
+        shapes = shapes_of(*whole)
+        if shapes in self._refused:
+            return planned(self._asked, module, args, kwargs, profile, kept)
         try:
-            found = self._of_largest(module, largest, args, kwargs, kept)
+            found = self._of_largest(module, *whole, kept)
         except Exception as error:  # it does not fit, or the forward does not take these sizes
-            self._refused.append(largest)
+            self._refused = [*self._refused, shapes][-SIZES:]
             why = first_line(error)
             warn(f"steps up to {_named(largest)} are each planned on their own, as these cannot be planned: {why}")
             return planned(self._asked, module, args, kwargs, profile, kept)
@@ -61,13 +66,10 @@ class Buckets:
     def _of_largest(
         self,
         module: nn.Module,
-        largest: Mapping[int, int],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         kept: Sequence[Executor],
     ) -> Executor:
-        for axis, size in largest.items():
-            args, kwargs = resized(axis, size, args, kwargs)
         for executor in self._largest:
             if _holds(executor, module, args, kwargs):
                 return executor
@@ -76,7 +78,7 @@ class Buckets:
         return made
 
     def _keep(self, made: Executor) -> None:
-        self._largest = [*(executor for executor in self._largest if executor.shapes != made.shapes), made]
+        self._largest = [*self._largest, made][-SIZES:]
 
 
 def _named(sizes: Mapping[int, int]) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from ....planner.errors import AdapterError
@@ -20,7 +19,7 @@ from ..execution.attachment import (
 )
 from ..execution.executor import Checked, Executor
 from ..guards.value_tape import Drawn
-from ..torch_private import pytree
+from .argument_sizes import shapes_of
 
 SIZES = 32
 """How many plans are kept for each that counts, for other sizes alone or another way that random numbers decide."""
@@ -34,13 +33,13 @@ class Kept:
     attachment: Attachment
     varies: bool = False
 
-    def holds(self) -> bool:
-        """Whether the plan holds for its module as it is now, with some arguments."""
+    def changed(self) -> ChangedModuleError | None:
+        """Why the plan does not hold for its module as it is now, whatever the arguments are."""
         try:
             self.executor.check_module(self.attachment)
-        except ChangedModuleError:
-            return False
-        return True
+        except ChangedModuleError as error:
+            return error.with_traceback(None)
+        return None
 
 
 class KeptPlans:
@@ -80,6 +79,7 @@ class KeptPlans:
     ) -> tuple[Executor, Checked] | InputMismatchError | None:
         """The plan used last that holds for a step; if there is none, why the likest one does not."""
         fault: InputMismatchError | None = None
+        likest: Kept | None = None
         drawn = Drawn()
         for kept in self._in_question(args, kwargs):
             try:
@@ -87,18 +87,20 @@ class KeptPlans:
             except InputMismatchError as error:
                 if fault is None or _tells(error) > _tells(fault):
                     fault = error.with_traceback(None)  # its frames would keep the arguments alive
+                    likest = kept
                 continue
             self._kept.remove(kept)
             self._kept.append(kept)
             return kept.executor, checked
+        if likest is not None and isinstance(fault, VaryingStepError):
+            fault = likest.changed() or fault  # arguments are checked before the module
         return fault
 
     def _in_question(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Kept]:
         """Those for arguments of these shapes, if there are any; else all. The one used last comes first."""
         found = self._kept[::-1]
         if len(found) > 1:
-            leaves = pytree.tree_leaves((args, kwargs))
-            shapes = [leaf.shape for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            shapes = shapes_of(args, kwargs)
             found = [kept for kept in found if kept.executor.shapes == shapes] or found
         return found
 
@@ -114,7 +116,7 @@ class KeptPlans:
             self._kept.remove(next(kept for kept in self._kept if kept.varies))
         if isinstance(fault, VaryingStepError) or self.count < self.limit:
             return
-        gone = next((kept for kept in self._kept if not kept.varies and not kept.holds()), None)
+        gone = next((kept for kept in self._kept if not kept.varies and kept.changed()), None)
         if gone is None:
             raise AdapterError(
                 f"{type(module).__name__} has {counted(self.limit, 'plan')} and this step needs another: "

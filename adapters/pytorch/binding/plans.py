@@ -69,7 +69,7 @@ class Plans:
         """The same plans for a copy of the module."""
         made = Plans(self._asked, replans=self._replans, limit=self._kept.limit, profile=self._profile)
         for kept in self._kept:
-            if kept.holds():  # for the original, and so for a copy of it
+            if kept.changed() is None:  # holds for the original, and so for a copy of it
                 made._add(kept.executor, module, varies=kept.varies)
         made._first, made._buckets = self._first, self._buckets
         return made
@@ -152,8 +152,11 @@ class Plans:
         self._varied += varies
         if varies and self._varied > 1:
             return  # said once; `planned` tells each
-        count = f"it is plan {self._kept.count} of at most {self._kept.limit}"
-        count = "others like it are planned as they come" if varies else count
+        count = (
+            "others like it are planned as they come"
+            if varies
+            else f"it is plan {self._kept.count} of at most {self._kept.limit}"
+        )
         warn(
             f"planned {type(module).__name__} again in {took_s:.1f} s, as {fault.message}. Its activation peak is "
             f"{executor.plan.peak.activation_nbytes:,} B; {count}{self._hint(fault)}"

@@ -121,7 +121,8 @@ def explain_trace_error(
         )  # fmt: skip
         repeats = sized and "repeat_interleave" in str(error.func)
         remedy = "pass its output_size=" if repeats else "select by torch.where, which keeps the shape" if sized else (
-            "return the tensor and take its number outside; let no branch depend on parameters or what they give"
+            "return the tensor and take its number outside; let no branch depend on parameters or what they give, "
+            "nor on a random number but as a tensor: torch.rand([]) < rate"
         )  # fmt: skip
         raise UnsupportedModuleError(
             f"{_submodule(module, path)} cannot be traced{line_of(error)}: {why}",

@@ -74,7 +74,7 @@ class Executor:
         self._own_names = [primal.name for primal in step.joint.primals if primal.kind != "input"]
         self._draws = any(guard.draws for guard in step.joint.guards)
         self._all_differ = all(known is None for known in step.joint.same)
-        self._count = sum(isinstance(argument, Meta) for argument in step.joint.arguments)
+        self.shapes = [argument.shape for argument in step.joint.arguments if isinstance(argument, Meta)]
         self._settings = settings_of(module, step.joint.reads)
         self._described: Described | None = None
         self._traced_under, self._measured_under = kernels_traced(), kernels_chosen()
@@ -88,11 +88,6 @@ class Executor:
     def works(self) -> tuple[OpWork, ...]:
         """The work of each op of the step."""
         return self._annotated.annotation.works
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of the tensors among the arguments."""
-        return [argument.shape for argument in self._joint.arguments if isinstance(argument, Meta)]
 
     def meter_now(self) -> WorkspaceMeter | None:
         """What measured the calls of the step; None if kernels are chosen in another way now."""
@@ -235,7 +230,7 @@ class Executor:
     def _check_same(self, leaves: list[Any], spec: pytree.TreeSpec, own: list[torch.Tensor]) -> None:
         """Raise InputMismatchError if other arguments are one tensor than those that were when the step was traced."""
         tensors = {id(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
-        if self._all_differ and len(tensors) == self._count and tensors.isdisjoint(map(id, own)):
+        if self._all_differ and len(tensors) == len(self.shapes) and tensors.isdisjoint(map(id, own)):
             return
         same = same_tensors(leaves, zip(self._own_names, own, strict=True))
         for position, (now, then) in enumerate(zip(same, self._joint.same, strict=True)):

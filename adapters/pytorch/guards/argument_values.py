@@ -155,7 +155,8 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
             return self._unknown(func, args, kwargs)
         references, values = self._of((args, kwargs), 0), self._of((args, kwargs), 1)
         if func in _DECISIONS:
-            return self._decide(func, references, values)
+            value = self._decide(func, references, values)
+            return self._unknown(func, args, kwargs) if value is None else value
         traced = func(*args, **kwargs)
         made = [leaf for leaf in pytree.tree_leaves(traced) if isinstance(leaf, torch.Tensor)]
         if made and not any(leaf.numel() > LARGEST_NUMEL for leaf in made) and "empty" not in schema_of(func).name:
@@ -259,6 +260,7 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         self._tape.append(Call(func, references[0], references[1], writes, reads))
 
     def _decide(self, func: Any, references: Any, values: Any) -> Any:
+        """The value of a call, which is guarded; None for a random number that is taken out of its tensor."""
         with torch_private.outside_of_modes(), torch.no_grad():
             value = func(*values[0], **values[1])
         needed, kept = set(_storages(values)), []
@@ -270,7 +272,10 @@ class _Following(TorchDispatchMode):  # type: ignore[misc]
         calls = (*reversed(kept), (len(self._tape), Call(func, references[0], references[1])))
         sources = [call.args[0] for _, call in calls if call.function is None]
         names = [source.name or self._names[source.index] for source in sources]
-        names += ["random numbers"] * any(isinstance(call.function, Draw) for _, call in calls)
+        drawn = any(isinstance(call.function, Draw) for _, call in calls)
+        if drawn and isinstance(value, float):
+            return None  # it is never drawn again
+        names += ["random numbers"] * drawn
         if names:  # a value that follows from constants alone never changes
             self.guards.append(Guard(calls, value, tuple(names)))
         return value

@@ -132,7 +132,7 @@ def all_that_counts(node: NodeProto, call: Call) -> object | None:
     for value in call.inputs:
         if value is None or value.known is None:
             inputs.append(value and (value.dtype, value.shape))
-        elif value.known.size <= MOST_COMPARED:
+        elif value.known.size <= MOST_COMPARED and not value.known.dtype.hasobject:  # bytes of texts are addresses
             known = value.known
             inputs.append((value.dtype, value.shape, known.dtype.str, known.shape, known.tobytes()))
         else:

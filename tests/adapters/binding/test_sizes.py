@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import plans_of, within_budget
-from ogc_plan.adapters.pytorch.binding import kept_plans
+from ogc_plan.adapters.pytorch.binding import buckets, kept_plans
 from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
 from ogc_plan.planner import pipeline
 from ogc_plan.planner.errors import AdapterError
@@ -89,6 +89,13 @@ def test_other_arguments_than_sizes_still_count() -> None:
         module(ids(37), torch.ones(2, 37))
 
 
+def test_a_change_of_the_module_is_told_though_sizes_differ_too() -> None:
+    module = met(37, 52)
+    module.layers[0].requires_grad_(False)
+    with pytest.warns(UserWarning, match="as parameter 'layers.0.0.weight' is .* takes a gradient"):
+        module(ids(64))
+
+
 def test_a_size_that_values_decide_does_not_count() -> None:
     class Chosen(nn.Module):
         def __init__(self) -> None:
@@ -150,6 +157,21 @@ class TestBuckets:
         with pytest.warns(UserWarning, match="are each planned on their own"):
             made = plans_of(met(40, bucket={1: 128}, budget=budget, optimizer="none"))
         assert made[0].peak.total_nbytes <= budget
+
+    def test_sizes_that_do_not_fit_do_not_speak_for_other_arguments(self) -> None:
+        module = planned(bucket={1: 64}, budget=plans_of(met(40))[0].peak.total_nbytes, optimizer="none")
+        with pytest.warns(UserWarning, match="are each planned on their own"):
+            module(ids(40))
+        module(ids(40)[:1])
+        (largest,) = runner_of(module)._buckets._largest
+        assert largest.shapes == [(1, 64)]
+
+    def test_as_many_are_kept_as_sizes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(buckets, "SIZES", 2)
+        module = planned(bucket={1: 16})
+        for length in (20, 40, 60):
+            module(ids(length))
+        assert [executor.shapes for executor in runner_of(module)._buckets._largest] == [[(2, 48)], [(2, 64)]]
 
     def test_a_changed_module_has_another_plan_of_the_bucket(self) -> None:
         module, eager = met(40, bucket={1: 64}), Reader()

@@ -166,6 +166,10 @@ class TestRandomWays:
             found.append([bits(p.grad) for p in module.net.parameters()])
         assert found[0] == found[1]
 
+    def test_a_random_number_that_is_taken_out_of_its_tensor_is_refused(self) -> None:
+        with pytest.raises(UnsupportedModuleError, match="cannot be traced"):
+            planned(DroppedLayer(0.0, lambda x: x * torch.rand([]).item()), (X, WHOLE))
+
     def test_after_draws_whose_number_depends_on_values_it_is_refused(self) -> None:
         with pytest.raises(UnsupportedModuleError, match="a branch\\) that does not follow from its arguments"):
             planned(DroppedLayer(0.5, lambda x: torch.poisson(x.abs())), (X, WHOLE))

@@ -108,6 +108,17 @@ def test_a_slice_with_an_axis_too_many(tmp_path: Path) -> None:
         read(model(nodes, {**X, "e": [1]}, constants=CONSTANTS), tmp_path, inputs={"y": (1, 4)})
 
 
+def test_a_slice_of_a_scalar(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModelError, match="takes a scalar"):
+        read(model([node("Slice", "x", "y", starts=[3], ends=[1])], {"x": []}, opset=1), tmp_path)
+
+
+def test_an_op_that_its_opset_does_not_have_is_charged_only_with_an_axis(tmp_path: Path) -> None:
+    charged = model([node("LayerNormalization", "x inf", "y", axis=[1])], X, constants=CONSTANTS, opset=6)
+    with pytest.raises(InvalidModelError, match=r"has axis = \(1,\)"):
+        read(charged, tmp_path, charge_unknown=True, inputs={"y": (2, 4)})
+
+
 def test_the_size_of_an_input_is_bounded(tmp_path: Path) -> None:
     with pytest.raises(OversizeError, match=r'the model takes "x" of \d{20} bytes'):
         read(model([node("Size", "x", "y")], {"x": [2**62, 4]}), tmp_path)
