@@ -30,7 +30,7 @@ def hold_few_bytes(graph_module: fx.GraphModule) -> None:
 
 def before_fusion(nodes: list[Any]) -> list[Any]:
     """Order the kernels, and let Inductor fuse only what then holds no more bytes around it."""
-    if not _marked():
+    if not is_marked(V.graph.module.graph):
         return nodes
     scheduler = V.graph.scheduler
     order = _order(nodes)
@@ -52,7 +52,7 @@ def before_fusion(nodes: list[Any]) -> list[Any]:
 
 def after_fusion(nodes: list[Any]) -> list[Any]:
     """Fuse what leaves the peak of the whole graph as it is, and order the kernels anew."""
-    if not _marked():
+    if not is_marked(V.graph.module.graph):
         return torch_private.ordered_by_inductor(nodes)
     scheduler = V.graph.scheduler
     order: Order = scheduler.ogc_plan_order
@@ -87,8 +87,9 @@ def _lean(scheduler: Any, one: Any, other: Any) -> bool:
     return found is not None and found[1].peak_nbytes <= max(found[0].peak_nbytes, scheduler.ogc_plan_allowed_nbytes)
 
 
-def _marked() -> bool:
-    return any(_MARK in node.meta for node in V.graph.module.graph.find_nodes(op="placeholder"))
+def is_marked(graph: fx.Graph) -> bool:
+    """Whether a graph is to be scheduled so that it holds few bytes."""
+    return any(_MARK in node.meta for node in graph.find_nodes(op="placeholder"))
 
 
 def _name(node: Any) -> str:

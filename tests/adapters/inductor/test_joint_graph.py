@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from ogc_plan.adapters.inductor import scheduling
 from ogc_plan.adapters.inductor.joint_graph import return_inputs_as_given
 from torch import fx
 
@@ -43,3 +44,11 @@ def test_the_backward_finds_the_inputs_themselves() -> None:
     return_inputs_as_given(step)
     (output,) = step.graph.find_nodes(op="output")
     assert [node.op for node in output.args[0][1:]] == ["placeholder", "placeholder"]
+
+
+def test_a_graph_that_is_to_hold_few_bytes_marks_no_other_that_was_cut_from_the_same() -> None:
+    lean, plain = (forward(torch.contiguous_format) for _ in range(2))
+    for one, other in zip(lean.graph.nodes, plain.graph.nodes, strict=True):
+        one.meta = other.meta  # as the partitioner cuts graphs
+    scheduling.hold_few_bytes(lean)
+    assert [scheduling.is_marked(step.graph) for step in (lean, plain)] == [True, False]
