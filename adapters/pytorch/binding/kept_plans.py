@@ -66,6 +66,11 @@ class KeptPlans:
         return [kept.executor for kept in self._kept]
 
     @property
+    def room(self) -> int:
+        """How many plans are kept at most."""
+        return (1 + SIZES) * self.limit
+
+    @property
     def count(self) -> int:
         """How many of them count: those for other sizes do not."""
         return sum(not kept.varies for kept in self._kept)

@@ -75,7 +75,8 @@ class Plans:
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        texts = [text_of(plan) for plan in sorted(self.plans, key=lambda plan: plan is not self._first_plan)]
+        latest = self.plans[-self._kept.room :]  # those of older pickles that were not used since make room
+        texts = [text_of(plan) for plan in sorted(latest, key=lambda plan: plan is not self._first_plan)]
         return _loaded, (replace(self._asked, made=()), self._replans, self._kept.limit, texts)
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import plan_of, plans_of, predict, within_budget
+from ogc_plan.adapters.pytorch.binding import kept_plans
 from ogc_plan.adapters.pytorch.binding.pickled_plan import plan_from, text_of
 from ogc_plan.planner.errors import AdapterError, PlanMismatchError, PlanVersionError
 from torch import Tensor, nn
@@ -156,6 +157,16 @@ class TestKeeps:
             warnings.simplefilter("error")
             loaded(LARGE), loaded(X)
         assert set(map(text_of, plans_of(loaded))) == set(map(text_of, plans_of(both)))
+
+    def test_a_module_saved_over_and_over_keeps_no_more_plans_than_one_that_trains_on(
+        self, plain: Block, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(kept_plans, "SIZES", 1)
+        module = within_budget(plain, budget="1GB", device="cpu", strategy="greedy", max_plans=1)
+        for rows in (32, 48, 64, 80):
+            module(LARGE[:rows]).sum()
+            module = again(module)
+        assert len(plans_of(module)) == 2
 
     def test_all_shapes_train_to_the_same_bits(self, plain: Block, both: nn.Module) -> None:
         reference, batches = copy.deepcopy(plain), (LARGE, X, LARGE)
