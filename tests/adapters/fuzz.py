@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import warnings
 from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +16,7 @@ from ogc_plan.adapters.pytorch import within_budget
 from ogc_plan.planner.errors import OgcPlanError
 from torch import nn
 
+from models.reporting.result_record import write
 from tests.modules.ingredients import run
 
 
@@ -51,20 +55,75 @@ def _equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and isinstance(one, str | None) and one == other
 
 
+@dataclass
+class Found:
+    """What came of the cases so far, with those that are not equal by seed; kept in ``path`` if there is one."""
+
+    path: Path | None
+    counts: Counter[str] = field(default_factory=Counter)
+    unequal: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def before(cls, path: Path | None) -> Found:
+        """What ``path`` holds."""
+        if path is None or not path.exists():
+            return cls(path)
+        record = json.loads(path.read_text())
+        return cls(path, Counter(record["counts"]), record["unequal"])
+
+    @property
+    def cases(self) -> int:
+        """How many there were."""
+        return self.counts.total()
+
+    @property
+    def defects(self) -> int:
+        """How many differ from eager training, or fail where it does not."""
+        return self.counts["different"] + self.counts["fails"]
+
+    def add(self, seed: int) -> None:
+        """Run one more."""
+        found = outcome(seed)
+        kind = found.partition(":")[0]
+        self.counts[kind] += 1
+        if kind not in ("equal", "fails in eager"):
+            self.unequal[str(seed)] = found
+            print(f"{seed}: {found}", flush=True)
+
+    def report(self) -> str:
+        """The counts, and every case that is not equal."""
+        counts = ", ".join(f"{number:,} {kind}" for kind, number in self.counts.most_common())
+        return "\n".join([f"{counts}.", "", *(f"- {seed}: {found}" for seed, found in self.unequal.items())]).rstrip()
+
+    def save(self, command: list[str]) -> None:
+        """Write what was found so far."""
+        if self.path is not None:
+            write(
+                self.path,
+                self.report(),
+                script="tests.adapters.fuzz",
+                arguments=command,
+                device="cpu",
+                quantity="outcomes of random scripts, bound against eager",
+                counts=dict(self.counts),
+                unequal=self.unequal,
+            )
+
+
 def main() -> int:
     """Returns 1 if a case differs or fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--first", type=int, default=0, help="the seed of the first case")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write; a run that was stopped goes on from it")
     options = parser.parse_args()
-    count: Counter[str] = Counter()
-    for seed in range(options.first, options.first + options.cases):
-        found = outcome(seed)
-        count[found.partition(":")[0]] += 1
-        if not found.startswith(("equal", "fails in eager")):
-            print(f"{seed}: {found}", flush=True)
-    print(", ".join(f"{number:,} {kind}" for kind, number in count.most_common()))
-    return 1 if count["different"] or count["fails"] else 0
+    found = Found.before(options.output)
+    for seed in range(options.first + found.cases, options.first + options.cases):
+        found.add(seed)
+        if found.cases % 100 == 0 or found.cases == options.cases:
+            found.save(sys.argv[1:])
+    print(found.report())
+    return 1 if found.defects else 0
 
 
 if __name__ == "__main__":
