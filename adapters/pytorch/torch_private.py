@@ -649,6 +649,19 @@ def is_wanted(node: Any) -> bool:
     return bool(torch._C._will_engine_execute_node(node))
 
 
+def quick_check(tensors: Sequence[Any]) -> Callable[..., bool] | None:
+    """A quick function of as many values, true only if each is a tensor like the one here.
+
+    That is in class, dtype, device, shape, strides and ``requires_grad``. It may be false of others too, for instance
+    in other modes. None where torch has no such function, or it would never be true.
+    """
+    guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
+    if guards is None:
+        return None
+    check: Callable[..., bool] = guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    return check if check(*tensors) else None
+
+
 def storage_key(tensor: torch.Tensor) -> int:
     """A key that two tensors, real or fake, share if and only if they share memory."""
     return int(tensor.untyped_storage()._cdata)

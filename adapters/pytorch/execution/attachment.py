@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ....planner.errors import AdapterError
+from .. import torch_private
 from ..capture.module_checks import HOOKS
 from ..capture.tensor_attributes import attributes_of
 from ..guards.attribute_reads import AttributeReads
@@ -68,7 +69,7 @@ class Setting:
                     as_planned
                     and read(own) == known
                     and (kind is None or type(module) is kind)
-                    and _are(own["_modules"], names, present)
+                    and (_are(own["_modules"], names, present) if names else not own["_modules"])
                 )
             except KeyError:
                 return False
@@ -124,6 +125,7 @@ class Attachment:
         self._reads = AttributeGuards(module, joint.reads)
         self._tied = _tied(module)
         self._module_wide_hooks = hooks_of_submodules(module)
+        self._alike: Callable[..., bool] | None = None  # true only of tensors like those that were checked last
         if like is not None:
             changed = self._reads.differs_from(like.values)
             if changed is None and [names for _, names in self._tied] != like.tied:
@@ -168,7 +170,7 @@ class Attachment:
         return all(_are(child._modules, tuple(child._modules), children) for _, child, children, _ in self._watched)
 
     def check_reads(self) -> None:
-        """Raise ChangedModuleError if data that the forward reads changed; `tensors` checks the tensors."""
+        """Raise ChangedModuleError if data that the forward reads changed; `checked_tensors` is for tensors."""
         changed = self._reads.changed() or self._sources.changed()
         if changed is not None:
             raise _changed_error(changed)
@@ -194,26 +196,29 @@ class Attachment:
         """The module's own tensors, in the order of their primals."""
         return [tensors[key] for tensors, key in self._places]
 
-    def tensors(self, primals: Iterable[Primal], expected: list[Meta], leaves: list[Any]) -> list[torch.Tensor]:
-        """The tensors of primals in order, those of arguments from ``leaves``. Raises ChangedModuleError.
+    def checked_tensors(self, primals: Iterable[Primal], expected: list[Meta]) -> list[torch.Tensor]:
+        """The module's own tensors, in the order of their ``primals``, each as ``expected``.
 
-        All primals of the module are among ``primals``.
+        Raises ChangedModuleError.
         """
-        own = iter(zip(self._places, expected, strict=True))
-        found = []
-        for primal in primals:
-            if primal.kind == "input":
-                found.append(leaves[primal.index])
-                continue
-            (tensors, key), wanted = next(own)
-            tensor = tensors.get(key)
+        found = [tensors.get(key) for tensors, key in self._places]
+        if self._alike is not None and self._alike(*found):
+            return found
+        own = (primal for primal in primals if primal.kind != "input")
+        for primal, tensor, wanted in zip(own, found, expected, strict=True):
             if not wanted.describes(tensor):
                 given = meta(tensor) if isinstance(tensor, torch.Tensor) else "gone"
                 raise ChangedModuleError(
                     f"{primal.kind} {primal.name!r} is {given}; the plan was bound for {wanted}", remedy="bind again"
                 )
-            found.append(tensor)
+        self._alike = torch_private.quick_check(found)
         return found
+
+
+def in_order(primals: Iterable[Primal], own: Iterable[torch.Tensor], leaves: list[Any]) -> list[torch.Tensor]:
+    """The tensors of ``primals``: a module's ``own``, and those of arguments from ``leaves``."""
+    rest = iter(own)
+    return [leaves[primal.index] if primal.kind == "input" else next(rest) for primal in primals]
 
 
 _SETTINGS = ("its class", "training", "its hooks")

@@ -93,6 +93,13 @@ class _Writer:
         self.read: set[fx.Node] = set()  # names that are arguments of a line
         self.available: set[fx.Node] = set()  # names that may be asked for
         self.available_of: dict[int, list[fx.Node]] = {}  # the same, by allocation
+        self.outputs = {node for node in step.joint.outputs if isinstance(node, fx.Node)}
+        self.gradients = {node for _, node in step.joint.gradients}
+        of_primals: dict[int, list[fx.Node]] = {}
+        for primal in step.joint.primals:
+            for allocation in step.allocations.of[primal.node]:
+                of_primals.setdefault(allocation, []).append(primal.node)
+        self.near = (self.names_in, self.available_of, of_primals)
 
     def offer(self, nodes: set[fx.Node]) -> None:
         """Make names available: a name that is requested then exists before the first line."""
@@ -127,7 +134,8 @@ class _Writer:
         return self.constant(value)
 
     def name(self, node: fx.Node) -> str:
-        """The variable of a node's result; a view that does not exist yet is made now."""
+        """The variable of a node's result; a view that does not exist yet is made now, unless another one is alike."""
+        node = self._twin(node) or node
         self.read.add(node)
         if node not in self.alive:
             if node.op in ("placeholder", "get_attr") or node in self.available:
@@ -142,6 +150,31 @@ class _Writer:
             else:
                 self.call(node)
         return str(node.name)
+
+    def _twin(self, node: fx.Node) -> fx.Node | None:
+        """A tensor of the same memory and layout as one that does not exist yet, so that no view is made.
+
+        What is given to the caller is an object of its own: an output always, a gradient unless it is all that a call
+        of the backward made.
+        """
+        layout = _layout(node) if node not in self.alive else None
+        if layout is None or node in self.outputs:
+            return None
+        of = self.step.allocations.of
+        first = of[node][:1]
+        near = [other for allocation in first for group in self.near for other in group.get(allocation, ())]
+        for other in near:
+            if of[other] == of[node] and _layout(other) == layout and self.may_be_named(other):
+                if node not in self.gradients:
+                    return other
+                if other not in self.gradients and is_backward(other) and self.step.allocations.allocates(other):
+                    self.gradients.add(other)
+                    return other
+        return None
+
+    def may_be_named(self, node: fx.Node) -> bool:
+        """Whether a name exists, or may be requested."""
+        return node in self.alive or node in self.available or node.op == "placeholder"
 
     def define(self, node: fx.Node) -> None:
         """Note that a name is alive from here on."""
@@ -335,6 +368,7 @@ class _Generator:
         """Recompute nodes whose allocations are partly alive: set the live names aside, run, drop the duplicates."""
         to.request(live)
         kept = to.names_of(live)
+        to.available.difference_update(kept)  # views of what is computed again are not those that were saved
         names = [f"__kept{number}" for number in range(len(kept))]
         to.lines.append(f"{', '.join(names)}, = {', '.join(node.name for node in kept)},")
         to.event(EventKind.SET_ASIDE, kept)
@@ -449,6 +483,14 @@ class _Generator:
         module = self.step.joint.graph.owning_module
         lifted = [node for node in writer.requested if node.op == "get_attr"]
         return [f"{node.name} = {writer.constant(getattr(module, str(node.target)))}" for node in lifted]
+
+
+def _layout(node: fx.Node) -> tuple[Any, ...] | None:
+    """What tells a tensor from others in the same memory."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    return value.shape, value.stride(), value.storage_offset(), value.dtype, value.is_conj(), value.is_neg()
 
 
 def _is_tuple(node: fx.Node) -> bool:

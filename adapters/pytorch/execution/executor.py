@@ -34,6 +34,7 @@ from .attachment import (
     Described,
     InputMismatchError,
     VaryingStepError,
+    in_order,
     settings_of,
 )
 from .autograd_function import Executable
@@ -139,18 +140,20 @@ class Executor:
         attachment.check()
         self._check_switches()
         attachment.check_values(leaves, drawn)
-        primals = attachment.tensors(self._joint.primals, self._metas, leaves)
-        self._check_same(leaves, spec, attachment.own_tensors())
+        own = attachment.checked_tensors(self._joint.primals, self._metas)
+        self._check_same(leaves, spec, own)
         attachment.check_reads()
         generator = torch.get_rng_state() if self._draws else None  # leads a trace after the step the same way
         retrace = partial(self._retrace, attachment.module, generator)
-        return Checked(attachment.module, primals, OnArguments(retrace, args, kwargs))
+        return Checked(
+            attachment.module, in_order(self._joint.primals, own, leaves), OnArguments(retrace, args, kwargs)
+        )
 
     def check_module(self, attachment: Attachment) -> None:
         """Raise ChangedModuleError if the plan does not hold for the module as it is, whatever the arguments are."""
         attachment.check()
         self._check_switches()
-        attachment.tensors([primal for primal in self._joint.primals if primal.kind != "input"], self._metas, [])
+        attachment.checked_tensors(self._joint.primals, self._metas)
         attachment.check_reads()
 
     def run(self, checked: Checked) -> Any:

@@ -92,7 +92,7 @@ class _QuickCheck:
     def __init__(self, reads: Iterable[tuple[Any, str, Any, Owner]], checks: list[IdentityCheck]) -> None:
         self._checks = [check for check in checks if check.has_content]
         present: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
-        self._tensors: dict[tuple[int, str], tuple[dict[str, Any], str, bool]] = {}
+        self._none: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
         self._of_class: dict[tuple[type, str], tuple[Mapping[str, Any], str, Any]] = {}
         absent: dict[int, tuple[dict[str, Any], set[str]]] = {}
         self._spaces: list[tuple[Any, dict[str, Any]]] = []  # of objects, whose `__dict__` may become another
@@ -110,7 +110,8 @@ class _QuickCheck:
             homes = (own["_parameters"], own["_buffers"]) if isinstance(holder, nn.Module) else ()
             tensors = next((group for group in homes if key in group), None)
             if tensors is not None:
-                self._tensors[id(tensors), key] = tensors, key, tensors[key] is None
+                if tensors[key] is None:  # a tensor is a primal, and looked for in every step
+                    self._none[id(tensors), key] = tensors, key
                 continue
             for cls in type(holder).__mro__:  # including classes that may come to hide it
                 self._of_class.setdefault((cls, key), (cls.__dict__, key, cls.__dict__.get(key, MISSING)))
@@ -134,7 +135,7 @@ class _QuickCheck:
             return False
         return (
             all(own.keys().isdisjoint(keys) for own, keys in self._absent)
-            and all((tensors.get(key) is None) is none for tensors, key, none in self._tensors.values())
+            and all(tensors.get(key) is None for tensors, key in self._none.values())
             and all(namespace.get(key, MISSING) is value for namespace, key, value in self._of_class.values())
             and all(holder.__dict__ is own for holder, own in self._spaces)
             and all(getattr(holder, key, MISSING) is value for holder, key, value in self._looked_up)
