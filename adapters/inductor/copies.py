@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from torch import fx
 
+from .lowering import COPY_OF
 from .work import node_flops
 
 
@@ -65,6 +66,7 @@ class _Copier:
             waiting.pop()
             made = self.graph.node_copy(current, lambda read: self._known(read, found))
             if current.name in self._again:
+                made.meta[COPY_OF] = current.name
                 found[current.name] = made
                 self.copied.append(current.name)
             else:

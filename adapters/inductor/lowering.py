@@ -12,6 +12,9 @@ from torch import fx
 from . import torch_private
 from .torch_private import V
 
+COPY_OF = "ogc_plan_copy_of"
+"""In the description of a node: the call that it is a copy of."""
+
 
 class Call(NamedTuple):
     """A call of a library kernel: the node it comes from, and the (size, strides) of each tensor that it is given."""
@@ -54,6 +57,7 @@ class Lowered:
         nbytes: bytes of each buffer that has memory of its own.
         same: buffers that are other buffers under a second name: views, and what is written in place.
         made_by: for a buffer the node that it holds, where one is known.
+        scalar: calls that run in loops that are not vectorized.
     """
 
     events: tuple[Event, ...]
@@ -64,6 +68,7 @@ class Lowered:
     nbytes: dict[str, int]
     same: dict[str, str]
     made_by: dict[str, str]
+    scalar: frozenset[str]
 
     def real(self, name: str) -> str:
         """The buffer whose memory ``name`` is."""
@@ -126,9 +131,15 @@ def _read(wrapper: Any) -> Lowered:
         for name, value in graph.graph_inputs.items()
         if torch_private.has_memory(value)
     }
+    scalar = {
+        _call(origin)
+        for kernel in graph.scheduler.nodes
+        for part in torch_private.parts_in_scalars(kernel)
+        for origin in part.node.get_origins()
+    }
     return Lowered(
-        tuple(events), tuple(kernels), inputs, tuple(outputs), tuple(strides), nbytes, same, made_by
-    )  # fmt: skip
+        tuple(events), tuple(kernels), inputs, tuple(outputs), tuple(strides), nbytes, same, made_by, frozenset(scalar)
+    )
 
 
 def _events(wrapper: Any, graph: Any) -> tuple[list[Event], dict[str, int], dict[str, str]]:
@@ -217,7 +228,7 @@ def _kernels(graph: Any) -> tuple[list[Kernel], dict[str, str]]:
         origins: set[str] = set()
         for part in scheduled.get_nodes():
             if part.node is not None:
-                origins |= {origin.name for origin in part.node.get_origins()}
+                origins |= set(map(_call, part.node.get_origins()))
                 for buffer in part.get_outputs():
                     if getattr(buffer.node, "origin_node", None) is not None:
                         made_by[buffer.get_name()] = buffer.node.origin_node.name
@@ -236,6 +247,11 @@ def _kernels(graph: Any) -> tuple[list[Kernel], dict[str, str]]:
     return kernels, made_by
 
 
+def _call(origin: fx.Node) -> str:
+    """The call that a node is, or is a copy of."""
+    return str(origin.meta.get(COPY_OF, origin.name))
+
+
 def _name(value: Any) -> str | None:
     return str(value.get_name()) if hasattr(value, "get_name") and value.has_tensor_output() else None
 
@@ -247,4 +263,7 @@ def _strides(value: Any) -> tuple[int, ...] | None:
 def _layout(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     if not hasattr(value, "get_stride") or not value.has_tensor_output():
         return None
-    return tuple(int(size) for size in value.get_size()), tuple(int(stride) for stride in value.get_stride())
+    layout = tuple(value.get_size()), tuple(value.get_stride())
+    if not all(getattr(extent, "is_number", True) for part in layout for extent in part):
+        return None  # the state of a generator, whose size no graph knows
+    return tuple(map(int, layout[0])), tuple(map(int, layout[1]))

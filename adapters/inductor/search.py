@@ -17,11 +17,14 @@ from .joint_graph import JointGraph
 from .kernel_graph import KernelGraph, kernel_graph
 from .lowering import Lowered, lower_step
 from .peak import StepPeak, step_peak
-from .work import node_flops, step_ns
+from .work import node_flops, rounds, step_ns
 from .workspace import WorkspaceMeter
 
 PLAIN = "torch"
 """The step that torch compiles without a budget."""
+
+BASE = "cut"
+"""The step that runs nothing costly again."""
 
 _SHARES = (0.5, 0.4, 0.2)
 """The values of ``activation_memory_budget`` whose cuts are tried, where they run fewer operations again."""
@@ -60,6 +63,7 @@ class Search:
     def __init__(self, joint: JointGraph, workspace: WorkspaceMeter) -> None:
         self.joint = joint
         self._workspace = workspace
+        self._kept = set[fx.Node]()  # saved by each step but the plain one
         self._tried: dict[tuple[frozenset[fx.Node], tuple[Entry, ...], bool], Candidate] = {}
 
     @property
@@ -109,7 +113,7 @@ class Search:
 
     @cached_property
     def _fused(self) -> _Planned:
-        return _Planned(self, self.joint.cut_for(()), "cut")
+        return _Planned(self, self.joint.cut_for(()), BASE)
 
     def tried(
         self, saved: Iterable[fx.Node], source: str, entries: Sequence[Entry] = (), *, alone: bool = False
@@ -118,18 +122,23 @@ class Search:
 
         With ``alone`` it computes cheap values again for each part that reads them.
         """
-        nodes = self.joint.with_random_values(saved)
+        nodes = self.joint.with_random_values([*saved, *(() if source == PLAIN else self._kept)])
         key = frozenset(nodes), tuple(entries), alone
         if key not in self._tried:
             forward, backward = self.joint.cut(nodes, as_torch=source == PLAIN)
             again = self.joint.again(nodes)
-            names = [node.name for node in again]
+            names, given = [node.name for node in again], entries
             if alone:
                 entries = read_alone(backward, frozenset(names), {node.name for node in self.joint.costly})
             if entries:
                 backward, names = with_copies(backward, names, entries)
                 again = [self.joint.node_named[name] for name in names]
             ahead, back = lower_step(forward, backward, self.joint.outputs, self.joint.static)
+            if source != PLAIN and (otherwise := self._rounded_otherwise(again, back)):
+                if source == BASE:
+                    self._kept |= otherwise
+                self._tried[key] = self.tried([*nodes, *otherwise], source, given, alone=alone)
+                return self._tried[key]
             self._workspace.measure((ahead, back))
             peak = step_peak(self.joint, forward, ahead, back, self._workspace)
             self._tried[key] = Candidate(
@@ -137,6 +146,16 @@ class Search:
                 sum(map(node_flops, again)), step_ns(again, ahead, back), source,
             )  # fmt: skip
         return self._tried[key]
+
+    def _rounded_otherwise(self, again: Iterable[fx.Node], back: Lowered) -> set[fx.Node]:
+        """The calls that run again in vectors where the plain step runs them in scalars, or the other way round."""
+        plain = self.plain()
+        in_backward = set(self.joint.again(plain.saved))
+
+        def in_scalars(node: fx.Node) -> bool:
+            return node.name in (plain.back if node in in_backward else plain.ahead).scalar
+
+        return {node for node in again if rounds(node) and (node.name in back.scalar) != in_scalars(node)}
 
 
 class _Planned:

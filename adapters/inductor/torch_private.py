@@ -48,6 +48,8 @@ NEEDED = (
     "torch._inductor.codegen.common.Kernel.remove_kernel_local_buffers",
     "torch._inductor.codegen.cpp.CppScheduling.codegen_node",
     "torch._inductor.codegen.cpp.OuterLoopFusedSchedulerNode",
+    "torch._inductor.codegen.cpp.TilingSelect.select_tiling",
+    "torch._inductor.codegen.common.DataTypePropagation.propagate_loopbody",
     "torch._inductor.compile_fx.compile_fx_inner",
     "torch._inductor.config.custom_partitioner_fn",
     "torch._inductor.cpp_builder.get_cpp_compiler",
@@ -92,6 +94,7 @@ from torch._inductor import ir as _ir  # noqa: E402
 from torch._inductor import memory as _memory  # noqa: E402
 from torch._inductor.codegen import cpp as _cpp  # noqa: E402
 from torch._inductor.codegen import wrapper as _wrapper  # noqa: E402
+from torch._inductor.codegen.common import DataTypePropagation as _DataTypePropagation  # noqa: E402
 from torch._inductor.codegen.common import Kernel as _Kernel  # noqa: E402
 from torch._inductor.compile_fx import compile_fx_inner  # noqa: E402
 from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: E402
@@ -292,6 +295,20 @@ def _decided(scheduling: Any, node: Any) -> None:
         kernel.remove_kernel_local_buffers()
         V.graph.removed_buffers |= kernel.removed_buffers
         V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
+
+
+def parts_in_scalars(node: Any) -> list[Any]:
+    """The parts of a kernel whose loops Inductor does not vectorize."""
+    outer = isinstance(node, _cpp.OuterLoopFusedSchedulerNode)
+    found: list[Any] = []
+    for loops in node.get_outer_nodes() if outer else [node]:
+        parts = [part for part in loops.get_nodes() if hasattr(part, "_body")]
+        for part in parts:
+            _DataTypePropagation.propagate_loopbody(part._body)
+        sizes = [part.group[1] for part in parts]
+        if parts and not _cpp.TilingSelect().select_tiling([part._body for part in parts], sizes)[1]:
+            found += parts
+    return found
 
 
 def ordered_by_inductor(nodes: list[Any]) -> list[Any]:

@@ -15,6 +15,11 @@ _BYTES_PER_NS = 6.0
 _LAUNCH_NS = 3_000
 """Rates of a CPU core. They rank candidates; no time is promised."""
 
+_FUNCTIONS = frozenset(
+    "acos acosh asin asinh atan atan2 atanh cos cosh digamma erf erfc erfinv exp exp2 expm1 lgamma log log10 log1p log2"
+    " pow sigmoid sin sinh tan tanh".split()
+)
+
 
 def node_flops(node: fx.Node) -> int:
     """Floating-point operations of a call, as torch counts them: 0 for all but products, convolutions and attention."""
@@ -27,6 +32,11 @@ def node_flops(node: fx.Node) -> int:
 
     args, kwargs, made = pytree.tree_map(described, (tuple(node.args), dict(node.kwargs), node.meta["val"]))
     return int(count(*args, **kwargs, out_val=made))
+
+
+def rounds(node: fx.Node) -> bool:
+    """Whether a call has two implementations, for vectors and for scalars, whose last bits differ."""
+    return getattr(getattr(node.target, "overloadpacket", None), "__name__", "") in _FUNCTIONS
 
 
 def kernel_ns(kernel: Kernel, nodes: Iterable[fx.Node]) -> int:

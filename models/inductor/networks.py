@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from models.alternatives.methods import Block
 from models.fidelity.network_cases import llama_case, t5_case
 from models.networks.cifar_resnet import CifarResNet
 from models.networks.gpt2 import GPT2Config
 from models.networks.llama import LlamaConfig
-from models.networks.t5 import T5Config
+from models.networks.t5 import T5, T5Config
+from models.networks.unet import UNet
 from models.networks.vit import VisionTransformer
-from models.training.cases import Case, gpt_case, images_case, unet_case
+from models.training.cases import Case, Supervised, gpt_case, images_case, unet_case
 
 _ALL = (
     gpt_case(8, GPT2Config(vocabulary=256, context=64, layers=2, heads=4, width=64, dropout=0.1)),
@@ -23,3 +27,12 @@ _ALL = (
 
 NETWORKS: dict[str, Case] = {case.name: case for case in _ALL}
 """Every case by name."""
+
+
+def blocks(module: Supervised) -> list[Block]:
+    """What checkpoints are put around."""
+    network: Any = module.network
+    if isinstance(network, UNet):
+        return [Block(network, "descend"), Block(network, "ascend")]
+    layers = [*network.encoder.layers, *network.decoder.layers] if isinstance(network, T5) else network.blocks
+    return [Block(layer) for layer in layers]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from ogc_plan.adapters.inductor import budget, planned_graphs
 
-from tests.modules.compiled_steps import Trained, trained
+from tests.modules.compiled_steps import Buckets, Trained, trained
 from tests.modules.devices import cpu_only
 
 pytestmark = cpu_only("compiled steps of a card are refused")
@@ -54,6 +54,10 @@ class TestOtherSteps:
             return torch.autocast("cpu", torch.bfloat16)
 
         assert trained(budget("90%"), inside=autocast()).gradients == trained({}, inside=autocast()).gradients
+
+    def test_a_function_that_would_round_otherwise_in_vectors_is_saved(self) -> None:
+        """The exponential of the second softmax runs in scalars with the logarithm."""
+        assert "exp_1" in planned_graphs(trained(budget("80%"), network=Buckets).options)[0].saved
 
     def test_a_step_that_accumulates_keeps_its_budget(self) -> None:
         made = trained(budget("80%", grad_accumulation=True), accumulates=True)
