@@ -10,7 +10,7 @@ smallest rival. Uncompiled gradients differ in the last bits, and with dropout b
 What is compared is gradients and running statistics after the same number of steps. Peaks are the CPU allocator's.
 Kernels are those of forward and backward. Times are medians of steps taken in turn, as a share of the plain compiled
 step's: on a machine that others use they tell little; bytes, operations and kernels are exact. A network takes four to
-ten minutes. One that is not named keeps its rows of an earlier report.
+fifteen minutes. One that is not named keeps its rows of an earlier report.
 """
 
 from __future__ import annotations
