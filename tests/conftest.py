@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,3 +19,28 @@ def usual_interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_registry_of_onnx_functions() -> Iterator[None]:
+    """`torch.onnx.export` parses the source of its 500 functions at each call, which takes longer than a small export.
+
+    Here a process does so once.
+    """
+    import torch
+
+    @functools.cache
+    def keep_registry() -> None:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+        ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
+
+    export = torch.onnx.export
+
+    def exported(*args: Any, **kwargs: Any) -> Any:
+        keep_registry()
+        return export(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.onnx, "export", exported)
+        yield
