@@ -29,21 +29,28 @@ _NESTING = 5
 
 def memoising(tensors: Sequence[torch.Tensor]) -> list[Any]:
     """The memoised functions that keep one of ``tensors``, or a container of one, as a result."""
-    kept: list[Any] = []
-    found: list[Any] = list(tensors)
-    seen = {id(found), id(tensors)}
-    for _ in range(_NESTING if found else 0):
-        around = [holder for holder in gc.get_referrers(*found) if id(holder) not in seen]
-        seen |= {id(found), id(around), *map(id, around)}
-        kept += [holder for holder in around if type(holder) is functools._lru_cache_wrapper]
-        found = [holder for holder in around if type(holder) in (tuple, list, dict)]
-    return kept
+    wanted = set(map(id, tensors))
+    return [function for function in _memoised_functions() if _keeps(function, wanted)] if wanted else []
+
+
+def _keeps(function: Any, wanted: set[int]) -> bool:
+    """Whether one of the objects of these numbers is memoised, at most `_NESTING` - 1 containers deep."""
+    holders: list[Any] = [function]
+    for _ in range(_NESTING):
+        inner = gc.get_referents(*holders)
+        if not wanted.isdisjoint(map(id, inner)):
+            return True
+        holders = [found for found in inner if type(found) in (tuple, list, dict) and found]
+    return False
+
+
+def _memoised_functions() -> list[Any]:
+    return [found for found in gc.get_objects() if type(found) is functools._lru_cache_wrapper]
 
 
 def _memoised_code() -> set[CodeType]:
     """The code of the memoised functions that exist outside of torch and the standard library."""
-    functions = [found for found in gc.get_objects() if type(found) is functools._lru_cache_wrapper]
-    inner = [function.__wrapped__ for function in functions if not is_skipped(function.__module__ or "")]
+    inner = [function.__wrapped__ for function in _memoised_functions() if not is_skipped(function.__module__ or "")]
     return {function.__code__ for function in inner if isinstance(function, FunctionType)}
 
 
