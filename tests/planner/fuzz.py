@@ -1,6 +1,6 @@
 """Plans damaged models, reads odd nodes, checks damaged plans: ``python -m tests.planner.fuzz`` counts the outcomes.
 
-    python -m tests.planner.fuzz --models 100000 --plans 20000 --nodes 100000 --kills 200 -o models/results/hostile.json
+    python -m tests.planner.fuzz --models 100000 --plans 20000 --nodes 20000 --kills 200 -o models/results/hostile.json
 
 A case is planned or refused by one line with a remedy. Anything else is a defect: another exception (traceback), more
 than CASE_S seconds of processor time (hang), or the end of the process (crash). Cases run in a process of their own, a
