@@ -1,7 +1,8 @@
 """A schedule as two straight-line Python functions, forward and backward, generated and compiled once.
 
 Names are deleted where the memory model frees their bytes: a storage's names at its FREE step, a gradient's after the
-last op that takes it, a temporary after its last use. Views are made when first needed and deleted with their storage.
+last op that takes it, a temporary after its last use. Views are made when first needed and deleted with their storage;
+none is made where a tensor of the same memory and layout has a name.
 """
 
 from __future__ import annotations
