@@ -57,19 +57,22 @@ def _equal(one: Any, other: Any) -> bool:
 
 @dataclass
 class Found:
-    """What came of the cases so far, with those that are not equal by seed; kept in ``path`` if there is one."""
+    """What came of the cases from seed ``first`` on, and which are not equal; kept in ``path`` if there is one."""
 
     path: Path | None
+    first: int
     counts: Counter[str] = field(default_factory=Counter)
     unequal: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def before(cls, path: Path | None) -> Found:
-        """What ``path`` holds."""
+    def before(cls, path: Path | None, first: int) -> Found:
+        """What ``path`` holds. Raises ValueError if its cases begin at another seed."""
         if path is None or not path.exists():
-            return cls(path)
+            return cls(path, first)
         record = json.loads(path.read_text())
-        return cls(path, Counter(record["counts"]), record["unequal"])
+        if record["first"] != first:
+            raise ValueError(f"{path} holds cases from seed {record['first']} on, not {first}: name another file")
+        return cls(path, first, Counter(record["counts"]), record["unequal"])
 
     @property
     def cases(self) -> int:
@@ -105,6 +108,7 @@ class Found:
                 arguments=command,
                 device="cpu",
                 quantity="outcomes of random scripts, bound against eager",
+                first=self.first,
                 counts=dict(self.counts),
                 unequal=self.unequal,
             )
@@ -117,7 +121,10 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the seed of the first case")
     parser.add_argument("-o", "--output", type=Path, help="JSON file to write; a run that was stopped goes on from it")
     options = parser.parse_args()
-    found = Found.before(options.output)
+    try:
+        found = Found.before(options.output, options.first)
+    except ValueError as error:
+        parser.error(str(error))
     for seed in range(options.first + found.cases, options.first + options.cases):
         found.add(seed)
         if found.cases % 100 == 0 or found.cases == options.cases:
