@@ -135,12 +135,16 @@ def make_ops(joint: Joint, allocations: Allocations, reuse: Reuse, segments: lis
             name = f"update_{joint.primals[primal].node.name}"
             late.append(StepOp(name, "copy_", None, "", updates=[(primal, value)], once=True))
     ops += late
+    if joint.gradients and not ops:  # the module makes nothing but views of its parameters
+        ops.append(StepOp("gradients", "clone", None, "", once=True))
     _add_gradient_copies(joint, allocations, ops)
     return ops
 
 
 def _add_gradient_copies(joint: Joint, allocations: Allocations, ops: list[StepOp]) -> None:
     """Copy each gradient that autograd would clone, so that the copy is planned."""
+    if not joint.gradients:
+        return
     nodes = ((op, node) for op in ops for node in op.backward if isinstance(node, fx.Node))
     owner = {made: op for op, node in nodes for made in allocations.made[node]}
     last = next((op for op in ops if op.backward), ops[-1])

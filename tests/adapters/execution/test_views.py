@@ -56,3 +56,26 @@ def test_gradients_that_are_one_value_are_tensors_of_their_own() -> None:
     module().backward(torch.ones(3, 4))
     module.one.grad.zero_()
     assert module.other.grad.sum() > 0
+
+
+class Reshaped(nn.Module):
+    """It makes no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.view(-1), self.weight.t()
+
+
+def test_a_module_that_makes_nothing_but_views_of_parameters_gives_them_gradients() -> None:
+    module, x = bound(Reshaped(), torch.ones(2, 2)), torch.ones(2, 2)
+    module(x)[1].backward(torch.full((4, 3), 2.0))
+    assert torch.equal(module.weight.grad, torch.full((3, 4), 2.0))
+
+
+def test_a_module_that_makes_nothing_but_views_of_its_input_gives_it_a_gradient() -> None:
+    x = torch.ones(2, 2, 2, requires_grad=True)
+    bound(nn.Flatten(), x)(x).backward(torch.full((2, 4), 2.0))
+    assert torch.equal(x.grad, torch.full((2, 2, 2), 2.0))
