@@ -77,6 +77,10 @@ class JointGraph:
             and _is_tensor(node)
         ]
 
+    def nbytes(self, values: Iterable[fx.Node]) -> int:
+        """Bytes of values that are saved each in memory of its own, as Inductor does but for few."""
+        return sum(map(torch_private.size_of, values))
+
     def again(self, saved: Iterable[fx.Node]) -> list[fx.Node]:
         """The calls of the forward that the backward runs again if it finds these values, in the order of the graph."""
         kept, met = set(saved), set[fx.Node]()

@@ -87,7 +87,7 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
         self._frame = frame
         base = joint.input_nbytes
         search = Search(joint, self._workspace)
-        plain = search.plain()
+        plain = search.plain
         if self._accumulates:
             base += plain.peak.gradients_nbytes
         limit, without = self._limit(base, plain), base + plain.peak.nbytes

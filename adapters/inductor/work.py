@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torch import fx
 from torch.utils.flop_counter import flop_registry
 
-from .lowering import Kernel, Lowered
+from .lowering import Kernel
 from .torch_private import pytree
 
 _FLOPS_PER_NS = 50.0
@@ -41,14 +41,4 @@ def rounds(node: fx.Node) -> bool:
 
 def kernel_ns(kernel: Kernel, nodes: Iterable[fx.Node]) -> int:
     """Nanoseconds of a kernel that computes these nodes."""
-    return _ns(sum(map(node_flops, nodes)), kernel.nbytes, 1)
-
-
-def step_ns(again: Iterable[fx.Node], *codes: Lowered) -> int:
-    """Nanoseconds by which steps of one joint graph are compared: what runs again, and what the kernels move."""
-    kernels = [kernel for code in codes for kernel in code.kernels]
-    return _ns(sum(map(node_flops, again)), sum(kernel.nbytes for kernel in kernels), len(kernels))
-
-
-def _ns(flops: int, nbytes: int, kernels: int) -> int:
-    return int(flops / _FLOPS_PER_NS + nbytes / _BYTES_PER_NS) + _LAUNCH_NS * kernels
+    return int(sum(map(node_flops, nodes)) / _FLOPS_PER_NS + kernel.nbytes / _BYTES_PER_NS) + _LAUNCH_NS
