@@ -43,7 +43,7 @@ from models.reporting.result_record import publish
 from models.reporting.result_table import table
 from models.training.cases import Case
 
-TORCH_SHARES, SHARES = (0.8, 0.5, 0.2), (0.75, 0.6)
+TORCH_SHARES, SHARES = (0.8, 0.5, 0.2), (0.9, 0.75, 0.6, 0.5)
 RIGHT = 1e-4  # gradients that differ more from the plain compiled step's are wrong, not rounded otherwise
 PLAIN = "compiled"
 ROUNDS = 11
