@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import torch
@@ -10,6 +10,7 @@ from torch import fx
 
 from . import torch_private
 from .scheduling import hold_few_bytes
+from .work import sums
 
 _AFTER_CHECKPOINTS = ("recompute", "ac_graph_id")
 """Marks that a checkpoint of the user's leaves on nodes: the plan decides what is recomputed."""
@@ -101,10 +102,18 @@ class JointGraph:
 
         A mask that is made from a seed is made again from the saved seed, to the same bits.
         """
+        return self._without(_draws, saved)
+
+    def with_sums(self, saved: Iterable[fx.Node]) -> list[fx.Node]:
+        """The saved values, random ones, and sums: one that is made again in other loops may round otherwise."""
+        return self._without(lambda node: _draws(node) or sums(node), saved)
+
+    def _without(self, kind: Callable[[fx.Node], bool], saved: Iterable[fx.Node]) -> list[fx.Node]:
+        """The saved values, and those without which the backward would run a call of that kind again."""
         kept = self.values(saved)
         while True:
-            drawn = [node for node in self.again(kept) if _draws(node)]
-            values = [value for node in drawn for value in ([node] if _is_tensor(node) else node.users)]
+            found = [node for node in self.again(kept) if kind(node)]
+            values = [value for node in found for value in ([node] if _is_tensor(node) else node.users)]
             missing = [node for node in self.values(values) if node not in kept]
             if not missing:
                 return self.values(kept)

@@ -132,7 +132,7 @@ class Search:
         alone: bool = False,
         planned_nbytes: int | None = None,
     ) -> Proposal:
-        nodes = self.joint.with_random_values([*saved, *(() if source == PLAIN else self._kept)])
+        nodes = list(saved) if source == PLAIN else self.joint.with_sums([*saved, *self._kept])
         again = [node.name for node in self.joint.again(nodes)]
         if entries:
             _, again = with_copies(self.joint.cut(nodes)[1], again, entries)

@@ -20,6 +20,8 @@ _FUNCTIONS = frozenset(
     " pow sigmoid sin sinh tan tanh".split()
 )
 
+_SUMS = frozenset("cumprod cumsum linalg_vector_norm logsumexp mean norm prod std std_mean sum var var_mean".split())
+
 
 def node_flops(node: fx.Node) -> int:
     """Floating-point operations of a call, as torch counts them: 0 for all but products, convolutions and attention."""
@@ -36,9 +38,18 @@ def node_flops(node: fx.Node) -> int:
 
 def rounds(node: fx.Node) -> bool:
     """Whether a call has two implementations, for vectors and for scalars, whose last bits differ."""
-    return getattr(getattr(node.target, "overloadpacket", None), "__name__", "") in _FUNCTIONS
+    return _name(node) in _FUNCTIONS
+
+
+def sums(node: fx.Node) -> bool:
+    """Whether a call sums or multiplies up: its last bits depend on the loops, their vectors and their threads."""
+    return _name(node) in _SUMS
 
 
 def kernel_ns(kernel: Kernel, nodes: Iterable[fx.Node]) -> int:
     """Nanoseconds of a kernel that computes these nodes."""
     return int(sum(map(node_flops, nodes)) / _FLOPS_PER_NS + kernel.nbytes / _BYTES_PER_NS) + _LAUNCH_NS
+
+
+def _name(node: fx.Node) -> str:
+    return getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
