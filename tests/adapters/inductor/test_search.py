@@ -10,6 +10,7 @@ import torch
 from ogc_plan.adapters.inductor import budget, torch_private
 from ogc_plan.adapters.inductor.joint_graph import JointGraph
 from ogc_plan.adapters.inductor.search import Candidate, Search
+from ogc_plan.adapters.inductor.work import sums
 from ogc_plan.adapters.inductor.workspace import WorkspaceMeter
 from torch import fx
 
@@ -37,7 +38,8 @@ class Searched(torch_private.CustomPartitionerFn):  # type: ignore[misc]
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Forward and backward."""
         static = options.get("static_lifetime_input_indices") or ()
-        search = Search(JointGraph(graph_module, num_fwd_outputs, static), WorkspaceMeter())
+        self.joint = JointGraph(graph_module, num_fwd_outputs, static)
+        search = Search(self.joint, WorkspaceMeter())
         self.plain_nbytes = search.plain.peak.nbytes
         steps = {share: search.within(int(share * self.plain_nbytes)) for share in SHARES}
         self.found = {share: step for share, step in steps.items() if step is not None}
@@ -84,3 +86,8 @@ def test_the_smallest_peak_is_kept_when_it_is_the_budget(searched: Searched) -> 
 
 def test_a_byte_less_is_refused(searched: Searched) -> None:
     assert searched.below is None
+
+
+def test_no_sum_runs_again(searched: Searched) -> None:
+    again = {node.name for node in searched.joint.again(searched.smallest.saved) if sums(node)}
+    assert not again
