@@ -106,7 +106,7 @@ def kernel_graph(
         nodes = frozenset(joint.node_named[name] for name in kernel.origins if name in joint.node_named)
         origins.append(nodes)
         after_ns, after_nbytes = backward_costs.get(position, (0, 0))
-        costs.append(OpCost(kernel_ns(kernel, nodes), after_ns, inside[0].get(kernel.name, 0), after_nbytes))
+        costs.append(OpCost(kernel_ns(kernel.nbytes, nodes), after_ns, inside[0].get(kernel.name, 0), after_nbytes))
     held = defaultdict(list)
     for name, buffer in buffer_of.items():
         held[buffer].append(joint.node_named[name])
@@ -235,7 +235,7 @@ def _segments(
         ops[owner] = BackwardOp(
             tuple(sorted(reads)), tuple(sorted(number[name] for name in takes)), tuple(edges), tuple(holds)
         )  # fmt: skip
-        costs[owner] = sum(kernel_ns(part.kernel, ()) for part in parts), max(0, peak - fresh)
+        costs[owner] = sum(kernel_ns(part.kernel.nbytes, ()) for part in parts), max(0, peak - fresh)
     return tuple(gradients), ops, costs
 
 

@@ -11,6 +11,7 @@ from torch import fx
 
 from . import torch_private
 from .torch_private import V
+from .work import sums
 
 COPY_OF = "ogc_plan_copy_of"
 """In the description of a node: the call that it is a copy of."""
@@ -58,6 +59,7 @@ class Lowered:
         same: buffers that are other buffers under a second name: views, and what is written in place.
         made_by: for a buffer the node that it holds, where one is known.
         scalar: calls that run in loops that are not vectorized.
+        lanes: each call that sums, and whether the lanes of its vectors are summands.
     """
 
     events: tuple[Event, ...]
@@ -69,6 +71,7 @@ class Lowered:
     same: dict[str, str]
     made_by: dict[str, str]
     scalar: frozenset[str]
+    lanes: frozenset[tuple[str, bool]]
 
     def real(self, name: str) -> str:
         """The buffer whose memory ``name`` is."""
@@ -137,9 +140,22 @@ def _read(wrapper: Any) -> Lowered:
         for part in torch_private.parts_in_scalars(kernel)
         for origin in part.node.get_origins()
     }
+    lanes = {
+        (_call(origin), summands)
+        for kernel in graph.scheduler.nodes
+        for part, summands in torch_private.sums_in_lanes(kernel)
+        if (origin := _last_sum(part)) is not None
+    }
     return Lowered(
-        tuple(events), tuple(kernels), inputs, tuple(outputs), tuple(strides), nbytes, same, made_by, frozenset(scalar)
-    )
+        tuple(events), tuple(kernels), inputs, tuple(outputs), tuple(strides), nbytes, same, made_by,
+        frozenset(scalar), frozenset(lanes),
+    )  # fmt: skip
+
+
+def _last_sum(part: Any) -> fx.Node | None:
+    """The call that a reduction makes; calls before it that are computed inside of it are among its origins too."""
+    found = [origin for origin in part.node.get_origins() if sums(origin)]
+    return max(found, default=None)
 
 
 def _events(wrapper: Any, graph: Any) -> tuple[list[Event], dict[str, int], dict[str, str]]:

@@ -35,7 +35,10 @@ _NEARLY = 0.97
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A step that has been lowered: what it saves, its code and its peak, the floating-point operations run again."""
+    """A step that has been lowered: what it saves, its code and its peak, the floating-point operations run again.
+
+    ``sums_as_plain``: no sum is vectorized along its summands, where the plain step's is not, or the other way round.
+    """
 
     saved: tuple[fx.Node, ...]
     forward: fx.GraphModule
@@ -45,6 +48,7 @@ class Candidate:
     peak: StepPeak
     recomputed_flops: int
     source: str
+    sums_as_plain: bool = True
 
 
 class Search:
@@ -76,17 +80,19 @@ class Search:
         for proposal in self._proposals:
             if self._least_nbytes(proposal) <= limit_nbytes:
                 step = self._lowered(proposal)
-                if step.peak.nbytes <= limit_nbytes:
+                if step.peak.nbytes <= limit_nbytes and step.sums_as_plain:
                     return step
         return self.smallest() if self.smallest().peak.nbytes <= limit_nbytes else None
 
     def smallest(self) -> Candidate:
         """The candidate with the smallest peak found: the same one under every limit."""
-        best = min(self.plain, self._base, self._alone, key=lambda step: step.peak.nbytes)
+        best = self.plain
         for proposal in sorted(self._proposals, key=self._least_nbytes):
             if self._least_nbytes(proposal) >= best.peak.nbytes:
                 break
-            best = min(best, self._lowered(proposal), key=lambda step: step.peak.nbytes)
+            step = self._lowered(proposal)
+            if step.sums_as_plain:
+                best = min(best, step, key=lambda step: step.peak.nbytes)
         return best
 
     def _least_nbytes(self, proposal: Proposal) -> int:
@@ -160,9 +166,17 @@ class Search:
             return self._tried[proposal]
         self._workspace.measure((ahead, back))
         peak = step_peak(self.joint, forward, ahead, back, self._workspace)
-        made = Candidate(saved, forward, backward, ahead, back, peak, sum(map(node_flops, again)), source)
+        made = Candidate(
+            saved, forward, backward, ahead, back, peak, sum(map(node_flops, again)), source,
+            source == PLAIN or self._sums_as_plain(ahead, back),
+        )  # fmt: skip
         self._tried[proposal] = made
         return made
+
+    def _sums_as_plain(self, ahead: Lowered, back: Lowered) -> bool:
+        plain = self.plain.ahead.lanes | self.plain.back.lanes
+        met = {name for name, _ in plain}
+        return all(lanes in plain or lanes[0] not in met for lanes in ahead.lanes | back.lanes)
 
     def _rounded_otherwise(self, again: Iterable[fx.Node], back: Lowered) -> set[fx.Node]:
         """The calls that run again in vectors where the plain step runs them in scalars, or the other way round."""

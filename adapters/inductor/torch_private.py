@@ -311,6 +311,19 @@ def parts_in_scalars(node: Any) -> list[Any]:
     return found
 
 
+def sums_in_lanes(node: Any) -> list[tuple[Any, bool]]:
+    """The reductions of a kernel, and whether the lanes of its vectors are summands, summed up in the end."""
+    outer = isinstance(node, _cpp.OuterLoopFusedSchedulerNode)
+    found: list[tuple[Any, bool]] = []
+    for loops in node.get_outer_nodes() if outer else [node]:
+        parts = [part for part in loops.get_nodes() if hasattr(part, "_body")]
+        sums = [part for part in parts if part.is_reduction()]
+        if sums:
+            axes = _cpp.TilingSelect().select_tiling([part._body for part in parts], [part.group[1] for part in parts])[1]
+            found += [(part, len(axes) == 1 and axes[0] >= len(part.group[1][0])) for part in sums]
+    return found
+
+
 def ordered_by_inductor(nodes: list[Any]) -> list[Any]:
     """The order that Inductor gives kernels."""
     graph = V.graph

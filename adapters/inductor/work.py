@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from torch import fx
 from torch.utils.flop_counter import flop_registry
 
-from .lowering import Kernel
 from .torch_private import pytree
 
 _FLOPS_PER_NS = 50.0
@@ -46,9 +45,9 @@ def sums(node: fx.Node) -> bool:
     return _name(node) in _SUMS
 
 
-def kernel_ns(kernel: Kernel, nodes: Iterable[fx.Node]) -> int:
-    """Nanoseconds of a kernel that computes these nodes."""
-    return int(sum(map(node_flops, nodes)) / _FLOPS_PER_NS + kernel.nbytes / _BYTES_PER_NS) + _LAUNCH_NS
+def kernel_ns(nbytes: int, nodes: Iterable[fx.Node]) -> int:
+    """Nanoseconds of a kernel that moves so many bytes and computes these nodes."""
+    return int(sum(map(node_flops, nodes)) / _FLOPS_PER_NS + nbytes / _BYTES_PER_NS) + _LAUNCH_NS
 
 
 def _name(node: fx.Node) -> str:
