@@ -319,7 +319,8 @@ def sums_in_lanes(node: Any) -> list[tuple[Any, bool]]:
         parts = [part for part in loops.get_nodes() if hasattr(part, "_body")]
         sums = [part for part in parts if part.is_reduction()]
         if sums:
-            axes = _cpp.TilingSelect().select_tiling([part._body for part in parts], [part.group[1] for part in parts])[1]
+            sizes = [part.group[1] for part in parts]
+            axes = _cpp.TilingSelect().select_tiling([part._body for part in parts], sizes)[1]
             found += [(part, len(axes) == 1 and axes[0] >= len(part.group[1][0])) for part in sums]
     return found
 
