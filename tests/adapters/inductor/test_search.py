@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from ogc_plan.adapters.inductor import budget, torch_private
 from ogc_plan.adapters.inductor.joint_graph import JointGraph
+from ogc_plan.adapters.inductor.lowering import lower_step
 from ogc_plan.adapters.inductor.search import Candidate, Search
 from ogc_plan.adapters.inductor.work import sums
 from ogc_plan.adapters.inductor.workspace import WorkspaceMeter
-from torch import fx
+from torch import Tensor, fx, nn
 
 from tests.modules.compiled_steps import Network
 from tests.modules.devices import cpu_only
@@ -26,6 +26,7 @@ class Searched(torch_private.CustomPartitionerFn):  # type: ignore[misc]
     """Searches the joint graph within shares of the plain step's peak, then within the smallest peak."""
 
     found: dict[float, Candidate]
+    plain: Candidate
 
     def uuid(self) -> None:
         """No key."""
@@ -40,25 +41,40 @@ class Searched(torch_private.CustomPartitionerFn):  # type: ignore[misc]
         static = options.get("static_lifetime_input_indices") or ()
         self.joint = JointGraph(graph_module, num_fwd_outputs, static)
         search = Search(self.joint, WorkspaceMeter())
-        self.plain_nbytes = search.plain.peak.nbytes
+        self.plain, self.plain_nbytes = search.plain, search.plain.peak.nbytes
         steps = {share: search.within(int(share * self.plain_nbytes)) for share in SHARES}
         self.found = {share: step for share, step in steps.items() if step is not None}
         self.smallest = search.smallest()
+        forward, backward = self.joint.cut(self.joint.read_later())
+        self.stored = lower_step(forward, backward, self.joint.outputs, self.joint.static)[1]
         self.again = search.within(self.smallest.peak.nbytes)
         self.below = search.within(self.smallest.peak.nbytes - 1)
         return self.smallest.forward, self.smallest.backward
 
 
-@pytest.fixture(scope="module")
-def searched() -> Iterator[Searched]:
+class Classes(nn.Module):
+    """The step that saves all it reads sums over the ten classes in vectors, the plain step row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(self.layers(x), torch.arange(16) % 10)
+
+
+def searching(module: nn.Module, *arguments: Tensor) -> Searched:
     torch._dynamo.reset()
     torch.manual_seed(0)
     made = Searched()
-    torch.compile(Network(), options=budget("min") | {"custom_partitioner_fn": made}, dynamic=False)(
-        torch.randn(512, 32)
-    )
-    yield made
+    torch.compile(module, options=budget("min") | {"custom_partitioner_fn": made}, dynamic=False)(*arguments)
     torch._dynamo.reset()
+    return made
+
+
+@pytest.fixture(scope="module")
+def searched() -> Searched:
+    return searching(Network(), torch.randn(512, 32))
 
 
 def test_each_step_holds_its_budget(searched: Searched) -> None:
@@ -91,3 +107,9 @@ def test_a_byte_less_is_refused(searched: Searched) -> None:
 def test_no_sum_runs_again(searched: Searched) -> None:
     again = {node.name for node in searched.joint.again(searched.smallest.saved) if sums(node)}
     assert not again
+
+
+def test_a_sum_that_is_vectorized_along_its_summands_is_told_from_the_plain_steps() -> None:
+    made = searching(Classes(), torch.randn(16, 32))
+    plain = made.plain.ahead.lanes | made.plain.back.lanes
+    assert ("sum_4", True) in made.stored.lanes - plain
