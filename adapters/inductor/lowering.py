@@ -134,18 +134,13 @@ def _read(wrapper: Any) -> Lowered:
         for name, value in graph.graph_inputs.items()
         if torch_private.has_memory(value)
     }
-    scalar = {
-        _call(origin)
-        for kernel in graph.scheduler.nodes
-        for part in torch_private.parts_in_scalars(kernel)
-        for origin in part.node.get_origins()
-    }
-    lanes = {
-        (_call(origin), summands)
-        for kernel in graph.scheduler.nodes
-        for part, summands in torch_private.sums_in_lanes(kernel)
-        if (origin := _last_sum(part)) is not None
-    }
+    scalar, lanes = set[str](), set[tuple[str, bool]]()
+    for part, axes in (found for kernel in graph.scheduler.nodes for found in torch_private.parts_and_axes(kernel)):
+        if not axes:
+            scalar |= set(map(_call, part.node.get_origins()))
+        origin = _last_sum(part) if part.is_reduction() else None
+        if origin is not None:
+            lanes.add((_call(origin), len(axes) == 1 and axes[0] >= len(part.group[1][0])))
     return Lowered(
         tuple(events), tuple(kernels), inputs, tuple(outputs), tuple(strides), nbytes, same, made_by,
         frozenset(scalar), frozenset(lanes),

@@ -96,7 +96,7 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
             raise self._refusal(base + search.smallest().peak.nbytes, limit or 0)
         peak = base + chosen.peak.nbytes
         made = Planned(
-            peak, limit, without, chosen.recomputed_flops, len(chosen.ahead.kernels) + len(chosen.back.kernels),
+            peak, limit, without, chosen.recomputed_flops, chosen.kernels,
             tuple(node.name for node in chosen.saved), chosen.source, search.lowerings,
         )  # fmt: skip
         self.planned.append(made)

@@ -48,7 +48,12 @@ class Candidate:
     peak: StepPeak
     recomputed_flops: int
     source: str
-    sums_as_plain: bool = True
+    sums_as_plain: bool
+
+    @property
+    def kernels(self) -> int:
+        """The number of kernels of forward and backward."""
+        return len(self.ahead.kernels) + len(self.back.kernels)
 
 
 class Search:
@@ -59,6 +64,7 @@ class Search:
         self._workspace = workspace
         self._kept = set[fx.Node]()  # saved by each step but the plain one
         self._tried: dict[Proposal, Candidate] = {}
+        self._missed: dict[str, int] = {}
 
     @property
     def lowerings(self) -> int:
@@ -103,11 +109,20 @@ class Search:
         beside what it saves.
         """
         if proposal.planned_nbytes is not None:
-            family = [other for other in self._proposals if other.source == proposal.source]
+            return int(_NEARLY * (proposal.planned_nbytes + self._missed_nbytes(proposal.source)))
+        return proposal.saved_nbytes + self._beside_nbytes
+
+    def _missed_nbytes(self, source: str) -> int:
+        """By how much the plan in the middle of a family misses what it was planned for."""
+        if source not in self._missed:
+            family = [other for other in self._proposals if other.source == source]
             middle = sorted(family, key=lambda other: other.planned_nbytes or 0)[len(family) // 2]
-            more = self._lowered(middle).peak.nbytes - (middle.planned_nbytes or 0)
-            return int(_NEARLY * (proposal.planned_nbytes + more))
-        return proposal.saved_nbytes + self._alone.peak.nbytes - self._proposal(self._alone.saved, BASE).saved_nbytes
+            self._missed[source] = self._lowered(middle).peak.nbytes - (middle.planned_nbytes or 0)
+        return self._missed[source]
+
+    @cached_property
+    def _beside_nbytes(self) -> int:
+        return self._alone.peak.nbytes - self._proposal(self._alone.saved, BASE).saved_nbytes
 
     @cached_property
     def _base(self) -> Candidate:

@@ -297,31 +297,18 @@ def _decided(scheduling: Any, node: Any) -> None:
         V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
 
 
-def parts_in_scalars(node: Any) -> list[Any]:
-    """The parts of a kernel whose loops Inductor does not vectorize."""
+def parts_and_axes(node: Any) -> list[tuple[Any, list[int]]]:
+    """The parts of a kernel, and the axes along which Inductor vectorizes the loops that each is in."""
     outer = isinstance(node, _cpp.OuterLoopFusedSchedulerNode)
-    found: list[Any] = []
+    found: list[tuple[Any, list[int]]] = []
     for loops in node.get_outer_nodes() if outer else [node]:
         parts = [part for part in loops.get_nodes() if hasattr(part, "_body")]
         for part in parts:
             _DataTypePropagation.propagate_loopbody(part._body)
-        sizes = [part.group[1] for part in parts]
-        if parts and not _cpp.TilingSelect().select_tiling([part._body for part in parts], sizes)[1]:
-            found += parts
-    return found
-
-
-def sums_in_lanes(node: Any) -> list[tuple[Any, bool]]:
-    """The reductions of a kernel, and whether the lanes of its vectors are summands, summed up in the end."""
-    outer = isinstance(node, _cpp.OuterLoopFusedSchedulerNode)
-    found: list[tuple[Any, bool]] = []
-    for loops in node.get_outer_nodes() if outer else [node]:
-        parts = [part for part in loops.get_nodes() if hasattr(part, "_body")]
-        sums = [part for part in parts if part.is_reduction()]
-        if sums:
+        if parts:
             sizes = [part.group[1] for part in parts]
             axes = _cpp.TilingSelect().select_tiling([part._body for part in parts], sizes)[1]
-            found += [(part, len(axes) == 1 and axes[0] >= len(part.group[1][0])) for part in sums]
+            found += [(part, axes) for part in parts]
     return found
 
 

@@ -16,7 +16,6 @@ fifteen minutes. One that is not named keeps its rows of an earlier report.
 from __future__ import annotations
 
 import copy
-import json
 import os
 import sys
 import time
@@ -34,12 +33,11 @@ from torch import Tensor, nn
 
 from models.alternatives.methods import Method, per_block, selective
 from models.alternatives.methods import plain as unchanged
-from models.inductor.networks import NETWORKS, blocks
+from models.inductor.each_network import write_each
+from models.inductor.networks import blocks
 from models.inductor.observed import Observed
 from models.meters.step_meters import by_allocator, clear_gradients
 from models.meters.step_times import Step, in_turn
-from models.reporting.command_line import add_names, add_output, command_parser
-from models.reporting.result_record import publish
 from models.reporting.result_table import table
 from models.training.cases import Case
 
@@ -230,27 +228,11 @@ def _measured(row: Row) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and write the report after each network; networks that are not named keep their rows of a report."""
-    parser = command_parser("models.inductor", __doc__)
-    add_names(parser, NETWORKS)
-    add_output(parser)
-    options = parser.parse_args(arguments)
     torch._dynamo.config.recompile_limit = 64
-    for name in options.names or NETWORKS:
-        made = rows_of(NETWORKS[name])
-        before = json.loads(options.output.read_text())["rows"] if options.output and options.output.exists() else []
-        kept = [Row(**row) for row in before if row["network"] != name]
-        rows = sorted([*kept, *made], key=lambda row: list(NETWORKS).index(row.network))
-        publish(
-            report(rows),
-            options.output,
-            script="models.inductor",
-            arguments=arguments,
-            device="cpu",
-            quantity="allocator peak of a compiled training step in bytes, operations that run again, time ratio",
-            sizes={case.name: case.sizes for case in NETWORKS.values()},
-            rows=[asdict(row) for row in rows],
-        )
-    return 0
+    return write_each(
+        "models.inductor", __doc__, arguments, Row, rows_of, report,
+        "allocator peak of a compiled training step in bytes, operations that run again, time ratio",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -9,10 +9,9 @@ are the same in each run.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -24,9 +23,7 @@ from ogc_plan.adapters.inductor.search import Candidate, Search
 from ogc_plan.adapters.inductor.workspace import WorkspaceMeter
 from torch import fx
 
-from models.inductor.networks import NETWORKS
-from models.reporting.command_line import add_names, add_output, command_parser
-from models.reporting.result_record import publish
+from models.inductor.each_network import write_each
 from models.reporting.result_table import table
 from models.training.cases import Case
 
@@ -85,7 +82,7 @@ class Sweep(torch_private.CustomPartitionerFn):  # type: ignore[misc]
         self.rows.append(
             Row(
                 self.network, percent, plain, step.peak.nbytes, step.recomputed_flops,
-                len(step.ahead.kernels) + len(step.back.kernels), step.source, lowered,
+                step.kernels, step.source, lowered,
             )
         )  # fmt: skip
 
@@ -121,26 +118,10 @@ def _same(row: Row, other: Row) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Sweep, and write the report after each network; networks that are not named keep their rows of a report."""
-    parser = command_parser("models.inductor.sweep", __doc__)
-    add_names(parser, NETWORKS)
-    add_output(parser)
-    options = parser.parse_args(arguments)
-    for name in options.names or NETWORKS:
-        made = rows_of(NETWORKS[name])
-        before = json.loads(options.output.read_text())["rows"] if options.output and options.output.exists() else []
-        kept = [Row(**row) for row in before if row["network"] != name]
-        rows = sorted([*kept, *made], key=lambda row: list(NETWORKS).index(row.network))
-        publish(
-            report(rows),
-            options.output,
-            script="models.inductor.sweep",
-            arguments=arguments,
-            device="cpu",
-            quantity="predicted peak of a compiled training step in bytes, operations that run again",
-            sizes={case.name: case.sizes for case in NETWORKS.values()},
-            rows=[asdict(row) for row in rows],
-        )
-    return 0
+    return write_each(
+        "models.inductor.sweep", __doc__, arguments, Row, rows_of, report,
+        "predicted peak of a compiled training step in bytes, operations that run again",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
