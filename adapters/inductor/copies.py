@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import fx
 
-from .lowering import COPY_OF
+from .forms import COPY_OF
 from .work import node_flops
 
 

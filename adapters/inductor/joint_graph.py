@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from . import torch_private
+from .forms import Forms, layout_form
 from .scheduling import hold_few_bytes
 from .work import sums
 
@@ -177,6 +178,24 @@ def return_inputs_as_given(forward: fx.GraphModule) -> None:
             for reader in readers:
                 reader.replace_input_with(node, read)
     forward.recompile()
+
+
+def lay_inputs_out(forward: fx.GraphModule, backward: fx.GraphModule, plain: Forms) -> None:
+    """Copy images that the backward of a convolution reads into the layout of ``plain``, just before they are read."""
+    inputs = {node.name for node in forward.graph.find_nodes(op="placeholder")}
+    for node in backward.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution_backward.default):
+        given, value = node.args[1], node.args[1].meta["val"]
+        if given.name not in inputs or value.ndim != _IMAGES or not value.is_contiguous():
+            continue
+        strides = torch.empty(value.shape, device="meta").to(memory_format=torch.channels_last).stride()
+        now, anew = (layout_form((value.shape, found)) for found in (value.stride(), strides))
+        if now != anew and anew in {form[1] for form in plain.get(node.name, ())}:
+            with backward.graph.inserting_before(node):
+                options = {"memory_format": torch.channels_last}
+                copy = backward.graph.call_function(torch.ops.aten.clone.default, (given,), options)
+            copy.meta = {**given.meta, "val": torch_private.restrided(value, strides)}
+            node.replace_input_with(given, copy)
+    backward.recompile()
 
 
 def _is_tensor(node: fx.Node) -> bool:

@@ -10,18 +10,8 @@ import torch
 from torch import fx
 
 from . import torch_private
+from .forms import Call, Forms, call_of, forms_of, wanted
 from .torch_private import V
-from .work import sums
-
-COPY_OF = "ogc_plan_copy_of"
-"""In the description of a node: the call that it is a copy of."""
-
-
-class Call(NamedTuple):
-    """A call of a library kernel: the node it comes from, and the (size, strides) of each tensor that it is given."""
-
-    node: fx.Node
-    layouts: tuple[tuple[tuple[int, ...], tuple[int, ...]] | None, ...]
 
 
 class Event(NamedTuple):
@@ -49,7 +39,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """The code of a graph, read before any kernel is written.
+    """The code of a graph, read before any kernel is compiled.
 
     Attributes:
         inputs: bytes of each input, in order.
@@ -58,8 +48,7 @@ class Lowered:
         nbytes: bytes of each buffer that has memory of its own.
         same: buffers that are other buffers under a second name: views, and what is written in place.
         made_by: for a buffer the node that it holds, where one is known.
-        scalar: calls that run in loops that are not vectorized.
-        lanes: each call that sums, and whether the lanes of its vectors are summands.
+        forms: the forms of functions, sums, and library calls.
     """
 
     events: tuple[Event, ...]
@@ -70,8 +59,7 @@ class Lowered:
     nbytes: dict[str, int]
     same: dict[str, str]
     made_by: dict[str, str]
-    scalar: frozenset[str]
-    lanes: frozenset[tuple[str, bool]]
+    forms: Forms
 
     def real(self, name: str) -> str:
         """The buffer whose memory ``name`` is."""
@@ -98,7 +86,7 @@ def lower_step(
 
 
 def _lowered(graph_module: fx.GraphModule, **options: Any) -> Lowered:
-    lowered: Lowered = torch_private.generated(graph_module, read=_read, **options)
+    lowered: Lowered = torch_private.generated(graph_module, read=_read, wanted=wanted, **options)
     return lowered
 
 
@@ -122,7 +110,7 @@ def _storage(node: Any) -> int | None:
     return torch_private.storage_of(value) if isinstance(value, torch.Tensor) else None
 
 
-def _read(wrapper: Any) -> Lowered:
+def _read(wrapper: Any, written: list[torch_private.Loops]) -> Lowered:
     graph = V.graph
     events, nbytes, same = _events(wrapper, graph)
     kernels, made_by = _kernels(graph)
@@ -134,23 +122,8 @@ def _read(wrapper: Any) -> Lowered:
         for name, value in graph.graph_inputs.items()
         if torch_private.has_memory(value)
     }
-    scalar, lanes = set[str](), set[tuple[str, bool]]()
-    for part, axes in (found for kernel in graph.scheduler.nodes for found in torch_private.parts_and_axes(kernel)):
-        if not axes:
-            scalar |= set(map(_call, part.node.get_origins()))
-        origin = _last_sum(part) if part.is_reduction() else None
-        if origin is not None:
-            lanes.add((_call(origin), len(axes) == 1 and axes[0] >= len(part.group[1][0])))
-    return Lowered(
-        tuple(events), tuple(kernels), inputs, tuple(outputs), tuple(strides), nbytes, same, made_by,
-        frozenset(scalar), frozenset(lanes),
-    )  # fmt: skip
-
-
-def _last_sum(part: Any) -> fx.Node | None:
-    """The call that a reduction makes; calls before it that are computed inside of it are among its origins too."""
-    found = [origin for origin in part.node.get_origins() if sums(origin)]
-    return max(found, default=None)
+    forms = forms_of(written, (event.call for event in events if event.call is not None))
+    return Lowered(tuple(events), tuple(kernels), inputs, tuple(outputs), tuple(strides), nbytes, same, made_by, forms)
 
 
 def _events(wrapper: Any, graph: Any) -> tuple[list[Event], dict[str, int], dict[str, str]]:
@@ -239,7 +212,7 @@ def _kernels(graph: Any) -> tuple[list[Kernel], dict[str, str]]:
         origins: set[str] = set()
         for part in scheduled.get_nodes():
             if part.node is not None:
-                origins |= set(map(_call, part.node.get_origins()))
+                origins |= set(map(call_of, part.node.get_origins()))
                 for buffer in part.get_outputs():
                     if getattr(buffer.node, "origin_node", None) is not None:
                         made_by[buffer.get_name()] = buffer.node.origin_node.name
@@ -256,11 +229,6 @@ def _kernels(graph: Any) -> tuple[list[Kernel], dict[str, str]]:
             Kernel(scheduled.get_name(), kind, tuple(reads), tuple(writes), frozenset(origins), flops, moved)
         )  # fmt: skip
     return kernels, made_by
-
-
-def _call(origin: fx.Node) -> str:
-    """The call that a node is, or is a copy of."""
-    return str(origin.meta.get(COPY_OF, origin.name))
 
 
 def _name(value: Any) -> str | None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from torch import fx
 
+from .forms import Call
 from .joint_graph import JointGraph
-from .lowering import Call, Event, Lowered
+from .lowering import Event, Lowered
 from .torch_private import pytree
 
 

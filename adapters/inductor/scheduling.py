@@ -13,10 +13,12 @@ from typing import Any
 from torch import fx
 
 from . import torch_private
+from .forms import Forms, steer
 from .order import Kernel, Order
 from .torch_private import V
 
 _MARK = "ogc_plan_lean"
+_FORMS = "ogc_plan_forms"
 
 _COUNTED_BY_CALLER = ("primals", "tangents")
 """Inputs whose names begin so are not freed by the code."""
@@ -28,13 +30,23 @@ def hold_few_bytes(graph_module: fx.GraphModule) -> None:
         node.meta = {**node.meta, _MARK: True}  # graphs cut from one share the dictionary
 
 
+def compute_as(graph_module: fx.GraphModule, plain: Forms) -> None:
+    """Let the loops of a marked graph compute functions and sums in the forms of ``plain``, where they can."""
+    for node in graph_module.graph.find_nodes(op="placeholder"):
+        node.meta = {**node.meta, _FORMS: plain}
+
+
 def before_fusion(nodes: list[Any]) -> list[Any]:
     """Order the kernels, and let Inductor fuse only what then holds no more bytes around it."""
-    if not is_marked(V.graph.module.graph):
+    graph = V.graph.module.graph
+    if not is_marked(graph):
         return nodes
     scheduler = V.graph.scheduler
     order = _order(nodes)
     scheduler.nodes = _sorted(nodes, order)
+    given = [node.meta[_FORMS] for node in graph.find_nodes(op="placeholder") if _FORMS in node.meta]
+    for backend in _backends(nodes):
+        steer(backend, given[0] if given else {})
     scheduler.compute_ancestors()  # numbers the kernels anew
     can_fuse, fuse = scheduler.can_fuse, scheduler.fuse_two_nodes
 
@@ -71,8 +83,7 @@ def _free_early(scheduler: Any, nodes: list[Any], ends: frozenset[str]) -> None:
 
     It would free it after the next loops, which it runs as one function up to the next call.
     """
-    for device in {device for node in nodes if (device := node.get_device()) is not None}:
-        backend = scheduler.get_backend(device)
+    for backend in _backends(nodes):
         ready = backend.ready_to_flush
 
         def flushes(ready: Callable[[], bool] = ready) -> bool:
@@ -80,6 +91,11 @@ def _free_early(scheduler: Any, nodes: list[Any], ends: frozenset[str]) -> None:
             return ready() or node.is_extern() or _name(node) in ends
 
         backend.ready_to_flush = flushes
+
+
+def _backends(nodes: list[Any]) -> list[Any]:
+    devices = {device for node in nodes if (device := node.get_device()) is not None}
+    return [V.graph.scheduler.get_backend(device) for device in devices]
 
 
 def _lean(scheduler: Any, one: Any, other: Any) -> bool:

@@ -9,11 +9,13 @@ from functools import cached_property
 from torch import fx
 
 from .copies import Entry, read_alone, with_copies
-from .joint_graph import JointGraph
+from .forms import Form, Forms
+from .joint_graph import JointGraph, lay_inputs_out
 from .kernel_graph import kernel_graph
 from .lowering import Lowered, lower_step
 from .peak import StepPeak, step_peak
 from .proposals import Plans, Proposal
+from .scheduling import compute_as
 from .work import node_flops, rounds
 from .workspace import WorkspaceMeter
 
@@ -37,7 +39,7 @@ _NEARLY = 0.97
 class Candidate:
     """A step that has been lowered: what it saves, its code and its peak, the floating-point operations run again.
 
-    ``sums_as_plain``: no sum is vectorized along its summands, where the plain step's is not, or the other way round.
+    ``as_plain``: functions, sums, and library calls round as the plain step's do.
     """
 
     saved: tuple[fx.Node, ...]
@@ -48,7 +50,7 @@ class Candidate:
     peak: StepPeak
     recomputed_flops: int
     source: str
-    sums_as_plain: bool
+    as_plain: bool
 
     @property
     def kernels(self) -> int:
@@ -86,7 +88,7 @@ class Search:
         for proposal in self._proposals:
             if self._least_nbytes(proposal) <= limit_nbytes:
                 step = self._lowered(proposal)
-                if step.peak.nbytes <= limit_nbytes and step.sums_as_plain:
+                if step.peak.nbytes <= limit_nbytes and step.as_plain:
                     return step
         return self.smallest() if self.smallest().peak.nbytes <= limit_nbytes else None
 
@@ -97,7 +99,7 @@ class Search:
             if self._least_nbytes(proposal) >= best.peak.nbytes:
                 break
             step = self._lowered(proposal)
-            if step.sums_as_plain:
+            if step.as_plain:
                 best = min(best, step, key=lambda step: step.peak.nbytes)
         return best
 
@@ -171,6 +173,10 @@ class Search:
             entries = tuple(read_alone(backward, frozenset(names), {node.name for node in self.joint.costly}))
         if entries:
             backward, names = with_copies(backward, names, entries)
+        if source != PLAIN:
+            lay_inputs_out(forward, backward, self._forms)
+            compute_as(forward, self.plain.ahead.forms)
+            compute_as(backward, self._forms)
         ahead, back = lower_step(forward, backward, self.joint.outputs, self.joint.static)
         again = [self.joint.node_named[name] for name in names]
         if source != PLAIN and (otherwise := self._rounded_otherwise(again, back)):
@@ -183,21 +189,34 @@ class Search:
         peak = step_peak(self.joint, forward, ahead, back, self._workspace)
         made = Candidate(
             saved, forward, backward, ahead, back, peak, sum(map(node_flops, again)), source,
-            source == PLAIN or self._sums_as_plain(ahead, back),
+            source == PLAIN or self._as_plain(ahead, back),
         )  # fmt: skip
         self._tried[proposal] = made
         return made
 
-    def _sums_as_plain(self, ahead: Lowered, back: Lowered) -> bool:
-        plain = self.plain.ahead.lanes | self.plain.back.lanes
-        met = {name for name, _ in plain}
-        return all(lanes in plain or lanes[0] not in met for lanes in ahead.lanes | back.lanes)
+    def _as_plain(self, ahead: Lowered, back: Lowered) -> bool:
+        """Whether each function, sum, and library call is computed as in the plain step.
+
+        A value that the plain step computes otherwise in its backward than in its forward may be saved all the same.
+        """
+        forms = self._forms
+        return all(_within(found, self.plain.ahead.forms.get(name)) for name, found in ahead.forms.items()) and all(
+            _within(found, forms.get(name)) for name, found in back.forms.items()
+        )
+
+    @cached_property
+    def _forms(self) -> Forms:
+        """How the plain step computes what its backward reads."""
+        return {**self.plain.ahead.forms, **self.plain.back.forms}
 
     def _rounded_otherwise(self, again: Iterable[fx.Node], back: Lowered) -> set[fx.Node]:
-        """The calls that run again in vectors where the plain step runs them in scalars, or the other way round."""
-        in_backward = set(self.joint.again(self.plain.saved))
+        """The functions that run again in another form than the plain step's."""
+        return {
+            node
+            for node in again
+            if rounds(node) and not _within(back.forms.get(node.name), self._forms.get(node.name))
+        }
 
-        def in_scalars(node: fx.Node) -> bool:
-            return node.name in (self.plain.back if node in in_backward else self.plain.ahead).scalar
 
-        return {node for node in again if rounds(node) and (node.name in back.scalar) != in_scalars(node)}
+def _within(forms: frozenset[Form] | None, plain: frozenset[Form] | None) -> bool:
+    return forms is None or plain is None or forms <= plain

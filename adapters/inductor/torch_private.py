@@ -10,6 +10,7 @@ import copy
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -47,9 +48,16 @@ NEEDED = (
     "torch._guards.TracingContext.get",
     "torch._inductor.codegen.common.Kernel.remove_kernel_local_buffers",
     "torch._inductor.codegen.cpp.CppScheduling.codegen_node",
+    "torch._inductor.codegen.cpp.CppKernelProxy.codegen_loops_impl",
+    "torch._inductor.codegen.cpp.CppKernelProxy.codegen_nodes",
+    "torch._inductor.codegen.cpp.CppKernelProxy.decide_parallel_depth",
+    "torch._inductor.codegen.cpp.CppScheduling.kernel_proxy_cls",
+    "torch._inductor.codegen.cpp.CppVecKernel",
+    "torch._inductor.codegen.cpp.OuterLoopFusedKernel",
     "torch._inductor.codegen.cpp.OuterLoopFusedSchedulerNode",
+    "torch._inductor.codegen.cpp.ParallelDepth",
     "torch._inductor.codegen.cpp.TilingSelect.select_tiling",
-    "torch._inductor.codegen.common.DataTypePropagation.propagate_loopbody",
+    "torch._inductor.codegen.cpp.parallel_num_threads",
     "torch._inductor.compile_fx.compile_fx_inner",
     "torch._inductor.config.custom_partitioner_fn",
     "torch._inductor.cpp_builder.get_cpp_compiler",
@@ -94,7 +102,6 @@ from torch._inductor import ir as _ir  # noqa: E402
 from torch._inductor import memory as _memory  # noqa: E402
 from torch._inductor.codegen import cpp as _cpp  # noqa: E402
 from torch._inductor.codegen import wrapper as _wrapper  # noqa: E402
-from torch._inductor.codegen.common import DataTypePropagation as _DataTypePropagation  # noqa: E402
 from torch._inductor.codegen.common import Kernel as _Kernel  # noqa: E402
 from torch._inductor.compile_fx import compile_fx_inner  # noqa: E402
 from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: E402
@@ -229,28 +236,55 @@ class _Read(BaseException):
     """The wrapper code has been read; nothing after it is needed."""
 
 
+@dataclass(frozen=True)
+class Loops:
+    """Loops that Inductor writes for parts of a kernel.
+
+    Attributes:
+        parts: the parts, each with its call.
+        levels: for each loop, from the outermost: its size, its step, whether its elements are summed, and how many
+            loops from it on threads share.
+        bodies: whether a body computes with vectors, and how many elements of each vectorized loop are its own.
+    """
+
+    parts: tuple[Any, ...]
+    levels: tuple[tuple[int, int, bool, int], ...]
+    bodies: tuple[tuple[bool, tuple[int, ...]], ...]
+
+
 def generated(
     graph_module: fx.GraphModule,
     *,
     is_backward: bool,
     outputs: int,
-    read: Callable[[Any], Any],
+    read: Callable[[Any, list[Loops]], Any],
+    wanted: Callable[[fx.Node], bool],
     static: Iterable[int] = (),
     donated: Iterable[int] = (),
 ) -> Any:
-    """What ``read`` makes of the wrapper code that Inductor generates for a graph, before any kernel is written.
+    """What ``read`` makes of the wrapper code that Inductor generates for a graph, before any kernel is compiled.
 
-    ``read`` is given the wrapper, inside Inductor's state. The order of kernels, the buffers that they take, and those
-    that they write over are decided as in a compilation; the kernels' code is not generated. ``outputs`` of a
-    forward are the caller's, ``static`` its inputs that stay. A backward may write over its ``donated`` inputs.
+    ``read`` is given the wrapper and the loops of the kernels that compute a ``wanted`` call, inside Inductor's state.
+    The order of kernels, the buffers that they take, and those that they write over are decided as in a compilation; no
+    other kernel's code is generated. ``outputs`` of a forward are the caller's, ``static`` its inputs that stay. A
+    backward may write over its ``donated`` inputs.
     """
     found: list[Any] = []
     passes = _wrapper.PythonWrapperCodegen.run_wrapper_ir_passes
+    loops: list[Loops] = []
 
     def stop(wrapper: Any, is_inference: bool) -> None:
         passes(wrapper, is_inference)
-        found.append(read(wrapper))
+        found.append(read(wrapper, loops))
         raise _Read
+
+    def decided(scheduling: Any, node: Any) -> None:
+        origins = (origin for part in node.get_nodes() for origin in part.node.get_origins())
+        # Which buffers stay inside of loops that are fused at the outside depends on the code.
+        if isinstance(node, _cpp.OuterLoopFusedSchedulerNode) or any(map(wanted, origins)):
+            _codegen(scheduling, node)
+        else:
+            _decided(node)
 
     copied = copy.deepcopy(graph_module)
     output = next(node for node in copied.graph.nodes if node.op == "output")
@@ -262,7 +296,8 @@ def generated(
     inputs = [node.meta["val"] for node in copied.graph.nodes if node.op == "placeholder"]
     with (
         patched(_wrapper.PythonWrapperCodegen, "run_wrapper_ir_passes", stop),
-        patched(_cpp.CppScheduling, "codegen_node", _decided),
+        patched(_cpp.CppScheduling, "codegen_node", decided),
+        _noted(loops),
         patched(TracingContext.get(), "fw_metadata", described),
         inductor_config.patch(force_disable_caches=True),
         contextlib.suppress(_Read),
@@ -278,14 +313,8 @@ def generated(
 _codegen = _cpp.CppScheduling.codegen_node
 
 
-def _decided(scheduling: Any, node: Any) -> None:
-    """Decide what a kernel writes over and which buffers stay inside it, without writing its code.
-
-    Which buffers stay inside of loops that are fused at the outside depends on the code, so that is written.
-    """
-    if isinstance(node, _cpp.OuterLoopFusedSchedulerNode):
-        _codegen(scheduling, node)
-        return
+def _decided(node: Any) -> None:
+    """Decide what a kernel writes over and which buffers stay inside it, without writing its code."""
     kernel = _Kernel()
     with V.set_kernel_handler(kernel):
         for part in node.get_nodes():
@@ -297,19 +326,87 @@ def _decided(scheduling: Any, node: Any) -> None:
         V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
 
 
-def parts_and_axes(node: Any) -> list[tuple[Any, list[int]]]:
-    """The parts of a kernel, and the axes along which Inductor vectorizes the loops that each is in."""
-    outer = isinstance(node, _cpp.OuterLoopFusedSchedulerNode)
-    found: list[tuple[Any, list[int]]] = []
-    for loops in node.get_outer_nodes() if outer else [node]:
-        parts = [part for part in loops.get_nodes() if hasattr(part, "_body")]
-        for part in parts:
-            _DataTypePropagation.propagate_loopbody(part._body)
-        if parts:
-            sizes = [part.group[1] for part in parts]
-            axes = _cpp.TilingSelect().select_tiling([part._body for part in parts], sizes)[1]
-            found += [(part, axes) for part in parts]
-    return found
+@contextlib.contextmanager
+def _noted(found: list[Loops]) -> Iterator[None]:
+    """Add the loops to ``found`` that Inductor writes meanwhile."""
+    parts: dict[int, Any] = {}
+    write_nodes, write_loops = _cpp.CppKernelProxy.codegen_nodes, _cpp.CppKernelProxy.codegen_loops_impl
+
+    def of_nodes(proxy: Any, nodes: Any) -> None:
+        write_nodes(proxy, nodes)
+        parts[id(proxy)] = proxy, tuple(nodes)
+
+    def of_loops(proxy: Any, nest: Any, *rest: Any) -> None:
+        write_loops(proxy, nest, *rest)
+        fused = isinstance(nest.kernel, _cpp.OuterLoopFusedKernel)
+        for inner in nest.kernel.inner if fused else [nest]:
+            levels = [*(nest.loops or ()), *((inner.loops or ()) if fused else ())]
+            found.append(
+                Loops(
+                    parts[id(inner.kernel)][1],
+                    tuple((int(it.size), int(it.steps), it.is_reduction, int(it.parallel)) for it in levels),
+                    tuple(map(_body, inner.kernel.kernels)),
+                )
+            )
+
+    with (
+        patched(_cpp.CppKernelProxy, "codegen_nodes", of_nodes),
+        patched(_cpp.CppKernelProxy, "codegen_loops_impl", of_loops),
+    ):
+        yield
+
+
+def _body(kernel: Any) -> tuple[bool, tuple[int, ...]]:
+    sizes = tuple(int(end - start) for start, end in kernel.active_ranges.values())
+    return isinstance(kernel, _cpp.CppVecKernel), sizes
+
+
+def thread_count() -> int:
+    """How many threads share the loops of a kernel."""
+    return int(_cpp.parallel_num_threads())
+
+
+def computes(part: Any, call: fx.Node) -> bool:
+    """Whether a part of a kernel has the function of a call in its own body."""
+    return bool(part._body.op_counts[call.target.overloadpacket.__name__])
+
+
+def steer_loops(
+    backend: Any, vectorizes: Callable[[Any, bool], bool], shares_sums: Callable[[Any], bool | None]
+) -> None:
+    """Let a backend of the graph that is being lowered write other loops than it would.
+
+    Args:
+        backend: what writes the kernels of a device.
+        vectorizes: whether the parts of a kernel are vectorized, given whether that would be along summands.
+        shares_sums: whether threads share the loops over summands of a kernel's parts; None where Inductor decides.
+    """
+
+    class Steered(_cpp.CppKernelProxy):  # type: ignore[misc]
+        def codegen_nodes(self, nodes: Any) -> None:
+            select = _cpp.TilingSelect.select_tiling
+            self.parts = nodes
+
+            def selected(selector: Any, bodies: Any, sizes: Any, *rest: Any) -> Any:
+                factors, axes, *others = select(selector, bodies, sizes, *rest)
+                outside = len(max(sizes, key=lambda size: len(size[1]))[0])
+                if axes and not vectorizes(nodes, max(axes) >= outside):
+                    factors, axes = [], []
+                return factors, axes, *others
+
+            with patched(_cpp.TilingSelect, "select_tiling", selected):
+                super().codegen_nodes(nodes)
+
+        def decide_parallel_depth(self, most: Any, threads: int) -> Any:
+            shared, start = shares_sums(self.parts), self.reduction_depth
+            if shared is None or start >= len(self.call_ranges) or shared == (most.start_depth >= start):
+                return super().decide_parallel_depth(most, threads)
+            depth = min(most.parallel_depth, len(self.call_ranges) - start if shared else start)
+            most = _cpp.ParallelDepth(parallel_depth=depth, start_depth=start if shared else 0)
+            return super().decide_parallel_depth(most, threads)
+
+    if hasattr(backend, "kernel_proxy_cls"):
+        backend.kernel_proxy_cls = Steered
 
 
 def ordered_by_inductor(nodes: list[Any]) -> list[Any]:

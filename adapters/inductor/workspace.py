@@ -9,7 +9,8 @@ import torch
 from torch import fx
 
 from ..pytorch.memory.allocator_record import Event, recording
-from .lowering import Call, Lowered
+from .forms import Call
+from .lowering import Lowered
 from .torch_private import pytree, real_tensors
 
 _CPU = torch.device("cpu")

@@ -24,12 +24,13 @@ def write_each(
     report: Callable[[list[Any]], str],
     quantity: str,
 ) -> int:
-    """Run ``script`` on one thread: ``rows_of`` each network that is named, all without names."""
+    """Run ``script``: ``rows_of`` each network that is named, all without names."""
     parser = command_parser(script, description)
     add_names(parser, NETWORKS)
+    parser.add_argument("--threads", type=int, default=1, help="threads of each step (1)")
     add_output(parser)
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     for name in options.names or NETWORKS:
         made = rows_of(NETWORKS[name])
         before = json.loads(options.output.read_text())["rows"] if options.output and options.output.exists() else []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ogc_plan.adapters.inductor.lowering import Call, Event, held_by_tuples
+from ogc_plan.adapters.inductor.forms import Call
+from ogc_plan.adapters.inductor.lowering import Event, held_by_tuples
 from ogc_plan.adapters.inductor.peak import replay
 from torch import fx
 

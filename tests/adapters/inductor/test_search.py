@@ -8,7 +8,6 @@ import pytest
 import torch
 from ogc_plan.adapters.inductor import budget, torch_private
 from ogc_plan.adapters.inductor.joint_graph import JointGraph
-from ogc_plan.adapters.inductor.lowering import lower_step
 from ogc_plan.adapters.inductor.search import Candidate, Search
 from ogc_plan.adapters.inductor.work import sums
 from ogc_plan.adapters.inductor.workspace import WorkspaceMeter
@@ -45,22 +44,9 @@ class Searched(torch_private.CustomPartitionerFn):  # type: ignore[misc]
         steps = {share: search.within(int(share * self.plain_nbytes)) for share in SHARES}
         self.found = {share: step for share, step in steps.items() if step is not None}
         self.smallest = search.smallest()
-        forward, backward = self.joint.cut(self.joint.read_later())
-        self.stored = lower_step(forward, backward, self.joint.outputs, self.joint.static)[1]
         self.again = search.within(self.smallest.peak.nbytes)
         self.below = search.within(self.smallest.peak.nbytes - 1)
         return self.smallest.forward, self.smallest.backward
-
-
-class Classes(nn.Module):
-    """The step that saves all it reads sums over the ten classes in vectors, the plain step row by row."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(self.layers(x), torch.arange(16) % 10)
 
 
 def searching(module: nn.Module, *arguments: Tensor) -> Searched:
@@ -107,9 +93,3 @@ def test_a_byte_less_is_refused(searched: Searched) -> None:
 def test_no_sum_runs_again(searched: Searched) -> None:
     again = {node.name for node in searched.joint.again(searched.smallest.saved) if sums(node)}
     assert not again
-
-
-def test_a_sum_that_is_vectorized_along_its_summands_is_told_from_the_plain_steps() -> None:
-    made = searching(Classes(), torch.randn(16, 32))
-    plain = made.plain.ahead.lanes | made.plain.back.lanes
-    assert ("sum_4", True) in made.stored.lanes - plain
