@@ -20,8 +20,9 @@ from torch import nn
 from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..guards.assignments import Assignment, assigned, attributes, put_back
-from ..guards.attribute_reads import AttributeReads, Place
+from ..guards.attribute_reads import AttributeReads, Read
 from ..guards.object_parts import held_by, take_apart
+from ..guards.sources import MISSING
 from ..torch_private import pytree
 
 
@@ -55,7 +56,7 @@ class DistinctOutputs:
         self.detached = frozenset(detached)
         self.spec: pytree.TreeSpec = pytree.tree_flatten(None)[1]
         self.leaf_outputs: tuple[int, ...] = ()
-        self.assigned: dict[Place, Assignment] = {}
+        self.assigned: dict[Read, Assignment] = {}
         self.returned_inputs: dict[int, tuple[int | str, bool]] = {}
 
     def wrap(self, module: nn.Module, forward: Callable[..., Any], reads: AttributeReads) -> Callable[..., Any]:
@@ -69,7 +70,9 @@ class DistinctOutputs:
             }  # the forward may replace them
             kept, before = held_by(module), attributes(module)
             leaves, self.spec = pytree.tree_flatten(take_apart(forward(*args, **kwargs), kept))
-            values = {target: pytree.tree_flatten(value) for target, value in assigned(module, reads, kept).items()}
+            before |= reads.before
+            found = assigned(module, reads, kept, before)
+            values = {target: pytree.tree_flatten(value) for target, value in found.items()}
             leaves += [leaf for own, _ in values.values() for leaf in own]
             put_back(module, before, values)  # torch runs the forward twice; the second must find what the first found
             first: dict[int, int] = {}
@@ -85,7 +88,10 @@ class DistinctOutputs:
             rest = iter(leaf_outputs[self.spec.num_leaves :])
             self.assigned.clear()  # the mode that refuses side effects has it
             for target, (own, spec) in values.items():
-                self.assigned[target] = Assignment(target, reads.written[target], spec, tuple(islice(rest, len(own))))
+                was = before.get(target, MISSING)
+                empty = (was,) if was is None or was is MISSING else ()
+                filling = tuple(islice(rest, len(own)))
+                self.assigned[target] = Assignment(target, reads.written[target], spec, filling, empty)
             if any(isinstance(leaf, torch.Tensor) and leaf.retains_grad for leaf in outputs):
                 raise UnsupportedModuleError(
                     f"the forward of {type(module).__name__} asks to keep the gradient of a tensor that it returns",

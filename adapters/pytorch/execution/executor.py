@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -191,7 +192,9 @@ class Executor:
         strides: Sequence[Strides | None],
     ) -> Joint:
         """The step of a forward that has run, for other gradients of its outputs. Raises what `capture` raises."""
-        with torch_private.outside_of_modes(), self.autocast.entered(), torch.random.fork_rng([]):
+        with ExitStack() as stack, torch_private.outside_of_modes(), self.autocast.entered(), torch.random.fork_rng([]):
+            for assignment in self._joint.assignments:
+                stack.enter_context(assignment.undone(module))
             if generator is not None:
                 torch.set_rng_state(generator)
             return capture(original(module), args, kwargs, detached=detached, tangent_strides=strides)

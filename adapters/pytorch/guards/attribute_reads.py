@@ -27,7 +27,7 @@ from ..errors import UnsupportedModuleError
 from .globals_and_closures import SourceGuards
 from .host_rng import is_generator
 from .snapshots import MAX_NESTING, attributes_of_object, context_value, is_plain_object
-from .sources import MAX_ITEMS
+from .sources import MAX_ITEMS, MISSING
 
 _OWN = frozenset(nn.Module().__dict__) - {"training"}
 """Attributes of every module, hooks among them; they are checked elsewhere for the submodules of the module."""
@@ -79,21 +79,20 @@ def found(owner: Owner, children: Mapping[str, nn.Module]) -> Any:
     return value
 
 
-Place = tuple[str, str]
-"""The path of a submodule, and the name of one of its attributes."""
-
-
 class AttributeReads:
     """What one forward reads.
 
     Attributes:
         reads: the attributes, in the order of the first read.
-        written: attributes that the forward sets on submodules, and whether it does so before it reads them.
+        written: attributes that the forward sets on submodules and on objects that are reached from them, and whether
+            it does so before it reads them.
+        before: what those of objects were before; MISSING if they were not there.
     """
 
     def __init__(self) -> None:
         self.reads: dict[Read, None] = {}
-        self.written: dict[Place, bool] = {}
+        self.written: dict[Read, bool] = {}
+        self.before: dict[Read, Any] = {}
 
     @contextmanager
     def recorded(self, module: nn.Module, sources: SourceGuards) -> Iterator[None]:
@@ -117,7 +116,7 @@ class _Recording:
     """One recording of the reads of a module's forward."""
 
     def __init__(self, found: AttributeReads, module: nn.Module, sources: SourceGuards, patches: ExitStack) -> None:
-        self._reads, self._written = found.reads, found.written
+        self._reads, self._written, self._before = found.reads, found.written, found.before
         self._module, self._sources, self._patches = module, sources, patches
         self._children = dict(module.named_modules())
         self._paths = {id(child): path for path, child in reversed(self._children.items())}
@@ -167,6 +166,8 @@ class _Recording:
             self._note_module(path, owner, name)
             return path, name
         origin = self._origins.get(id(owner))
+        if written and origin is not None and self._sources.is_old(owner):
+            self._note_written(owner, origin, name)
         counts = not written and (origin is not None or self._sources.is_old(owner))
         for key, value in attributes_of_object(owner).items() if name == ALL else ((name, None),):
             self._sources.note(owner, key)
@@ -176,6 +177,12 @@ class _Recording:
         if counts:
             self._of_objects.setdefault((id(owner), name), owner)
         return None if origin is None else (*origin, name)
+
+    def _note_written(self, owner: Any, origin: tuple[Any, ...], name: str) -> None:
+        """Note that an attribute of an object is about to be set."""
+        self._before.setdefault((origin, name), attributes_of_object(owner).get(name, MISSING))
+        read = (id(owner), name) in self._of_objects or (id(owner), ALL) in self._of_objects
+        self._written.setdefault((origin, name), not read)
 
     def _note_module(self, path: str, child: nn.Module, name: str) -> None:
         for key in (name,) if name != ALL else [key for key in child.__dict__ if key not in _OWN]:

@@ -7,7 +7,7 @@ import gc
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,15 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ..errors import UnsupportedModuleError
 from ..torch_private import FunctionalTensor
-from .attribute_reads import FORWARD_HOOKS, Place
+from .assignments import Assignment
+from .attribute_reads import FORWARD_HOOKS, Read
 from .host_rng import is_generator
 from .rollback import roll_back, save
 from .snapshots import equal_snapshots, snapshot
 
 
 @contextmanager
-def refuse_side_effects(module: nn.Module, assigned: Collection[Place]) -> Iterator[None]:
+def refuse_side_effects(module: nn.Module, assigned: Mapping[Read, Assignment]) -> Iterator[None]:
     """Trace ``module`` inside; what its forward changes is rolled back at the end.
 
     Raises UnsupportedModuleError if the forward changes anything but buffers in place and attributes in ``assigned``.
@@ -50,6 +51,8 @@ def refuse_side_effects(module: nn.Module, assigned: Collection[Place]) -> Itera
         if child is module and states:
             seedable()
             before, after = states.pop(), _state(module)
+            if any(name[1].startswith(_HOOK) for name in after.keys() - before.keys()):
+                _refuse_hooks_once(module, assigned)
             for name in {**before, **after}:
                 if name[1].startswith(_HOOK) and name not in before:
                     continue  # rolled back: the graph has what it did
@@ -79,6 +82,17 @@ def refuse_side_effects(module: nn.Module, assigned: Collection[Place]) -> Itera
             home[key] = value
         for container, content in saved:
             roll_back(container, content)
+
+
+def _refuse_hooks_once(module: nn.Module, assigned: Mapping[Read, Assignment]) -> None:
+    """Raise UnsupportedModuleError if a forward that installs hooks, which are removed again, notes that it did."""
+    noted = next((assignment.target[1] for assignment in assigned.values() if assignment.fills), None)
+    if noted is not None:
+        raise UnsupportedModuleError(
+            f"the forward of {type(module).__name__} installs a hook while {noted!r} is None, which a planned step "
+            "would not",
+            remedy="install it in __init__, or run one forward before planning",
+        )
 
 
 @contextmanager
@@ -130,7 +144,10 @@ def _called_by_torch() -> bool:
     return frame.f_code.co_filename.startswith((home, str(Path(__file__).parents[1])))
 
 
-INSTEAD = "return it as an output or write into a buffer in place; if it is a cache, run one forward before planning"
+INSTEAD = (
+    "return it as an output, set it as an attribute of the module, or write into a buffer in place; "
+    "if it is a cache, run one forward before planning"
+)
 
 
 def _changed(module: nn.Module, path: str, key: str, *, new: bool) -> UnsupportedModuleError:

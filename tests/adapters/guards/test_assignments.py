@@ -17,6 +17,13 @@ from tests.modules.torch_training import bits, planned
 X = torch.randn(4, 6, generator=seeded(0))
 
 
+class Held:
+    """An object with a tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, self.count = tensor, len(tensor)
+
+
 class Setting(nn.Module):
     """Two layers; between them ``do`` sets attributes of the module and its first layer."""
 
@@ -25,19 +32,13 @@ class Setting(nn.Module):
         self.first, self.last, self.do = nn.Linear(6, 6), nn.Linear(6, 2), do
         self.kept: Any = None
         self.mean: Any = torch.zeros(6)
+        self.held = Held(torch.zeros(6))
         self.register_buffer("moved", torch.zeros(6))
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.first(x).tanh()
         self.do(self, h)
         return self.last(torch.nn.functional.dropout(h, 0.2)).square().mean()
-
-
-class Held:
-    """An object with a tensor."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor, self.count = tensor, len(tensor)
 
 
 def doubled(net: Setting, h: Tensor) -> None:
@@ -51,6 +52,8 @@ SET: dict[str, Callable[[Setting, Tensor], Any]] = {
     "a tensor": lambda net, h: setattr(net.first, "kept", h.square().mean()),
     "tensors in a list": lambda net, h: setattr(net, "kept", [h, {"max": h.max(), "size": h.shape[0]}]),
     "an object": lambda net, h: setattr(net, "kept", Held(h * 2)),
+    "an object's tensor": lambda net, h: setattr(net.held, "tensor", h * 2),
+    "an object's number": lambda net, h: setattr(net.held, "count", h.shape[0]),
     "an argument's view": lambda net, h: setattr(net, "kept", h.detach()[0]),
     "a moving average": lambda net, h: setattr(net, "mean", 0.9 * net.mean + 0.1 * h.detach().mean(0)),
     "a replaced buffer": lambda net, h: setattr(net, "moved", net.moved + h.detach().mean(0)),
@@ -59,7 +62,7 @@ SET: dict[str, Callable[[Setting, Tensor], Any]] = {
 
 def losses(net: Setting) -> Tensor:
     """What a training script adds to the loss of what a forward has set."""
-    found = [getattr(net, "kept", None), getattr(net.first, "kept", None)]
+    found = [getattr(net, "kept", None), getattr(net.first, "kept", None), net.held]
     leaves = [leaf.tensor if isinstance(leaf, Held) else leaf for leaf in torch.utils._pytree.tree_leaves(found)]
     return sum((leaf.sum() for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad), torch.zeros(()))
 
@@ -72,7 +75,9 @@ def left_behind(net: Setting, *, used: bool) -> list[Any]:
         loss = net(X) + (losses(net) if used else 0)
         loss.backward()
         optimizer.step()
-        leaves = torch.utils._pytree.tree_leaves([net.kept, getattr(net.first, "kept", None), net.mean, net.moved])
+        leaves = torch.utils._pytree.tree_leaves(
+            [net.kept, getattr(net.first, "kept", None), net.mean, net.moved, net.held]
+        )
         leaves = [part for leaf in leaves for part in (vars(leaf).values() if isinstance(leaf, Held) else [leaf])]
         seen += [bits(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     return seen + [bits(parameter) for parameter in net.parameters()]
@@ -139,6 +144,39 @@ def test_what_only_a_first_forward_makes_has_the_bits_of_eager(name: str) -> Non
             net(X).backward()
         assert net.layer.weight.grad is not None
         outcomes.append([bits(net.layer.weight.grad), bits(net.scale if net.scale is not None else net.made)])
+    assert outcomes[0] == outcomes[1]
+
+
+class Naming(nn.Module):
+    """Names its loss in its first forward, as a configuration asks it to, and then gives another: [4, 6] -> [4, 6]."""
+
+    def __init__(self, *, in_an_object: bool) -> None:
+        super().__init__()
+        self.layer, self.held, self.name = nn.Linear(6, 6), Held(X), None
+        self.held.name = self.name  # type: ignore[attr-defined]
+        self.in_an_object = in_an_object
+
+    def forward(self, x: Tensor) -> Tensor:
+        owner: Any = self.held if self.in_an_object else self
+        y = self.layer(x) * (3 if owner.name is None else 2)
+        if owner.name is None:
+            owner.name = "regression"
+        return y
+
+
+@pytest.mark.values
+@pytest.mark.parametrize("in_an_object", [False, True])
+def test_a_text_that_a_first_forward_fills_in_has_the_bits_of_eager(in_an_object: bool) -> None:
+    outcomes = []
+    for bound in (False, True):
+        torch.manual_seed(0)
+        net: Any = Naming(in_an_object=in_an_object)
+        if bound:
+            net = within_budget(net, budget="100%", strategy="greedy", device="cpu")
+        for _ in range(3):
+            net(X).sum().backward()  # a gradient of another layout than the outputs', for which the step is traced again
+        assert net.layer.weight.grad is not None
+        outcomes.append([bits(net.layer.weight.grad), net.name, net.held.name])
     assert outcomes[0] == outcomes[1]
 
 

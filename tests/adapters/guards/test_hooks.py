@@ -163,6 +163,19 @@ class TestInstalledWhileTraced:
 
 
 class TestRefused:
+    def test_one_that_a_first_forward_installs_and_notes(self) -> None:
+        class Noting(Net):
+            ready: bool | None = None
+
+            def forward(self, x: Tensor) -> Tensor:
+                if self.ready is None:
+                    self.first.register_forward_hook(doubled)
+                    self.ready = True
+                return super().forward(x)
+
+        with pytest.raises(UnsupportedModuleError, match="installs a hook while 'ready' is None"):
+            planned(Noting(), X)
+
     def test_a_hook_that_stores_what_it_sees(self) -> None:
         net, seen = Net(), []
         net.first.register_forward_hook(lambda module, args, output: seen.append(output))
