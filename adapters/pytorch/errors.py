@@ -17,6 +17,10 @@ class UnsupportedModuleError(AdapterError):
     exit_code = 4
 
 
+class NoGradientError(UnsupportedModuleError):
+    """No output of the module takes a gradient: there is no step to plan."""
+
+
 NOT_THE_USERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[2]}/")
 """Where code is that no user wrote: torch's and this package's."""
 

@@ -14,7 +14,7 @@ from ....planner.costs.profile import StepProfile
 from ....planner.errors import AdapterError
 from ....planner.plan_file.record import Plan
 from .. import torch_private
-from ..errors import warn
+from ..errors import NoGradientError, warn
 from ..execution.attachment import ChangedModuleError, InputMismatchError, VaryingStepError
 from ..execution.executor import Executor
 from ..torch_private import pytree
@@ -118,7 +118,7 @@ class Plans:
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, by the plan used last that holds for it, or by a new one.
 
-        Returns NOT_PLANNED, and runs nothing, if neither parameters nor arguments take a gradient.
+        Returns NOT_PLANNED, and runs nothing, if nothing takes a gradient: no parameter or argument, or no output.
         """
         found = self._kept.step(args, kwargs)
         if isinstance(found, tuple):
@@ -132,7 +132,14 @@ class Plans:
                 raise fault
             finally:
                 del fault, found  # they would keep this frame, and the arguments, alive
-        self._plan(module, args, kwargs, fault)
+        try:
+            self._plan(module, args, kwargs, fault)
+        except NoGradientError as error:
+            warn(
+                f"{error.message} in this step, which runs as the original after it was traced in vain: call it under "
+                "torch.no_grad()"
+            )
+            return NOT_PLANNED
         made = self._kept.last
         return made.executor.run(made.executor.checked(made.attachment, args, kwargs))
 

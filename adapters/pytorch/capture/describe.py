@@ -8,7 +8,7 @@ from typing import Any
 from torch import fx, nn
 
 from .. import torch_private
-from ..errors import UnsupportedModuleError
+from ..errors import NoGradientError, UnsupportedModuleError
 from ..guards.autocast_state import AutocastState
 from ..joint import Joint, Primal
 from ..torch_private import TracedGraph, pytree
@@ -50,8 +50,13 @@ def described(
         elif meaning is not None:
             raise _shared_outputs(module)
     if not tangents:
-        raise UnsupportedModuleError(
+        raise NoGradientError(
             f"no output of {type(module).__name__} needs a gradient", remedy="leave some parameter unfrozen"
+        )
+    if not gradients:
+        raise UnsupportedModuleError(
+            f"the outputs of {type(module).__name__} need a gradient, and no parameter or argument gets one from them",
+            remedy="call it under torch.no_grad(), or leave some parameter unfrozen",
         )
     count = max(results, default=-1) + 1
     results |= _returned_inputs(trace, primals, {i for i, _ in updates})

@@ -318,7 +318,10 @@ class HandoverFunction(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[None, ...]:
         """Store the gradients of differentiable outputs; pass on nothing."""
         if torch.is_grad_enabled():
-            raise RuntimeError("a planned module has no second derivative; call backward without create_graph=True")
+            raise RuntimeError(
+                "a planned step has no second derivative; call backward without create_graph=True, or make the step by "
+                "ogc_plan.adapters.pytorch.original(module), which has the same parameters"
+            )
         wanted = ctx.run.executable.differentiable
         ctx.run.tangents = [gradient for gradient, w in zip(gradients, wanted, strict=True) if w]
         return (None,) * (1 + len(gradients))

@@ -113,7 +113,7 @@ def refuse_kept_tensors(module: nn.Module, forget: Callable[[list[Any]], None]) 
         if any(tensor() is not None for tensor in made):
             raise UnsupportedModuleError(
                 f"the forward of {type(module).__name__} stores a tensor outside the module",
-                remedy=INSTEAD,
+                remedy=f"set it as an attribute of the module, {INSTEAD}",
             )
 
 
@@ -144,10 +144,7 @@ def _called_by_torch() -> bool:
     return frame.f_code.co_filename.startswith((home, str(Path(__file__).parents[1])))
 
 
-INSTEAD = (
-    "return it as an output, set it as an attribute of the module, or write into a buffer in place; "
-    "if it is a cache, run one forward before planning"
-)
+INSTEAD = "return it as an output or write into a buffer in place; if it is a cache, run one forward before planning"
 
 
 def _changed(module: nn.Module, path: str, key: str, *, new: bool) -> UnsupportedModuleError:

@@ -122,6 +122,11 @@ class TestTraining:
         with pytest.raises(RuntimeError, match="has no second derivative"):
             torch.autograd.grad(trained(*args).sum(), [weight], create_graph=True)
 
+    def test_the_original_has_a_second_derivative(self, trained: nn.Module, args: Any) -> None:
+        weight = next(trained.parameters())
+        (first,) = torch.autograd.grad(original(trained)(*args).sum(), [weight], create_graph=True)
+        assert first.requires_grad
+
     def test_an_output_changed_before_the_backward_is_named(self, trained: nn.Module, args: Any) -> None:
         output = trained(*args)
         with torch.no_grad():

@@ -14,7 +14,14 @@ from typing import Any
 
 import pytest
 import torch
-from ogc_plan.adapters.pytorch import InputMismatchError, original, plan_of, plans_of, within_budget
+from ogc_plan.adapters.pytorch import (
+    InputMismatchError,
+    UnsupportedModuleError,
+    original,
+    plan_of,
+    plans_of,
+    within_budget,
+)
 from ogc_plan.planner.errors import AdapterError, BudgetSyntaxError, InfeasibleBudgetError
 from torch import Tensor, nn
 
@@ -127,6 +134,17 @@ class Switch(nn.Module):
         return (y if scale is None else y * scale).square().sum()
 
 
+class Encoder(nn.Module):
+    """A layer that encodes without it: what it returns then takes no gradient, unless it is ``marked``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 4)
+
+    def forward(self, x: Tensor, encode: bool = False, marked: bool = False) -> Tensor:
+        return self.layer(x).sum() if not encode else x.square().requires_grad_(marked).tanh()
+
+
 CHANGES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "a frozen parameter": ("parameter 'first.weight'", lambda m: m.first.requires_grad_(False)),
     "the mode of a submodule": ("submodule 'drop' changed .*: training is now False", lambda m: m.drop.eval()),
@@ -207,6 +225,15 @@ class TestPlannedAgain:
             torch.manual_seed(1)
             found.append(bits(module(SMALL)))
         assert (found[0], len(plans_of(trained))) == (found[1], 1)
+
+    @pytest.mark.filterwarnings("ignore:no output of Encoder needs a gradient:UserWarning")
+    def test_a_step_none_of_whose_outputs_takes_a_gradient_runs_as_the_original(self) -> None:
+        module = Encoder()
+        assert bits(planned(module, "min")(SMALL, encode=True)) == bits(module(SMALL, encode=True))
+
+    def test_a_step_whose_gradients_reach_no_parameter_is_refused(self) -> None:
+        with pytest.raises(UnsupportedModuleError, match="no parameter or argument gets one"):
+            planned(Encoder(), "min")(SMALL, encode=True, marked=True)
 
     @again_is_expected
     def test_two_batch_sizes_in_turn_train_to_the_bits_of_the_original(self, trained: nn.Module) -> None:
