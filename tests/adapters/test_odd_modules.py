@@ -179,6 +179,18 @@ class TestSurroundings:
         with pytest.warns(UserWarning, match="grad_accumulation=True"):
             trained(*args)
 
+    @pytest.mark.values
+    @cpu_only("bytes of a card hold its context too: tests/cuda/test_cap.py")
+    def test_under_a_byte_budget_arguments_may_be_no_tensors(self) -> None:
+        class Scaled(nn.Linear):
+            def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+                y = super().forward(x)
+                return y if scale is None else y * scale
+
+        module, args = Scaled(64, 64), (torch.ones(2, 64), None)
+        enough = plan_of(within_budget(module, args, budget="100%")).peak.total_nbytes
+        assert torch.equal(within_budget(module, args, budget=enough, optimizer="none")(*args), module(*args))
+
 
 @pytest.mark.parametrize(
     ("call", "message"),

@@ -247,11 +247,12 @@ class Executor:
                     remedy="pass a clone, or plan with within_budget, which makes a plan for each",
                 )
 
-    def _warn_of_gradients(self, primals: list[torch.Tensor]) -> None:
+    def _warn_of_gradients(self, primals: list[Any]) -> None:
         """Warn once if gradients exist, to accumulate into, for which a byte budget has no room."""
         if not self._uncovered_nbytes or self._warned_of_gradients:
             return
-        if any(primal.is_leaf and primal.grad is not None for primal in primals):
+        tensors = (primal for primal in primals if isinstance(primal, torch.Tensor))
+        if any(tensor.is_leaf and tensor.grad is not None for tensor in tensors):
             self._warned_of_gradients = True
             warn(
                 f"parameters have gradients already, {self._uncovered_nbytes:,} B that the budget of "
