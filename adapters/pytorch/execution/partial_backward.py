@@ -19,11 +19,13 @@ import torch
 from torch import fx
 
 from ....planner.errors import AdapterError, OgcPlanError
-from ....planner.plan_file.record import Plan
+from ....planner.model import store_all_timeline
+from ....planner.plan_file.record import BudgetRecord, Plan
 from ....planner.schedule import Schedule, Step, StepKind
-from ....planner.simulate import simulate
-from ....planner.training_graph import OpCost
-from ..errors import UnsupportedModuleError
+from ....planner.simulate import Timeline, simulate
+from ....planner.training_graph import OpCost, TrainingGraph
+from ....planner.units import parse_budget
+from ..errors import UnsupportedModuleError, warn
 from ..joint import Joint, meta
 from ..memory.allocations import tensors
 from ..memory.inplace_kernels import KERNELS
@@ -33,7 +35,7 @@ from ..step.step_graph import TracedStep
 from .codegen import Program, generate
 from .retrace import Retrace, Strides
 
-_REMEDY = "plan a module that returns only what the loss uses, or detach the others"
+_REMEDY = "plan a module that returns only what the loss uses, detach the others in its forward, or pass a larger budget"
 
 
 class _ViewSpec(NamedTuple):
@@ -130,8 +132,7 @@ class PartialBackwards:
         return self._known[given]
 
     def _make(self, given: Given, retrace: Retrace) -> Backward:
-        positions = [position for position, tangent in enumerate(self._step.joint.tangents) if tangent is not None]
-        absent = given.absent
+        positions, absent = _positions(self._step), given.absent
         if len(absent) == len(positions):
             parts = self._program.parts
             nothing: tuple[tuple[int, ...], ...] = ((),) * len(parts)
@@ -144,11 +145,21 @@ class PartialBackwards:
         except OgcPlanError as error:
             if not absent:
                 raise
-            names = ", ".join(str(position) for position in sorted(outputs))
             raise UnsupportedModuleError(
-                f"the loss leaves out output {names}, and the backward without it cannot be run: {error.message}",
+                f"the loss {_left_out(given, self._step)}, and the backward without it cannot be run: {error.message}",
                 remedy=_REMEDY,
             ) from error
+
+
+def _positions(step: TracedStep) -> list[int]:
+    """The outputs that take a gradient."""
+    return [position for position, tangent in enumerate(step.joint.tangents) if tangent is not None]
+
+
+def _left_out(given: Given, step: TracedStep) -> str:
+    positions = _positions(step)
+    names = ", ".join(str(positions[position]) for position in sorted(given.absent))
+    return f"leaves out output {names}" if names else ""
 
 
 class _Follower:
@@ -183,7 +194,8 @@ class _Follower:
         seeds = [self.planned.graph.gradients[seed].nbytes for seed in self.planned.graph.seeds]
         kept = [nbytes for position, nbytes in enumerate(seeds) if position not in given.absent]
         moved = sum(nbytes for nbytes, strides in zip(seeds, given.strides, strict=True) if strides)
-        self._check_peak(schedule, kept, moved)
+        why = f"the loss {_left_out(given, self.planned) or 'gives a gradient in another layout'}"
+        self._check_peak(schedule, kept, moved, why)
         program = generate(self.step, schedule, parts=tuple(self._parts(schedule, ends)))
         saved = tuple(self._saved(value) for value in program.saved)
         return Backward(
@@ -235,7 +247,7 @@ class _Follower:
             yield replace(part, end=end, gradients=gradients, primals=primals, reads=reads)
             begin = end + 1
 
-    def _check_peak(self, schedule: Schedule, seeds_nbytes: Sequence[int], copies_nbytes: int) -> None:
+    def _check_peak(self, schedule: Schedule, seeds_nbytes: Sequence[int], copies_nbytes: int, why: str) -> None:
         """Raise if the backward needs more memory than the plan, and than its budget, copies of gradients aside.
 
         The gaps of a gradient are the caller's.
@@ -252,12 +264,29 @@ class _Follower:
             gradients=tuple(gradients),
             stationary=self.plan.graph.stationary,
         )
-        peak = simulate(graph, tuple(self._costs()), schedule)
+        costs = tuple(self._costs())
+        peak = simulate(graph, costs, schedule)
         planned, budget = self.plan.peak, self.plan.budget
         if peak.peak_total_nbytes > planned.total_nbytes or peak.peak_activation_nbytes > planned.activation_nbytes:
-            held = peak.peak_total_nbytes if budget.scope == "total" else peak.peak_activation_nbytes
-            if held > budget.nbytes + copies_nbytes:
+            held = _in_scope(budget, peak)
+            if held <= budget.nbytes + copies_nbytes:
+                return
+            if held > self._allowed_nbytes(graph, costs, held) + copies_nbytes:
                 raise _CannotFollow(f"it takes {held:,} B, and the budget is {budget.nbytes:,} B")
+            warn(f"{why}: such a step takes {held:,} B, where the plan has {budget.nbytes:,} B for what it was made for")
+
+    def _allowed_nbytes(self, graph: TrainingGraph, costs: tuple[OpCost, ...], held: int) -> int:
+        """The bytes that the budget allows this step: a share is of its own peak; ``"min"`` is what can be reached."""
+        budget = self.plan.budget
+        text = parse_budget(budget.text)
+        if text.nbytes is not None:
+            return budget.nbytes
+        if text.minimum:
+            return held  # it follows the plan of the smallest peak that was found
+        _, everything = store_all_timeline(graph, costs)
+        planned = self.plan.peak
+        whole = planned.store_all_total_nbytes if budget.scope == "total" else planned.store_all_activation_nbytes
+        return budget.nbytes * _in_scope(budget, everything) // whole
 
     def _costs(self) -> Iterator[OpCost]:
         """The cost of each op: temporaries of the new trace, and memory inside calls as measured for the plan.
@@ -305,6 +334,10 @@ class _Follower:
                 if (look.storages, look.kind) == (wanted.storages, wanted.kind):
                     return position, wanted
         raise _CannotFollow(f"it needs {value}, which the plan does not save")
+
+
+def _in_scope(budget: BudgetRecord, peak: Timeline) -> int:
+    return peak.peak_total_nbytes if budget.scope == "total" else peak.peak_activation_nbytes
 
 
 class _CannotFollow(AdapterError):

@@ -38,6 +38,18 @@ class Convolved(nn.Module):
         return self.of(self, self.first(x))
 
 
+class Sentences(nn.Module):
+    """A recurrent layer with a head, and its states: [batch, time, 8] -> [batch, time, 4], ..."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent, self.head = nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y, (hidden, cell) = self.recurrent(x)
+        return self.head(y), hidden, cell
+
+
 def changed_in_place(net: Convolved, h: Tensor) -> Any:
     before = h
     return before, F.mish(h, inplace=True), net.second(h), h
@@ -327,6 +339,15 @@ class TestUnused:
             return [bits(p.grad) for p in net.parameters()]
 
         assert run(planned(copy.deepcopy(module), IMAGES)) == run(module)
+
+    @pytest.mark.parametrize("budget", ["100%", "min"])
+    def test_a_share_is_of_the_step_without_them(self, budget: str) -> None:
+        """Torch makes the gradients that an LSTM's states do not get, which takes more than those that a loss gives."""
+        net, sentence = Sentences(), torch.randn(5, 3, 8, generator=seeded(2))
+        trained = within_budget(net, budget=budget, strategy="greedy", device="cpu")
+        with pytest.warns(UserWarning, match="the loss leaves out output 1, 2: such a step takes"):
+            trained(sentence)[0].square().mean().backward()
+        assert trained.recurrent.weight_hh_l0.grad is not None
 
     def test_a_module_in_another_mode_by_then_is_refused(self) -> None:
         trained = planned(Convolved(lambda _, h: (h.square().sum(), h)), IMAGES)
