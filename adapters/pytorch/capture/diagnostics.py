@@ -33,6 +33,21 @@ _RUN_IN_EAGER = (
 _PASS_THEM = "pass what its forward takes: in args by position, in kwargs by name"
 
 
+_OF_ONE_SIZE = {
+    "repeat_interleave": "pass its output_size=",
+    "bincount": "count by torch.nn.functional.one_hot(..., number_of_classes).sum(0)",
+    "pack_padded_sequence": "pass padded tensors to the recurrent layer, and leave out what it gives for the padding",
+    "nonzero": "select by torch.where(condition, ..., ...), which keeps the shape",
+    "masked_select": "select by torch.where(condition, ..., ...), which keeps the shape",
+}
+"""What to call instead of a call whose result's shape depends on values, by its name."""
+
+
+def _of_one_size(call: str) -> str:
+    found = (remedy for name, remedy in _OF_ONE_SIZE.items() if name in call)
+    return next(found, "compute it before, and pass it as an argument")
+
+
 def signature_error(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
     """Which arguments of the forward of ``module`` are missing or too many; None if they fit."""
     name = f"{type(module).__name__}.forward"
@@ -119,8 +134,7 @@ def explain_trace_error(
         why = f"the shape of what {error.func} returns depends on values" if sized else (
             f"it needs a number (.item(), float(), a branch) that does not follow from its arguments ({error.func})"
         )  # fmt: skip
-        repeats = sized and "repeat_interleave" in str(error.func)
-        remedy = "pass its output_size=" if repeats else "select by torch.where, which keeps the shape" if sized else (
+        remedy = _of_one_size(str(error.func)) if sized else (
             "return the tensor and take its number outside; let no branch depend on parameters or what they give, "
             "nor on a random number but as a tensor: torch.rand([]) < rate"
         )  # fmt: skip

@@ -234,6 +234,31 @@ def test_the_workspace_of_a_selection_is_measured_with_a_mask_of_its_size(select
 
 
 @pytest.mark.values
+class Counting(nn.Linear):
+    """Counts in a buffer which of its outputs is the largest."""
+
+    def __init__(self, count: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(6, 3)
+        self.count = count
+        self.register_buffer("counts", torch.zeros(3, dtype=torch.long))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        self.counts += self.count(y.argmax(1))
+        return y.sum()
+
+
+def test_a_count_whose_size_values_decide_is_refused_with_one_that_has_a_size() -> None:
+    with pytest.raises(UnsupportedModuleError, match=r"bincount.* depends on values; count by .*one_hot\("):
+        planned(Counting(lambda found: found.bincount(minlength=3)), (torch.ones(4, 6),))
+
+
+@pytest.mark.values
+def test_a_count_is_planned_as_the_remedy_says() -> None:
+    net, x = Counting(lambda found: nn.functional.one_hot(found, 3).sum(0)), (torch.randn(4, 6),)
+    assert train(planned(net, x), x, steps=2) == train(net, x, steps=2)
+
+
 def test_a_mask_that_selects_another_number_is_refused() -> None:
     module = planned(Selecting(SELECTED["an index"]), (X, WHOLE), strategy="greedy")
     with pytest.raises(InputMismatchError, match=r"count_true of args\[1\]\) was 128"):
