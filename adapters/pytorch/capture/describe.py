@@ -136,8 +136,9 @@ def _returned_inputs(trace: Trace, primals: list[Primal], updated: Collection[in
 
 
 def _changed_in_place(module: nn.Module, kind: str, name: str) -> UnsupportedModuleError:
+    remedy = "change it between steps, outside of the forward" if kind == "parameter" else "register it as a buffer"
     return UnsupportedModuleError(
-        f"{type(module).__name__} changes {kind} {name!r} in place", remedy="copy it first, or register it as a buffer"
+        f"{type(module).__name__} changes {kind} {name!r} in place", remedy=f"copy it first, or {remedy}"
     )
 
 

@@ -172,8 +172,8 @@ def explain_trace_error(
     if found:
         sparse = "tensor(indices=" in str(error)
         raise UnsupportedModuleError(
-            f"{type(module).__name__} reads a {'sparse ' if sparse else ''}tensor of shape {found[2]} in {found[1]} "
-            "that is no argument, parameter, buffer or attribute without gradient",
+            f"{type(module).__name__} reads a {'sparse ' if sparse else ''}tensor of shape {found[2]} in {found[1]}"
+            f"{line_of(error)} that is no argument, parameter, buffer or attribute without gradient",
             remedy="use a dense one"
             if sparse
             else "register it as a buffer, or what holds it as a submodule (nn.ModuleList), or pass it as an argument",
