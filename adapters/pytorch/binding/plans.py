@@ -15,7 +15,7 @@ from ....planner.errors import AdapterError
 from ....planner.plan_file.record import Plan
 from .. import torch_private
 from ..errors import NoGradientError, warn
-from ..execution.attachment import ChangedModuleError, InputMismatchError, VaryingStepError
+from ..execution.attachment import ChangedDataError, InputMismatchError, VaryingStepError
 from ..execution.executor import Executor
 from ..torch_private import pytree
 from .buckets import Buckets
@@ -45,7 +45,7 @@ class Plans:
         self._asked, self._replans, self._profile = asked, replans, profile
         self._kept, self._buckets = KeptPlans(limit), Buckets(asked)
         self._first: Executor | None = None
-        self._changes = self._varied = 0  # of the module, and from step to step, that were planned for
+        self._changes = self._varied = 0  # of data, and from step to step, that were planned for
 
     def _add(self, executor: Executor, module: nn.Module, *, varies: bool = False) -> None:
         """Keep a plan that was made as asked, for ``module`` as it is now."""
@@ -171,8 +171,8 @@ class Plans:
         )
 
     def _hint(self, fault: InputMismatchError) -> str:
-        self._changes += isinstance(fault, ChangedModuleError)
-        often = isinstance(fault, ChangedModuleError) and self._changes > 2
+        self._changes += isinstance(fault, ChangedDataError)
+        often = isinstance(fault, ChangedDataError) and self._changes > 2
         return ". A number that changes often belongs in a tensor: an argument or a buffer" if often else ""
 
 

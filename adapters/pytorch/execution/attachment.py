@@ -38,6 +38,10 @@ class ChangedModuleError(InputMismatchError):
     """The module, or something else that its forward reads, is not as it was when the plan was bound."""
 
 
+class ChangedDataError(ChangedModuleError):
+    """An attribute, a global or the like that the forward reads has another value."""
+
+
 class ReplacedModuleError(ChangedModuleError):
     """A submodule was added, removed or replaced."""
 
@@ -262,8 +266,8 @@ def _tied(module: nn.Module) -> list[tuple[list[tuple[dict[str, Any], str]], lis
     return [entry for entry in found.values() if len(entry[1]) > 1]
 
 
-def _changed_error(what: str) -> ChangedModuleError:
-    return ChangedModuleError(f"{what} changed since the plan was bound, and the forward reads it", remedy="bind again")
+def _changed_error(what: str) -> ChangedDataError:
+    return ChangedDataError(f"{what} changed since the plan was bound, and the forward reads it", remedy="bind again")
 
 
 def _replaced_error() -> ReplacedModuleError:

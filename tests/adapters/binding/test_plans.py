@@ -202,6 +202,15 @@ class TestPlannedAgain:
                 trained(SMALL)
         assert ["belongs in a tensor" in str(each.message) for each in told] == [False, False, True]
 
+    def test_layers_that_are_thawed_one_by_one_are_told_nothing_of_numbers(self) -> None:
+        trained = planned(network().requires_grad_(False).append(nn.Linear(4, 4)), "min")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for layer in (10, 8, 6, 4):
+                trained[layer].requires_grad_(True)
+                trained(SMALL)
+        assert ["belongs in a tensor" in str(each.message) for each in told] == [False] * 4
+
     @again_is_expected
     def test_another_structure_of_arguments_trains_to_the_bits_of_the_original(self) -> None:
         trained, scale = planned(Switch(), "min"), torch.rand(64, 1)
