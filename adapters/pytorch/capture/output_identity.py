@@ -70,7 +70,7 @@ class DistinctOutputs:
             }  # the forward may replace them
             kept, before = held_by(module), attributes(module)
             leaves, self.spec = pytree.tree_flatten(take_apart(forward(*args, **kwargs), kept))
-            before |= reads.before
+            before |= {target: value for target, (_, value) in reads.before.items()}
             found = assigned(module, reads, kept, before)
             values = {target: pytree.tree_flatten(value) for target, value in found.items()}
             leaves += [leaf for own, _ in values.values() for leaf in own]

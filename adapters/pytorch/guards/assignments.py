@@ -85,6 +85,8 @@ def assigned(
     children, result = dict(module.named_modules()), {}
     for target, first in reads.written.items():
         holder, key = found(target[0], children), target[1]
+        if target in reads.before and reads.before[target][0] is not holder:
+            continue  # another object is there now
         home = _home(holder, key)
         value = take_apart(home.get(key), kept)
         leaves = pytree.tree_leaves(value)

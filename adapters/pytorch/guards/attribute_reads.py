@@ -86,13 +86,14 @@ class AttributeReads:
         reads: the attributes, in the order of the first read.
         written: attributes that the forward sets on submodules and on objects that are reached from them, and whether
             it does so before it reads them.
-        before: what those of objects were before; MISSING if they were not there.
+        before: while the forward is recorded, the objects whose attributes it sets, and what these were before; MISSING
+            if they were not there.
     """
 
     def __init__(self) -> None:
         self.reads: dict[Read, None] = {}
         self.written: dict[Read, bool] = {}
-        self.before: dict[Read, Any] = {}
+        self.before: dict[Read, tuple[Any, Any]] = {}
 
     @contextmanager
     def recorded(self, module: nn.Module, sources: SourceGuards) -> Iterator[None]:
@@ -150,7 +151,7 @@ class _Recording:
             if origin is not None and found(origin, self._children) is value:
                 owner = origin
             self._reads[owner, key] = None
-        for known in (self._of_objects, self._origins, self._alive):
+        for known in (self._of_objects, self._origins, self._alive, self._before):
             known.clear()
 
     def _note(self, owner: Any, name: str, *, written: bool) -> tuple[Any, ...] | None:
@@ -180,7 +181,7 @@ class _Recording:
 
     def _note_written(self, owner: Any, origin: tuple[Any, ...], name: str) -> None:
         """Note that an attribute of an object is about to be set."""
-        self._before.setdefault((origin, name), attributes_of_object(owner).get(name, MISSING))
+        self._before.setdefault((origin, name), (owner, attributes_of_object(owner).get(name, MISSING)))
         read = (id(owner), name) in self._of_objects or (id(owner), ALL) in self._of_objects
         self._written.setdefault((origin, name), not read)
 
