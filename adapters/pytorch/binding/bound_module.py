@@ -44,7 +44,7 @@ def _refuse_transforms(module: nn.Module) -> None:
         return
     raise InputMismatchError(
         f"a planned step cannot run {found}",
-        remedy="give it ogc_plan.adapters.pytorch.original(module), which has the same parameters, or call .eval() before",
+        remedy="give it ogc_plan.adapters.pytorch.original(module), of the same parameters, or call .eval() before",
     )
 
 

@@ -35,7 +35,7 @@ from ..step.step_graph import TracedStep
 from .codegen import Program, generate
 from .retrace import Retrace, Strides
 
-_REMEDY = "plan a module that returns only what the loss uses, detach the others in its forward, or pass a larger budget"
+_REMEDY = "plan a module that returns only what the loss uses, detach the others in it, or pass a larger budget"
 
 
 class _ViewSpec(NamedTuple):
@@ -273,7 +273,7 @@ class _Follower:
                 return
             if held > self._allowed_nbytes(graph, costs, held) + copies_nbytes:
                 raise _CannotFollow(f"it takes {held:,} B, and the budget is {budget.nbytes:,} B")
-            warn(f"{why}: such a step takes {held:,} B, where the plan has {budget.nbytes:,} B for what it was made for")
+            warn(f"{why}: this step takes {held:,} B; the budget of the one that was planned is {budget.nbytes:,} B")
 
     def _allowed_nbytes(self, graph: TrainingGraph, costs: tuple[OpCost, ...], held: int) -> int:
         """The bytes that the budget allows this step: a share is of its own peak; ``"min"`` is what can be reached."""

@@ -345,7 +345,7 @@ class TestUnused:
         """Torch makes the gradients that an LSTM's states do not get, which takes more than those that a loss gives."""
         net, sentence = Sentences(), torch.randn(5, 3, 8, generator=seeded(2))
         trained = within_budget(net, budget=budget, strategy="greedy", device="cpu")
-        with pytest.warns(UserWarning, match="the loss leaves out output 1, 2: such a step takes"):
+        with pytest.warns(UserWarning, match="the loss leaves out output 1, 2: this step takes"):
             trained(sentence)[0].square().mean().backward()
         assert trained.recurrent.weight_hh_l0.grad is not None
 

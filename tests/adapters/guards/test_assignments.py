@@ -174,7 +174,7 @@ def test_a_text_that_a_first_forward_fills_in_has_the_bits_of_eager(in_an_object
         if bound:
             net = within_budget(net, budget="100%", strategy="greedy", device="cpu")
         for _ in range(3):
-            net(X).sum().backward()  # a gradient of another layout than the outputs', for which the step is traced again
+            net(X).sum().backward()  # in another layout than the outputs', for which the step is traced again
         assert net.layer.weight.grad is not None
         outcomes.append([bits(net.layer.weight.grad), net.name, net.held.name])
     assert outcomes[0] == outcomes[1]
