@@ -105,6 +105,11 @@ def line_of(error: BaseException) -> str:
     return f" at {Path(found[last].tb_frame.f_code.co_filename).name}:{found[last].tb_lineno}" if last >= 0 else ""
 
 
+def place_of(module: nn.Module, error: BaseException) -> str:
+    """The submodule that ran when torch raised."""
+    return _submodule(module, place_in(module, error)[0])
+
+
 def is_of_the_forward(error: BaseException) -> bool:
     """Whether the user's code raised an error, or torch's modules that it calls: eager training would end in it too."""
     found, last = _frames(error)

@@ -26,6 +26,7 @@ from .diagnostics import (
     first_line,
     is_of_the_forward,
     line_of,
+    place_of,
     refuse_calls,
     refuse_step_counts,
     taken_from_elsewhere,
@@ -127,8 +128,9 @@ def _traced(
             raise
         explain_trace_error(module, args, kwargs, names, error)
         raise UnsupportedModuleError(
-            f"{type(module).__name__} cannot be traced{line_of(error)}: {first_line(error)}",
-            remedy="keep shapes static and control flow independent of values, or move what fails out of the module",
+            f"{place_of(module, error)} cannot be traced{line_of(error)}: {first_line(error)}",
+            remedy="see whether ogc_plan.adapters.pytorch.original(module) takes these arguments; if it does, keep shapes "
+            "static and control flow independent of values, or move what fails out of the module",
         ) from error
     for call, why in trace.unknown_strides.items():
         warn(

@@ -204,6 +204,10 @@ class TestRefusals:
         with pytest.raises(UnsupportedModuleError, match="no output of Net needs a gradient"):
             planned(plain.requires_grad_(False), args)
 
+    def test_arguments_that_no_step_takes_are_refused_with_the_submodule(self) -> None:
+        with pytest.raises(UnsupportedModuleError, match=r"submodule '0\.1' of Sequential cannot be traced: Runtime"):
+            planned(nn.Sequential(nn.Sequential(nn.Tanh(), nn.Linear(8, 8))), (torch.randn(4, 9),))
+
     def test_a_call_that_cannot_be_traced_logs_no_error(self, caplog: pytest.LogCaptureFixture) -> None:
         with pytest.raises(UnsupportedModuleError, match="Linear cannot be traced"):
             planned(nn.Linear(8, 8), (torch.randn(4, 9),))
