@@ -129,8 +129,8 @@ def _traced(
         explain_trace_error(module, args, kwargs, names, error)
         raise UnsupportedModuleError(
             f"{place_of(module, error)} cannot be traced{line_of(error)}: {first_line(error)}",
-            remedy="see whether ogc_plan.adapters.pytorch.original(module) takes these arguments; if it does, keep shapes "
-            "static and control flow independent of values, or move what fails out of the module",
+            remedy="see whether ogc_plan.adapters.pytorch.original(module) takes these arguments; if it does, keep "
+            "shapes static and control flow independent of values, or move what fails out of the module",
         ) from error
     for call, why in trace.unknown_strides.items():
         warn(

@@ -67,7 +67,7 @@ class Assignment:
 
     def _holder(self, module: nn.Module) -> Any:
         owner = self.target[0]
-        path = owner[0] if isinstance(owner, tuple) else owner
+        path: Any = owner[0] if isinstance(owner, tuple) else owner
         return found(owner, {path: module.get_submodule(path)})
 
     def _set(self, module: nn.Module, value: Any) -> None:
