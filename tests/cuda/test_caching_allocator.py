@@ -76,6 +76,15 @@ def test_it_goes_on_from_a_snapshot(seed: int, expandable: bool) -> None:
     assert compared(100 + seed, expandable=expandable, start=True) == []
 
 
+def test_a_range_for_small_requests_lies_apart_from_the_large_one_of_a_snapshot() -> None:
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+    torch.cuda.empty_cache()
+    held = torch.empty(20 * MIB, dtype=torch.uint8, device="cuda")
+    model = from_snapshot(torch.cuda.memory_snapshot(), AllocatorSettings(expandable=True))
+    made = [model.allocate(nbytes) for nbytes in (512, held.nbytes)]
+    assert len({block.address for block in made if block is not None}) == 2
+
+
 @pytest.mark.parametrize("descending", [False, True])
 def test_new_segments_lie_where_the_settings_say(descending: bool) -> None:
     allocator = CachingAllocator(AllocatorSettings(descending=descending))

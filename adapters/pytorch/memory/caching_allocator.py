@@ -395,5 +395,6 @@ def from_snapshot(
         rest = Block(last.pool, last.address + last.nbytes, _ADDRESS_SPACE, last.base, mapped=False, before=last)
         last.after = rest
         last.pool.add(rest)
+        made._end = max(made._end, rest.address + rest.nbytes)  # as _segment has it: new ranges lie beyond
     made.reset_peak()
     return made
