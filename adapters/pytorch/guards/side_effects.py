@@ -33,19 +33,23 @@ def refuse_side_effects(module: nn.Module, assigned: Mapping[Read, Assignment]) 
     """
     derived_by_hooks = _set_by_norm_hooks(module)
     states: list[dict[tuple[str, str], Any]] = []
-    generator, cards = torch.random.default_generator, torch.cuda.default_generators
+    generator = torch.random.default_generator
+    cards: tuple[torch.Generator, ...] = ()  # there are none until CUDA begins, which tracing itself may cause
 
     def seedable() -> None:
         torch.random.default_generator = generator
-        if cards:  # else CUDA may have begun since
+        if cards:
             torch.cuda.default_generators = cards
 
     def enter(child: nn.Module, _: Any) -> None:
+        nonlocal cards
         if child is module:
             states.append(_state(module))
             name = type(module).__name__
             torch.random.default_generator = _Unseedable(generator, name)
-            torch.cuda.default_generators = tuple([_Unseedable(card, name) for card in cards])
+            cards = cards or torch.cuda.default_generators
+            if cards:
+                torch.cuda.default_generators = tuple([_Unseedable(card, name) for card in cards])
 
     def leave(child: nn.Module, _: Any, __: Any) -> None:
         if child is module and states:
