@@ -166,8 +166,7 @@ class _Search:
         stored = self._last_within(self._stored_nbytes, first)
         if self._stopped():
             raise SearchStoppedError("the search was stopped before a size was planned", remedy="let it run on")
-        while stored > first and not self._needs_none(stored) and not self._stopped():
-            stored = self._nearer(stored)  # a plan may count more than the model: measured workspace
+        stored = self._last_without(stored)
         if not self._fits(max(stored, first)):
             raise self._nothing_fits(self._errors[first])
         stored = stored if stored >= first and self._needs_none(stored) else 0
@@ -177,11 +176,27 @@ class _Search:
             self._fastest(stored)
         return self._found(stored)
 
-    def _nearer(self, count: int) -> int:
-        """A smaller count, by how far the step that stores everything lies above the memory."""
+    def _last_without(self, high: int) -> int:
+        """The last count up to ``high`` whose plan recomputes nothing, or a lesser one than the first.
+
+        A plan may count more than the model: measured workspace, or what a device takes beyond the step.
+        """
+        low, above, step = self._first - 1, high + 1, 1
+        probe = high
+        while low < above - 1 and not self._stopped():
+            if self._needs_none(probe):
+                low, probe = probe, (probe + above) // 2
+            elif low < self._first:
+                above, probe, step = probe, max(self._first, self._nearer(probe, step)), 2 * step
+            else:
+                above, probe = probe, (low + probe) // 2
+        return low
+
+    def _nearer(self, count: int, step: int) -> int:
+        """A count less by at least a step, by how far the step that stores everything lies above the memory."""
         found = self._planned(count)
         whole = found.plan.peak.store_all_total_nbytes if isinstance(found, Sized) else 2 * self._limit_nbytes
-        return max(self._first, min(count - 1, count * self._limit_nbytes // max(1, whole)))
+        return min(count - step, count * self._limit_nbytes // max(1, whole))
 
     def _needs_none(self, count: int) -> bool:
         """Whether the plan of a count recomputes nothing."""
@@ -277,15 +292,17 @@ class _Search:
     def _largest(self, low: int, high: int) -> None:
         """Narrow down to a count that is planned, and the next one that is not; ``high`` has a floor that fits.
 
-        The smallest peak found at a count tells where to look next; upwards from a count that fits steps grow.
+        The smallest peak found at a count tells where to look next, and every third time the middle is tried, as it may
+        tell too little; upwards from a count that fits steps grow.
         """
-        probe, step = high, 1
+        probe, step, misses = high, 1, 0
         while low < high and not self._stopped():
             found = self._planned(probe)
             if isinstance(found, Sized):
                 low, probe, step = probe, probe + step, 4 * step
             else:
-                high, probe, step = probe - 1, self._estimate(probe, found), 1
+                misses += 1
+                high, probe, step = probe - 1, self._estimate(probe, found) if misses % 3 else (low + probe) // 2, 1
             probe = min(max(probe, low + 1), high)
         if not self._stopped():
             self._planned(low + 1)

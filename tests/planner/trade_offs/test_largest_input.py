@@ -16,6 +16,7 @@ from ogc_plan.planner.errors import BudgetSyntaxError, InfeasibleBudgetError, Se
 from ogc_plan.planner.limits import Limits
 from ogc_plan.planner.model import Model, load_model
 from ogc_plan.planner.pipeline import plan
+from ogc_plan.planner.plan_file.record import Plan
 from ogc_plan.planner.trade_offs.largest_input import Fit, fit
 from torch import Tensor, nn
 
@@ -197,6 +198,17 @@ def test_sizes_are_multiples(chain: Callable[[int], Model]) -> None:
 def test_a_size_that_needs_recomputation_from_the_start_has_no_place_without(chain: Callable[[int], Model]) -> None:
     memory = f"{chain(512).store_all().peak_total_nbytes - 1}B"
     assert fit(chain, memory, dimension="n", multiple_of=512).without is None
+
+
+def test_the_search_stays_short_beside_what_a_device_takes_beyond_the_step(chain: Callable[[int], Model]) -> None:
+    alone, sizes = chain(150).store_all().peak_total_nbytes, []
+
+    def plan_at(size: int) -> Plan:
+        sizes.append(size)
+        return plan(chain(size), f"{alone}B", effort="fast")
+
+    without = fit(chain, f"{alone + 50_000}B", dimension="n", plan_at=plan_at, effort="fast").without
+    assert (without is not None and without.size, len(sizes) < 60) == (150, True)
 
 
 def test_a_memory_that_not_even_the_smallest_size_fits_is_refused_with_its_floor(chain: Callable[[int], Model]) -> None:
