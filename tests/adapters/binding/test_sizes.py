@@ -96,6 +96,7 @@ def test_a_change_of_the_module_is_told_though_sizes_differ_too() -> None:
         module(ids(64))
 
 
+@pytest.mark.values
 def test_a_size_that_values_decide_does_not_count() -> None:
     class Chosen(nn.Module):
         def __init__(self) -> None:
@@ -159,7 +160,8 @@ class TestBuckets:
         assert made[0].peak.total_nbytes <= budget
 
     def test_sizes_that_do_not_fit_do_not_speak_for_other_arguments(self) -> None:
-        module = planned(bucket={1: 64}, budget=plans_of(met(40))[0].peak.total_nbytes, optimizer="none")
+        budget = plans_of(met(40))[0].peak.activation_nbytes
+        module = planned(bucket={1: 64}, budget=budget, scope="activations", optimizer="none")
         with pytest.warns(UserWarning, match="are each planned on their own"):
             module(ids(40))
         module(ids(40)[:1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from ogc_plan.adapters.pytorch import within_budget
 from torch import Tensor, nn
@@ -43,6 +44,7 @@ def test_two_outputs_in_the_same_memory_are_two_tensors() -> None:
     assert len(set(map(id, bound(Twice(), x)(x)))) == 3
 
 
+@pytest.mark.values
 def test_gradients_that_are_one_value_are_tensors_of_their_own() -> None:
     class Sum(nn.Module):
         def __init__(self) -> None:
@@ -69,12 +71,14 @@ class Reshaped(nn.Module):
         return x.view(-1), self.weight.t()
 
 
+@pytest.mark.values
 def test_a_module_that_makes_nothing_but_views_of_parameters_gives_them_gradients() -> None:
     module, x = bound(Reshaped(), torch.ones(2, 2)), torch.ones(2, 2)
     module(x)[1].backward(torch.full((4, 3), 2.0))
     assert torch.equal(module.weight.grad, torch.full((3, 4), 2.0))
 
 
+@pytest.mark.values
 def test_a_module_that_makes_nothing_but_views_of_its_input_gives_it_a_gradient() -> None:
     x = torch.ones(2, 2, 2, requires_grad=True)
     bound(nn.Flatten(), x)(x).backward(torch.full((2, 4), 2.0))

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from ogc_plan.adapters.pytorch import InputMismatchError, UnsupportedModuleError
+from ogc_plan.adapters.pytorch.guards.side_effects import refuse_side_effects
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -184,6 +185,15 @@ def test_a_refusal_leaves_generators_and_objects_as_they_were() -> None:
     with pytest.raises(UnsupportedModuleError):
         planned(module, X)
     assert (module.python.getstate(), module.numpy.bit_generator.state, module.losses) == before
+
+
+def test_generators_of_cards_stay_where_cuda_begins_while_a_module_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "default_generators", ())
+    module, begun = nn.Linear(3, 3), (torch.Generator("cpu"),)
+    with refuse_side_effects(module, ()):
+        torch.cuda.default_generators = begun
+        module(torch.ones(1, 3))
+    assert torch.cuda.default_generators is begun
 
 
 def test_what_a_forward_fills_in_once_is_none() -> None:

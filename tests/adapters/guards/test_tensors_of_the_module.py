@@ -10,7 +10,9 @@ from ogc_plan.adapters.pytorch import within_budget
 from ogc_plan.adapters.pytorch.execution.attachment import ChangedModuleError
 from torch import Tensor, nn
 
-X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+from tests.modules.generators import seeded
+
+X = torch.randn(4, 3, generator=seeded(0))
 
 
 class Affine(nn.Module):
