@@ -52,7 +52,10 @@ def main() -> int:
     environment = {**environment_of(folder), "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
 
     def run(*command: str, **more: str) -> int:
-        return subprocess.run([python, "-m", *command], cwd=ROOT, env={**environment, **more}).returncode
+        variables = {**environment, **more}
+        if command[0] == "pytest" and "TEST_DEVICE" not in variables:  # in tests/adapters trainers would use both cards
+            variables.setdefault("STANDIN_DEVICES", "2")
+        return subprocess.run([python, "-m", *command], cwd=ROOT, env=variables).returncode
 
     if options.module:
         return run(options.module, *given)

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static int (*take)(size_t) = NULL;
-static void (*give)(size_t) = NULL;
+static int (*take)(int, size_t) = NULL;
+static void (*give)(int, size_t) = NULL;
 static char *(*reserve)(size_t) = NULL;
 static void (*release)(char *, size_t) = NULL;
 static void *(*kept)(const void *) = NULL;
@@ -57,16 +57,22 @@ int cuMemAddressFree(uint64_t address, size_t nbytes) {
   release((char *)address, nbytes);
   return OK;
 }
+typedef struct {
+  int device;
+  size_t nbytes;
+} Pages;
 int cuMemCreate(uint64_t *handle, size_t nbytes, const void *properties, uint64_t flags) {
-  if (!found() || take(nbytes)) return OUT_OF_MEMORY;
-  size_t *size = malloc(sizeof *size);
-  *size = nbytes;
-  *handle = (uint64_t)size;
+  int device = ((const int *)properties)[3]; /* type, requestedHandleTypes, location.type, location.id */
+  if (!found() || take(device, nbytes)) return OUT_OF_MEMORY;
+  Pages *made = malloc(sizeof *made);
+  *made = (Pages){device, nbytes};
+  *handle = (uint64_t)made;
   return OK;
 }
 int cuMemRelease(uint64_t handle) {
-  give(*(size_t *)handle);
-  free((void *)handle);
+  Pages *gone = (Pages *)handle;
+  give(gone->device, gone->nbytes);
+  free(gone);
   return OK;
 }
 int cuMemMap(uint64_t address, size_t nbytes, size_t offset, uint64_t handle, uint64_t flags) { return OK; }

@@ -27,6 +27,13 @@ static int failed(int error) {
   return error;
 }
 
+/* The device of a thread, and the one that a stream is of: the current one, if it is the default stream. */
+
+#define DEVICES 8
+static __thread int current = 0;
+
+static int device_of(void *stream) { return (uintptr_t)stream > DEVICES ? (int)((uintptr_t)stream % DEVICES) : current; }
+
 /* The log */
 
 static FILE *log_file = NULL;
@@ -151,7 +158,8 @@ void __cudaRegisterFunction(
   pthread_mutex_unlock(&lock);
 }
 
-static int launched(const void *launcher) {
+static int launched(const void *launcher, void *stream) {
+  if (device_of(stream) != current) return failed(INVALID_HANDLE);
   __sync_fetch_and_add(&launches, 1);
   if (!log_file) return OK;
   pthread_mutex_lock(&lock);
@@ -185,13 +193,13 @@ int __cudaGetKernel(void **kernel, const void *launcher) {
   return OK;
 }
 int __cudaLaunchKernel(void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream) {
-  return launched(kernel);
+  return launched(kernel, stream);
 }
 int cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream) {
-  return launched(kernel);
+  return launched(kernel, stream);
 }
 int cudaLaunchKernelExC(const cudaLaunchConfig_t *configuration, const void *kernel, void **arguments) {
-  return launched(kernel);
+  return launched(kernel, configuration->stream);
 }
 int cudaFuncGetAttributes(struct cudaFuncAttributes *found, const void *kernel) {
   memset(found, 0, sizeof *found);
@@ -206,8 +214,14 @@ int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
   return OK;
 }
 
-/* The card: one H100 with 80 GB, figures of its datasheet and of cudaGetDeviceProperties; STANDIN_CAPABILITY sets another
- * compute capability, such as 8.0. */
+/* The card: one H100 with 80 GB, or STANDIN_DEVICES of them, figures of its datasheet and of cudaGetDeviceProperties;
+ * STANDIN_CAPABILITY sets another compute capability, such as 8.0. */
+
+static int devices(void) {
+  const char *given = getenv("STANDIN_DEVICES");
+  int count = given ? atoi(given) : 1;
+  return count < DEVICES ? count : DEVICES;
+}
 
 static void capability(int *major, int *minor) {
   const char *given = getenv("STANDIN_CAPABILITY");
@@ -219,14 +233,18 @@ size_t standin_total(void) {
   return given ? strtoull(given, NULL, 10) : 85520809984ULL;
 }
 int cudaGetDeviceCount(int *count) {
-  *count = 1;
+  *count = devices();
   return OK;
 }
 int cudaGetDevice(int *device) {
-  *device = 0;
+  *device = current;
   return OK;
 }
-int cudaSetDevice(int device) { return device == 0 ? OK : failed(INVALID_DEVICE); }
+int cudaSetDevice(int device) {
+  if (device < 0 || device >= devices()) return failed(INVALID_DEVICE);
+  current = device;
+  return OK;
+}
 int cudaDriverGetVersion(int *version) {
   *version = 13000;
   return OK;
@@ -285,6 +303,8 @@ const char *cudaGetErrorString(int error) {
   switch (error) {
     case OK: return "no error";
     case OUT_OF_MEMORY: return "out of memory";
+    case INVALID_DEVICE: return "invalid device ordinal";
+    case INVALID_HANDLE: return "invalid resource handle";
     case CAPTURE_UNSUPPORTED: return "operation not permitted when stream is capturing";
     case CAPTURE_INVALID: return "operation failed due to a previous error during capture";
     default: return "error of the stand-in";
@@ -302,32 +322,33 @@ int cudaPeekAtLastError(void) { return last_error; }
 typedef struct {
   char *at;
   size_t nbytes;
+  int device;
 } Segment;
 static Segment segments[1 << 16];
 static int segment_count = 0;
-static size_t used = 0, peak = 0;
+static size_t used[DEVICES], peak[DEVICES];
 /* Later segments lie above earlier ones, as a driver mostly places them. A kernel that ran on the host by mistake, or a
  * host function that reads a tensor of the card, faults there; the bytes lie LIFT above. */
 #define LOWEST ((char *)0x300000000000)
 #define LIFT ((ptrdiff_t)0x100000000000)
 static char *next_address = LOWEST;
 
-int standin_take(size_t nbytes) {
+int standin_take(int device, size_t nbytes) {
   pthread_mutex_lock(&lock);
-  int fits = used + nbytes <= standin_total();
-  if (fits) used += nbytes;
-  if (used > peak) peak = used;
+  int fits = used[device] + nbytes <= standin_total();
+  if (fits) used[device] += nbytes;
+  if (used[device] > peak[device]) peak[device] = used[device];
   pthread_mutex_unlock(&lock);
   return fits ? OK : OUT_OF_MEMORY;
 }
-void standin_give(size_t nbytes) {
+void standin_give(int device, size_t nbytes) {
   pthread_mutex_lock(&lock);
-  used -= nbytes;
+  used[device] -= nbytes;
   pthread_mutex_unlock(&lock);
 }
-size_t standin_used(void) { return used; }
-size_t standin_peak(void) { return peak; }
-void standin_reset_peak(void) { peak = used; }
+size_t standin_used(void) { return used[current]; }
+size_t standin_peak(void) { return peak[current]; }
+void standin_reset_peak(void) { peak[current] = used[current]; }
 
 char *standin_reserve(size_t nbytes) {
   size_t mapped = (nbytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
@@ -350,14 +371,14 @@ void *standin_kept(const void *address) {
 }
 
 int cudaMalloc(void **given, size_t nbytes) {
-  if (standin_take(nbytes)) return failed(OUT_OF_MEMORY);
+  if (standin_take(current, nbytes)) return failed(OUT_OF_MEMORY);
   char *at = segment_count < sizeof segments / sizeof *segments ? standin_reserve(nbytes) : NULL;
   if (!at) {
-    standin_give(nbytes);
+    standin_give(current, nbytes);
     return failed(OUT_OF_MEMORY);
   }
   pthread_mutex_lock(&lock);
-  segments[segment_count++] = (Segment){at, nbytes};
+  segments[segment_count++] = (Segment){at, nbytes, current};
   pthread_mutex_unlock(&lock);
   *given = at;
   return OK;
@@ -365,18 +386,18 @@ int cudaMalloc(void **given, size_t nbytes) {
 int cudaFree(void *pointer) {
   if (!pointer) return OK;
   if (forbidden()) return CAPTURE_UNSUPPORTED;
-  Segment gone = {NULL, 0};
+  Segment gone = {NULL, 0, 0};
   pthread_mutex_lock(&lock);
   for (int i = 0; i < segment_count && !gone.at; i++)
     if (segments[i].at == pointer) gone = segments[i], segments[i] = segments[--segment_count];
   pthread_mutex_unlock(&lock);
   if (!gone.at) return failed(INVALID_VALUE);
   standin_release(gone.at, gone.nbytes);
-  standin_give(gone.nbytes);
+  standin_give(gone.device, gone.nbytes);
   return OK;
 }
 int cudaMemGetInfo(size_t *left, size_t *total) {
-  *total = standin_total(), *left = *total - used;
+  *total = standin_total(), *left = *total - used[current];
   return OK;
 }
 int cudaHostAlloc(void **given, size_t nbytes, unsigned flags) {
@@ -392,7 +413,7 @@ int cudaPointerGetAttributes(struct cudaPointerAttributes *found, const void *po
   pthread_mutex_lock(&lock);
   for (int i = 0; i < segment_count; i++)
     if ((char *)pointer >= segments[i].at && (char *)pointer < segments[i].at + segments[i].nbytes)
-      found->type = cudaMemoryTypeDevice, found->devicePointer = (void *)pointer;
+      found->type = cudaMemoryTypeDevice, found->device = segments[i].device, found->devicePointer = (void *)pointer;
   pthread_mutex_unlock(&lock);
   return OK;
 }
@@ -409,7 +430,9 @@ int cudaMemcpyAsync(void *to, const void *from, size_t nbytes, int kind, void *s
 int cudaMemcpy(void *to, const void *from, size_t nbytes, int kind) {
   return forbidden() ? CAPTURE_UNSUPPORTED : cudaMemcpyAsync(to, from, nbytes, kind, NULL);
 }
-int cudaMemcpyPeerAsync(void *to, int device, const void *from, int source, size_t nbytes, void *stream) { return OK; }
+int cudaMemcpyPeerAsync(void *to, int device, const void *from, int source, size_t nbytes, void *stream) {
+  return cudaMemcpyAsync(to, from, nbytes, cudaMemcpyDeviceToDevice, stream);
+}
 int cudaMemsetAsync(void *pointer, int value, size_t nbytes, void *stream) {
   if (nbytes <= COPIED) memset(standin_kept(pointer), value, nbytes);
   standin_note("memset");
@@ -426,7 +449,7 @@ int cudaGetSymbolAddress(void **given, const void *symbol) {
 static uintptr_t next_stream = 0x1000;
 
 static int new_stream(void **stream) {
-  *stream = (void *)__sync_add_and_fetch(&next_stream, 16);
+  *stream = (void *)(__sync_add_and_fetch(&next_stream, DEVICES) + current);
   return OK;
 }
 int cudaStreamCreate(void **stream) { return new_stream(stream); }
@@ -441,11 +464,13 @@ int cudaDeviceSynchronize(void) { return forbidden(); }
 
 typedef struct {
   double milliseconds;
-  int recorded;
+  int recorded, device;
 } Event;
 
 int cudaEventCreateWithFlags(void **event, unsigned flags) {
-  *event = calloc(1, sizeof(Event));
+  Event *made = calloc(1, sizeof(Event));
+  made->device = current;
+  *event = made;
   return OK;
 }
 int cudaEventCreate(void **event) { return cudaEventCreateWithFlags(event, 0); }
@@ -454,9 +479,11 @@ int cudaEventDestroy(void *event) {
   return OK;
 }
 int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags) {
+  Event *made = event;
+  if (made->device != device_of(stream)) return failed(INVALID_HANDLE);
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  *(Event *)event = (Event){1e3 * now.tv_sec + 1e-6 * now.tv_nsec, 1};
+  made->milliseconds = 1e3 * now.tv_sec + 1e-6 * now.tv_nsec, made->recorded = 1;
   return OK;
 }
 int cudaEventRecord(void *event, void *stream) { return cudaEventRecordWithFlags(event, stream, 0); }

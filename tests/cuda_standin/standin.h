@@ -15,12 +15,12 @@ enum {
   CAPTURE_INVALID = 901,
 };
 
-/* Bytes of the card: STANDIN_MEMORY, or those of an H100 of 80 GB. */
+/* Bytes of each card: STANDIN_MEMORY, or those of an H100 of 80 GB. */
 size_t standin_total(void);
-/* Take bytes of the card: OK or OUT_OF_MEMORY. */
-int standin_take(size_t nbytes);
-void standin_give(size_t nbytes);
-/* Bytes taken now, and at most since the last standin_reset_peak(). */
+/* Take bytes of a card: OK or OUT_OF_MEMORY. */
+int standin_take(int device, size_t nbytes);
+void standin_give(int device, size_t nbytes);
+/* Bytes of this thread's card taken now, and at most since the last standin_reset_peak(). */
 size_t standin_used(void);
 size_t standin_peak(void);
 void standin_reset_peak(void);

@@ -147,6 +147,12 @@ def explain_trace_error(
             f"{_submodule(module, path)} cannot be traced{line_of(error)}: {why}",
             remedy=remedy + way_around(module, culprit),
         ) from error
+    devices = re.search(r"two (?:different )?devices,? (\S+?)(?:,| and) ([\w:]+)", str(error))
+    if devices:
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} computes{line_of(error)} with tensors on {devices[1]} and on {devices[2]}",
+            remedy=f"move the module and its arguments to one device: .to({max(devices.groups())!r})",
+        ) from error
     if ".numpy() is not supported" in str(error):
         raise UnsupportedModuleError(
             f"{type(module).__name__} takes{line_of(error)} the values of a tensor by .numpy(), which cannot be traced",
@@ -220,6 +226,21 @@ def refuse_step_counts(module: nn.Module, guards: Iterable[Guard]) -> None:
                 "whose average depends on the number of the step, a number that a plan would repeat",
                 remedy="give it a momentum, as 0.1, or make it with track_running_stats=False",
             )
+
+
+def refuse_several_cards(module: nn.Module, graph: fx.Graph) -> None:
+    """Raise UnsupportedModuleError for a step on several GPUs: workspace and what is reserved are known of one."""
+    found = {
+        str(leaf.device)
+        for node in graph.nodes
+        for leaf in pytree.tree_leaves(node.meta.get("val"))
+        if isinstance(leaf, torch.Tensor) and leaf.device.type == "cuda"
+    }
+    if len(found) > 1:
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} computes on {' and '.join(sorted(found))}; a plan is of one GPU",
+            remedy="plan the modules of each GPU on their own",
+        )
 
 
 def refuse_calls(module: nn.Module, graph: fx.Graph) -> None:

@@ -28,6 +28,7 @@ from .diagnostics import (
     line_of,
     place_of,
     refuse_calls,
+    refuse_several_cards,
     refuse_step_counts,
     taken_from_elsewhere,
 )
@@ -67,6 +68,7 @@ def capture(
         trace, traced = _traced(module, leaves, in_spec, detached, tangent_strides, autocast, same, prints)
         refuse_step_counts(module, trace.values.guards)
         refuse_calls(module, traced.graph)
+        refuse_several_cards(module, traced.graph)
         refuse_iterators(module, trace.reads)
         joint = run_passes(described(trace, traced, arguments, in_spec, autocast))
         return replace(joint, stationary=_stationary_nbytes(joint, module, leaves))
