@@ -241,6 +241,7 @@ class Routed(nn.Module):
         return x.index_add(0, rows, self.expert(x[rows]))
 
 
+@pytest.mark.values
 def test_what_can_be_planned_around_a_refused_module_trains_as_the_advice_says() -> None:
     blocks = [nn.Sequential(nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.2), nn.Tanh()), Routed()) for _ in range(2)]
     model: Any = nn.Sequential(*blocks, nn.Linear(6, 6))

@@ -20,7 +20,6 @@ import torch
 from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..torch_private import TorchDispatchMode, pytree, schema_of
-from .host_rng import state_of
 from .sources import is_skipped
 
 _NESTING = 5
@@ -87,7 +86,7 @@ def with_memoised_tensors(forward: Callable[..., Any]) -> Callable[..., Any]:
     codes = _memoised_code()
     open_calls: list[tuple[FrameType, AbstractContextManager[None]]] = []
     draws: list[str] = []
-    states: list[list[Any]] = []
+    states: list[list[bytes]] = []
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code in codes and not _takes_tensors(frame):
@@ -129,10 +128,14 @@ def backward_with_memoised_tensors() -> AbstractContextManager[None]:
     return torch_private.patched(torch.autograd, "grad", lifted)
 
 
-def _generator_states() -> list[Any]:
-    """The states of the default generators: that of the CPU, and those of cards once CUDA is in use."""
+def _generator_states() -> list[bytes]:
+    """The states of the default generators: that of the CPU, and those of cards once CUDA is in use.
+
+    Those of cards stand behind others while a forward is traced, which pass `get_state` on.
+    """
     cards = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
-    return [state_of(generator) for generator in (torch.default_generator, *cards)]
+    with torch_private.outside_of_modes():
+        return [generator.get_state().numpy().tobytes() for generator in (torch.default_generator, *cards)]
 
 
 def _takes_tensors(frame: FrameType) -> bool:

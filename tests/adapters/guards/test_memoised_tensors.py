@@ -7,6 +7,7 @@ from functools import lru_cache
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import UnsupportedModuleError
+from ogc_plan.adapters.pytorch.capture.joint_graph import capture
 from torch import Tensor, nn
 
 from tests.modules.generators import seeded
@@ -41,6 +42,12 @@ def test_it_trains_to_the_bits_of_eager() -> None:
     module = Ordered(6, 6)
     trained = planned(module, X)
     assert train(trained, X, steps=2) == train(module, X, steps=2)
+
+
+def test_it_is_planned_where_cards_have_generators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "default_generators", (torch.Generator("cpu"),))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert capture(Ordered(6, 6), X).gradients
 
 
 def test_its_constants_are_part_of_the_predicted_peak() -> None:
