@@ -121,7 +121,7 @@ def train_beside_plain(
     steps = _Steps(module, args, kwargs, loss)
     if snapshot and steps.device.type != "cuda":
         raise UsageError(
-            f"a memory snapshot is of PyTorch's CUDA allocator, but {name} is on the {steps.device.type}",
+            f"a memory snapshot is of PyTorch's CUDA allocator, but {name} is on {steps.device}",
             remedy="leave out --snapshot, or build the module and its arguments on a CUDA device",
         )
     now(f"planning {name}")

@@ -100,7 +100,7 @@ def _taken_data(taken: Taken) -> dict[str, Any]:
 
 def print_trained(out: Console, found: BesidePlain, plan: Plan) -> None:
     """The report as text."""
-    field(out, "trained", f"a step of {found.module} on the {found.device}, with the plan and without it")
+    field(out, "trained", f"a step of {found.module} on {found.device}, with the plan and without it")
     if found.planned_anew:
         share = f"within {plan.budget.text}, here {format_nbytes(found.plan.budget.nbytes)}"
         field(out, "planned anew", f"{share}: the plan of the file needs more with the kernels of PyTorch")

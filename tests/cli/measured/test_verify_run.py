@@ -89,6 +89,7 @@ def test_gradients_buffers_and_the_random_stream_are_told_to_be_equal(verify: Ca
     done = verify("--run", f"{HERE}:with_loss")
     told = [line.split()[0] for line in done.out.splitlines() if line.rstrip().endswith("equal to the bit")]
     assert (done.code, told) == (0, ["outputs", "gradients", "buffers", "random"])
+    assert "a step of Sequential on cpu, with the plan and without it" in done.out
 
 
 def test_the_measured_peak_is_the_predicted_one(verify: Call) -> None:
@@ -183,7 +184,7 @@ def test_frozen_parameters_of_a_bare_file_get_no_gradient(run: Call, model: Path
         (("--run", f"{HERE}:not_a_loss"), 2, "a step of Sequential without a plan fails: "),
         (("--run", "onnx"), 2, "which the file does not hold"),
         (("--snapshot", "step.pickle"), 2, "--snapshot is of a step that --run trains"),
-        (("--run", f"{HERE}:build", "--snapshot", "step.pickle"), 2, "Sequential is on the cpu"),
+        (("--run", f"{HERE}:build", "--snapshot", "step.pickle"), 2, "Sequential is on cpu"),
         (("--run", f"{HERE}:build", "--snapshot", "plan.json"), 2, "--snapshot 'plan.json' would overwrite"),
     ],
 )
