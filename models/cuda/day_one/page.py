@@ -12,11 +12,10 @@ def report(record: Mapping[str, Any]) -> str:
     """The record as Markdown."""
     stages = record["stages"]
     on = (stages.get("environment") or {}).get("found") or {}
-    card = on.get("card", "no card found")
-    told = [
-        f"`{record['command']}` on {card}, torch {on.get('torch')}, CUDA {on.get('cuda')}, cuDNN {on.get('cudnn')}, "
-        f"commit {record['commit'] or 'unknown'}"
-    ]
+    where = "on a card that no stage described"
+    if on:
+        where = f"on {on['card']}, torch {on.get('torch')}, CUDA {on.get('cuda')}, cuDNN {on.get('cudnn')}"
+    told = [f"`{record['command']}` {where}, commit {record['commit'] or 'unknown'}"]
     if record["standin"]:
         told.append("The card is a stand-in: its values and times mean nothing.")
     ended = [[name, stage["outcome"], f"{stage['seconds']:.0f}"] for name, stage in stages.items()]

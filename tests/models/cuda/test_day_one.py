@@ -13,6 +13,7 @@ import pytest
 
 from models.cuda.day_one import __main__ as day_one
 from models.cuda.day_one.__main__ import Result
+from models.cuda.day_one.page import report
 from models.reporting.kept import ROOT
 
 FILE = "found.json"
@@ -63,6 +64,11 @@ def test_a_stage_of_which_a_process_died_has_failed(ran: list[Sequence[str]], tm
 def test_results_that_no_page_can_be_made_of_are_kept(ran: list[Sequence[str]], tmp_path: Path) -> None:
     run(tmp_path)
     assert "No page could be made of the results" in (tmp_path / FILE).with_suffix(".md").read_text()
+
+
+def test_the_page_of_single_stages_says_nothing_of_the_card() -> None:
+    told = report({"command": "day_one", "commit": "0a1b", "standin": False, "stages": {}})
+    assert told.startswith("`day_one` on a card that no stage described, commit 0a1b\n")
 
 
 def test_a_stage_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
