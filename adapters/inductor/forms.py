@@ -108,7 +108,7 @@ def steer(backend: Any, plain: Forms) -> None:
 
 def _read(call: Call) -> tuple[Layout, ...]:
     """The layouts of what a call computes with: for the gradient of its filters a convolution reads no filters."""
-    if call.node.target is torch.ops.aten.convolution_backward.default and not call.node.args[-1][0]:  # type: ignore[index]
+    if call.node.target is torch.ops.aten.convolution_backward.default and not call.node.args[-1][0]:
         return call.layouts[:2]
     return call.layouts
 
