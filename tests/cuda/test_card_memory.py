@@ -153,3 +153,9 @@ def test_a_budget_in_bytes_is_refused_with_a_setting_that_the_model_does_not_kno
 def test_a_share_is_planned_with_such_a_setting(unknown: str) -> None:
     module, arguments = made(CASES["unet"])
     assert predict(within_budget(module, arguments, budget="60%")).card is None
+
+
+def test_a_step_that_takes_more_than_its_card_has_is_told_when_it_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0, 1 << 20))
+    with pytest.warns(UserWarning, match="its GPU has 1.05 MB; pass budget=1048576 or less"):
+        within_budget(nn.Linear(1024, 1024).cuda(), (torch.zeros(8, 1024, device="cuda"),), budget="100%")

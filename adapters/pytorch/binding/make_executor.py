@@ -31,7 +31,7 @@ from ..step.annotate import Annotated, annotate
 from ..step.step_graph import TracedStep
 from ..unbind import original
 from .kept_steps import SCALED_NOTE, meter_with, noted, of_same_structure, with_times_of
-from .messages import tell, warn_of_the_optimizer
+from .messages import tell, warn_of_the_card, warn_of_the_optimizer
 from .plan_of_file import on_calls
 from .request import Request, overhead_of
 
@@ -70,6 +70,8 @@ def planned(
         executor = _planned(request, module, args, kwargs, profile, kept, line)
     if not any(executor.plan is plan for plan in request.made):
         tell(line, type(module).__name__, executor.plan, request, time.perf_counter() - began)
+        if executor.card_nbytes is not None:
+            warn_of_the_card(executor.plan, executor.card_nbytes)
         if not kept:
             warn_of_the_optimizer(executor.plan, request)
     return executor

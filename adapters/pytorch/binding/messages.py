@@ -27,6 +27,15 @@ def tell(line: Activity, name: str, made: Plan, request: Request, took_s: float)
         _LOG.info(text)
 
 
+def warn_of_the_card(made: Plan, total_nbytes: int) -> None:
+    """Warn where a step takes more than the memory of its GPU, ``total_nbytes``, before it runs out of it."""
+    if made.peak.total_nbytes > total_nbytes:
+        warn(
+            f"the planned step takes {format_nbytes(made.peak.total_nbytes)}, and its GPU has "
+            f"{format_nbytes(total_nbytes)}; pass budget={total_nbytes} or less, or a smaller batch"
+        )
+
+
 def warn_of_the_optimizer(made: Plan, request: Request) -> None:
     """Warn where a budget for all bytes leaves an optimizer's states out, or where its step goes beyond the budget."""
     if made.budget.scope != Scope.TOTAL.value or parse_budget(request.budget).nbytes is None:

@@ -97,6 +97,12 @@ class Executor:
         return self._annotated.meter if same and self._measured_on == device_text(self._annotated.step) else None
 
     @property
+    def card_nbytes(self) -> int | None:
+        """The memory of the GPU that the step runs on; None on a CPU."""
+        device = device_of(self._annotated.step)
+        return int(torch.cuda.mem_get_info(device)[1]) if device.type == "cuda" else None
+
+    @property
     def measuring_peak(self) -> DevicePeak | None:
         """The most that measuring took of the device so far; None where nothing was measured, and on a CPU."""
         return self._annotated.meter.peak
