@@ -107,7 +107,8 @@ def _smallest(
     verdict = "is proven infeasible" if proven else "has no plan we could find"
     raise InfeasibleBudgetError(
         f"budget {asked.text} = {format_both(limit)} {verdict}: the plan of the smallest peak found, "
-        f"{format_both(smallest.peak.total_nbytes)}, takes {format_both(need)} of the device",
+        f"{format_both(smallest.peak.total_nbytes)}, takes {format_both(need)} of the device, "
+        f"and may take {format_both(_SPREAD)} more in another order",
         remedy=f"pass --budget {enough}B or more",
         smallest_known_nbytes=need,
         enough_nbytes=enough,
