@@ -130,6 +130,14 @@ def _calls(parts: Iterable[Any]) -> Iterator[tuple[str, str]]:
             yield call_of(origin), str(part.node.data.reduction_type)
 
 
+def _lanes(loops: Loops) -> int | None:
+    """The loop along which the lanes of vectors lie. Of two that are vectorized, sums run along the other."""
+    vectorized = [i for i, (_, step, *_) in enumerate(loops.levels) if step > 1]
+    if not vectorized or not any(vectors for vectors, sizes in loops.bodies if all(sizes)):
+        return None
+    return vectorized[0] if loops.levels[vectorized[-1]][2] else vectorized[-1]
+
+
 def _bodies(loops: Loops, kind: Callable[[bool, tuple[int, ...]], bool]) -> Bodies:
     bodies = [(kind(*body), body[1]) for body in loops.bodies if all(body[1])]
     kinds = tuple({found for found, _ in bodies})
@@ -137,7 +145,10 @@ def _bodies(loops: Loops, kind: Callable[[bool, tuple[int, ...]], bool]) -> Bodi
 
 
 def _sum(loops: Loops, kind: str) -> Sum:
-    summed = tuple((size, step, threads) for size, step, is_summed, threads in loops.levels if is_summed)
+    lanes, levels = _lanes(loops), enumerate(loops.levels)
+    summed = tuple(
+        (size, step if i == lanes else 1, shared) for i, (size, step, is_summed, shared) in levels if is_summed
+    )
     count = math.prod(size for size, *_ in summed)
     alone = all(step == 1 for _, step, _ in summed)
     shared = summed[0][2] if summed else 0

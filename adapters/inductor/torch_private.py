@@ -390,7 +390,8 @@ def steer_loops(
             def selected(selector: Any, bodies: Any, sizes: Any, *rest: Any) -> Any:
                 factors, axes, *others = select(selector, bodies, sizes, *rest)
                 outside = len(max(sizes, key=lambda size: len(size[1]))[0])
-                if axes and not vectorizes(nodes, max(axes) >= outside):
+                # Of two axes, sums run along the one that has no lanes.
+                if axes and not vectorizes(nodes, (axes[0] if axes[-1] >= outside else axes[-1]) >= outside):
                     factors, axes = [], []
                 return factors, axes, *others
 
