@@ -81,7 +81,7 @@ def forms_of(written: Iterable[Loops], calls: Iterable[Call]) -> Forms:
         found[name] = found.get(name, frozenset()) | {tuple(map(layout_form, _read(call)))}
     for loops in written:
         for name, kind in _calls(loops.parts):
-            form = _sum(loops, kind) if kind else _bodies(loops, lambda vectors, _: vectors)
+            form = _sum(loops, kind) if kind else _bodies(loops)
             found[name] = found.get(name, frozenset()) | {form}
     return found
 
@@ -138,7 +138,7 @@ def _lanes(loops: Loops) -> int | None:
     return vectorized[0] if loops.levels[vectorized[-1]][2] else vectorized[-1]
 
 
-def _bodies(loops: Loops, kind: Callable[[bool, tuple[int, ...]], bool]) -> Bodies:
+def _bodies(loops: Loops, kind: Callable[[bool, tuple[int, ...]], bool] = lambda vectors, _: vectors) -> Bodies:
     bodies = [(kind(*body), body[1]) for body in loops.bodies if all(body[1])]
     kinds = tuple({found for found, _ in bodies})
     return kinds if len(kinds) == 1 else (tuple(bodies), tuple(size for size, *_ in loops.levels))
@@ -156,7 +156,7 @@ def _sum(loops: Loops, kind: str) -> Sum:
         summed = ((count, 1, min(shared, 1)),)  # each thread takes as many in a row, whichever loops these are
     in_turn = alone and not shared
     if kind.startswith("welford") or not alone:
-        bodies = _bodies(loops, lambda vectors, _: vectors)
+        bodies = _bodies(loops)
     elif count > _CHUNK:
         bodies = _bodies(loops, lambda vectors, left_over: vectors or not left_over)
     else:

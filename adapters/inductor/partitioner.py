@@ -39,7 +39,7 @@ class Planned:
     lowerings: int
 
 
-class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc]
+class BudgetPartitioner(torch_private.Partitioner):
     """Cuts joint graphs so that their step keeps ``budget``.
 
     Attributes:
@@ -52,12 +52,6 @@ class BudgetPartitioner(torch_private.CustomPartitionerFn):  # type: ignore[misc
         self._accumulates = grad_accumulation
         self._workspace = WorkspaceMeter()
         self._frame: str | None = None
-
-    def uuid(self) -> None:
-        """No key: a cached graph would hide what it saves from the graphs that come after it."""
-
-    def __deepcopy__(self, _: object) -> BudgetPartitioner:
-        return self  # Inductor copies its configuration; the budget is one
 
     def __reduce__(self) -> str:
         raise TypeError("a byte budget cannot be pickled")  # so it is no key of a cache, which a uuid of None allows

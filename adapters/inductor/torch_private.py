@@ -114,9 +114,20 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily  # noqa: E402
 from torch.utils._ordered_set import OrderedSet  # noqa: E402
 
 __all__ = [
-    "CustomPartitionerFn", "V", "inductor_config", "pytree", "unset_fake_temporarily",
+    "V", "inductor_config", "pytree", "unset_fake_temporarily",
 ]  # fmt: skip
 """What is passed on as it is."""
+
+
+class Partitioner(CustomPartitionerFn):  # type: ignore[misc]
+    """Cuts joint graphs, and keeps what it finds. Inductor copies its configuration; this stays the one that it was."""
+
+    def uuid(self) -> None:
+        """No key: a cached graph would hide what it saves from the graphs that come after it."""
+
+    def __deepcopy__(self, _: object) -> Partitioner:
+        return self
+
 
 MAKES_SEVERAL = _ir.MultiOutputLayout
 """The layout of a call that returns several tensors."""

@@ -10,7 +10,7 @@ from ogc_plan.adapters.inductor.work import node_flops
 from torch import fx
 
 
-class Observed(torch_private.CustomPartitionerFn):
+class Observed(torch_private.Partitioner):
     """Cuts as torch does; ``flops`` are those of the calls of the forward that the backward has again.
 
     ``kernels`` are those of forward and backward.
@@ -30,12 +30,6 @@ class Observed(torch_private.CustomPartitionerFn):
         found = options["custom_partitioner_fn"]
         assert isinstance(found, Observed)
         return found.flops, found.kernels
-
-    def uuid(self) -> None:
-        """No key."""
-
-    def __deepcopy__(self, _: object) -> Observed:
-        return self
 
     def __call__(self, *arguments: Any, **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Forward and backward."""

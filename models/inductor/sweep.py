@@ -48,18 +48,12 @@ class Row:
     lowered: int
 
 
-class Sweep(torch_private.CustomPartitionerFn):  # type: ignore[misc]
+class Sweep(torch_private.Partitioner):
     """Searches a joint graph for each share; the step with the smallest peak is compiled."""
 
     def __init__(self, network: str) -> None:
         self.network = network
         self.rows: list[Row] = []
-
-    def uuid(self) -> None:
-        """No key."""
-
-    def __deepcopy__(self, _: object) -> Sweep:
-        return self
 
     def __call__(
         self, graph_module: fx.GraphModule, joint_inputs: object, *, num_fwd_outputs: int, **options: Any

@@ -46,7 +46,7 @@ class Images(nn.Module):
 
 
 class Found(NamedTuple):
-    """The forms of backwards: the plain step's, and that of the step that saves what is read, before and after."""
+    """The forms of backwards: the plain step's, and those of another step that is left alone, and steered."""
 
     plain: Forms
     left_alone: Forms
@@ -57,19 +57,13 @@ class Found(NamedTuple):
         return {name for name in forms.keys() & self.plain.keys() if not forms[name] <= self.plain[name]}
 
 
-class Lowers(torch_private.CustomPartitionerFn):  # type: ignore[misc]
+class Lowers(torch_private.Partitioner):
     """Lowers three steps of a joint graph, and stops the compilation."""
 
     found: Found
 
     def __init__(self, saved: Callable[[JointGraph], list[fx.Node]]) -> None:
         self.saved = saved
-
-    def uuid(self) -> None:
-        """No key."""
-
-    def __deepcopy__(self, _: object) -> Lowers:
-        return self
 
     def __call__(
         self, graph_module: fx.GraphModule, joint_inputs: object, *, num_fwd_outputs: int, **options: Any

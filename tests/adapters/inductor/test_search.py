@@ -11,7 +11,7 @@ from ogc_plan.adapters.inductor.joint_graph import JointGraph
 from ogc_plan.adapters.inductor.search import Candidate, Search
 from ogc_plan.adapters.inductor.work import sums
 from ogc_plan.adapters.inductor.workspace import WorkspaceMeter
-from torch import Tensor, fx, nn
+from torch import fx
 
 from tests.modules.compiled_steps import Network
 from tests.modules.devices import cpu_only
@@ -21,17 +21,10 @@ pytestmark = cpu_only("compiled steps of a card are refused")
 SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 
 
-class Searched(torch_private.CustomPartitionerFn):  # type: ignore[misc]
+class Searched(torch_private.Partitioner):
     """Searches the joint graph within shares of the plain step's peak, then within the smallest peak."""
 
     found: dict[float, Candidate]
-    plain: Candidate
-
-    def uuid(self) -> None:
-        """No key."""
-
-    def __deepcopy__(self, _: object) -> Searched:
-        return self
 
     def __call__(
         self, graph_module: fx.GraphModule, joint_inputs: object, *, num_fwd_outputs: int, **options: Any
@@ -40,7 +33,7 @@ class Searched(torch_private.CustomPartitionerFn):  # type: ignore[misc]
         static = options.get("static_lifetime_input_indices") or ()
         self.joint = JointGraph(graph_module, num_fwd_outputs, static)
         search = Search(self.joint, WorkspaceMeter())
-        self.plain, self.plain_nbytes = search.plain, search.plain.peak.nbytes
+        self.plain_nbytes = search.plain.peak.nbytes
         steps = {share: search.within(int(share * self.plain_nbytes)) for share in SHARES}
         self.found = {share: step for share, step in steps.items() if step is not None}
         self.smallest = search.smallest()
@@ -49,18 +42,14 @@ class Searched(torch_private.CustomPartitionerFn):  # type: ignore[misc]
         return self.smallest.forward, self.smallest.backward
 
 
-def searching(module: nn.Module, *arguments: Tensor) -> Searched:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    made = Searched()
-    torch.compile(module, options=budget("min") | {"custom_partitioner_fn": made}, dynamic=False)(*arguments)
-    torch._dynamo.reset()
-    return made
-
-
 @pytest.fixture(scope="module")
 def searched() -> Searched:
-    return searching(Network(), torch.randn(512, 32))
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    made, options = Searched(), budget("min")
+    torch.compile(Network(), options=options | {"custom_partitioner_fn": made}, dynamic=False)(torch.randn(512, 32))
+    torch._dynamo.reset()
+    return made
 
 
 def test_each_step_holds_its_budget(searched: Searched) -> None:
