@@ -677,6 +677,19 @@ def version_of(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else int(tensor._version)
 
 
+def is_view(target: Any) -> bool:
+    """Whether an operator makes nothing but a view of its first argument, or views of it."""
+    return isinstance(target, OpOverload) and bool(target.is_view)
+
+
+def versions_of(values: Iterable[Any]) -> list[int]:
+    """`version_of` each tensor; 0 for what is no tensor."""
+    try:
+        return [value._version for value in values]
+    except (AttributeError, RuntimeError):
+        return [version_of(value) if isinstance(value, torch.Tensor) else 0 for value in values]
+
+
 @contextlib.contextmanager
 def silenced(*names: str) -> Iterator[None]:
     """Keep the loggers of these names from logging anything."""

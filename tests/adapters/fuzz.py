@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
 import warnings
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,9 +86,8 @@ class Found:
         """How many differ from eager training, or fail where it does not."""
         return self.counts["different"] + self.counts["fails"]
 
-    def add(self, seed: int) -> None:
-        """Run one more."""
-        found = outcome(seed)
+    def add(self, seed: int, found: str) -> None:
+        """Count what came of one more."""
         kind = found.partition(":")[0]
         self.counts[kind] += 1
         if kind not in ("equal", "fails in eager"):
@@ -120,15 +121,19 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--first", type=int, default=0, help="the seed of the first case")
     parser.add_argument("-o", "--output", type=Path, help="JSON file to write; a run that was stopped goes on from it")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that train cases side by side")
     options = parser.parse_args()
     try:
         found = Found.before(options.output, options.first)
     except ValueError as error:
         parser.error(str(error))
-    for seed in range(options.first + found.cases, options.first + options.cases):
-        found.add(seed)
-        if found.cases % 100 == 0 or found.cases == options.cases:
-            found.save(sys.argv[1:])
+    seeds = range(options.first + found.cases, options.first + options.cases)
+    apart = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, apart, torch.set_num_threads, (1,)) as processes:
+        for seed, what in zip(seeds, processes.map(outcome, seeds), strict=True):
+            found.add(seed, what)
+            if found.cases % 100 == 0 or found.cases == options.cases:
+                found.save(sys.argv[1:])
     print(found.report())
     return 1 if found.defects else 0
 

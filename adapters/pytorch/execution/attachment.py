@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from operator import is_, itemgetter
-from types import FunctionType
+from operator import is_
 from typing import Any
 
 import torch
@@ -14,13 +13,12 @@ from torch import nn
 
 from ....planner.errors import AdapterError
 from .. import torch_private
-from ..capture.module_checks import HOOKS
 from ..capture.tensor_attributes import attributes_of
-from ..guards.attribute_reads import AttributeReads
-from ..guards.module_attributes import TRAINING, AttributeGuards
+from ..guards.module_attributes import AttributeGuards
 from ..guards.module_wide_hooks import hooks_of_submodules
 from ..guards.value_tape import Drawn
 from ..joint import Joint, Meta, Primal, meta
+from .module_settings import QuickCheck, Setting, hooks_of
 
 
 class InputMismatchError(AdapterError):
@@ -47,61 +45,6 @@ class ReplacedModuleError(ChangedModuleError):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What tracing assumed of one submodule: its class, its mode if the forward read it, its hooks."""
-
-    path: str
-    kind: type[nn.Module] | None
-    training: bool | None
-    hooks: tuple[Any, ...]
-
-    def unchanged_in(self, module: nn.Module) -> Callable[[], bool]:
-        """A quick function that is true only if ``module`` still has this setting, its hooks and submodules."""
-        own, names, present = module.__dict__, tuple(module._modules), tuple(module._modules.values())
-        kind, hooks = self.kind, tuple(dict(own[name]) for name in HOOKS)
-        # Hooks of the root act around the step. One name is there twice: with one alone `itemgetter` gives no tuple.
-        as_planned = not self.path or _hooks_of(module) == self.hooks
-        read = itemgetter(
-            "_is_full_backward_hook", "_is_full_backward_hook", *(HOOKS if self.path else ()), *self._mode
-        )
-        full = own["_is_full_backward_hook"]
-        known = (full, full, *(hooks if self.path else ()), *self._mode.values())
-
-        def unchanged() -> bool:
-            try:
-                return (
-                    as_planned
-                    and read(own) == known
-                    and (kind is None or type(module) is kind)
-                    and (_are(own["_modules"], names, present) if names else not own["_modules"])
-                )
-            except KeyError:
-                return False
-
-        return unchanged
-
-    @property
-    def _mode(self) -> dict[str, bool]:
-        return {} if self.training is None else {TRAINING: self.training}
-
-
-def settings_of(module: nn.Module, reads: AttributeReads) -> tuple[Setting, ...]:
-    """The settings of a module and all its submodules.
-
-    The root's own mode and hooks act around the step, and the class of a bound one is not the one that was traced.
-    """
-    return tuple(
-        Setting(
-            path,
-            type(child) if path else None,
-            child.training if path and (path, TRAINING) in reads.reads else None,
-            _hooks_of(child) if path else (),
-        )
-        for path, child in module.named_modules()
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Described:
     """The attribute values that the forward reads of a module, and the names of each tied parameter."""
 
@@ -122,9 +65,9 @@ class Attachment:
         if len(children) != len(traced):
             raise _replaced_error()
         self._watched = [
-            (setting.unchanged_in(child), child, tuple(child._modules.values()), setting)
-            for child, setting in zip(children, traced, strict=True)
+            (child, tuple(child._modules.values()), setting) for child, setting in zip(children, traced, strict=True)
         ]
+        self._unchanged = QuickCheck(children, traced)
         self._guards, self._sources, self.module = joint.guards, joint.sources, module
         self._reads = AttributeGuards(module, joint.reads)
         self._tied = _tied(module)
@@ -152,9 +95,11 @@ class Attachment:
 
     def check(self) -> None:
         """Raise ChangedModuleError if a submodule was replaced, or its mode, attributes or hooks changed."""
-        for unchanged, child, children, setting in self._watched:
-            if not unchanged():
+        if not self._unchanged:
+            for child, children, setting in self._watched:
                 _compare(child, children, setting)
+            modules, settings = [child for child, _, _ in self._watched], [setting for _, _, setting in self._watched]
+            self._unchanged = QuickCheck(modules, settings)  # what changed does not matter
         for positions, names in self._tied:
             first = positions[0][0].get(positions[0][1])
             if any(tensors.get(key) is not first for tensors, key in positions):
@@ -171,7 +116,7 @@ class Attachment:
 
     def has_its_modules(self) -> bool:
         """Whether each submodule is where it was: if not, this would keep one alive that the module has let go."""
-        return all(_are(child._modules, tuple(child._modules), children) for _, child, children, _ in self._watched)
+        return all(_are(child._modules, tuple(child._modules), children) for child, children, _ in self._watched)
 
     def check_reads(self) -> None:
         """Raise ChangedModuleError if data that the forward reads changed; `checked_tensors` is for tensors."""
@@ -219,10 +164,18 @@ class Attachment:
         return found
 
 
-def in_order(primals: Iterable[Primal], own: Iterable[torch.Tensor], leaves: list[Any]) -> list[torch.Tensor]:
-    """The tensors of ``primals``: a module's ``own``, and those of arguments from ``leaves``."""
-    rest = iter(own)
-    return [leaves[primal.index] if primal.kind == "input" else next(rest) for primal in primals]
+class Order:
+    """The order of the tensors of ``primals``: a module's own, and those of arguments."""
+
+    def __init__(self, primals: Iterable[Primal]) -> None:
+        self._arguments = [(at, primal.index) for at, primal in enumerate(primals) if primal.kind == "input"]
+
+    def __call__(self, own: list[torch.Tensor], leaves: list[Any]) -> list[torch.Tensor]:
+        """All of them; those of arguments are from ``leaves``."""
+        found = list(own)
+        for position, leaf in self._arguments:
+            found.insert(position, leaves[leaf])
+        return found
 
 
 _SETTINGS = ("its class", "training", "its hooks")
@@ -238,7 +191,7 @@ def _compare(module: nn.Module, children: tuple[nn.Module | None, ...], setting:
     if not _are(module._modules, tuple(module._modules), children):
         raise _replaced_error()
     mode = None if setting.training is None else module.training
-    found = (type(module) if setting.path else None, mode, _hooks_of(module) if setting.path else ())
+    found = (type(module) if setting.path else None, mode, hooks_of(module) if setting.path else ())
     pairs = zip(_SETTINGS, found, (setting.kind, setting.training, setting.hooks), strict=True)
     now = next(
         (what if what == "its hooks" else f"{what} is now {a!r}, was {b!r}" for what, a, b in pairs if a != b), None
@@ -246,12 +199,6 @@ def _compare(module: nn.Module, children: tuple[nn.Module | None, ...], setting:
     if now is not None:
         where = f"submodule {setting.path!r}" if setting.path else "the module"
         raise ChangedModuleError(f"{where} changed since the plan was bound: {now}", remedy="bind again")
-
-
-def _hooks_of(module: nn.Module) -> tuple[Any, ...]:
-    """The code of a module's hooks, which a copy of the module shares."""
-    hooks = [hook for name in HOOKS for hook in module.__dict__[name].values()]
-    return tuple([hook if isinstance(hook, FunctionType) else getattr(hook, "__func__", type(hook)) for hook in hooks])
 
 
 def _tied(module: nn.Module) -> list[tuple[list[tuple[dict[str, Any], str]], list[str]]]:

@@ -153,7 +153,7 @@ class Run:
         with self.executable.placed(), torch_private.WithoutAutocast():  # the casts are calls of the program
             outputs, self.saved = program.forward(list(primals))
         self.primals = {i: primals[i] for i in self.executable.kept_primals}
-        self.versions = {i: torch_private.version_of(p) for i, p in self.primals.items() if isinstance(p, torch.Tensor)}
+        self.versions = dict(zip(self.primals, torch_private.versions_of(self.primals.values()), strict=True))
         self.contents = {i: content(primals[i]) for i in self.executable.reread}
         self.output_versions = [torch_private.version_of(self.saved[i]) for i in program.saved_outputs]
         return outputs
@@ -228,14 +228,15 @@ class Run:
 
     def _check_versions(self, number: int) -> None:
         """Refuse to differentiate with values that were overwritten since the forward, as autograd does."""
-        for position in self.backward.reads[number]:
-            now = torch_private.version_of(self.primals[position])
-            if now != self.versions[position]:
-                name = self.executable.names[position]
-                raise RuntimeError(
-                    f"{name} was modified in place after the forward, and its backward still needs it: "
-                    f"version {now}, expected {self.versions[position]}"
-                )
+        reads = self.backward.reads[number]
+        found = torch_private.versions_of([self.primals[position] for position in reads])
+        expected = [self.versions[position] for position in reads]
+        if found != expected:
+            position, now, then = next(each for each in zip(reads, found, expected, strict=True) if each[1] != each[2])
+            raise RuntimeError(
+                f"{self.executable.names[position]} was modified in place after the forward, and its backward still "
+                f"needs it: version {now}, expected {then}"
+            )
 
 
 def _shared(step: TracedStep) -> tuple[bool, ...]:

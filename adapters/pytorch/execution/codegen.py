@@ -149,8 +149,38 @@ class _Writer:
             ):
                 raise UnsupportedModuleError(f"{node.name} is used before the plan computes it")
             else:
-                self.call(node)
+                self.view(node)
         return str(node.name)
+
+    def view(self, node: fx.Node) -> None:
+        """Make a view: in one call even if it is a view of views, should what they view lie in memory as traced."""
+        chain = self._views_up_to_a_name(node)
+        base = chain[-1].args[0] if chain else node
+        known, wanted = _layout(base), _layout(node)
+        calls = sum(each.target is not operator.getitem for each in chain)
+        if calls < 2 or node in self.outputs or not known or not wanted or known[3:] != wanted[3:] or any(known[4:]):
+            self.call(node)
+            return
+        _, strides, offset, *_ = known
+        first, made = self.name(base), self.function(torch_private.VariableFunctions.as_strided)
+        as_traced = f"{first}.stride() == {tuple(strides)} and {first}.storage_offset() == {offset}"
+        one_by_one = first
+        for each in reversed(chain):
+            one_by_one = self.expression(each, one_by_one)
+        words = ", ".join(map(repr, (tuple(wanted[0]), tuple(wanted[1]), wanted[2])))
+        self.lines.append(f"{node.name} = {made}({first}, {words}) if {as_traced} else {one_by_one}")
+        self.event(EventKind.CALL, [node])
+        self.define(node)
+
+    def _views_up_to_a_name(self, node: fx.Node) -> list[fx.Node]:
+        """A view without a name, the view that it is a view of if that has none, and so on."""
+        chain = []
+        while _is_view(node) and not self.may_be_named(node) and node not in self.step.reuse.calls:
+            chain.append(node)
+            node = node.args[0]
+            if _layout(node) and node not in self.gradients and self._twin(node):
+                break
+        return chain
 
     def _twin(self, node: fx.Node) -> fx.Node | None:
         """A tensor of the same memory and layout as one that does not exist yet, so that no view is made.
@@ -198,8 +228,14 @@ class _Writer:
 
     # -- lines -----------------------------------------------------------------------------------
 
-    def expression(self, node: fx.Node) -> str:
-        """The call of a node's operator, in place if it writes over an argument."""
+    def expression(self, node: fx.Node, first: str | None = None) -> str:
+        """The call of a node's operator, in place if it writes over an argument, or an element of a tuple.
+
+        ``first`` is what to write for its first argument, other than a name.
+        """
+        if node.target is operator.getitem:
+            source, position = node.args
+            return f"{first or self.argument(source)}[{position!r}]"
         call = self.step.reuse.calls.get(node)
         target, args, kwargs = node.target, node.args, node.kwargs
         if call is not None:
@@ -207,18 +243,14 @@ class _Writer:
         bound = None
         if torch_private.is_called_directly(target):
             bound = binding(target, *fx.map_arg((args, kwargs), lambda argument: argument.meta.get("val")))
-        words = [self.argument(value) for value in args]
+        words = [self.argument(value) for value in args] if first is None else [first, *map(self.argument, args[1:])]
         left_out = bound.left_out if bound else frozenset()
         words += [f"{key}={self.argument(value)}" for key, value in kwargs.items() if key not in left_out]
         return f"{self.function(target, bound and bound.function)}({', '.join(words)})"
 
     def call(self, node: fx.Node) -> None:
         """Run a node and name its result."""
-        if node.target is operator.getitem:
-            source, position = node.args
-            self.lines.append(f"{node.name} = {self.argument(source)}[{position!r}]")
-        else:
-            self.lines.append(f"{node.name} = {self.expression(node)}")
+        self.lines.append(f"{node.name} = {self.expression(node)}")
         self.event(EventKind.CALL, [node])
         self.define(node)
 
@@ -492,6 +524,12 @@ def _layout(node: fx.Node) -> tuple[Any, ...] | None:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
     return value.shape, value.stride(), value.storage_offset(), value.dtype, value.is_conj(), value.is_neg()
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether a node views one tensor, or is an element of a tuple of such views."""
+    call = node.args[0] if node.target is operator.getitem else node
+    return torch_private.is_view(call.target) and call.all_input_nodes == [call.args[0]]
 
 
 def _is_tuple(node: fx.Node) -> bool:

@@ -29,19 +29,12 @@ from ..step.annotate import Annotated, cpu_text, device_of, device_text, visible
 from ..step.backward_parts import accumulating_nbytes
 from ..torch_private import pytree
 from ..unbind import original
-from .attachment import (
-    Attachment,
-    ChangedModuleError,
-    Described,
-    InputMismatchError,
-    VaryingStepError,
-    in_order,
-    settings_of,
-)
+from .attachment import Attachment, ChangedModuleError, Described, InputMismatchError, Order, VaryingStepError
 from .autograd_function import Executable
 from .backend_switches import kernels_chosen, kernels_traced
 from .card_memory import CardMemory, Present, card_memory, step_segment, unknown_setting
 from .codegen import Program, generate
+from .module_settings import settings_of
 from .partial_backward import PartialBackwards
 from .retrace import OnArguments, Retrace, Strides
 from .step_pool import StepPool
@@ -69,7 +62,7 @@ class Executor:
         self._segment_nbytes = step_segment(annotated, self.program, accumulates=plan.budget.grad_accumulation)
         self._pool = None if self._segment_nbytes is None else StepPool.of(device_of(step))
         self._executable = Executable(step, self.program, partial_backwards, self._pool)
-        self._joint = step.joint
+        self._joint, self._order = step.joint, Order(step.joint.primals)
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
         self._returned_primals = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
@@ -152,9 +145,7 @@ class Executor:
         attachment.check_reads()
         generator = torch.get_rng_state() if self._draws else None  # leads a trace after the step the same way
         retrace = partial(self._retrace, attachment.module, generator)
-        return Checked(
-            attachment.module, in_order(self._joint.primals, own, leaves), OnArguments(retrace, args, kwargs)
-        )
+        return Checked(attachment.module, self._order(own, leaves), OnArguments(retrace, args, kwargs))
 
     def check_module(self, attachment: Attachment) -> None:
         """Raise ChangedModuleError if the plan does not hold for the module as it is, whatever the arguments are."""

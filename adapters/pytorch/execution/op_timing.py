@@ -24,8 +24,9 @@ from ..joint import meta
 from ..memory.allocations import tensors
 from ..step.step_graph import TracedStep
 from ..torch_private import pytree
-from .attachment import Attachment, in_order, settings_of
+from .attachment import Attachment, Order
 from .codegen import NO_STEP, Program, generate
+from .module_settings import settings_of
 
 _WARM_UPS = 2
 _TOGETHER = 64
@@ -133,7 +134,7 @@ def _primals(
     overwritten = {primal for primal, _ in joint.updates}
 
     def made() -> list[torch.Tensor]:
-        found = in_order(joint.primals, attachment.checked_tensors(joint.primals, metas), leaves)
+        found = Order(joint.primals)(attachment.checked_tensors(joint.primals, metas), leaves)
         return [tensor.clone() if position in overwritten else tensor for position, tensor in enumerate(found)]
 
     return made

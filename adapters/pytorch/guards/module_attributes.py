@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from operator import is_, itemgetter
 from types import FunctionType, MemberDescriptorType
 from typing import Any
@@ -92,14 +93,15 @@ class _QuickCheck:
     def __init__(self, reads: Iterable[tuple[Any, str, Any, Owner]], checks: list[IdentityCheck]) -> None:
         self._checks = [check for check in checks if check.has_content]
         present: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
-        self._none: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
-        self._of_class: dict[tuple[type, str], tuple[Mapping[str, Any], str, Any]] = {}
-        absent: dict[int, tuple[dict[str, Any], set[str]]] = {}
+        none: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
+        of_class: dict[type, dict[str, Any]] = {}
+        absent: dict[int, tuple[Mapping[str, Any], set[str]]] = {}
         self._spaces: list[tuple[Any, dict[str, Any]]] = []  # of objects, whose `__dict__` may become another
         self._looked_up: list[tuple[Any, str, Any]] = []
         for holder, key, value, owner in reads:
             own = getattr(holder, "__dict__", {})
-            if own and not isinstance(holder, nn.Module) and id(own) not in present and id(own) not in absent:
+            # A class makes another view of its namespace each time, and keeps the namespace.
+            if own and not isinstance(holder, (nn.Module, type)) and id(own) not in present and id(own) not in absent:
                 self._spaces.append((holder, own))
             if key == ALL:
                 continue
@@ -111,32 +113,36 @@ class _QuickCheck:
             tensors = next((group for group in homes if key in group), None)
             if tensors is not None:
                 if tensors[key] is None:  # a tensor is a primal, and looked for in every step
-                    self._none[id(tensors), key] = tensors, key
+                    none[id(tensors), key] = tensors, key
                 continue
             for cls in type(holder).__mro__:  # including classes that may come to hide it
-                self._of_class.setdefault((cls, key), (cls.__dict__, key, cls.__dict__.get(key, MISSING)))
                 if key in cls.__dict__:
+                    of_class.setdefault(cls, {})[key] = cls.__dict__[key]
                     break
+                absent.setdefault(id(cls), (cls.__dict__, set()))[1].add(key)
             computed = key in slots_of(type(holder)) or (key not in cls.__dict__ and _computes(type(holder)))
             if computed and not isinstance(owner, str):
                 self._looked_up.append((holder, key, value))
-        self._absent = list(absent.values())
+        self._none = list(none.values())
+        self._absent = [(own.keys().isdisjoint, keys) for own, keys in absent.values()]  # a view of what is there then
+        there = [*present.values(), *((cls.__dict__, found) for cls, found in of_class.items())]
         # A key that is there twice: with one alone `itemgetter` would not give a tuple.
-        self._present = [
-            (own, itemgetter(*found, next(iter(found))), (*found.values(), next(iter(found.values()))))
-            for own, found in present.values()
-        ]
+        self._reads = [(itemgetter(*found, next(iter(found))), own) for own, found in there]
+        self._values = [value for _, found in there for value in (*found.values(), next(iter(found.values())))]
 
     def __bool__(self) -> bool:
-        try:
-            if not all(all(map(is_, read(own), values)) for own, read, values in self._present):
+        for is_disjoint, keys in self._absent:
+            if not is_disjoint(keys):
                 return False
+        for tensors, key in self._none:
+            if tensors.get(key) is not None:
+                return False
+        try:
+            found = chain.from_iterable([read(own) for read, own in self._reads])
         except KeyError:
             return False
         return (
-            all(own.keys().isdisjoint(keys) for own, keys in self._absent)
-            and all(tensors.get(key) is None for tensors, key in self._none.values())
-            and all(namespace.get(key, MISSING) is value for namespace, key, value in self._of_class.values())
+            all(map(is_, found, self._values))
             and all(holder.__dict__ is own for holder, own in self._spaces)
             and all(getattr(holder, key, MISSING) is value for holder, key, value in self._looked_up)
             and all(self._checks)

@@ -83,3 +83,72 @@ def test_a_module_that_makes_nothing_but_views_of_its_input_gives_it_a_gradient(
     x = torch.ones(2, 2, 2, requires_grad=True)
     bound(nn.Flatten(), x)(x).backward(torch.full((2, 4), 2.0))
     assert torch.equal(x.grad, torch.full((2, 2, 2), 2.0))
+
+
+class Views(TorchDispatchMode):
+    """Counts calls that make nothing but views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.count += func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+class Heads(nn.Module):
+    """Queries, keys and values of three heads, from one product."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys, values = (part.view(2, 5, 3, 4).transpose(1, 2) for part in x.exp().split(12, dim=-1))
+        return (queries * keys * values).exp()
+
+
+def test_a_view_of_views_is_made_in_one_call() -> None:
+    """The forward makes three of them; traced, it splits once, and then makes three views and transposes those."""
+    x = torch.randn(2, 5, 36, requires_grad=True)
+    module = bound(Heads(), x)
+    with Views() as forward:
+        module(x)
+    assert forward.count - _views_around_a_step() == 3
+
+
+def _views_around_a_step() -> int:
+    x = torch.randn(3, requires_grad=True)
+    module = bound(Exponential(), x)
+    with Views() as forward:
+        module(x)
+    return forward.count
+
+
+class Exponential(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.exp()
+
+
+@torch.library.custom_op("ogc_plan_tests::turned", mutates_args=())
+def turned(x: Tensor) -> Tensor:
+    """A copy of a matrix that lies in memory column after column."""
+    return x.t().contiguous().t().clone(memory_format=torch.preserve_format)
+
+
+@turned.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)  # it does not say so
+
+
+turned.register_autograd(lambda ctx, gradient: gradient)
+
+
+class OfTurned(nn.Module):
+    """A view of a view of a tensor that does not lie in memory as tracing was told."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (turned(x).t().unsqueeze(0) * 2).exp()
+
+
+@pytest.mark.values
+def test_a_view_of_views_is_right_where_memory_lies_otherwise_than_traced() -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    assert torch.equal(bound(OfTurned(), x)(x), OfTurned()(x))
