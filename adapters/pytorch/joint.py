@@ -51,6 +51,8 @@ class Joint:
         reads: attributes that the forward reads of its modules and their plain objects.
         assignments: attributes and buffers that the step sets.
         sources: guards on globals, closures and objects that the forward's code names.
+        takes_several_gradients: whether the backward of some `torch.autograd.Function` takes several gradients: it runs
+            for one of them alone, and takes the others for zeros.
     """
 
     graph: fx.Graph
@@ -73,6 +75,7 @@ class Joint:
     reads: AttributeReads = field(default_factory=AttributeReads)
     assignments: tuple[Assignment, ...] = ()
     sources: SourceGuards = field(default_factory=SourceGuards)
+    takes_several_gradients: bool = False
 
 
 class Meta(NamedTuple):

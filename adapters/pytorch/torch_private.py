@@ -649,6 +649,20 @@ def is_wanted(node: Any) -> bool:
     return bool(torch._C._will_engine_execute_node(node))
 
 
+def some_function_takes_several_gradients(outputs: Iterable[Any]) -> bool:
+    """Whether a `torch.autograd.Function` that led to the outputs has several of its own."""
+    waiting = [output.grad_fn for output in outputs if isinstance(output, torch.Tensor) and output.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, torch.autograd.function.BackwardCFunction) and len(node._input_metadata) > 1:
+            return True
+        behind = {behind for behind, _ in node.next_functions if behind is not None} - seen
+        seen |= behind
+        waiting += behind
+    return False
+
+
 def quick_check(tensors: Sequence[Any]) -> Callable[..., bool] | None:
     """A quick function of as many values, true only if each is a tensor like the one here.
 

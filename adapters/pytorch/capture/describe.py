@@ -80,6 +80,7 @@ def described(
         reads=trace.reads,
         assignments=tuple(outputs.assigned.values()),
         sources=trace.sources,
+        takes_several_gradients=outputs.take_several_gradients,
     )
 
 

@@ -50,6 +50,7 @@ class DistinctOutputs:
             the result.
         returned_inputs: for each distinct output without gradient that shares memory with an argument leaf (by index),
             a parameter or a buffer (by name): that index or name, and whether it is the same tensor.
+        take_several_gradients: whether the backward of some `torch.autograd.Function` takes several gradients.
     """
 
     def __init__(self, detached: Collection[int] = ()) -> None:
@@ -58,6 +59,7 @@ class DistinctOutputs:
         self.leaf_outputs: tuple[int, ...] = ()
         self.assigned: dict[Read, Assignment] = {}
         self.returned_inputs: dict[int, tuple[int | str, bool]] = {}
+        self.take_several_gradients = False
 
     def wrap(self, module: nn.Module, forward: Callable[..., Any], reads: AttributeReads) -> Callable[..., Any]:
         """``forward`` of ``module`` returning the distinct leaves of its result and of what it sets."""
@@ -103,6 +105,7 @@ class DistinctOutputs:
 
     def _unaliased(self, outputs: list[Any], inputs: dict[int | str, Any]) -> list[Any]:
         """The distinct outputs of a forward, each for autograd in memory of its own, or detached."""
+        self.take_several_gradients |= torch_private.some_function_takes_several_gradients(outputs)
         owners = {key: name for name, tensor in inputs.items() for key in _storage(tensor)}
         users = Counter(owners.keys()) + Counter(key for output in outputs for key in _storage(output))
         self.returned_inputs = {}

@@ -1,9 +1,10 @@
 """The backward of a step whose outputs get other gradients than it was traced with: traced again, it replaces that one.
 
 Eager training runs nothing for an output that the loss leaves out. Zeros as its gradient would not be the same: they
-decide the layout of a sum, turn -0.0 into 0.0, and become NaN when multiplied by infinity. So the step is traced again
-with those outputs detached. Nor would a gradient be the same that is copied into the layout it was traced with: kernels
-sum in the order of the memory, so the step is traced again with the layout that the loss gives.
+decide the layout of a sum, turn -0.0 into 0.0, and become NaN when multiplied by infinity. So the calls that such a
+gradient leads to are left out (absent_gradients.py); where that can't be told, the step is traced again with those
+outputs detached. Nor would a gradient be the same that is copied into the layout it was traced with: kernels sum in the
+order of the memory, so the step is traced again with the layout that the loss gives.
 
 By then the forward has run and has saved what the plan says; the new trace must have the same forward calls. Its
 backward follows the plan's schedule without the steps that have nothing to do.
@@ -29,6 +30,7 @@ from ..errors import UnsupportedModuleError, warn
 from ..joint import Joint, meta
 from ..memory.allocations import tensors
 from ..memory.inplace_kernels import KERNELS
+from ..passes.absent_gradients import without_gradients
 from ..step.backward_parts import Part, primals_read
 from ..step.op_workspace import Workspace, workspaces
 from ..step.step_graph import TracedStep
@@ -140,7 +142,9 @@ class PartialBackwards:
         outputs = frozenset(positions[position] for position in absent)
         strides = [strides for position, strides in enumerate(given.strides) if position not in absent]
         try:
-            step = TracedStep(retrace(outputs, strides if any(strides) else ()), like=self._step)
+            joint = None if any(strides) else without_gradients(self._step.joint, outputs)
+            joint = joint or retrace(outputs, strides if any(strides) else ())
+            step = TracedStep(joint, like=self._step)
             return _Follower(self._step, step, self._plan, self._visible, self._program).backward(given)
         except OgcPlanError as error:
             if not absent:

@@ -62,7 +62,7 @@ def _sum(graph: fx.Graph, one: fx.Node, other: fx.Node) -> fx.Node:
     operands = earlier.meta["val"], later.meta["val"]
     with operands[0].fake_mode:
         total.meta["val"] = _ADD(*operands)
-    total.meta["partitioner_tag"] = "is_backward"
+    total.meta |= {"partitioner_tag": "is_backward", "is_gradient_acc": True}
     return total
 
 

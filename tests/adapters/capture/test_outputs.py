@@ -23,6 +23,7 @@ from tests.modules.torch_modules import RandomNet
 from tests.modules.torch_training import bits, dense_sum, measured, planned, predicted, train
 
 IMAGES = (torch.randn(2, 3, 6, 6, generator=seeded(0)),)
+SENTENCE = (torch.randn(5, 3, 8, generator=seeded(2)),)
 Returned = Callable[["Convolved", Tensor], Any]
 
 
@@ -343,18 +344,30 @@ class TestUnused:
     @pytest.mark.parametrize("budget", ["100%", "min"])
     def test_a_share_is_of_the_step_without_them(self, budget: str) -> None:
         """Torch makes the gradients that an LSTM's states do not get, which takes more than those that a loss gives."""
-        net, sentence = Sentences(), torch.randn(5, 3, 8, generator=seeded(2))
+        net, (sentence,) = Sentences(), SENTENCE
         trained = within_budget(net, budget=budget, strategy="greedy", device="cpu")
         with pytest.warns(UserWarning, match="the loss leaves out output 1, 2: this step takes"):
             trained(sentence)[0].square().mean().backward()
         assert trained.recurrent.weight_hh_l0.grad is not None
 
-    def test_a_module_in_another_mode_by_then_is_refused(self) -> None:
-        trained = planned(Convolved(lambda _, h: (h.square().sum(), h)), IMAGES)
-        outputs = trained(*IMAGES)
-        trained.eval()
-        with pytest.raises(UnsupportedModuleError, match="leaves out output 1, and the backward without it"):
+    def test_the_module_may_be_in_another_mode_by_then(self) -> None:
+        module = Convolved(lambda _, h: (h.square().sum(), h))
+
+        def run(net: nn.Module) -> list[bytes]:
+            outputs = net(*IMAGES)
+            net.eval()
             outputs[0].backward()
+            return [bits(p.grad) for p in net.parameters() if p.grad is not None]
+
+        assert run(planned(copy.deepcopy(module), IMAGES)) == run(module)
+
+    def test_a_module_in_another_mode_by_then_is_refused_if_it_is_traced_again(self) -> None:
+        """What the call of an LSTM makes has one gradient function."""
+        trained, sentence = planned(Sentences(), SENTENCE), SENTENCE[0]
+        outputs = trained(sentence)
+        trained.eval()
+        with pytest.raises(UnsupportedModuleError, match="leaves out output 1, 2, and the backward without it"):
+            outputs[0].sum().backward()
 
 
 class Cached:
