@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -160,6 +161,31 @@ class OfPair(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         one, other = Pair.apply(self.first(x), self.second(x))
         return one.exp(), other
+
+
+class Scaled(torch.autograd.Function):
+    """Two results; the gradient of each is found in a call of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, y * 3
+
+    @staticmethod
+    def backward(ctx: Any, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+        return one * 2, other * 3
+
+
+class OfScaled(OfPair):
+    """Has no parameter that two gradients lead to."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return Scaled.apply(self.first(x), self.second(x))  # type: ignore[no-any-return]
+
+
+def test_calls_of_one_autograd_node_are_known_by_its_number() -> None:
+    """Even if it were not known that there is a function of several gradients."""
+    joint = replace(capture(OfScaled(), (X,)), takes_several_gradients=False)
+    assert without_gradients(joint, [1]) is None
 
 
 class Parts(nn.Module):
