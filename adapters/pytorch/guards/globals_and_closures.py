@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -41,6 +42,9 @@ _REMEDY = (
 )
 _CALLED = (FunctionType, BuiltinFunctionType, MethodType, functools.partial, type)
 """Compared by identity: another function under a name makes another step."""
+_IMPORTS = "<frozen importlib"
+_TRACING = str(Path(__file__).parents[1] / "capture")
+"""The files of the code that traces."""
 _CONTAINERS = (list, dict, set, deque, bytearray)
 
 
@@ -266,11 +270,16 @@ def _container_defaults(function: FunctionType) -> dict[str, Any]:
 
 
 def _is_aside(frame: FrameType | None) -> bool:
-    """Whether a frame runs inside a callback of the garbage collector, a finalizer, or a logger's handlers."""
+    """Whether a frame of a forward runs in an import, a callback of the collector, a finalizer or a logger's handlers.
+
+    What surrounds the trace does not count: a script may train while it is imported.
+    """
     callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
     while frame is not None:
-        code = frame.f_code
-        if code.co_name == "__del__" or code in callbacks or code.co_filename == logging.__file__:
+        code, file = frame.f_code, frame.f_code.co_filename
+        if file.startswith(_TRACING):
+            return False
+        if code.co_name == "__del__" or code in callbacks or file == logging.__file__ or file.startswith(_IMPORTS):
             return True
         frame = frame.f_back
     return False
