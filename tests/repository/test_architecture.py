@@ -52,6 +52,7 @@ adapters/__init__
 adapters/pytorch/unbind adapters/pytorch/errors
 adapters/pytorch/torch_private
 adapters/pytorch/value_shapes
+adapters/pytorch/guards/values
 adapters/pytorch/memory adapters/pytorch/guards
 adapters/pytorch/joint
 adapters/pytorch/passes

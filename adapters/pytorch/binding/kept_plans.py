@@ -18,7 +18,7 @@ from ..execution.attachment import (
     VaryingStepError,
 )
 from ..execution.executor import Checked, Executor
-from ..guards.value_tape import Drawn
+from ..guards.values.value_tape import Drawn
 from .argument_sizes import shapes_of
 
 SIZES = 32

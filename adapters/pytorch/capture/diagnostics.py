@@ -18,7 +18,8 @@ from ....planner.errors import AdapterError
 from .. import torch_private
 from ..errors import NOT_THE_USERS, UnsupportedModuleError
 from ..guards import attribute_reads
-from ..guards.value_tape import Guard
+from ..guards.tensors_from_elsewhere import TakenFromElsewhereError
+from ..guards.values.value_tape import Guard
 from ..torch_private import OpOverload, pytree, schema_of
 from . import attributes_of_tensors
 from .module_scopes import scope_of
@@ -179,11 +180,12 @@ def explain_trace_error(
         raise UnsupportedModuleError(
             f"{type(module).__name__} returns a {found[1]}, whose tensors a plan cannot hand back", remedy=cached
         ) from error
-    found = taken_from_elsewhere(error)
-    if found:
+    taken = taken_from_elsewhere(error)
+    if taken is not None:
+        call, shape = taken
         sparse = "tensor(indices=" in str(error)
         raise UnsupportedModuleError(
-            f"{type(module).__name__} reads a {'sparse ' if sparse else ''}tensor of shape {found[2]} in {found[1]}"
+            f"{type(module).__name__} reads a {'sparse ' if sparse else ''}tensor of shape {shape} in {call}"
             f"{line_of(error)} that is no argument, parameter, buffer or attribute without gradient",
             remedy="use a dense one"
             if sparse
@@ -196,13 +198,16 @@ def explain_trace_error(
         ) from error
 
 
-def taken_from_elsewhere(error: Exception) -> re.Match[str] | None:
+def taken_from_elsewhere(error: Exception) -> tuple[str, str] | None:
     """The call, and the shape, of a tensor that the forward takes from a list, a cache, a global."""
-    return re.search(
+    if isinstance(error, TakenFromElsewhereError):
+        return error.call, error.shape
+    found = re.search(
         r"convert all Tensors to FakeTensors first .* Found in (\S+?)\(.*?tensor\(.*?, size=(\(.*?\))",
         str(error),
         re.DOTALL,
     )
+    return (found[1], found[2]) if found else None
 
 
 def _in_cudnn(module: nn.Module) -> str | None:

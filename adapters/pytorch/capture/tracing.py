@@ -12,13 +12,14 @@ from torch import nn
 
 from .. import torch_private
 from ..errors import UnsupportedModuleError
-from ..guards.argument_values import ValueGuards
 from ..guards.attribute_reads import AttributeReads
 from ..guards.globals_and_closures import SourceGuards
 from ..guards.host_rng import refuse_host_draws
 from ..guards.memoised_tensors import backward_with_memoised_tensors, memoising, with_memoised_tensors
 from ..guards.module_wide_hooks import module_wide_hooks_inside
 from ..guards.side_effects import refuse_kept_tensors, refuse_side_effects
+from ..guards.tensors_from_elsewhere import without_tensors_from_elsewhere
+from ..guards.values.argument_values import ValueGuards
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
 from .argument_identity import Same, with_same_tensors
@@ -149,7 +150,12 @@ class Trace:
     def wrapped_forward(self) -> Iterator[None]:
         """Let the bare module's forward return distinct outputs, and record its sources and values."""
         forward = self.outputs.wrap(
-            self.bare, _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward)), self.reads
+            self.bare,
+            without_tensors_from_elsewhere(
+                _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward)), self.sources.is_old
+            ),
+            self.reads,
+            self.sources,
         )
         forward = self.values.wrap(self.bare, forward) if self.follow_values else forward
         # Around values, whose mode then sees these tensors first: it knows the values of real ones.

@@ -16,7 +16,7 @@ from .. import torch_private
 from ..capture.tensor_attributes import attributes_of
 from ..guards.module_attributes import AttributeGuards
 from ..guards.module_wide_hooks import hooks_of_submodules
-from ..guards.value_tape import Drawn
+from ..guards.values.value_tape import Drawn
 from ..joint import Joint, Meta, Primal, meta
 from .module_settings import QuickCheck, Setting, hooks_of
 
@@ -69,7 +69,7 @@ class Attachment:
         ]
         self._unchanged = QuickCheck(children, traced)
         self._guards, self._sources, self.module = joint.guards, joint.sources, module
-        self._reads = AttributeGuards(module, joint.reads)
+        self._reads, self._stored = AttributeGuards(module, joint.reads, joint.stored), joint.stored
         self._tied = _tied(module)
         self._module_wide_hooks = hooks_of_submodules(module)
         self._alike: Callable[..., bool] | None = None  # true only of tensors like those that were checked last
@@ -121,6 +121,9 @@ class Attachment:
     def check_reads(self) -> None:
         """Raise ChangedModuleError if data that the forward reads changed; `checked_tensors` is for tensors."""
         changed = self._reads.changed() or self._sources.changed()
+        if changed is None:
+            places = (each.place for each in self._stored)
+            changed = next((str(place) for place in places if not place.is_as_before(self.module)), None)
         if changed is not None:
             raise _changed_error(changed)
 

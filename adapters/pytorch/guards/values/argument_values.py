@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .. import torch_private
-from ..torch_private import OpOverload, TorchDispatchMode, pytree, schema_of
-from ..value_shapes import Decider, decider
+from ... import torch_private
+from ...torch_private import OpOverload, TorchDispatchMode, pytree, schema_of
+from ...value_shapes import Decider, decider
 from .assertions import Assertion, assertion
 from .value_tape import GENERATOR, Call, Draw, Guard, Known, Like, Source
 

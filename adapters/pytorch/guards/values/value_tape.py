@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
-from ..torch_private import OpOverload, pytree
-from ..value_shapes import count_distinct, count_true
+from ... import torch_private
+from ...torch_private import OpOverload, pytree
+from ...value_shapes import count_distinct, count_true
 
 
 @dataclass(frozen=True, slots=True)
