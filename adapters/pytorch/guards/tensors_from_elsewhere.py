@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from .. import torch_private
-from ..torch_private import TorchDispatchMode, pytree
+from ..torch_private import TorchDispatchMode
 from .memoised_tensors import memoising
+
+_LIFT = torch.ops.aten.lift_fresh.default
 
 
 class TakenFromElsewhereError(Exception):
@@ -35,10 +37,11 @@ class _Seeing(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the call. Raises TakenFromElsewhereError."""
-        if func is not torch.ops.aten.lift_fresh.default:  # of a tensor that the forward has just made
-            for leaf in pytree.tree_leaves((args, kwargs)):
-                if isinstance(leaf, torch.Tensor) and torch_private.is_plain(leaf) and self._is_foreign(leaf):
-                    raise TakenFromElsewhereError(str(func), str(tuple(leaf.shape)))
+        if func is not _LIFT:  # of a tensor that the forward has just made
+            for argument in args:
+                for value in argument if type(argument) in (list, tuple) else (argument,):
+                    if torch_private.is_plain(value) and self._is_foreign(value):
+                        raise TakenFromElsewhereError(str(func), str(tuple(value.shape)))
         return func(*args, **(kwargs or {}))
 
     def _is_foreign(self, tensor: torch.Tensor) -> bool:
