@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
-from pathlib import Path
 
 import torch
 
@@ -21,7 +21,9 @@ class NoGradientError(UnsupportedModuleError):
     """No output of the module takes a gradient: there is no step to plan."""
 
 
-NOT_THE_USERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[2]}/")
+HERE, TORCH = os.path.dirname(__file__), os.path.dirname(torch.__file__)
+"""The folders of this adapter and of torch, as their code names its files: a path may have dots in it."""
+NOT_THE_USERS = (f"{TORCH}/", f"{os.path.dirname(os.path.dirname(HERE))}/")
 """Where code is that no user wrote: torch's and this package's."""
 
 

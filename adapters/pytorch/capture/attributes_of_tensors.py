@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..errors import UnsupportedModuleError
+from ..errors import TORCH, UnsupportedModuleError
 from ..torch_private import FunctionalTensor
-
-_TORCH = str(Path(torch.__file__).parent)
 
 
 @contextmanager
@@ -22,7 +19,7 @@ def refuse_attributes_of_tensors(tensors: Iterable[torch.Tensor]) -> Iterator[No
     known = {key for tensor in tensors for key in tensor.__dict__}
 
     def missing(_: torch.Tensor, name: str) -> Any:
-        if name in known and not sys._getframe(1).f_code.co_filename.startswith(_TORCH):  # which asks for its own marks
+        if name in known and not sys._getframe(1).f_code.co_filename.startswith(TORCH):  # which asks for its own marks
             raise UnsupportedModuleError(
                 f"the forward reads {name!r} of a tensor, an attribute that a program has set on it",
                 remedy="keep it in the module",

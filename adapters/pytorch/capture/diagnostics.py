@@ -16,7 +16,7 @@ from torch import fx, nn
 
 from ....planner.errors import AdapterError
 from .. import torch_private
-from ..errors import NOT_THE_USERS, UnsupportedModuleError
+from ..errors import NOT_THE_USERS, TORCH, UnsupportedModuleError
 from ..guards import attribute_reads
 from ..guards.tensors_from_elsewhere import TakenFromElsewhereError
 from ..guards.values.value_tape import Guard
@@ -26,7 +26,7 @@ from .module_scopes import scope_of
 from .ways_around import place_in, way_around
 
 _RUN_IN_EAGER = (
-    f"{Path(torch.__file__).parent}/nn/",
+    f"{TORCH}/nn/",
     attribute_reads.__file__,
     attributes_of_tensors.__file__,
 )

@@ -67,6 +67,7 @@ class Attachment:
         self._watched = [
             (child, tuple(child._modules.values()), setting) for child, setting in zip(children, traced, strict=True)
         ]
+        self._spaces = [(child, vars(child), child._parameters, child._buffers) for child in children]
         self._unchanged = QuickCheck(children, traced)
         self._guards, self._sources, self.module = joint.guards, joint.sources, module
         self._reads, self._stored = AttributeGuards(module, joint.reads, joint.stored), joint.stored
@@ -98,6 +99,13 @@ class Attachment:
         if not self._unchanged:
             for child, children, setting in self._watched:
                 _compare(child, children, setting)
+            for child, space, parameters, buffers in self._spaces:
+                if vars(child) is not space or child._parameters is not parameters or child._buffers is not buffers:
+                    raise ChangedModuleError(
+                        f"what a {type(child).__name__} keeps its attributes or tensors in was replaced since the plan "
+                        "was bound",
+                        remedy="bind again",
+                    )
             modules, settings = [child for child, _, _ in self._watched], [setting for _, _, setting in self._watched]
             self._unchanged = QuickCheck(modules, settings)  # what changed does not matter
         for positions, names in self._tied:

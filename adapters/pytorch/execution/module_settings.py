@@ -48,7 +48,7 @@ def hooks_of(module: nn.Module) -> tuple[Any, ...]:
     return tuple([hook if isinstance(hook, FunctionType) else getattr(hook, "__func__", type(hook)) for hook in hooks])
 
 
-_SUBMODULES, _MODE, _HOOKS = itemgetter("_modules"), itemgetter(TRAINING), itemgetter(*HOOKS)
+_REGISTRIES, _MODE, _HOOKS = itemgetter("_modules", "_parameters", "_buffers"), itemgetter(TRAINING), itemgetter(*HOOKS)
 
 
 class QuickCheck:
@@ -63,13 +63,15 @@ class QuickCheck:
         self._inner, self._kinds = [module for module, _ in inner], [setting.kind for _, setting in inner]
         with_mode = [(module, setting.training) for module, setting in inner if setting.training is not None]
         self._with_mode, self._modes = [module.__dict__ for module, _ in with_mode], [mode for _, mode in with_mode]
-        self._spaces, self._inner_spaces = [module.__dict__ for module in modules], [m.__dict__ for m in self._inner]
+        self._all, self._spaces = list(modules), list(map(vars, modules))
+        self._inner_spaces = list(map(vars, self._inner))
         self._hooks = list(map(_HOOKS, self._inner_spaces))
         hooks = list(chain.from_iterable(self._hooks))
         self._filled = [(own, dict(own)) for own in hooks if own]
-        self._homes = list(map(_SUBMODULES, self._spaces))
-        self._empty = [own for own in (*hooks, *self._homes) if not own]
-        self._parents = [home for home in self._homes if home]
+        self._registries = list(chain.from_iterable(map(_REGISTRIES, self._spaces)))
+        homes = [module._modules for module in modules]
+        self._empty = [own for own in (*hooks, *homes) if not own]
+        self._parents = [home for home in homes if home]
         self._sizes, self._names = list(map(len, self._parents)), list(chain.from_iterable(self._parents))
         self._views = [home.values() for home in self._parents]  # each shows what its dictionary has then
         self._children = list(chain.from_iterable(self._views))
@@ -78,8 +80,9 @@ class QuickCheck:
         try:
             return (
                 self._as_planned
+                and all(map(is_, map(vars, self._all), self._spaces))
+                and all(map(is_, chain.from_iterable(map(_REGISTRIES, self._spaces)), self._registries))
                 and list(map(_HOOKS, self._inner_spaces)) == self._hooks
-                and all(map(is_, map(_SUBMODULES, self._spaces), self._homes))
                 and not any(self._empty)
                 and all(own == known for own, known in self._filled)
                 and all(map(is_, map(type, self._inner), self._kinds))

@@ -13,6 +13,7 @@ backward follows the plan's schedule without the steps that have nothing to do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -141,11 +142,11 @@ class PartialBackwards:
             return Backward(lambda *_: iter([[] for _ in parts]), (), (), (), nothing, nothing, frozenset())
         outputs = frozenset(positions[position] for position in absent)
         strides = [strides for position, strides in enumerate(given.strides) if position not in absent]
+        if not any(strides) and (joint := without_gradients(self._step.joint, outputs)) is not None:
+            with suppress(OgcPlanError):  # the calls of a step that is traced again may come in another order
+                return self._following(joint, given)
         try:
-            joint = None if any(strides) else without_gradients(self._step.joint, outputs)
-            joint = joint or retrace(outputs, strides if any(strides) else ())
-            step = TracedStep(joint, like=self._step)
-            return _Follower(self._step, step, self._plan, self._visible, self._program).backward(given)
+            return self._following(retrace(outputs, strides if any(strides) else ()), given)
         except OgcPlanError as error:
             if not absent:
                 raise
@@ -153,6 +154,11 @@ class PartialBackwards:
                 f"the loss {_left_out(given, self._step)}, and the backward without it cannot be run: {error.message}",
                 remedy=_REMEDY,
             ) from error
+
+    def _following(self, joint: Joint, given: Given) -> Backward:
+        """The backward of ``joint``, by the plan. Raises OgcPlanError where it cannot follow it."""
+        step = TracedStep(joint, like=self._step)
+        return _Follower(self._step, step, self._plan, self._visible, self._program).backward(given)
 
 
 def _positions(step: TracedStep) -> list[int]:

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from threading import get_ident
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..errors import UnsupportedModuleError
+from ..errors import HERE, TORCH, UnsupportedModuleError
 from .globals_and_closures import SourceGuards
 from .host_rng import is_generator
 from .snapshots import MAX_NESTING, attributes_of_object, context_value, is_plain_object
@@ -33,8 +32,7 @@ _OWN = frozenset(nn.Module().__dict__) - {"training"}
 """Attributes of every module, hooks among them; they are checked elsewhere for the submodules of the module."""
 ALL = "__dict__"
 """Read of an object: every attribute may have been."""
-_HERE = str(Path(__file__).parents[1])
-_WRAPPERS = (str(Path(torch.__file__).parent), functools.__file__)
+_WRAPPERS = (TORCH, functools.__file__)
 """Code that looks into ``__dict__`` of what it wraps or calls, and not for the forward."""
 
 _MACHINERY = frozenset(
@@ -310,7 +308,7 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
 def _is_read_by_forward(name: str) -> bool:
     """Whether the code that reads is neither this adapter's nor a wrapper's."""
     reader = sys._getframe(2).f_code.co_filename
-    return not (reader.startswith(_HERE) or (name == ALL and reader.startswith(_WRAPPERS)))
+    return not (reader.startswith(HERE) or (name == ALL and reader.startswith(_WRAPPERS)))
 
 
 def _has_reads_of_its_own(child: nn.Module) -> bool:

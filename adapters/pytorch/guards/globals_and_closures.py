@@ -14,7 +14,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -22,7 +21,7 @@ import torch
 from torch import nn
 
 from ....planner.limits import gc_paused
-from ..errors import UnsupportedModuleError
+from ..errors import HERE, UnsupportedModuleError
 from .rollback import Saved, save
 from .running_functions import Ages, RunningFunctions
 from .snapshots import IdentityCheck, equal_snapshots, is_data, refuse_iterator
@@ -43,7 +42,7 @@ _REMEDY = (
 _CALLED = (FunctionType, BuiltinFunctionType, MethodType, functools.partial, type)
 """Compared by identity: another function under a name makes another step."""
 _IMPORTS = "<frozen importlib"
-_TRACING = str(Path(__file__).parents[1] / "capture")
+_TRACING = f"{HERE}/capture"
 """The files of the code that traces."""
 _CONTAINERS = (list, dict, set, deque, bytearray)
 

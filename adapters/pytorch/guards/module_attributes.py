@@ -127,13 +127,14 @@ class _QuickCheck:
         none: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
         of_class: dict[type, dict[str, Any]] = {}
         absent: dict[int, tuple[Mapping[str, Any], set[str]]] = {}
-        self._spaces: list[tuple[Any, dict[str, Any]]] = []  # of objects, whose `__dict__` may become another
+        self._spaces: list[tuple[Any, dict[str, Any], type]] = []  # of objects, which may get others, or another class
         self._looked_up: list[tuple[Any, str, Any]] = []
         for holder, key, value, owner in reads:
             own = getattr(holder, "__dict__", {})
-            # A class makes another view of its namespace each time, and keeps the namespace.
-            if own and not isinstance(holder, (nn.Module, type)) and id(own) not in present and id(own) not in absent:
-                self._spaces.append((holder, own))
+            # A class keeps its namespace, and makes another view of it each time. Modules are watched elsewhere.
+            known = id(own) in present or id(own) in absent or not hasattr(holder, "__dict__")
+            if not known and not isinstance(holder, (nn.Module, type)):
+                self._spaces.append((holder, own, type(holder)))
             if key == ALL:
                 continue
             if key in own:
@@ -174,7 +175,7 @@ class _QuickCheck:
             return False
         return (
             all(map(is_, found, self._values))
-            and all(holder.__dict__ is own for holder, own in self._spaces)
+            and all(holder.__dict__ is own and type(holder) is cls for holder, own, cls in self._spaces)
             and all(getattr(holder, key, MISSING) is value for holder, key, value in self._looked_up)
             and all(self._checks)
         )

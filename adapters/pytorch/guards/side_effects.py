@@ -9,14 +9,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from ..errors import UnsupportedModuleError
+from ..errors import HERE, TORCH, UnsupportedModuleError
 from ..torch_private import FunctionalTensor
 from .assignments import Assignment
 from .attribute_reads import FORWARD_HOOKS, Read
@@ -138,14 +137,13 @@ class _Unseedable:
 
 def _called_by_torch() -> bool:
     """Whether torch itself sets a generator's state, as it does around calls that it traces."""
-    home = str(Path(torch.__file__).parent)
     between = (
-        torch.random.__file__, contextlib.__file__, f"{home}/cuda", f"{home}/_compile.py", f"{home}/_dynamo"
+        torch.random.__file__, contextlib.__file__, f"{TORCH}/cuda", f"{TORCH}/_compile.py", f"{TORCH}/_dynamo"
     )  # fmt: skip
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(between):
         frame = frame.f_back
-    return frame.f_code.co_filename.startswith((home, str(Path(__file__).parents[1])))
+    return frame.f_code.co_filename.startswith((TORCH, HERE))
 
 
 INSTEAD = "return it as an output or write into a buffer in place; if it is a cache, run one forward before planning"

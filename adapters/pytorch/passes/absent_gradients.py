@@ -25,8 +25,9 @@ def without_gradients(joint: Joint, outputs: Collection[int]) -> Joint | None:
     """The joint graph that tracing with the distinct ``outputs`` detached would make, without tracing.
 
     Autograd runs no node that gets no gradient, and adds nothing where one of two gradients is absent. Returns None
-    where that does not tell the graph: a node gets one gradient and not another, which autograd then takes for zeros,
-    or a gradient lies otherwise in memory than its sum with another one, and reaches a call that may depend on it.
+    where that does not tell the graph: a node gets one gradient and not another, which autograd then takes for zeros;
+    a node gives a gradient that does not follow from the one it gets, as a fused loss does; or a gradient lies
+    otherwise in memory than its sum with another one, and reaches a call that may depend on it.
 
     ``joint`` is not changed.
     """
@@ -51,28 +52,37 @@ class _Absent:
         self.sums: dict[fx.Node, fx.Node] = {}
         self._gradients = {node for node in joint.tangents if node is not None}  # nodes that follow from a tangent
         self._given: dict[Any, set[bool]] = {}  # autograd node -> whether its gradients are there
+        self._results = {node for _, node in joint.gradients}
         self.told = all(map(self._visit, filter(is_backward, joint.graph.nodes))) and not any(
             len(given) > 1 for given in self._given.values()
         )
 
     def _visit(self, node: fx.Node) -> bool:
         """Find out whether a node of the backward runs; false if that is not known."""
-        gradients = [each for each in node.all_input_nodes if each in self._gradients]
-        if not gradients or node.op != "call_function":
+        if node.op != "call_function":
             return True
+        gradients = [each for each in node.all_input_nodes if each in self._gradients]
+        if not gradients:
+            return not self._is_a_gradient(node)
         self._gradients.add(node)
         there = [each for each in gradients if each not in self.gone]
         if not there:
             self.gone.add(node)
-        if _is_sum_of_gradients(node) and len(gradients) == len(node.all_input_nodes):
+        if _is_sum_of_gradients(node):
             if 0 < len(there) < len(gradients):
                 self.sums[node] = there[0]
-            return True
+            return len(gradients) == len(node.all_input_nodes)
         own = node.meta.get("seq_nr", _OUTSIDE)  # calls of one autograd node have one number
         for each in gradients:
             if each.op == "placeholder" or _is_sum_of_gradients(each) or each.meta.get("seq_nr", _OUTSIDE) != own:
                 self._given.setdefault(own, set()).add(each not in self.gone)
         return len(there) in (0, len(gradients))
+
+    def _is_a_gradient(self, node: fx.Node) -> bool:
+        """Whether what follows from no tangent leaves its autograd node: it is a gradient, whatever that node got."""
+        own = node.meta.get("seq_nr", _OUTSIDE)
+        within = (each.meta.get("seq_nr", _OUTSIDE) == own and not _is_sum_of_gradients(each) for each in node.users)
+        return node in self._results or not all(within)
 
 
 class _Remaining:

@@ -84,6 +84,9 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "a submodule of another name": renamed,
     "a submodule with another parent": moved,
     "two that took each other's place": lambda net: net[1]._modules.update({"0": net[1][1], "1": net[1][0]}),
+    "another dictionary of attributes": lambda net: setattr(net[1][1], "__dict__", dict(net[1][1].__dict__)),
+    "another registry of parameters": lambda net: setattr(net[1][0], "_parameters", dict(net[1][0]._parameters)),
+    "another registry of buffers": lambda net: setattr(net[0], "_buffers", dict(net[0]._buffers)),
     "another registry of submodules": lambda net: setattr(net[1], "_modules", dict(net[1]._modules)),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from tests.modules.generators import seeded
 from tests.modules.torch_training import planned, train
 
+ROOT = Path(__file__).resolve().parents[3]
 X = (torch.randn(4, 6, generator=seeded(0)),)
 
 
@@ -86,3 +88,18 @@ def test_a_script_that_trains_while_it_is_imported_is_guarded(tmp_path: Path, mo
     trains_when_imported.SCALE = 3.0
     with pytest.raises(InputMismatchError, match="'SCALE' of trains_when_imported changed"):
         trains_when_imported.trained(trains_when_imported.X)
+
+
+def test_a_module_trains_though_the_path_of_this_package_has_dots_in_it() -> None:
+    """Code names its files by such a path, and a guard asks whose code it is that reads."""
+    lines = [
+        "import sys",
+        f"sys.path[:0] = [{str(ROOT / 'tests' / '..' / '.src')!r}]",
+        "import ogc_plan, torch",
+        "from ogc_plan.adapters.pytorch import within_budget",
+        "assert '..' in ogc_plan.__file__",
+        "net = within_budget(torch.nn.Linear(3, 3), budget='100%', device='cpu', strategy='greedy')",
+        "net(torch.ones(2, 3)).sum().backward()",
+    ]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,10 +11,13 @@ import pytest
 import torch
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from ogc_plan.adapters.pytorch import within_budget
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
 from ogc_plan.adapters.pytorch.joint import Joint, meta
 from ogc_plan.adapters.pytorch.passes.absent_gradients import without_gradients
 from torch import Tensor, fx, nn
+
+from tests.modules.torch_training import bits
 
 X = torch.randn(3, 6)
 
@@ -219,3 +223,77 @@ def test_it_is_not_told_where_a_gradient_of_another_layout_reaches_a_product() -
             return h.exp(), h.t().contiguous()
 
     assert without_gradients(capture(Turned(6, 4), (X,)), [1]) is None
+
+
+class Balanced(torch.autograd.Function):
+    """Passes its first argument on; the second, a loss of its own, gets a gradient of ones, as routers balance load."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, loss: Tensor) -> Tensor:
+        ctx.save_for_backward(loss)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        return gradient, torch.ones_like(ctx.saved_tensors[0])
+
+
+class FusedLoss(torch.autograd.Function):
+    """Finds its gradient in the forward, and gives it whatever it gets."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(2 * x)
+        return x.square().sum()
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> Tensor:
+        return ctx.saved_tensors[0]  # type: ignore[no-any-return]
+
+
+class OfBalanced(OfPair):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.first(x)
+        return h.exp(), Balanced.apply(h, self.second(x).square().mean()) * 2
+
+
+class OfFusedLoss(OfPair):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.first(x)
+        loss = FusedLoss.apply(h)
+        return self.second(h).exp(), loss
+
+
+class Hooked(OfPair):
+    """A hook gives a gradient of ones."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.second(x)
+        h.register_hook(lambda _: torch.ones(3, 6))
+        return self.first(x).exp(), (h * 3).tanh()
+
+
+class Rearranged(OfPair):
+    """Its steps are traced again: the plan cannot be followed without."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        p, q = torch.cat([self.first(x)] * 2, 1).chunk(2, 1)
+        _, t = torch.cat([q, p], 1).chunk(2, 1)
+        return t, p * 2
+
+
+@pytest.mark.parametrize("module", [OfBalanced(), OfFusedLoss(), Hooked()], ids=lambda module: type(module).__name__)
+def test_it_is_not_told_where_a_gradient_does_not_follow_from_another(module: nn.Module) -> None:
+    assert without_gradients(capture(module, (X,)), [1]) is None
+
+
+@pytest.mark.values
+@pytest.mark.parametrize("used", [0, 1])
+@pytest.mark.parametrize("kind", [OfPair, Parts, OfBalanced, OfFusedLoss, Hooked, Rearranged, Classifier])
+def test_a_loss_of_one_output_gives_the_gradients_of_eager(kind: type[nn.Module], used: int) -> None:
+    module = kind()
+    bound = within_budget(copy.deepcopy(module), budget="100%", device="cpu", strategy="greedy")
+    for net in (module, bound):
+        net(X)[used].square().sum().backward()
+    found = [[None if p.grad is None else bits(p.grad) for p in net.parameters()] for net in (module, bound)]
+    assert found[0] == found[1]

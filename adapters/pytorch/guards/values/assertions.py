@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-import torch
+from ...errors import HERE, TORCH
 
-_NOT_THEIRS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
-_CHECKS_FOR_THEM = str(Path(torch.distributions.__file__).parent)
+_NOT_THEIRS = (TORCH, HERE)
+_CHECKS_FOR_THEM = f"{TORCH}/distributions"
 """Code of torch that asks for the values of a user's tensors only to raise an error."""
 _BETWEEN = ("TO_BOOL", "NOT_TAKEN", "NOP", "CACHE", "EXTENDED_ARG")
 _GOES_ON = ("JUMP", "RETURN", "STORE", "DELETE", "YIELD", "FOR_ITER", "SEND", "SETUP", "BEFORE_WITH", "PUSH_EXC")
