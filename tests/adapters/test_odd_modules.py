@@ -37,6 +37,19 @@ class Rounded(torch.autograd.Function):
         return gradient
 
 
+class FusedSquares(torch.autograd.Function):
+    """Finds its gradient in its forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(2 * x)
+        return x.square().sum()
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> Tensor:
+        return ctx.saved_tensors[0]  # type: ignore[no-any-return]
+
+
 def reversed_by_a_hook(x: Tensor) -> Tensor:
     x.register_hook(lambda gradient: -gradient)
     return x
@@ -94,6 +107,19 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 RECURRENT = cpu_only("cuDNN's recurrent layers are refused: tests/cuda/test_recurrent.py")
+
+
+class FoundLast(nn.Linear):
+    """No later call than that of the function has a backward."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = super().forward(x)
+        return h.exp() + FusedSquares.apply(h)
+
+
+def test_a_gradient_found_in_the_forward_is_added_as_in_eager_training() -> None:
+    module, args = FoundLast(6, 6), (torch.randn(8, 6, requires_grad=True),)
+    assert train(planned(module, args, "min"), args) == train(module, args)
 
 
 class Squared(nn.Module):

@@ -62,12 +62,16 @@ def _tangent_dependent(joint: Joint) -> set[fx.Node]:
 def _merge_late(segments: list[Segment], position: dict[fx.Node, int], earliest: int) -> None:
     """Join the last segment to those before it until its owner is no earlier than anything its backward reads.
 
-    If a forward writes over pieces of one tensor in turn, the backwards of the first pieces read the last result.
+    If a forward writes over pieces of one tensor in turn, the backwards of the first pieces read the last result. A
+    gradient that a function has found in its forward is read by the sum with another one: then the first segment is
+    owned by what the node at position ``earliest`` makes.
     """
     while len(segments) > 1 and position[segments[-1].owner] < earliest:
         late = segments.pop()
         segments[-1].main += [*segments[-1].sums, *late.main]
         segments[-1].sums = late.sums
+    if position[segments[-1].owner] < earliest:
+        segments[-1].owner = next(node for node, at in position.items() if at == earliest)
 
 
 def _needed_backward(joint: Joint, allocations: Allocations) -> list[fx.Node]:
