@@ -13,7 +13,6 @@ from .guards.assignments import Assignment
 from .guards.attribute_reads import AttributeReads
 from .guards.autocast_state import AutocastState
 from .guards.globals_and_closures import SourceGuards
-from .guards.stored_tensors import Stored
 from .guards.values.value_tape import Guard
 from .torch_private import pytree
 
@@ -51,7 +50,6 @@ class Joint:
         stationary: bytes of the storages of parameters, buffers, attributes and inputs, by kind.
         reads: attributes that the forward reads of its modules and their plain objects.
         assignments: attributes and buffers that the step sets.
-        stored: what the step stores in dictionaries and lists.
         sources: guards on globals, closures and objects that the forward's code names.
         takes_several_gradients: whether the backward of some `torch.autograd.Function` takes several gradients: it runs
             for one of them alone, and takes the others for zeros.
@@ -76,7 +74,6 @@ class Joint:
     stationary: Mapping[str, int] = field(default_factory=dict)
     reads: AttributeReads = field(default_factory=AttributeReads)
     assignments: tuple[Assignment, ...] = ()
-    stored: tuple[Stored, ...] = ()
     sources: SourceGuards = field(default_factory=SourceGuards)
     takes_several_gradients: bool = False
 

@@ -79,7 +79,6 @@ def described(
         guards=tuple(trace.values.guards),
         reads=trace.reads,
         assignments=tuple(outputs.assigned.values()),
-        stored=tuple(outputs.stored),
         sources=trace.sources,
         takes_several_gradients=outputs.take_several_gradients,
     )

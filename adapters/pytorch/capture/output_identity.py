@@ -21,10 +21,8 @@ from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..guards.assignments import Assignment, assigned, attributes, put_back
 from ..guards.attribute_reads import AttributeReads, Read
-from ..guards.globals_and_closures import SourceGuards
 from ..guards.object_parts import held_by, take_apart
 from ..guards.sources import MISSING
-from ..guards.stored_tensors import Stored, containers_of, containers_outside, stored, take_back
 from ..torch_private import pytree
 
 
@@ -50,7 +48,6 @@ class DistinctOutputs:
         leaf_outputs: for each leaf the index of its distinct output.
         assigned: the attributes that the forward sets and the step sets too; their tensors are outputs after those of
             the result.
-        stored: what the forward stores in dictionaries and lists; these tensors come last.
         returned_inputs: for each distinct output without gradient that shares memory with an argument leaf (by index),
             a parameter or a buffer (by name): that index or name, and whether it is the same tensor.
         take_several_gradients: whether the backward of some `torch.autograd.Function` takes several gradients.
@@ -62,13 +59,10 @@ class DistinctOutputs:
         self.leaf_outputs: tuple[int, ...] = ()
         self.assigned: dict[Read, Assignment] = {}
         self.returned_inputs: dict[int, tuple[int | str, bool]] = {}
-        self.stored: list[Stored] = []
         self.take_several_gradients = False
 
-    def wrap(
-        self, module: nn.Module, forward: Callable[..., Any], reads: AttributeReads, sources: SourceGuards
-    ) -> Callable[..., Any]:
-        """``forward`` of ``module`` returning the distinct leaves of its result and of what it sets and stores."""
+    def wrap(self, module: nn.Module, forward: Callable[..., Any], reads: AttributeReads) -> Callable[..., Any]:
+        """``forward`` of ``module`` returning the distinct leaves of its result and of what it sets."""
 
         def distinct(*args: Any, **kwargs: Any) -> list[Any]:
             inputs: dict[int | str, Any] = dict(enumerate(pytree.tree_leaves((args, kwargs))))
@@ -76,17 +70,13 @@ class DistinctOutputs:
                 **dict(module.named_parameters()),
                 **dict(module.named_buffers()),
             }  # the forward may replace them
-            kept, before, containers = held_by(module), attributes(module), containers_of(module)
+            kept, before = held_by(module), attributes(module)
             leaves, self.spec = pytree.tree_flatten(take_apart(forward(*args, **kwargs), kept))
             before |= {target: value for target, (_, value) in reads.before.items()}
             found = assigned(module, reads, kept, before)
             values = {target: pytree.tree_flatten(value) for target, value in found.items()}
             leaves += [leaf for own, _ in values.values() for leaf in own]
             put_back(module, before, values)  # torch runs the forward twice; the second must find what the first found
-            places = stored(module, [*containers, *containers_outside(sources.saved())], kept)
-            contents = {place: pytree.tree_flatten(value) for place, (value, _) in places.items()}
-            leaves += [leaf for own, _ in contents.values() for leaf in own]
-            take_back(module, places)
             first: dict[int, int] = {}
             outputs: list[Any] = []
             leaf_outputs = []
@@ -104,9 +94,6 @@ class DistinctOutputs:
                 empty = (was,) if was is None or was is MISSING else ()
                 filling = tuple(islice(rest, len(own)))
                 self.assigned[target] = Assignment(target, reads.written[target], spec, filling, empty)
-            self.stored = [
-                Stored(place, spec, tuple(islice(rest, len(own)))) for place, (own, spec) in contents.items()
-            ]
             if any(isinstance(leaf, torch.Tensor) and leaf.retains_grad for leaf in outputs):
                 raise UnsupportedModuleError(
                     f"the forward of {type(module).__name__} asks to keep the gradient of a tensor that it returns",

@@ -155,7 +155,6 @@ class Trace:
                 _with_arguments_unchanged(self.module, self.sources.wrap(self.bare.forward)), self.sources.is_old
             ),
             self.reads,
-            self.sources,
         )
         forward = self.values.wrap(self.bare, forward) if self.follow_values else forward
         # Around values, whose mode then sees these tensors first: it knows the values of real ones.

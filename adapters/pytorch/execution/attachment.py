@@ -70,7 +70,7 @@ class Attachment:
         self._spaces = [(child, vars(child), child._parameters, child._buffers) for child in children]
         self._unchanged = QuickCheck(children, traced)
         self._guards, self._sources, self.module = joint.guards, joint.sources, module
-        self._reads, self._stored = AttributeGuards(module, joint.reads, joint.stored), joint.stored
+        self._reads = AttributeGuards(module, joint.reads)
         self._tied = _tied(module)
         self._module_wide_hooks = hooks_of_submodules(module)
         self._alike: Callable[..., bool] | None = None  # true only of tensors like those that were checked last
@@ -129,9 +129,6 @@ class Attachment:
     def check_reads(self) -> None:
         """Raise ChangedModuleError if data that the forward reads changed; `checked_tensors` is for tensors."""
         changed = self._reads.changed() or self._sources.changed()
-        if changed is None:
-            places = (each.place for each in self._stored)
-            changed = next((str(place) for place in places if not place.is_as_before(self.module)), None)
         if changed is not None:
             raise _changed_error(changed)
 

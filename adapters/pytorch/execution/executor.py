@@ -20,9 +20,7 @@ from ..capture.argument_identity import same_tensors
 from ..capture.diagnostics import signature_error
 from ..capture.joint_graph import capture
 from ..errors import warn
-from ..guards.assignments import Assignment
 from ..guards.autocast_state import AutocastState
-from ..guards.stored_tensors import Stored
 from ..guards.values.value_tape import Drawn
 from ..joint import Joint, Meta, Primal, meta
 from ..memory.allocator_record import DevicePeak
@@ -65,7 +63,6 @@ class Executor:
         self._pool = None if self._segment_nbytes is None else StepPool.of(device_of(step))
         self._executable = Executable(step, self.program, partial_backwards, self._pool)
         self._joint, self._order = step.joint, Order(step.joint.primals)
-        self._effects: tuple[Assignment | Stored, ...] = (*step.joint.assignments, *step.joint.stored)
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
         self._returned_primals = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
@@ -165,15 +162,15 @@ class Executor:
         given = {self._joint.primals[position]: primals[position] for position in self._returned_primals}
         if self._pool is not None and self._segment_nbytes is not None:
             self._pool.require(self._segment_nbytes)
-        for effect in self._effects:
-            effect.clear(checked.module)
+        for assignment in self._joint.assignments:
+            assignment.clear(checked.module)
         outputs = iter(self._executable(primals, checked.retrace))
         results = [
             next(outputs) if isinstance(value, torch.fx.Node) else given[value] if isinstance(value, Primal) else value
             for value in self._joint.outputs
         ]
-        for effect in self._effects:
-            effect.set(checked.module, results)
+        for assignment in self._joint.assignments:
+            assignment.set(checked.module, results)
         return pytree.tree_unflatten([results[output] for output in self._joint.leaf_outputs], self._joint.out_spec)
 
     def _check_switches(self) -> None:
@@ -193,8 +190,8 @@ class Executor:
     ) -> Joint:
         """The step of a forward that has run, for other gradients of its outputs. Raises what `capture` raises."""
         with ExitStack() as stack, torch_private.outside_of_modes(), self.autocast.entered(), torch.random.fork_rng([]):
-            for effect in self._effects:
-                stack.enter_context(effect.undone(module))
+            for assignment in self._joint.assignments:
+                stack.enter_context(assignment.undone(module))
             if generator is not None:
                 torch.set_rng_state(generator)
             return capture(original(module), args, kwargs, detached=detached, tangent_strides=strides)

@@ -22,7 +22,7 @@ from torch import nn
 
 from ....planner.limits import gc_paused
 from ..errors import HERE, UnsupportedModuleError
-from .rollback import Saved, save
+from .rollback import save
 from .running_functions import Ages, RunningFunctions
 from .snapshots import IdentityCheck, equal_snapshots, is_data, refuse_iterator
 from .sources import (
@@ -232,12 +232,6 @@ class SourceGuards:
         self._kept.append(owner)
         states = data_snapshot(value, generator_states=True)
         self._sources[number] = Source(namespace, key, description, value, data, states, assign, tuple(save(value)))
-
-    def saved(self) -> Iterator[tuple[str, Saved]]:
-        """What the code names that can be changed in place, with a description, and what was in it before it ran."""
-        for source in self._sources.values():
-            for pair in source.saved:
-                yield source.description, pair
 
     def is_old(self, value: Any) -> bool:
         """Whether an object with attributes of its own is older than the trace."""

@@ -15,7 +15,6 @@ from .attribute_reads import ALL, AttributeReads, Outside, Owner, found
 from .side_effects import DERIVED
 from .snapshots import IdentityCheck, equal_snapshots, refuse_iterator, slots_of, snapshot, without_references
 from .sources import MISSING
-from .stored_tensors import Place, Stored
 
 TRAINING = "training"
 """The attribute whose guard belongs to a submodule's setting (attachment.py)."""
@@ -38,9 +37,9 @@ def _values(module: nn.Module, reads: AttributeReads) -> Iterator[tuple[Any, str
 
 
 class AttributeGuards:
-    """Guards on the attributes in ``reads``, with the values that they have now, but for what the step stores there."""
+    """Guards on the attributes in ``reads``, with the values that they have now."""
 
-    def __init__(self, module: nn.Module, reads: AttributeReads, stored: Iterable[Stored] = ()) -> None:
+    def __init__(self, module: nn.Module, reads: AttributeReads) -> None:
         known = [
             read
             for read in _values(module, reads)
@@ -50,14 +49,9 @@ class AttributeGuards:
         ]
         self._reads = [(owner, key, holder) for holder, key, _, owner in known]
         self._values = [value for _, _, value, _ in known]
-        places: dict[int, list[Place]] = {}
-        for each in stored:
-            places.setdefault(id(each.place.container(module)), []).append(each.place)
-        self._places = [places.get(id(value), []) for value in self._values]
         different = {id(value): value for value in self._values}  # a configuration is often read from every submodule
         contents = {
-            number: (_content(value, places.get(number, [])), _check(value, places.get(number, [])))
-            for number, value in different.items()
+            number: (snapshot(value, into_objects=False), IdentityCheck(value)) for number, value in different.items()
         }
         self._snapshots = [contents[id(value)][0] for value in self._values]
         self._checks = [contents[id(value)][1] for value in self._values]
@@ -68,12 +62,12 @@ class AttributeGuards:
         if self._quick:
             return None
         checked: set[int] = set()
-        entries = zip(self._reads, self._values, self._snapshots, self._checks, self._places, strict=True)
-        for (owner, key, holder), before, known, check, places in entries:
+        entries = zip(self._reads, self._values, self._snapshots, self._checks, strict=True)
+        for (owner, key, holder), before, known, check in entries:
             value = _value(holder, key)
             if value is before and (id(before) in checked or check):
                 checked.add(id(before))
-            elif not equal_snapshots(_content(value, places), known):
+            elif not equal_snapshots(snapshot(value, into_objects=False), known):
                 return _description(owner, key)
         return None
 
@@ -90,38 +84,13 @@ class AttributeGuards:
         return None
 
 
-def _content(value: Any, places: Iterable[Place]) -> Any:
-    """A snapshot of a value without what a step stores in it."""
-    for place in places:
-        value = place.without(value)
-    return snapshot(value, into_objects=False)
-
-
-def _check(value: Any, places: list[Place]) -> IdentityCheck | _CheckWithout:
-    return _CheckWithout(value, places) if places else IdentityCheck(value)
-
-
-class _CheckWithout:
-    """True while ``value`` has the content that it had, but for what a step stores in it."""
-
-    has_content = True
-
-    def __init__(self, value: Any, places: list[Place]) -> None:
-        self._value, self._places, self._known = value, places, _content(value, places)
-
-    def __bool__(self) -> bool:
-        return equal_snapshots(_content(self._value, self._places), self._known)
-
-
 class _QuickCheck:
     """True while every attribute is found where it was, is the same object, and has the same content.
 
     Makes one look-up for each module, class or object, not one for each attribute read.
     """
 
-    def __init__(
-        self, reads: Iterable[tuple[Any, str, Any, Owner]], checks: list[IdentityCheck | _CheckWithout]
-    ) -> None:
+    def __init__(self, reads: Iterable[tuple[Any, str, Any, Owner]], checks: list[IdentityCheck]) -> None:
         self._checks = [check for check in checks if check.has_content]
         present: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         none: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}

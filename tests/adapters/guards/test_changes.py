@@ -157,7 +157,7 @@ def counted_in_the_class(*_: Any) -> None:
     Leaving.count += 1
 
 
-OUTSIDE: set[Tensor] = set()
+OUTSIDE: list[Tensor] = []
 EFFECTS: dict[str, tuple[str, Callable[[Leaving, Tensor], Any]]] = {
     "Python's generator": ("draws from the generator 'python'", lambda net, _: net.python.random()),
     "numpy's generator": ("draws from the generator 'numpy'", lambda net, _: net.numpy.random()),
@@ -168,7 +168,7 @@ EFFECTS: dict[str, tuple[str, Callable[[Leaving, Tensor], Any]]] = {
     "a counter": ("sets attribute 'steps'", lambda net, _: setattr(net, "steps", net.steps + 1)),
     "a parameter under another name": ("sets attribute 'last'", lambda net, _: setattr(net, "last", net.weight)),
     "an append further in": ("sets attribute 'losses'", lambda net, _: net.losses["all"].append(2)),
-    "a tensor kept outside": ("stores a tensor outside the module", lambda _, y: OUTSIDE.add(y.sum())),
+    "a tensor kept outside": ("stores a tensor outside the module", lambda _, y: OUTSIDE.append(y.sum())),
 }
 
 
