@@ -107,7 +107,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(calls=STEPS, returned=st.lists(st.integers(0, 8), min_size=2, max_size=3), data=st.data())
 def test_it_is_as_traced_with_the_outputs_detached(calls: Drawn, returned: list[int], data: st.DataObject) -> None:
     module = Network(calls, returned)
