@@ -189,19 +189,34 @@ class _Writer:
         of the backward made.
         """
         layout = _layout(node) if node not in self.alive else None
-        if layout is None or node in self.outputs:
+        if layout is None or node in self.outputs or not self._lies_as_traced(node):
             return None
         of = self.step.allocations.of
         first = of[node][:1]
         near = [other for allocation in first for group in self.near for other in group.get(allocation, ())]
         for other in near:
-            if of[other] == of[node] and _layout(other) == layout and self.may_be_named(other):
+            alike = of[other] == of[node] and _layout(other) == layout and self._lies_as_traced(other)
+            if alike and self.may_be_named(other):
                 if node not in self.gradients:
                     return other
                 if other not in self.gradients and is_backward(other) and self.step.allocations.allocates(other):
                     self.gradients.add(other)
                     return other
         return None
+
+    def _lies_as_traced(self, node: fx.Node) -> bool:
+        """Whether a tensor lies in its memory as traced: what is written over a slice lies where the slice does."""
+        if node.target is operator.getitem and not _is_view(node):
+            return self._is_written_as_traced(node.args[0], node)
+        return self._lies_as_traced(node.args[0]) if _is_view(node) else self._is_written_as_traced(node, node)
+
+    def _is_written_as_traced(self, call: fx.Node, result: fx.Node) -> bool:
+        """Whether a call that writes over an argument gives what lies as this one does."""
+        over = self.step.reuse.calls.get(call)
+        if over is None:
+            return True
+        written = call.args[over.argument]
+        return _layout(written) == _layout(result) and self._lies_as_traced(written)
 
     def may_be_named(self, node: fx.Node) -> bool:
         """Whether a name exists, or may be requested."""

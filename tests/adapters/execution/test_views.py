@@ -152,3 +152,23 @@ class OfTurned(nn.Module):
 def test_a_view_of_views_is_right_where_memory_lies_otherwise_than_traced() -> None:
     x = torch.randn(3, 4, requires_grad=True)
     assert torch.equal(bound(OfTurned(), x)(x), OfTurned()(x))
+
+
+class WrittenAtBothEnds(nn.Module):
+    """Masks the first and the last scores in place, as attention in a sliding window does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = x * 2
+        first = scores[:, :2, :, :3]
+        mask = torch.ones(2, 3).tril().flip(0)[None, :, None, :]
+        scores[:, :2, :, :3] = torch.full_like(first, 3.0).where(mask.expand(first.shape).bool(), first)
+        last = scores[:, -2:, :, -3:]
+        mask = mask.flip((1, 3))
+        scores[:, -2:, :, -3:] = torch.full_like(last, 5.0).where(mask.expand(last.shape).bool(), last)
+        return scores.exp()
+
+
+@pytest.mark.values
+def test_writes_into_two_slices_of_one_shape_go_to_each() -> None:
+    x = torch.randn(2, 4, 2, 5, requires_grad=True)
+    assert torch.equal(bound(WrittenAtBothEnds(), x)(x), WrittenAtBothEnds()(x))
