@@ -155,20 +155,18 @@ def test_a_view_of_views_is_right_where_memory_lies_otherwise_than_traced() -> N
 
 
 class WrittenAtBothEnds(nn.Module):
-    """Masks the first and the last scores in place, as attention in a sliding window does."""
+    """Fills blocks of scores, parts of the last one and of the first, as attention in a sliding window does."""
 
     def forward(self, x: Tensor) -> Tensor:
-        scores = x * 2
-        first = scores[:, :2, :, :3]
-        mask = torch.ones(2, 3).tril().flip(0)[None, :, None, :]
-        scores[:, :2, :, :3] = torch.full_like(first, 3.0).where(mask.expand(first.shape).bool(), first)
-        last = scores[:, -2:, :, -3:]
-        mask = mask.flip((1, 3))
-        scores[:, -2:, :, -3:] = torch.full_like(last, 5.0).where(mask.expand(last.shape).bool(), last)
+        h = x * 2
+        scores = h.new_zeros(8, 6, 4, 9)
+        scores[:, :-1, :, 4:] = h[:, :, :4, :5]
+        scores[:, -1, :, 4:] = h[:, -1, 4:, :5]
+        scores[:, 0, :, :5] = h[:, 0, :4, 4:]
         return scores.exp()
 
 
 @pytest.mark.values
 def test_writes_into_two_slices_of_one_shape_go_to_each() -> None:
-    x = torch.randn(2, 4, 2, 5, requires_grad=True)
+    x = torch.randn(8, 5, 8, 9, requires_grad=True)
     assert torch.equal(bound(WrittenAtBothEnds(), x)(x), WrittenAtBothEnds()(x))
