@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from tests.modules.devices import cpu_only
 from tests.modules.failure_modules import Between, recompute_all
-from tests.modules.torch_modules import ODD
+from tests.modules.torch_modules import ODD, FusedSquares
 from tests.modules.torch_training import bits, measured, planned, predicted, train
 
 
@@ -35,19 +35,6 @@ class Rounded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return gradient
-
-
-class FusedSquares(torch.autograd.Function):
-    """Finds its gradient in its forward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(2 * x)
-        return x.square().sum()
-
-    @staticmethod
-    def backward(ctx: Any, _: Tensor) -> Tensor:
-        return ctx.saved_tensors[0]  # type: ignore[no-any-return]
 
 
 def reversed_by_a_hook(x: Tensor) -> Tensor:

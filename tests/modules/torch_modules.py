@@ -11,6 +11,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+class FusedSquares(torch.autograd.Function):
+    """A loss that finds its gradient in its forward, and gives it whatever it gets."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(2 * x)
+        return x.square().sum()
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> Tensor:
+        return ctx.saved_tensors[0]  # type: ignore[no-any-return]
+
+
 class WithLoss(nn.Module):
     """A module with the loss inside: the mean square of its output."""
 

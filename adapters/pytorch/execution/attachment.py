@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -68,7 +69,8 @@ class Attachment:
             (child, tuple(child._modules.values()), setting) for child, setting in zip(children, traced, strict=True)
         ]
         self._spaces = [(child, vars(child), child._parameters, child._buffers) for child in children]
-        self._unchanged = QuickCheck(children, traced)
+        self._quick_check = partial(QuickCheck, children, traced)
+        self._unchanged = self._quick_check()
         self._guards, self._sources, self.module = joint.guards, joint.sources, module
         self._reads = AttributeGuards(module, joint.reads)
         self._tied = _tied(module)
@@ -106,8 +108,7 @@ class Attachment:
                         "was bound",
                         remedy="bind again",
                     )
-            modules, settings = [child for child, _, _ in self._watched], [setting for _, _, setting in self._watched]
-            self._unchanged = QuickCheck(modules, settings)  # what changed does not matter
+            self._unchanged = self._quick_check()  # what changed does not matter
         for positions, names in self._tied:
             first = positions[0][0].get(positions[0][1])
             if any(tensors.get(key) is not first for tensors, key in positions):

@@ -17,6 +17,7 @@ from ogc_plan.adapters.pytorch.joint import Joint, meta
 from ogc_plan.adapters.pytorch.passes.absent_gradients import without_gradients
 from torch import Tensor, fx, nn
 
+from tests.modules.torch_modules import FusedSquares
 from tests.modules.torch_training import bits
 
 X = torch.randn(3, 6)
@@ -238,19 +239,6 @@ class Balanced(torch.autograd.Function):
         return gradient, torch.ones_like(ctx.saved_tensors[0])
 
 
-class FusedLoss(torch.autograd.Function):
-    """Finds its gradient in the forward, and gives it whatever it gets."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(2 * x)
-        return x.square().sum()
-
-    @staticmethod
-    def backward(ctx: Any, _: Tensor) -> Tensor:
-        return ctx.saved_tensors[0]  # type: ignore[no-any-return]
-
-
 class OfBalanced(OfPair):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         h = self.first(x)
@@ -260,7 +248,7 @@ class OfBalanced(OfPair):
 class OfFusedLoss(OfPair):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         h = self.first(x)
-        loss = FusedLoss.apply(h)
+        loss = FusedSquares.apply(h)
         return self.second(h).exp(), loss
 
 
