@@ -14,13 +14,15 @@ from . import scheduling, torch_private
 from .partitioner import BudgetPartitioner, Planned
 
 _KEY = "custom_partitioner_fn"
+_ROUNDS = "emulate_precision_casts"
 _OPTIONS = {
     "fx_graph_cache": False, "fx_graph_remote_cache": False, "allow_buffer_reuse": False,
     "reorder_for_peak_memory": False, "_pre_fusion_custom_pass": scheduling.before_fusion,
-    "_post_fusion_custom_pass": scheduling.after_fusion,
+    "_post_fusion_custom_pass": scheduling.after_fusion, _ROUNDS: True,
 }  # fmt: skip
 """A cached graph would not be planned, nor told of; compiled kernels are cached all the same. A buffer that waits for
-its next use holds memory that the step needs in between, by an estimate of Inductor's that is not the peak."""
+its next use holds memory that the step needs in between, by an estimate of Inductor's that is not the peak. In bfloat16
+and float16 each call rounds its result, as in eager training: what a kernel makes again would else not be rounded."""
 
 
 def budget(size: str | int, *, grad_accumulation: bool = False) -> dict[str, Any]:
@@ -43,16 +45,22 @@ def budget(size: str | int, *, grad_accumulation: bool = False) -> dict[str, Any
     Example:
         >>> compiled = torch.compile(torch.nn.Linear(4, 4), options=budget("8GB"), dynamic=False)
     """
+    return _options(size, grad_accumulation=grad_accumulation, module=None)
+
+
+def _options(size: str | int, *, grad_accumulation: bool, module: nn.Module | None) -> dict[str, Any]:
+    """Options of a budget that bounds all tensors of ``module`` too, whether the step reads them or not."""
     text = f"{size}B" if type(size) is int else size
     if not isinstance(text, str):
         raise BudgetSyntaxError(f"budget {size!r} is no size", remedy="write a size such as 8GB or 60%, or min")
     torch_private.check_compiler()
-    return _OPTIONS | {_KEY: BudgetPartitioner(text, parse_budget(text), grad_accumulation=grad_accumulation)}
+    asked = parse_budget(text)
+    return _OPTIONS | {_KEY: BudgetPartitioner(text, asked, grad_accumulation=grad_accumulation, module=module)}
 
 
 def compiled(model: nn.Module, size: str | int, *, grad_accumulation: bool = False) -> nn.Module:
     """The module compiled within a budget, as one graph, for one shape of its arguments at a time."""
-    options = budget(size, grad_accumulation=grad_accumulation)
+    options = _options(size, grad_accumulation=grad_accumulation, module=model)
     made: nn.Module = torch.compile(model, options=options, dynamic=False, fullgraph=True)
     return made
 

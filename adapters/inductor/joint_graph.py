@@ -28,6 +28,7 @@ class JointGraph:
             for mark in _AFTER_CHECKPOINTS:
                 node.meta.pop(mark, None)
         torch_private.prepared(graph_module)
+        self._old_values = copy_what_changes(graph_module.graph, outputs)
         self.module = graph_module
         self.outputs, self.static = outputs, list(static)
         self.info = torch_private.classified(graph_module, self.static, outputs)
@@ -45,16 +46,22 @@ class JointGraph:
 
     @cached_property
     def input_nbytes(self) -> int:
-        """Bytes of parameters, buffers and arguments, which the caller holds."""
-        return sum(torch_private.size_of(node) for node in self.inputs if _is_tensor(node))
+        """Bytes of the storages of parameters, buffers and arguments, which the caller holds."""
+        return self._storages_nbytes(self.inputs)
+
+    @cached_property
+    def static_nbytes(self) -> int:
+        """Bytes of those that stay the same from step to step: parameters and buffers."""
+        return self._storages_nbytes(self.info.static_lifetime_input_nodes)
+
+    def _storages_nbytes(self, nodes: Iterable[fx.Node]) -> int:
+        storages = {_storage(node): node.meta["val"].untyped_storage().nbytes() for node in nodes if _is_tensor(node)}
+        return sum(map(int, storages.values()))
 
     @cached_property
     def results(self) -> list[fx.Node | None]:
         """What forward and backward return, in this order."""
-        output = next(node for node in self.graph.nodes if node.op == "output")
-        return [
-            leaf if isinstance(leaf, fx.Node) else None for leaf in torch_private.pytree.arg_tree_leaves(*output.args)
-        ]
+        return _results(self.graph)
 
     @property
     def has_backward(self) -> bool:
@@ -101,13 +108,18 @@ class JointGraph:
     def with_random_values(self, saved: Iterable[fx.Node]) -> list[fx.Node]:
         """The saved values, and those that keep the backward from drawing a random number again.
 
-        A mask that is made from a seed is made again from the saved seed, to the same bits.
+        A mask that is made from a seed is made again from the saved seed, to the same bits. The old value of a buffer
+        that the forward writes over is not there any more.
         """
-        return self._without(_draws, saved)
+        return self._without(self._runs_once, saved)
 
     def with_sums(self, saved: Iterable[fx.Node]) -> list[fx.Node]:
-        """The saved values, random ones, and sums: one that is made again in other loops may round otherwise."""
-        return self._without(lambda node: _draws(node) or sums(node), saved)
+        """The same, and sums: one that is made again in other loops may round otherwise."""
+        return self._without(lambda node: self._runs_once(node) or sums(node), saved)
+
+    def _runs_once(self, node: fx.Node) -> bool:
+        """Whether a call would compute something else in the backward."""
+        return _draws(node) or node in self._old_values
 
     def _without(self, kind: Callable[[fx.Node], bool], saved: Iterable[fx.Node]) -> list[fx.Node]:
         """The saved values, and those without which the backward would run a call of that kind again."""
@@ -154,6 +166,35 @@ class JointGraph:
         return forward, backward
 
 
+def copy_what_changes(graph: fx.Graph, outputs: int) -> frozenset[fx.Node]:
+    """Let gradients follow from copies of what the forward writes over, buffers and arguments; returns the copies.
+
+    All reads of the joint graph mean the old value. Inductor writes the new one when the forward ends, and what the
+    backward reads or computes again would see that. In a step that is compiled without a budget it can.
+    """
+    inputs = [node for node in graph.find_nodes(op="placeholder") if "primals" in str(node.target)]
+    changed = {node.args[0] for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)}
+    changed |= {inputs[i] for i in torch_private.changed_after_forward() if i < len(inputs)}
+    needed, waiting = set[fx.Node](), [node for node in _results(graph)[outputs:] if node is not None]
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += node.all_input_nodes
+    copies = set[fx.Node]()
+    first = next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
+    for node in (node for node in inputs if node in changed & needed):
+        with graph.inserting_before(first), node.meta["val"].fake_mode:
+            copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+            copy.meta = {"val": torch.clone(node.meta["val"])}
+        for user in list(node.users):
+            writes = user.target is torch.ops.aten.copy_.default and user.args[0] is node
+            if user is not copy and user.op != "output" and not writes:
+                user.replace_input_with(node, copy)
+        copies.add(copy)
+    return frozenset(copies)
+
+
 def return_inputs_as_given(forward: fx.GraphModule) -> None:
     """Let the backward find inputs themselves, not the copies that Inductor makes in a convolution's layout.
 
@@ -196,6 +237,16 @@ def lay_inputs_out(forward: fx.GraphModule, backward: fx.GraphModule, plain: For
             copy.meta = {**given.meta, "val": torch_private.restrided(value, strides)}
             node.replace_input_with(given, copy)
     backward.recompile()
+
+
+def _results(graph: fx.Graph) -> list[fx.Node | None]:
+    output = next(node for node in graph.nodes if node.op == "output")
+    leaves = torch_private.pytree.arg_tree_leaves(*output.args)
+    return [leaf if isinstance(leaf, fx.Node) else None for leaf in leaves]
+
+
+def _storage(node: fx.Node) -> int:
+    return torch_private.storage_of(node.meta["val"])
 
 
 def _is_tensor(node: fx.Node) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx
+from torch import fx, nn
 
-from ...planner.errors import InfeasibleBudgetError
+from ...planner.errors import InfeasibleBudgetError, OgcPlanError
 from ...planner.units import BudgetText, format_both
 from ..pytorch.errors import UnsupportedModuleError, warn
 from . import torch_private
@@ -19,6 +19,14 @@ from .search import Candidate, Search
 from .workspace import WorkspaceMeter
 
 _LOG = logging.getLogger("ogc_plan")
+
+_CONTROL_FLOW = ("cond", "while_loop", "map_impl", "scan", "associative_scan")
+"""Calls whose memory depends on what they are given: names of torch's higher-order operators."""
+
+_UNFORESEEN = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError
+)  # fmt: skip
+"""What a graph that nobody has tried may raise while it is planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +54,18 @@ class BudgetPartitioner(torch_private.Partitioner):
         planned: the plans made so far, in the order of their compilation.
     """
 
-    def __init__(self, budget: str, asked: BudgetText, *, grad_accumulation: bool) -> None:
+    def __init__(self, budget: str, asked: BudgetText, *, grad_accumulation: bool, module: nn.Module | None) -> None:
+        """``module`` is the one that is compiled, if it is known: all of its tensors are counted then."""
         self.planned: list[Planned] = []
+        self._module = module
         self._budget, self._asked = budget, asked
         self._accumulates = grad_accumulation
         self._workspace = WorkspaceMeter()
         self._frame: str | None = None
 
     def __reduce__(self) -> str:
-        raise TypeError("a byte budget cannot be pickled")  # so it is no key of a cache, which a uuid of None allows
+        # Nor can it be the key of a cache, which a uuid of None allows.
+        raise TypeError("a byte budget cannot be pickled; save the module's state_dict(), or the uncompiled module")
 
     def __call__(
         self,
@@ -67,7 +78,26 @@ class BudgetPartitioner(torch_private.Partitioner):
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Forward and backward of a joint graph, as Inductor asks for them."""
         _refuse(graph_module)
-        joint = JointGraph(graph_module, num_fwd_outputs, static_lifetime_input_indices or ())
+        try:
+            return self._cut(graph_module, joint_inputs, num_fwd_outputs, static_lifetime_input_indices or (), options)
+        except _UNFORESEEN as error:
+            if isinstance(error, OgcPlanError):
+                raise
+            first = next(iter(str(error).splitlines()), "")
+            raise UnsupportedModuleError(
+                f"the compiled step could not be planned: {type(error).__name__}{': ' if first else ''}{first}",
+                remedy="use within_budget without compile, and please report the module",
+            ) from error
+
+    def _cut(
+        self,
+        graph_module: fx.GraphModule,
+        joint_inputs: Sequence[object],
+        num_fwd_outputs: int,
+        static: Sequence[int],
+        options: Mapping[str, Any],
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        joint = JointGraph(graph_module, num_fwd_outputs, static)
         if not joint.has_backward:
             return torch_private.default_partition(
                 graph_module, joint_inputs, num_fwd_outputs=num_fwd_outputs, **options
@@ -79,7 +109,7 @@ class BudgetPartitioner(torch_private.Partitioner):
                 remedy="remove the graph breaks, which fullgraph=True names; make new options for each module",
             )
         self._frame = frame
-        base = joint.input_nbytes
+        base = joint.input_nbytes + self._unread_nbytes(joint)
         search = Search(joint, self._workspace)
         plain = search.plain
         if self._accumulates:
@@ -96,6 +126,14 @@ class BudgetPartitioner(torch_private.Partitioner):
         self.planned.append(made)
         self._tell(made)
         return chosen.forward, chosen.backward
+
+    def _unread_nbytes(self, joint: JointGraph) -> int:
+        """Bytes of parameters and buffers that the step does not read."""
+        if self._module is None:
+            return 0
+        own = [*self._module.parameters(), *self._module.buffers()]
+        storages = {torch_private.storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in own}
+        return max(0, int(sum(storages.values())) - joint.static_nbytes)
 
     def _limit(self, base: int, plain: Candidate) -> int | None:
         if self._asked.nbytes is not None:
@@ -146,6 +184,21 @@ def _refuse(graph_module: fx.GraphModule) -> None:
             raise UnsupportedModuleError(
                 f"the graph has a size {value} that is not fixed, and its bytes are unknown",
                 remedy="pass dynamic=False to torch.compile, and mark no dimension dynamic",
+            )
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+            raise UnsupportedModuleError(
+                f"{node.name} is a sparse tensor, whose bytes depend on values",
+                remedy="make it dense, such as by sparse=False in an embedding",
+            )
+        if isinstance(value, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in value.shape):
+            raise UnsupportedModuleError(
+                f"the size of {node.name} depends on values, and its bytes are unknown",
+                remedy="compute on all elements, such as by torch.where in place of a mask as an index",
+            )
+        if getattr(node.target, "namespace", "") == "higher_order" and node.target.name() in _CONTROL_FLOW:
+            raise UnsupportedModuleError(
+                f"the graph has {node.target.name()}, and which branch or how often it runs depends on values",
+                remedy="compute each branch, and choose among the results by torch.where",
             )
         if getattr(node.target, "namespace", "") in ("_c10d_functional", "fsdp"):
             raise UnsupportedModuleError(

@@ -52,7 +52,8 @@ class Plans:
         solver, graph = Solver(effort="fast"), self._kernels.graph
         problem = solver.prepared(build_problem(graph, self._kernels.costs, Scope.TOTAL))
         lowest, met = solver.smallest_peak(problem), set[tuple[int, ...]]()
-        most = solver.solve(problem, graph.sizes_nbytes).peak_nbytes
+        inside = sum(max(cost.forward_workspace_nbytes, cost.backward_workspace_nbytes) for cost in self._kernels.costs)
+        most = solver.solve(problem, graph.sizes_nbytes + inside).peak_nbytes
         for i in range(_LIMITS):
             limit = lowest + (most - lowest) * i // _LIMITS
             plan = solver.solve(problem, limit).decisions

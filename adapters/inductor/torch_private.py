@@ -46,6 +46,7 @@ NEEDED = (
     "torch._functorch.config.donated_buffer",
     "torch._guards.CompileContext.current_compile_id",
     "torch._guards.TracingContext.get",
+    "torch._guards.TracingContext.try_get",
     "torch._inductor.codegen.common.Kernel.remove_kernel_local_buffers",
     "torch._inductor.codegen.cpp.CppScheduling.codegen_node",
     "torch._inductor.codegen.cpp.CppKernelProxy.codegen_loops_impl",
@@ -64,6 +65,7 @@ NEEDED = (
     "torch._inductor.custom_graph_pass.CustomPartitionerFn",
     "torch._inductor.exc.InvalidCxxCompiler",
     "torch._inductor.config._post_fusion_custom_pass",
+    "torch._inductor.config.emulate_precision_casts",
     "torch._inductor.config._pre_fusion_custom_pass",
     "torch._inductor.dependencies.WeakDep",
     "torch._inductor.ir.MultiOutput",
@@ -132,7 +134,13 @@ class Partitioner(CustomPartitionerFn):  # type: ignore[misc]
 MAKES_SEVERAL = _ir.MultiOutputLayout
 """The layout of a call that returns several tensors."""
 
-_CALLS = (torch._utils_internal.__file__, torch.nn.modules.module.__file__, torch.nn.parallel.distributed.__file__)
+_CALLS = tuple(
+    module.__file__
+    for module in (
+        torch._utils_internal, torch.nn.modules.module, torch.nn.parallel.distributed, torch.amp.autocast_mode,
+        torch.utils._contextlib,
+    )
+)  # fmt: skip
 """Between a compiled step and the function that is compiled for it, these call."""
 
 size_of = _partitioners._size_of
@@ -179,6 +187,13 @@ def splits_for_ddp() -> bool:
     """Whether torch cuts the graph of a DistributedDataParallel into buckets, each compiled for itself."""
     active = torch.nn.parallel.DistributedDataParallel._get_active_ddp_module()
     return active is not None and bool(_dynamo_config.optimize_ddp)
+
+
+def changed_after_forward() -> list[int]:
+    """The inputs, by number, into which torch copies new values between the forward and the backward."""
+    context = TracingContext.try_get()
+    known = context.fw_metadata if context is not None else None
+    return [] if known is None else list(known.mutated_inp_runtime_indices)
 
 
 def prepared(graph_module: fx.GraphModule) -> None:

@@ -38,6 +38,47 @@ class Network(nn.Module):
         return self.blocks(x).float().square().mean()
 
 
+class Gate(nn.Module):
+    """Cheap functions of products, whose results a kernel of bfloat16 need not round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.expand, self.contract = nn.LayerNorm(32), nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.contract(F.silu(self.expand(self.norm(x))) * 1.7)
+        return (inner * torch.sigmoid(inner) + x).float().square().mean()
+
+
+class Normalizer(nn.Module):
+    """It centers what it is given by a buffer, which it then moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(2))
+        self.register_buffer("center", torch.ones(32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        center = self.center.clone()
+        y = torch.sin(self.layers[0](x) * center)
+        z = torch.cos(y * center) * y
+        self.center.mul_(0.9).add_(z.detach().mean(0) * 0.1)
+        return torch.tanh(self.layers[1](z) * center).square().mean()
+
+
+class Overwriter(nn.Module):
+    """It halves its argument after it has read it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.layers[1](torch.tanh(self.layers[0](x.sin())) * x.cos()).exp()
+        x.mul_(0.5)
+        return z.square().mean()
+
+
 class Buckets(nn.Module):
     """Attention with a bias by the logarithm of a distance, which Inductor does not vectorize."""
 
@@ -73,11 +114,12 @@ def trained(
     inside: AbstractContextManager[Any] | None = None,
     accumulates: bool = False,
     network: Callable[[], nn.Module] = Network,
+    dtype: torch.dtype = torch.float32,
 ) -> Trained:
     """Two compiled steps, the second under the allocator's meter; ``inside`` is a context of the forward."""
     torch._dynamo.reset()
     torch.manual_seed(0)
-    module, x = network(), torch.randn(512, 32)
+    module, x = network(), torch.randn(512, 32, dtype=dtype)
     compiled = torch.compile(module, options=options, dynamic=False)
 
     def step() -> Tensor:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from ogc_plan.adapters.inductor import budget, planned_graphs
+from torch import nn
 
-from tests.modules.compiled_steps import Buckets, Trained, trained
+from tests.modules.compiled_steps import Buckets, Gate, Normalizer, Overwriter, Trained, trained
 from tests.modules.devices import cpu_only
 
 pytestmark = cpu_only("compiled steps of a card are refused")
+ROUNDED = {"emulate_precision_casts": True}
+"""The option under which each call rounds what it makes in 16 bits, as under a budget."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,29 @@ class TestOtherSteps:
         def autocast() -> torch.autocast:
             return torch.autocast("cpu", torch.bfloat16)
 
-        assert trained(budget("90%"), inside=autocast()).gradients == trained({}, inside=autocast()).gradients
+        planned = trained(budget("90%"), inside=autocast(), network=Gate)
+        assert planned.gradients == trained(ROUNDED, inside=autocast(), network=Gate).gradients
+
+    def test_what_runs_again_in_bfloat16_is_rounded_as_in_the_plain_step(self) -> None:
+        def network() -> nn.Module:
+            return Gate().bfloat16()
+
+        planned = trained(budget("min"), network=network, dtype=torch.bfloat16)
+        assert planned.gradients == trained(ROUNDED, network=network, dtype=torch.bfloat16).gradients
+
+    @pytest.mark.parametrize("network", [Normalizer, Overwriter])
+    def test_gradients_follow_from_the_old_value_of_what_the_forward_writes_over(
+        self, network: Callable[[], nn.Module]
+    ) -> None:
+        torch.manual_seed(0)
+        module, x = network(), torch.randn(512, 32)
+        module(x).backward()
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        other, x = network(), torch.randn(512, 32)
+        torch.compile(other, options=budget("min"), dynamic=False)(x).backward()
+        for one, two in zip(module.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(two.grad, one.grad, rtol=1e-4, atol=1e-6)
 
     def test_a_function_that_would_run_again_in_scalars_where_the_plain_step_takes_vectors_is_saved(self) -> None:
         assert "exp" in planned_graphs(trained(budget("80%"), network=Buckets).options)[0].saved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,93 @@ class BreakingLoop(nn.ModuleList):
 def test_several_graphs_of_a_step_are_refused(breaking: Callable[[], nn.Module]) -> None:
     with pytest.raises(BackendCompilerFailed, match="the step has several graphs"):
         step(wrap=lambda _: breaking())
+
+
+class Branching(Network):
+    """One of two functions, by a value."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.expand(x)
+        return torch.cond(x.sum() > 0, lambda it: it.sin(), lambda it: it.cos(), (x,))
+
+
+class Masking(Network):
+    """The mean of those elements that are positive."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = super().forward(x)
+        return x.sin()[x > 0].square().mean()
+
+
+class Sparse(nn.Module):
+    """An embedding with a sparse gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(8, 16, sparse=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.embedding((x > 0).long())
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (Branching, "has cond, and which branch"),
+        (Masking, "depends on values, and its bytes are unknown; compute on all elements"),
+        (Sparse, "sparse tensor, whose bytes depend on values; make it dense"),
+    ],
+)
+def test_bytes_that_depend_on_values_are_refused_by_name(module: Callable[[], nn.Module], reason: str) -> None:
+    captured = torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+    with captured, pytest.raises(BackendCompilerFailed, match=reason):
+        step(wrap=lambda _: module())
+
+
+def test_what_nobody_foresaw_is_one_line_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("buf7")
+
+    monkeypatch.setattr("ogc_plan.adapters.inductor.partitioner.Search", fails)
+    with pytest.raises(BackendCompilerFailed, match="not be planned: KeyError: 'buf7'; use within_budget without"):
+        step()
+
+
+def test_a_forward_wrapped_in_autocast_is_one_graph() -> None:
+    def wrapped(module: nn.Module) -> nn.Module:
+        module.forward = torch.autocast("cpu", torch.bfloat16)(module.forward)
+        return module
+
+    assert len(step(wrap=wrapped)) == 1
+
+
+def test_one_layer_holds_its_smallest_peak() -> None:
+    assert len(step("min", wrap=lambda _: nn.Sequential(nn.Linear(16, 8), nn.Tanh()))) == 1
+
+
+class Unread(Network):
+    """A layer and a buffer that the forward leaves alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(200, 200)
+        self.register_buffer("table", torch.zeros(50_000))
+
+
+def test_what_a_module_holds_and_does_not_read_is_within_its_budget() -> None:
+    torch.manual_seed(0)
+    with pytest.raises(BackendCompilerFailed, match="smallest peak found"):
+        within_budget(Unread(), budget="360KB", compile=True)(X).square().mean().backward()
+
+
+def test_an_argument_counts_with_its_whole_storage() -> None:
+    (planned,) = step("8MB", x=torch.randn(64, 100, 16)[:, 3])
+    assert planned.peak_nbytes > 64 * 100 * 16 * 4
+
+
+def test_a_budget_says_what_to_save_in_its_place() -> None:
+    with pytest.raises(TypeError, match="save the module's state_dict"):
+        pickle.dumps(budget("1MB"))
 
 
 def test_a_machine_without_a_compiler_gets_one_line() -> None:
