@@ -114,12 +114,11 @@ def trained(
     inside: AbstractContextManager[Any] | None = None,
     accumulates: bool = False,
     network: Callable[[], nn.Module] = Network,
-    dtype: torch.dtype = torch.float32,
 ) -> Trained:
     """Two compiled steps, the second under the allocator's meter; ``inside`` is a context of the forward."""
     torch._dynamo.reset()
     torch.manual_seed(0)
-    module, x = network(), torch.randn(512, 32, dtype=dtype)
+    module, x = network(), torch.randn(512, 32)
     compiled = torch.compile(module, options=options, dynamic=False)
 
     def step() -> Tensor:
