@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import fx
 
 from ..capture.module_scopes import scope_of
 from ..joint import Joint, is_backward
-from ..memory.allocations import Allocations, target_name, tensors
+from ..memory.allocations import Allocations, elements, target_name, tensors
 from ..memory.rng_state import is_random
 from ..memory.strides import is_dense, same_layout
+from ..torch_private import is_view
 from .backward_segments import Segment, assertions
 from .buffer_reuse import Reuse
 
@@ -68,25 +71,64 @@ class StepOp:
         return any(is_random(node) for node in self.runs)
 
 
-_TRAINING_NORMS = {
-    "_native_batch_norm_legit_functional": 5,
-    "_native_batch_norm_legit": 5,
-    "native_batch_norm": 5,
-    "cudnn_batch_norm": 5,
-    "miopen_batch_norm": 5,
-    "_batch_norm_with_update_functional": None,
-    "_batch_norm_with_update": None,
+class _Norm(NamedTuple):
+    """The argument of a batch norm that says whether it trains (None: it does), and its first new statistic, if any."""
+
+    flag: int | None
+    first_new: int | None = None
+
+
+_NORMS = {
+    "_native_batch_norm_legit_functional": _Norm(5, 3),
+    "_native_batch_norm_legit": _Norm(5),
+    "native_batch_norm": _Norm(5),
+    "cudnn_batch_norm": _Norm(5),
+    "miopen_batch_norm": _Norm(5),
+    "_batch_norm_with_update_functional": _Norm(None, 4),
+    "_batch_norm_with_update": _Norm(None),
 }
-"""Norm -> the argument that says whether it trains; None: always."""
+_STATISTICS = (3, 4)
+"""The arguments of a batch norm that are its running mean and variance."""
 
 
 def _ignores_statistics(node: fx.Node) -> bool:
-    """Whether a norm's result does not depend on the running statistics it reads, so that it may be recomputed."""
-    name = target_name(node)
-    if name not in _TRAINING_NORMS:
+    """Whether the results of a norm, but for new statistics, do not depend on the running statistics it reads.
+
+    It takes another loop for statistics that have gaps, and sums in another order.
+    """
+    norm = _NORMS.get(target_name(node))
+    if norm is None or not (norm.flag is None or node.args[norm.flag]):
         return False
-    flag = _TRAINING_NORMS[name]
-    return flag is None or bool(node.args[flag])
+    statistics = (node.args[position] for position in _STATISTICS)
+    return all(tensor.is_contiguous() for each in statistics if isinstance(each, fx.Node) for tensor in tensors(each))
+
+
+def _new_statistics(node: fx.Node, allocations: Allocations) -> set[int]:
+    """The allocations of the new statistics that a norm returns."""
+    first = _NORMS[target_name(node)].first_new
+    placed = zip(elements(node), allocations.of[node], strict=True)
+    return {allocation for place, allocation in placed if first is not None and place >= first}
+
+
+class _Statistics:
+    """Tells which norms may run again, although the running statistics that they read have moved by then.
+
+    A norm that returns new statistics would return other ones. So it may if nothing reads these, apart from a norm
+    that ignores the statistics it is given.
+    """
+
+    def __init__(self, joint: Joint, allocations: Allocations) -> None:
+        self._allocations = allocations
+        self._read: set[int] = set()
+        for node in joint.graph.nodes:
+            if node.op == "call_function" and node.target is not operator.getitem and not is_view(node.target):
+                ignored = [node.args[position] for position in _STATISTICS] if _ignores_statistics(node) else []
+                read = (argument for argument in node.all_input_nodes if argument not in ignored)
+                self._read.update(allocation for argument in read for allocation in allocations.of[argument])
+
+    def may_run_again(self, node: fx.Node) -> bool:
+        """Whether a call that reads statistics returns again what anything reads of its results."""
+        return _ignores_statistics(node) and self._read.isdisjoint(_new_statistics(node, self._allocations))
 
 
 _CHOICES = ("argmax", "argmin", "argsort", "kthvalue", "mode", "multinomial", "sort", "topk")
@@ -104,7 +146,8 @@ def make_ops(joint: Joint, allocations: Allocations, reuse: Reuse, segments: lis
     owned, fused_nodes = {segment.owner: segment for segment in segments}, reuse.fused_nodes
     ops: list[StepOp] = []
     reader: dict[int, int] = {}  # allocation of an overwritten buffer -> last op that reads it
-    updated = {allocations.of[joint.primals[i].node][0] for i, _ in joint.updates}
+    moving = {allocations.of[joint.primals[i].node][0] for i, _ in joint.updates}
+    statistics = _Statistics(joint, allocations)
     for node in joint.graph.nodes:
         if node.op != "call_function" or is_backward(node):
             continue
@@ -116,9 +159,11 @@ def make_ops(joint: Joint, allocations: Allocations, reuse: Reuse, segments: lis
         op.fused, op.is_fused = tuple(reuse.fused.get(node, ())), is_fused
         op.op_type += "_" if is_fused else ""
         if runs:
-            old = allocations.reads(node) & updated
+            old = allocations.reads(node) & moving
             reader.update(dict.fromkeys(old, len(ops)))
-            op.once = (bool(old) and not _ignores_statistics(node)) or _chooses(node)
+            op.once = (bool(old) and not statistics.may_run_again(node)) or _chooses(node)
+            if old and not op.once:
+                moving |= _new_statistics(node, allocations)
         if node in owned:
             op.main, op.sums = owned[node].main, list(owned[node].sums)
         ops.append(op)
