@@ -37,7 +37,8 @@ class Joint:
         outputs: for each distinct output its node, its value (not a tensor), or the `Primal` that it is.
         tangents: the incoming gradient of each distinct output; None for an output without gradient.
         gradients: (index of a primal, its gradient).
-        updates: (index of a buffer's primal, the value that the step writes into the buffer).
+        updates: (index of a buffer's primal, the value that the step copies into the buffer).
+        writes: (index of a buffer's primal, the call of the forward that writes the buffer itself, when it first runs).
         arguments: the `meta` of each argument leaf.
         in_spec, out_spec: the structures of the arguments and of the result.
         leaf_outputs: for each leaf of the result the index of its distinct output.
@@ -76,6 +77,12 @@ class Joint:
     assignments: tuple[Assignment, ...] = ()
     sources: SourceGuards = field(default_factory=SourceGuards)
     takes_several_gradients: bool = False
+    writes: tuple[tuple[int, fx.Node], ...] = ()
+
+    @property
+    def overwritten(self) -> frozenset[int]:
+        """The primals of the buffers whose values the step changes."""
+        return frozenset(primal for primal, _ in (*self.updates, *self.writes))
 
 
 class Meta(NamedTuple):

@@ -97,7 +97,7 @@ def _counters(ops: tuple[TrainingOp, ...], paths: tuple[str, ...]) -> Iterable[i
     """The ops that count the batches of a batch norm: recomputing them changes only the count."""
     norms = {path for op, path in zip(ops, paths, strict=True) if "batch_norm" in op.op_type}
     for index, (op, path) in enumerate(zip(ops, paths, strict=True)):
-        if op.once and op.op_type == "add" and op.backward is None and path in norms:
+        if op.once and op.op_type in ("add", "add_") and op.backward is None and path in norms:
             yield index
 
 

@@ -96,6 +96,9 @@ class _Writer:
         self.available_of: dict[int, list[fx.Node]] = {}  # the same, by allocation
         self.outputs = {node for node in step.joint.outputs if isinstance(node, fx.Node)}
         self.gradients = {node for _, node in step.joint.gradients}
+        self.writes: dict[fx.Node, list[fx.Node]] = {}  # call -> the primals of buffers that it writes
+        for index, node in step.joint.writes:
+            self.writes.setdefault(node, []).append(step.joint.primals[index].node)
         of_primals: dict[int, list[fx.Node]] = {}
         for primal in step.joint.primals:
             for allocation in step.allocations.of[primal.node]:
@@ -243,16 +246,18 @@ class _Writer:
 
     # -- lines -----------------------------------------------------------------------------------
 
-    def expression(self, node: fx.Node, first: str | None = None) -> str:
+    def expression(self, node: fx.Node, first: str | None = None, again: bool = False) -> str:
         """The call of a node's operator, in place if it writes over an argument, or an element of a tuple.
 
-        ``first`` is what to write for its first argument, other than a name.
+        ``first`` is what to write for its first argument, other than a name; ``again`` says that it has run before.
         """
         if node.target is operator.getitem:
             source, position = node.args
             return f"{first or self.argument(source)}[{position!r}]"
         call = self.step.reuse.calls.get(node)
         target, args, kwargs = node.target, node.args, node.kwargs
+        if again:  # the buffers that it writes have their new values
+            args = tuple(None if argument in self.writes.get(node, ()) else argument for argument in args)
         if call is not None:
             target, (args, kwargs) = call.kernel.call, call.bound(args, kwargs)
         bound = None
@@ -263,9 +268,12 @@ class _Writer:
         words += [f"{key}={self.argument(value)}" for key, value in kwargs.items() if key not in left_out]
         return f"{self.function(target, bound and bound.function)}({', '.join(words)})"
 
-    def call(self, node: fx.Node) -> None:
-        """Run a node and name its result."""
-        self.lines.append(f"{node.name} = {self.expression(node)}")
+    def call(self, node: fx.Node, again: bool = False) -> None:
+        """Run a node and name its result, but for a write that nothing reads; ``again`` says that it has run before."""
+        if node in self.writes and not node.users and not self.step.allocations.allocates(node):
+            self.lines.append(self.expression(node, again=again))
+            return
+        self.lines.append(f"{node.name} = {self.expression(node, again=again)}")
         self.event(EventKind.CALL, [node])
         self.define(node)
 
@@ -390,8 +398,9 @@ class _Generator:
     def _run(self, to: _Writer, op: StepOp, index: int, again: bool) -> None:
         made = {allocation for node in op.runs for allocation in self.step.allocations.made[node]}
         for node in op.runs:
+            written = to.writes.get(node, ()) if again else ()
             for argument in node.all_input_nodes:
-                if not made.intersection(self.step.allocations.of[argument]):
+                if argument not in written and not made.intersection(self.step.allocations.of[argument]):
                     to.name(argument)
         state = f"__state{index}"
         device = to.constant(generator_of(op.runs[0])) if op.random else ""
@@ -405,7 +414,7 @@ class _Generator:
             self._recompute_keeping(to, op, made & self.live)
         else:
             for node in op.runs:
-                to.call(node)
+                to.call(node, again)
                 to.elements(node)
         self.live |= made
         if op.random and again:  # even if the recomputation raises, the caller's generator state is restored
@@ -422,7 +431,7 @@ class _Generator:
         to.event(EventKind.SET_ASIDE, kept)
         to.delete(kept)
         for node in op.runs:
-            to.call(node)
+            to.call(node, again=True)
             to.elements(node)
         to.delete(to.names_of(live))
         to.lines.append(f"{', '.join(node.name for node in kept)}, = {', '.join(names)},")

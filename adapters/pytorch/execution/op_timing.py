@@ -131,7 +131,7 @@ def _primals(
     attachment = Attachment(module, joint, settings_of(module, joint.reads))
     metas = [meta(tensor) for tensor in attachment.own_tensors()]
     leaves = pytree.tree_leaves((args, dict(kwargs or {})))
-    overwritten = {primal for primal, _ in joint.updates}
+    overwritten = joint.overwritten
 
     def made() -> list[torch.Tensor]:
         found = Order(joint.primals)(attachment.checked_tensors(joint.primals, metas), leaves)

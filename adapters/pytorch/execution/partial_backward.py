@@ -93,7 +93,7 @@ def full_backward(program: Program, joint: Joint) -> Backward:
 
 def _reads(program: Program, joint: Joint) -> tuple[tuple[int, ...], ...]:
     """For each part of a backward the primals that it reads, except those that the step overwrites itself."""
-    kept = set(program.backward_primals) - {primal for primal, _ in joint.updates}
+    kept = set(program.backward_primals) - joint.overwritten
     return tuple(tuple(primal for primal in part.reads if primal in kept) for part in program.parts)
 
 

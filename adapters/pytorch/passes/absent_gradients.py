@@ -156,6 +156,7 @@ class _Remaining:
             tangents=tuple(None if each is None else of.get(each) for each in joint.tangents),
             gradients=tuple((primal, of[node]) for primal, node in joint.gradients if node in of),
             updates=tuple((primal, of[node]) for primal, node in joint.updates),
+            writes=tuple((primal, of[node]) for primal, node in joint.writes),
             detached=joint.detached | frozenset(outputs),
         )
 

@@ -27,6 +27,7 @@ def drop_unread_attributes(joint: Joint) -> Joint:
         primals=tuple(joint.primals[i] for i in kept),
         gradients=tuple((index[i], node) for i, node in joint.gradients),
         updates=tuple((index[i], node) for i, node in joint.updates),
+        writes=tuple((index[i], node) for i, node in joint.writes),
         tied=tuple(tuple(index[i] for i in group) for group in joint.tied),
     )
 

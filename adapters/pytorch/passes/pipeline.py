@@ -8,6 +8,7 @@ from torch import fx
 
 from ..joint import Joint
 from .boundary import drop_unread_attributes, merge_tied_parameters, reattach_detached_outputs
+from .buffer_writes import write_buffers_in_calls
 from .calls import drop_redundant_copies, drop_unread_statistics, inline_scalar_fills
 
 PASSES: tuple[Callable[[Joint], Joint], ...] = (
@@ -17,6 +18,7 @@ PASSES: tuple[Callable[[Joint], Joint], ...] = (
     drop_unread_statistics,
     drop_redundant_copies,
     inline_scalar_fills,
+    write_buffers_in_calls,  # after drop_unread_statistics: nothing but the norm may read its statistics
 )
 
 
@@ -37,4 +39,4 @@ def _named(joint: Joint) -> list[fx.Node]:
     """The nodes that a Joint refers to."""
     found = [primal.node for primal in joint.primals]
     found += [node for node in (*joint.outputs, *joint.tangents) if isinstance(node, fx.Node)]
-    return found + [node for _, node in (*joint.gradients, *joint.updates)]
+    return found + [node for _, node in (*joint.gradients, *joint.updates, *joint.writes)]

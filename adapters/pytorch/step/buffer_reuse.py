@@ -76,7 +76,7 @@ class _Finder:
                 for allocation in allocations.reads(node):
                     self.readers.setdefault(allocation, []).append(node)
         self.pinned = {allocation for node in self._pinned_nodes() for allocation in allocations.of[node]}
-        self.overwritten = {allocations.of[joint.primals[primal].node][0] for primal, _ in joint.updates}
+        self.overwritten = {allocations.of[joint.primals[primal].node][0] for primal in joint.overwritten}
 
     def _pinned_nodes(self) -> Iterator[fx.Node]:
         """Nodes whose memory is given to code outside of the graph, or read by an assertion."""

@@ -20,7 +20,7 @@ from ....planner.training_graph import (
     TrainingOp,
 )
 from ..joint import Joint
-from ..memory.allocations import Allocations, tensors
+from ..memory.allocations import Allocation, Allocations, tensors
 from ..memory.rng_state import generator_of, state_nbytes
 from .backward_segments import backward_segments
 from .buffer_reuse import Reuse, find_reuse
@@ -52,9 +52,17 @@ class TracedStep:
         self.allocations: Allocations = allocations
         self.ops = make_ops(joint, allocations, reuse, segments)
         self._own = {node: made[0] for node, made in traced.made.items() if made}  # also of nodes that reuse memory
+        self._add_marks()
         written = (allocation for op in self.ops for allocation in self.written(op))
         self.storage_of = {allocation: storage for storage, allocation in enumerate(written)}
         self._make_graph()
+
+    def _add_marks(self) -> None:
+        """Let calls that only write a buffer make a storage of no bytes, by which a plan knows their module."""
+        for _, node in self.joint.writes:
+            if not self.allocations.allocates(node) and node not in self._own:
+                self._own[node] = len(self.allocations.entries)
+                self.allocations.entries.append(Allocation(node.name, 0, node))
 
     def _make_graph(self) -> None:
         builder = _GraphBuilder(self)
@@ -76,10 +84,9 @@ class TracedStep:
         return set(self.allocations.of[node.source]) if isinstance(node, GradientCopy) else self.allocations.reads(node)
 
     def written(self, op: StepOp) -> tuple[int, ...]:
-        """The allocations that the forward of an op makes; for a fused op one of no bytes."""
-        if op.is_fused and op.node is not None:
-            return (self._own[op.node],)
-        return tuple(made for node in op.runs for made in self.allocations.made[node])
+        """The allocations that the forward of an op makes; one of no bytes if it writes over another, or a buffer."""
+        made = tuple(made for node in op.runs for made in self.allocations.made[node])
+        return made or ((self._own[op.node],) if op.node is not None else ())
 
     @cached_property
     def copied(self) -> dict[int, GradientCopy]:
@@ -109,8 +116,9 @@ class TracedStep:
             for allocation in allocations:
                 if allocation in found and node.name not in found[allocation]:
                     found[allocation].append(node.name)
-        for node in self.reuse.fused_nodes:
-            found[self._own[node]].append(node.name)
+        for node, allocation in self._own.items():
+            if allocation in found and node.name not in found[allocation]:
+                found[allocation].append(node.name)
         return tuple(tuple(found[allocation]) for allocation in self.storage_of)
 
     @property

@@ -146,13 +146,14 @@ def make_ops(joint: Joint, allocations: Allocations, reuse: Reuse, segments: lis
     owned, fused_nodes = {segment.owner: segment for segment in segments}, reuse.fused_nodes
     ops: list[StepOp] = []
     reader: dict[int, int] = {}  # allocation of an overwritten buffer -> last op that reads it
-    moving = {allocations.of[joint.primals[i].node][0] for i, _ in joint.updates}
+    moving = {allocations.of[joint.primals[i].node][0] for i in joint.overwritten}
+    writing = {node for _, node in joint.writes}
     statistics = _Statistics(joint, allocations)
     for node in joint.graph.nodes:
         if node.op != "call_function" or is_backward(node):
             continue
         is_fused = node in fused_nodes
-        runs = allocations.allocates(node) or is_fused
+        runs = allocations.allocates(node) or is_fused or node in writing
         if not runs and node not in owned:
             continue
         op = StepOp(node.name, target_name(node), node if runs else None, scope_of(node))
