@@ -108,7 +108,10 @@ class TestWorkspaceThatAFileDoesNotShow:
 
     @pytest.fixture(scope="class")
     def tighter(self, path: Path, x: Tensor) -> Plan:
-        return plan_of(bind(from_onnx(path, batch=4), plan(load_model(path, batch=4), "65%"), (x,)))
+        """The plan of the largest budget at which this machine's convolutions take more than is left."""
+        read = load_model(path, batch=4)
+        made = (plan_of(bind(from_onnx(path, batch=4), plan(read, f"{share}%"), (x,))) for share in range(85, 40, -5))
+        return next(bound for bound in made if len(bound.certificate.notes) > 1)
 
     def test_more_is_recomputed_until_the_budget_holds(self, tighter: Plan) -> None:
         assert tighter.peak.activation_nbytes <= tighter.budget.nbytes
