@@ -21,17 +21,20 @@ bounded by counts, never by the clock. No optimality is claimed, nor infeasibili
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...limits import NO_LIMITS, Limits
 from ...problem import Problem
 from ...solution import Solution
 from ..evaluation.evaluator import Array, Arrays, Evaluator, Labels, Scratch, evaluate
 from ..evaluation.labels import Label
-from ..kernels.jit import allocating, compiled
+from ..kernels.jit import compiled
+from ..kernels.sorting import sort_descending
 from .articulation import saved
-from .greedy_batched import descend_in_batches, keep_in_strides
+from .greedy_batched import descend_in_batches, keep_in_strides, put
 
 NAME = "greedy"
 _WIDTH = 16
@@ -46,35 +49,62 @@ _NEGLIGIBLE = 1000
 """Step 2 passes over groups smaller than the peak divided by this."""
 
 
-@compiled
-def _set(labels: Labels, start: Array, members: Array, group: int, label: int) -> None:
-    for q in range(start[group], start[group + 1]):
-        labels[members[q]] = label
+class Groups(NamedTuple):
+    """What is known of each group, and room to order them."""
+
+    nbytes: Array
+    first_op: Array
+    latest: Array
+    """The groups, those that are made last first."""
+    added: Array
+    """The time that dropping each adds, its producers' until it is measured."""
+    score: NDArray[np.float64]
+    changes: Array
+    order: Array
+    spare: Array
+
+    @classmethod
+    def of(cls, a: Arrays, start: Array, members: Array, near: int) -> Groups:
+        """Of the storages ``members``, with room for three changes of each of ``near`` groups."""
+        count, producer, first = len(start) - 1, a.producer[members], start[:-1]
+        repeats = np.r_[False, producer[1:] == producer[:-1]]
+        repeats[first] = False
+        first_op = np.minimum.reduceat(producer, first)
+        room = (np.zeros(size, dtype=np.int64) for size in (max(count, 3 * near), count, count))
+        return cls(
+            np.add.reduceat(a.nbytes[members], first),
+            first_op,
+            np.argsort(-first_op, kind="stable"),
+            np.add.reduceat(np.where(repeats, 0, a.forward_ns[producer]), first),
+            np.zeros(count),
+            *room,
+        )
 
 
 @compiled
 def _best_change(
-    a: Arrays, w: Scratch, labels: Labels, start: Array, members: Array, added: Array, changes: Array, budget: int
+    a: Arrays, w: Scratch, labels: Labels, start: Array, members: Array, g: Groups, count: int, budget: int
 ) -> int:
-    """The change that lowers the peak most per ns of added time; -1 when none does.
+    """The one of the first ``count`` of the changes that lowers the peak most per ns of added time; -1 when none does.
 
-    A change is 3 * group + new label. ``added`` remembers the time that each measured drop adds. A fall
+    A change is 3 * group + new label. ``g.added`` remembers the time that each measured drop adds. A fall
     below the budget counts for nothing. When no change lowers the peak, a drop that leaves it equal
     but later in the backward is taken.
     """
     peak, recompute, _, position = evaluate(a, labels, w)
     best, best_score, lowers = -1, 0.0, False
-    for change in changes:
+    for place in range(count):
+        change = g.changes[place]
         group, label = change // 3, change % 3
         old = labels[members[start[group]]]
         if label == old:
             continue
-        _set(labels, start, members, group, label)
+        put(labels, start, members, group, label)
         new_peak, new_time, _, new_position = evaluate(a, labels, w)
-        _set(labels, start, members, group, old)
+        put(labels, start, members, group, old)
         extra = new_time - recompute
         if old == 1 and label == 0:
-            added[group] = max(0, extra)
+            g.added[group] = max(0, extra)
         fall = float(min(peak - new_peak, peak - budget))
         moves = new_peak == peak and new_position > position and old == 1
         if fall <= 0.0 and (lowers or not moves):
@@ -90,13 +120,14 @@ def _best_change(
     return best
 
 
-@allocating
+@compiled
 def _descend(
     a: Arrays,
     w: Scratch,
     labels: Labels,
     start: Array,
     members: Array,
+    g: Groups,
     budget: int,
     width: int,
     near: int,
@@ -105,84 +136,77 @@ def _descend(
 ) -> int:
     """Steps 1 and 2 on ``labels`` in place, in about this many ``measurements``; returns the peak reached."""
     groups = len(start) - 1
-    added = np.zeros(groups, dtype=np.int64)
-    for group in range(groups):
-        previous = -1
-        for q in range(start[group], start[group + 1]):
-            if a.producer[members[q]] != previous:
-                previous = a.producer[members[q]]
-                added[group] += a.forward_ns[previous]
-    score = np.zeros(groups, dtype=np.float64)
-    size = np.zeros(groups, dtype=np.int64)
-    first_op = np.zeros(groups, dtype=np.int64)
-    for group in range(groups):
-        first_op[group] = a.producer[members[start[group]]]
-        for q in range(start[group], start[group + 1]):
-            size[group] += a.nbytes[members[q]]
-            first_op[group] = min(first_op[group], a.producer[members[q]])
     peak, _, event, position = evaluate(a, labels, w)
     while peak > budget and measurements > 0:
         found = 0
         for group in range(groups):
-            score[group] = 0.0
+            g.score[group] = 0.0
             if labels[members[start[group]]] == 1:
                 for q in range(start[group], start[group + 1]):
                     storage = members[q]
                     if a.producer[storage] <= event and w.last[storage] >= event:
-                        score[group] += a.nbytes[storage] / (added[group] + 1.0)
-            if score[group] > 0.0:
+                        g.score[group] += a.nbytes[storage] / (g.added[group] + 1.0)
+            if g.score[group] > 0.0:
                 found += 1
-        order = np.argsort(-score, kind="mergesort")
+        sort_descending(g.score, g.order, g.spare)
+        for place in range(found):
+            g.changes[place] = 3 * g.order[place]
         measurements -= 1 + min(found, width)
-        best = _best_change(a, w, labels, start, members, added, 3 * order[: min(found, width)], budget)
+        best = _best_change(a, w, labels, start, members, g, min(found, width), budget)
         if best < 0 and sweeps > 0:
             sweeps -= 1
             current = a.order[position] if position >= 0 else event
-            worth = np.flatnonzero((size * _NEGLIGIBLE > peak) & (first_op <= current))
-            last = worth[np.argsort(-first_op[worth], kind="mergesort")][:near]
-            changes = np.concatenate((last * 3, last * 3 + 1, last * 3 + 2))
-            measurements -= len(changes)
-            best = _best_change(a, w, labels, start, members, added, changes, budget)
+            last = 0
+            for group in g.latest:
+                if last < near and g.nbytes[group] * _NEGLIGIBLE > peak and g.first_op[group] <= current:
+                    g.changes[last] = 3 * group
+                    last += 1
+            for place in range(last):
+                g.changes[last + place] = g.changes[place] + 1
+                g.changes[2 * last + place] = g.changes[place] + 2
+            measurements -= 3 * last
+            best = _best_change(a, w, labels, start, members, g, 3 * last, budget)
             if best < 0:
                 sweeps -= 7  # a longer measurement, counted as such
                 found = min(found, max(0, measurements))
                 measurements -= found
-                best = _best_change(a, w, labels, start, members, added, 3 * order[:found], budget)
+                for place in range(found):
+                    g.changes[place] = 3 * g.order[place]
+                best = _best_change(a, w, labels, start, members, g, found, budget)
         if best < 0:
             break
-        _set(labels, start, members, best // 3, best % 3)
+        put(labels, start, members, best // 3, best % 3)
         peak, _, event, position = evaluate(a, labels, w)
     return int(peak)
 
 
-@allocating
-def _keep_again(a: Arrays, w: Scratch, labels: Labels, start: Array, members: Array, limit: int) -> None:
+@compiled
+def _keep_again(a: Arrays, w: Scratch, labels: Labels, start: Array, members: Array, g: Groups, limit: int) -> None:
     """Step 3 on ``labels`` in place: keep dropped groups while the peak stays within ``limit``."""
-    groups = len(start) - 1
-    gain = np.zeros(groups, dtype=np.int64)
     _, recompute, _, _ = evaluate(a, labels, w)
-    for group in range(groups):
+    for group in range(len(start) - 1):
+        g.score[group] = 0.0
         old = labels[members[start[group]]]
         if old != 1:
-            _set(labels, start, members, group, 1)
+            put(labels, start, members, group, 1)
             new_peak, new_time, _, _ = evaluate(a, labels, w)
-            _set(labels, start, members, group, old)
+            put(labels, start, members, group, old)
             if new_peak <= limit:
-                gain[group] = recompute - new_time
-    order = np.argsort(-gain, kind="mergesort")
+                g.score[group] = float(recompute - new_time)
+    sort_descending(g.score, g.order, g.spare)
     for _ in range(3):
         changed = False
-        for group in order:
+        for group in g.order:
             old = labels[members[start[group]]]
-            if gain[group] <= 0 or old == 1:
+            if g.score[group] <= 0.0 or old == 1:
                 continue
-            _set(labels, start, members, group, 1)
+            put(labels, start, members, group, 1)
             new_peak, new_time, _, _ = evaluate(a, labels, w)
             if new_peak <= limit and new_time < recompute:
                 recompute = new_time
                 changed = True
             else:
-                _set(labels, start, members, group, old)
+                put(labels, start, members, group, old)
         if not changed:
             break
 
@@ -208,11 +232,12 @@ def descend(evaluator: Evaluator, groups: Sequence[Sequence[int]], budget_nbytes
     most = max(1, _MEASURING_WORK // len(arrays.forward_ns))
     if share < 1.0:
         descend_in_batches(arrays, scratch, labels, start, members, budget, -(-len(groups) // _FULL_WIDTH_GROUPS))
-    peak = _descend(arrays, scratch, labels, start, members, budget, width, near, _SWEEPS, most)
+    known = Groups.of(arrays, start, members, near)
+    peak = _descend(arrays, scratch, labels, start, members, known, budget, width, near, _SWEEPS, most)
     if share < 1.0:
         keep_in_strides(arrays, scratch, labels, start, members, max(peak, budget), min(len(groups), most))
     else:
-        _keep_again(arrays, scratch, labels, start, members, max(peak, budget))
+        _keep_again(arrays, scratch, labels, start, members, known, max(peak, budget))
     return labels
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..evaluation.evaluator import Array, Arrays, Labels, Scratch, evaluate
 from ..kernels.jit import allocating, compiled
+from ..kernels.sorting import descending
 
 Flags = NDArray[np.bool_]
 
@@ -90,7 +91,7 @@ def descend_in_batches(
                 put(labels, start, members, group, 1)
                 score[group] = held[group] / (extra + 1.0)
                 found += 1
-        order = np.argsort(-score, kind="mergesort")
+        order = descending(score)
         was_again, had_readers = again.copy(), readers.copy()
         fall, taken = 0, 0
         while taken < min(batch, found) and fall < peak - budget:
@@ -126,7 +127,7 @@ def keep_in_strides(
             if labels[members[q]] != 1 and a.producer[members[q]] != previous:
                 previous = a.producer[members[q]]
                 time[group] += a.forward_ns[previous]
-    order = np.argsort(-time, kind="mergesort")
+    order = descending(time)
     order = order[: np.sum(time > 0)]
     _, recompute, _, _ = evaluate(a, labels, w)
     at, stride = 0, max(1, len(order) // 2)

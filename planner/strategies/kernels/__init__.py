@@ -1,1 +1,1 @@
-"""What compiled code stands on: the door to numba and its cache, bit sets and random numbers."""
+"""What compiled code stands on: the door to numba and its cache, bit sets, sorting and random numbers."""
