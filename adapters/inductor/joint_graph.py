@@ -11,7 +11,7 @@ from torch import fx
 from . import torch_private
 from .forms import Forms, layout_form
 from .scheduling import hold_few_bytes
-from .work import sums
+from .work import draws, sums
 
 _AFTER_CHECKPOINTS = ("recompute", "ac_graph_id")
 """Marks that a checkpoint of the user's leaves on nodes: the plan decides what is recomputed."""
@@ -142,9 +142,18 @@ class JointGraph:
         later = [node for node in self.graph.nodes if node.op == "call_function" and not forward(node)]
         return self.with_random_values(read for node in later for read in node.all_input_nodes if forward(read))
 
-    def cut_for(self, again: Iterable[fx.Node]) -> list[fx.Node]:
-        """The smallest set of saved values for which only these calls, and what fuses, run again."""
-        return self.with_random_values(torch_private.smallest_cut(self.graph, self.info, again)[0])
+    def cut_for(self, again: Iterable[fx.Node], *, draws_once: bool = False) -> list[fx.Node]:
+        """The smallest set of saved values for which only these calls, and what fuses, run again.
+
+        Random numbers that are drawn from a seed fuse: ``draws_once`` saves what is made of them.
+        """
+        once = self.drawn if draws_once else ()
+        return self.with_random_values(torch_private.smallest_cut(self.graph, self.info, again, once)[0])
+
+    @cached_property
+    def drawn(self) -> frozenset[fx.Node]:
+        """The calls that draw random numbers from a seed."""
+        return frozenset(node for node in self.graph.nodes if node.op == "call_function" and draws(node))
 
     @cached_property
     def costly(self) -> frozenset[fx.Node]:

@@ -26,7 +26,7 @@ class Proposal:
     Attributes:
         entries: the backward of a plan, with a copy for each time that a call runs; empty for one copy of each.
         alone: cheap values are computed again for each part of the backward that reads them.
-        flops: operations that run again.
+        work: operations that run again, random numbers among them.
         saved_nbytes: bytes of what it saves.
         planned_nbytes: the peak that the plan was made for; None for what is no plan.
     """
@@ -35,7 +35,7 @@ class Proposal:
     entries: tuple[Entry, ...]
     alone: bool
     source: str = field(compare=False)
-    flops: int = field(compare=False)
+    work: int = field(compare=False)
     saved_nbytes: int = field(compare=False)
     planned_nbytes: int | None = field(compare=False)
 
@@ -48,7 +48,7 @@ class Plans:
         self._joint, self._kernels, self._peak_nbytes = joint, kernels, peak_nbytes
 
     def proposals(self, proposal: Callable[..., Proposal], name: str) -> Iterator[Proposal]:
-        """Two steps for each plan: its smallest cut, and the plan itself; ``proposal`` makes them."""
+        """Steps for each plan: its smallest cuts, and the plan itself; ``proposal`` makes them."""
         solver, graph = Solver(effort="fast"), self._kernels.graph
         problem = solver.prepared(build_problem(graph, self._kernels.costs, Scope.TOTAL))
         lowest, met = solver.smallest_peak(problem), set[tuple[int, ...]]()
@@ -61,13 +61,15 @@ class Plans:
             if plan.sequence in met:
                 continue
             met.add(plan.sequence)
-            yield proposal(self._smallest_cut(plan), f"{name}, smallest", alone=True)
+            for draws_once in (False, True) if self._joint.drawn else (False,):
+                cut = self._smallest_cut(plan, draws_once=draws_once)
+                yield proposal(cut, f"{name}, smallest", alone=True)
             if self._again(plan):
                 saved = [node for storage in self._stored(plan) for node in self._kernels.held[storage]]
                 planned = limit - most + self._peak_nbytes  # what the planner sees otherwise than the code
                 yield proposal(saved, f"{name}, copies", self._entries(plan), planned_nbytes=planned)
 
-    def _smallest_cut(self, plan: Decisions) -> list[fx.Node]:
+    def _smallest_cut(self, plan: Decisions, *, draws_once: bool) -> list[fx.Node]:
         """The smallest cut that runs the costly calls of a plan's recomputations again, each once.
 
         It may save values inside of kernels, and what fuses runs again for nothing. What the plan saves stays saved,
@@ -76,7 +78,7 @@ class Plans:
         stored, again = self._stored(plan), self._again(plan)
         ops = [entry for entry in again if not stored & set(self._kernels.graph.ops[entry].writes)]
         nodes = {node for entry in ops for node in self._kernels.origins[entry]}
-        return self._joint.cut_for(nodes & self._joint.costly)
+        return self._joint.cut_for(nodes & self._joint.costly, draws_once=draws_once)
 
     def _entries(self, decisions: Decisions) -> list[Entry]:
         """The backward of a plan in the names of the graph."""

@@ -16,7 +16,7 @@ from .lowering import Lowered, lower_step
 from .peak import StepPeak, step_peak
 from .proposals import Plans, Proposal
 from .scheduling import compute_as
-from .work import node_flops, rounds
+from .work import node_flops, node_work, rounds
 from .workspace import WorkspaceMeter
 
 PLAIN = "torch"
@@ -140,11 +140,14 @@ class Search:
         stored = self._lowered(self._proposal(self.joint.read_later(), STORED))
         found = [self._proposal(step.saved, step.source) for step in (stored, self._base)]
         found.append(self._proposal(self._base.saved, BASE, alone=True))
+        if self.joint.drawn:
+            masks = self.joint.cut_for((), draws_once=True)
+            found += [self._proposal(masks, BASE, alone=alone) for alone in (False, True)]
         found += [self._proposal(self.joint.by_torch(share), f"torch {share}", alone=True) for share in _SHARES]
         for step in (self._base, stored):
             kernels = kernel_graph(self.joint, step.forward, step.ahead, step.back, self._workspace)
             found += Plans(self.joint, kernels, step.peak.nbytes).proposals(self._proposal, step.source)
-        return sorted(dict.fromkeys(found), key=lambda proposal: (proposal.flops, -proposal.saved_nbytes))
+        return sorted(dict.fromkeys(found), key=lambda proposal: (proposal.work, -proposal.saved_nbytes))
 
     def _proposal(
         self,
@@ -159,8 +162,8 @@ class Search:
         again = [node.name for node in self.joint.again(nodes)]
         if entries:
             _, again = with_copies(self.joint.cut(nodes)[1], again, entries)
-        flops = sum(node_flops(self.joint.node_named[name]) for name in again)
-        return Proposal(tuple(nodes), tuple(entries), alone, source, flops, self.joint.nbytes(nodes), planned_nbytes)
+        work = sum(node_work(self.joint.node_named[name]) for name in again)
+        return Proposal(tuple(nodes), tuple(entries), alone, source, work, self.joint.nbytes(nodes), planned_nbytes)
 
     def _lowered(self, proposal: Proposal) -> Candidate:
         """The step that a proposal becomes, with what would round otherwise saved too."""

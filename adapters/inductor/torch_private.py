@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils.checkpoint import CheckpointPolicy
 
 from ...planner.errors import AdapterError
 from ..pytorch.torch_private import patched, pytree, require
@@ -232,10 +233,22 @@ def chosen_by_torch(graph: fx.Graph, info: Any, share: float) -> list[fx.Node]:
     return list(_partitioners.choose_saved_values_set(graph, info, memory_budget=share))
 
 
-def smallest_cut(graph: fx.Graph, info: Any, again: Iterable[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
-    """The smallest saved set where, beside what fuses, only these calls run again; and the calls that do not."""
+def smallest_cut(
+    graph: fx.Graph, info: Any, again: Iterable[fx.Node], once: Iterable[fx.Node] = ()
+) -> tuple[list[fx.Node], list[fx.Node]]:
+    """The smallest saved set where, beside what fuses, only the calls ``again`` run again; and the calls that do not.
+
+    Calls in ``once`` fuse and do not run again.
+    """
     options = _partitioners.MinCutOptions(False, False, False, False, True)
-    saved, banned = _partitioners.solve_min_cut(graph, info, options, OrderedSet(again))
+    marked = [node for node in once if "recompute" not in node.meta]
+    for node in marked:
+        node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    try:
+        saved, banned = _partitioners.solve_min_cut(graph, info, options, OrderedSet(again))
+    finally:
+        for node in marked:
+            del node.meta["recompute"]
     return list(saved), list(banned)
 
 

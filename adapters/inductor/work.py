@@ -12,7 +12,8 @@ from .torch_private import pytree
 _FLOPS_PER_NS = 50.0
 _BYTES_PER_NS = 6.0
 _LAUNCH_NS = 3_000
-"""Rates of a CPU core. They rank candidates; no time is promised."""
+_DRAW_FLOPS = 500
+"""Rates of a CPU core; Inductor draws numbers one by one. They rank candidates; no time is promised."""
 
 _FUNCTIONS = frozenset(
     "acos acosh asin asinh atan atan2 atanh cos cosh digamma erf erfc erfinv exp exp2 expm1 lgamma log log10 log1p log2"
@@ -35,6 +36,16 @@ def node_flops(node: fx.Node) -> int:
     return int(count(*args, **kwargs, out_val=made))
 
 
+def draws(node: fx.Node) -> bool:
+    """Whether a call draws random numbers from a seed, so that a second run draws the same."""
+    return _name(node) == "inductor_random"
+
+
+def node_work(node: fx.Node) -> int:
+    """Floating-point operations of a call, and those that take as long as what it draws."""
+    return node_flops(node) + (_DRAW_FLOPS * node.meta["val"].numel() if draws(node) else 0)
+
+
 def rounds(node: fx.Node) -> bool:
     """Whether a call has two implementations, for vectors and for scalars, whose last bits differ."""
     return _name(node) in _FUNCTIONS
@@ -47,7 +58,7 @@ def sums(node: fx.Node) -> bool:
 
 def kernel_ns(nbytes: int, nodes: Iterable[fx.Node]) -> int:
     """Nanoseconds of a kernel that moves so many bytes and computes these nodes."""
-    return int(sum(map(node_flops, nodes)) / _FLOPS_PER_NS + nbytes / _BYTES_PER_NS) + _LAUNCH_NS
+    return int(sum(map(node_work, nodes)) / _FLOPS_PER_NS + nbytes / _BYTES_PER_NS) + _LAUNCH_NS
 
 
 def _name(node: fx.Node) -> str:

@@ -9,7 +9,7 @@ import torch
 from ogc_plan.adapters.inductor import budget, torch_private
 from ogc_plan.adapters.inductor.joint_graph import JointGraph
 from ogc_plan.adapters.inductor.search import Candidate, Search
-from ogc_plan.adapters.inductor.work import sums
+from ogc_plan.adapters.inductor.work import draws, sums
 from ogc_plan.adapters.inductor.workspace import WorkspaceMeter
 from torch import fx
 
@@ -65,6 +65,11 @@ def test_peaks_fall_with_the_budget(searched: Searched) -> None:
 def test_a_smaller_budget_runs_no_fewer_operations_again(searched: Searched) -> None:
     flops = [step.recomputed_flops for step in searched.found.values()]
     assert flops == sorted(flops)
+
+
+def test_a_budget_with_room_for_the_masks_draws_none_again(searched: Searched) -> None:
+    again = [node for node in searched.joint.again(searched.found[0.7].saved) if draws(node)]
+    assert not again
 
 
 def test_some_budget_needs_products_again(searched: Searched) -> None:
