@@ -17,7 +17,7 @@ from ogc_plan.adapters.pytorch.step import gradient_release
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tests.modules.devices import DEVICE_TYPE
+from tests.modules.devices import DEVICE_TYPE, cpu_only
 from tests.modules.generators import seeded
 from tests.modules.torch_modules import RandomNet
 from tests.modules.torch_training import bits, dense_sum, measured, planned, predicted, train
@@ -341,6 +341,7 @@ class TestUnused:
 
         assert run(planned(copy.deepcopy(module), IMAGES)) == run(module)
 
+    @cpu_only("a card runs an LSTM in cuDNN, which is not traced")
     @pytest.mark.parametrize("budget", ["100%", "min"])
     def test_a_share_is_of_the_step_without_them(self, budget: str) -> None:
         """Torch makes the gradients that an LSTM's states do not get, which takes more than those that a loss gives."""
@@ -361,6 +362,7 @@ class TestUnused:
 
         assert run(planned(copy.deepcopy(module), IMAGES)) == run(module)
 
+    @cpu_only("a card runs an LSTM in cuDNN, which is not traced")
     def test_a_module_in_another_mode_by_then_is_refused_if_it_is_traced_again(self) -> None:
         """What the call of an LSTM makes has one gradient function."""
         trained, sentence = planned(Sentences(), SENTENCE), SENTENCE[0]

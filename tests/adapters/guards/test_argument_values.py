@@ -259,6 +259,7 @@ def test_a_count_is_planned_as_the_remedy_says() -> None:
     assert train(planned(net, x), x, steps=2) == train(net, x, steps=2)
 
 
+@pytest.mark.values
 def test_a_mask_that_selects_another_number_is_refused() -> None:
     module = planned(Selecting(SELECTED["an index"]), (X, WHOLE), strategy="greedy")
     with pytest.raises(InputMismatchError, match=r"count_true of args\[1\]\) was 128"):
