@@ -38,7 +38,7 @@ def node_flops(node: fx.Node) -> int:
 
 def draws(node: fx.Node) -> bool:
     """Whether a call draws random numbers from a seed, so that a second run draws the same."""
-    return _name(node) == "inductor_random"
+    return _name(node) in ("inductor_random", "inductor_randint")
 
 
 def node_work(node: fx.Node) -> int:
