@@ -11,7 +11,7 @@ from torch import fx
 from . import torch_private
 from .forms import Forms, layout_form
 from .scheduling import hold_few_bytes
-from .work import draws, sums
+from .work import draws_from_seed, sums
 
 _AFTER_CHECKPOINTS = ("recompute", "ac_graph_id")
 """Marks that a checkpoint of the user's leaves on nodes: the plan decides what is recomputed."""
@@ -119,7 +119,7 @@ class JointGraph:
 
     def _runs_once(self, node: fx.Node) -> bool:
         """Whether a call would compute something else in the backward."""
-        return _draws(node) or node in self._old_values
+        return _draws_from_generator(node) or node in self._old_values
 
     def _without(self, kind: Callable[[fx.Node], bool], saved: Iterable[fx.Node]) -> list[fx.Node]:
         """The saved values, and those without which the backward would run a call of that kind again."""
@@ -142,18 +142,15 @@ class JointGraph:
         later = [node for node in self.graph.nodes if node.op == "call_function" and not forward(node)]
         return self.with_random_values(read for node in later for read in node.all_input_nodes if forward(read))
 
-    def cut_for(self, again: Iterable[fx.Node], *, draws_once: bool = False) -> list[fx.Node]:
+    def cuts_for(self, again: Iterable[fx.Node]) -> list[list[fx.Node]]:
         """The smallest set of saved values for which only these calls, and what fuses, run again.
 
-        Random numbers that are drawn from a seed fuse: ``draws_once`` saves what is made of them.
+        Random numbers that are drawn from a seed fuse. Where there are any, the second cut saves what is made of them.
         """
-        once = self.drawn if draws_once else ()
-        return self.with_random_values(torch_private.smallest_cut(self.graph, self.info, again, once)[0])
-
-    @cached_property
-    def drawn(self) -> frozenset[fx.Node]:
-        """The calls that draw random numbers from a seed."""
-        return frozenset(node for node in self.graph.nodes if node.op == "call_function" and draws(node))
+        drawn = [node for node in self.graph.nodes if node.op == "call_function" and draws_from_seed(node)]
+        kinds = [[], drawn] if drawn else [[]]
+        cuts = (torch_private.smallest_cut(self.graph, self.info, again, once)[0] for once in kinds)
+        return list(map(self.with_random_values, cuts))
 
     @cached_property
     def costly(self) -> frozenset[fx.Node]:
@@ -262,6 +259,6 @@ def _is_tensor(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def _draws(node: fx.Node) -> bool:
+def _draws_from_generator(node: fx.Node) -> bool:
     """Whether a call draws random numbers from a generator: a second run would draw others."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

@@ -61,24 +61,23 @@ class Plans:
             if plan.sequence in met:
                 continue
             met.add(plan.sequence)
-            for draws_once in (False, True) if self._joint.drawn else (False,):
-                cut = self._smallest_cut(plan, draws_once=draws_once)
+            for cut in self._smallest_cuts(plan):
                 yield proposal(cut, f"{name}, smallest", alone=True)
             if self._again(plan):
                 saved = [node for storage in self._stored(plan) for node in self._kernels.held[storage]]
                 planned = limit - most + self._peak_nbytes  # what the planner sees otherwise than the code
                 yield proposal(saved, f"{name}, copies", self._entries(plan), planned_nbytes=planned)
 
-    def _smallest_cut(self, plan: Decisions, *, draws_once: bool) -> list[fx.Node]:
-        """The smallest cut that runs the costly calls of a plan's recomputations again, each once.
+    def _smallest_cuts(self, plan: Decisions) -> list[list[fx.Node]]:
+        """The smallest cuts that run the costly calls of a plan's recomputations again, each once.
 
-        It may save values inside of kernels, and what fuses runs again for nothing. What the plan saves stays saved,
+        They may save values inside of kernels, and what fuses runs again for nothing. What the plan saves stays saved,
         if the plan computes it again later too.
         """
         stored, again = self._stored(plan), self._again(plan)
         ops = [entry for entry in again if not stored & set(self._kernels.graph.ops[entry].writes)]
         nodes = {node for entry in ops for node in self._kernels.origins[entry]}
-        return self._joint.cut_for(nodes & self._joint.costly, draws_once=draws_once)
+        return self._joint.cuts_for(nodes & self._joint.costly)
 
     def _entries(self, decisions: Decisions) -> list[Entry]:
         """The backward of a plan in the names of the graph."""

@@ -127,8 +127,13 @@ class Search:
         return self._alone.peak.nbytes - self._proposal(self._alone.saved, BASE).saved_nbytes
 
     @cached_property
+    def _cuts(self) -> list[list[fx.Node]]:
+        """The smallest sets of saved values for which nothing costly runs again."""
+        return self.joint.cuts_for(())
+
+    @cached_property
     def _base(self) -> Candidate:
-        return self._lowered(self._proposal(self.joint.cut_for(()), BASE))
+        return self._lowered(self._proposal(self._cuts[0], BASE))
 
     @cached_property
     def _alone(self) -> Candidate:
@@ -140,9 +145,7 @@ class Search:
         stored = self._lowered(self._proposal(self.joint.read_later(), STORED))
         found = [self._proposal(step.saved, step.source) for step in (stored, self._base)]
         found.append(self._proposal(self._base.saved, BASE, alone=True))
-        if self.joint.drawn:
-            masks = self.joint.cut_for((), draws_once=True)
-            found += [self._proposal(masks, BASE, alone=alone) for alone in (False, True)]
+        found += [self._proposal(cut, BASE, alone=alone) for cut in self._cuts[1:] for alone in (False, True)]
         found += [self._proposal(self.joint.by_torch(share), f"torch {share}", alone=True) for share in _SHARES]
         for step in (self._base, stored):
             kernels = kernel_graph(self.joint, step.forward, step.ahead, step.back, self._workspace)

@@ -241,13 +241,13 @@ def smallest_cut(
     Calls in ``once`` fuse and do not run again.
     """
     options = _partitioners.MinCutOptions(False, False, False, False, True)
-    marked = [node for node in once if "recompute" not in node.meta]
-    for node in marked:
+    once = list(once)
+    for node in once:
         node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     try:
         saved, banned = _partitioners.solve_min_cut(graph, info, options, OrderedSet(again))
     finally:
-        for node in marked:
+        for node in once:
             del node.meta["recompute"]
     return list(saved), list(banned)
 

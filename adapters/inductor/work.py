@@ -36,14 +36,14 @@ def node_flops(node: fx.Node) -> int:
     return int(count(*args, **kwargs, out_val=made))
 
 
-def draws(node: fx.Node) -> bool:
+def draws_from_seed(node: fx.Node) -> bool:
     """Whether a call draws random numbers from a seed, so that a second run draws the same."""
     return _name(node) in ("inductor_random", "inductor_randint")
 
 
 def node_work(node: fx.Node) -> int:
     """Floating-point operations of a call, and those that take as long as what it draws."""
-    return node_flops(node) + (_DRAW_FLOPS * node.meta["val"].numel() if draws(node) else 0)
+    return node_flops(node) + (_DRAW_FLOPS * node.meta["val"].numel() if draws_from_seed(node) else 0)
 
 
 def rounds(node: fx.Node) -> bool:

@@ -112,7 +112,7 @@ def classes() -> Found:
 
 @pytest.fixture
 def images(two_threads: None) -> Found:
-    return found(Images(), torch.randn(2, 3, 48, 48), saved=lambda joint: joint.cut_for(()))
+    return found(Images(), torch.randn(2, 3, 48, 48), saved=lambda joint: joint.cuts_for(())[0])
 
 
 def gradients(options: dict[str, Any]) -> list[Tensor]:

@@ -9,7 +9,7 @@ import torch
 from ogc_plan.adapters.inductor import budget, torch_private
 from ogc_plan.adapters.inductor.joint_graph import JointGraph
 from ogc_plan.adapters.inductor.search import Candidate, Search
-from ogc_plan.adapters.inductor.work import draws, sums
+from ogc_plan.adapters.inductor.work import draws_from_seed, sums
 from ogc_plan.adapters.inductor.workspace import WorkspaceMeter
 from torch import fx
 
@@ -68,7 +68,7 @@ def test_a_smaller_budget_runs_no_fewer_operations_again(searched: Searched) -> 
 
 
 def test_a_budget_with_room_for_the_masks_draws_none_again(searched: Searched) -> None:
-    again = [node for node in searched.joint.again(searched.found[0.7].saved) if draws(node)]
+    again = [node for node in searched.joint.again(searched.found[0.7].saved) if draws_from_seed(node)]
     assert not again
 
 
