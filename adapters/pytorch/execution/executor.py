@@ -131,7 +131,7 @@ class Executor:
             kwargs = {name: kwargs[name] for name in self._keywords}  # a trainer may pass them in another order
         leaves, spec = pytree.tree_flatten((args, kwargs))
         self._check_arguments(attachment.module, leaves, spec)
-        autocast = AutocastState.now().seen_by(self.enters_autocast)
+        autocast = AutocastState.now_seen_by(self.enters_autocast)
         if autocast != self.autocast:
             raise InputMismatchError(
                 f"{autocast}; the plan was bound with {self.autocast}",
@@ -264,8 +264,9 @@ class Executor:
         changed = ""
         if not self._measured_on.startswith("cpu"):
             known, now = self._measured_under, kernels_chosen()
-            changed = next((f"with {name}={known[name]}, this step runs with {now[name]}" for name in known
-                            if known[name] != now[name]), "")  # fmt: skip
+            if known != now:
+                name = next(name for name in known if known[name] != now[name])
+                changed = f"with {name}={known[name]}, this step runs with {now[name]}"
         elif self._measured_on != cpu_text():
             changed = f"on {self._measured_on}, this step runs on {cpu_text()}"
         if changed:

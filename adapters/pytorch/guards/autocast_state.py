@@ -41,6 +41,13 @@ class AutocastState(NamedTuple):
         within = torch.autocast_decrement_nesting() > 0
         return cls(tuple(modes), torch.is_autocast_cache_enabled(), within)
 
+    @classmethod
+    def now_seen_by(cls, enters_autocast: bool) -> AutocastState:
+        """`seen_by` of the current state, quick where there is no autocast."""
+        if enters_autocast or any(map(torch.is_autocast_enabled, DEVICE_TYPES)):
+            return cls.now().seen_by(enters_autocast)
+        return NO_AUTOCAST
+
     @property
     def enabled(self) -> bool:
         """Whether autocast is on for some device type."""
@@ -69,3 +76,7 @@ class AutocastState(NamedTuple):
         text += "" if self.cache else " without its cache"
         text += ", a disabled autocast context is open" if self.within and not self.enabled else ""
         return text + (f" (by default {', '.join(defaults)})" if defaults else "")
+
+
+NO_AUTOCAST = AutocastState((), True, False)
+"""What a step sees of any state in which autocast is off, unless its forward enters autocast."""

@@ -17,8 +17,9 @@ from .step_ops import GradientCopy
 
 PARTS = 8
 LEAST_NBYTES = 2**20
-"""A group is full with this many bytes of parameters' gradients, or 1/PARTS of all if that is more: smaller parts would
-not save enough to pay for an autograd node each.
+LEAST_SHARE = 1 / 256
+"""A group is full with LEAST_NBYTES of parameters' gradients, 1/PARTS of all, or LEAST_SHARE of what the step's tensors
+take, whichever is most: smaller parts would not save enough to pay for an autograd node each.
 """
 
 
@@ -42,7 +43,8 @@ def groups_of(step: TracedStep) -> tuple[Group, ...]:
     for gradient, mask in enumerate(waits):
         ready.setdefault(_lowest(mask), []).append(gradient)
     sizes = [_parameter_nbytes(step, gradient) for gradient in range(len(waits))]
-    enough = max(LEAST_NBYTES, sum(sizes) / PARTS)
+    tensors_nbytes = sum(storage.nbytes for storage in step.graph.storages)
+    enough = max(LEAST_NBYTES, sum(sizes) / PARTS, LEAST_SHARE * tensors_nbytes)
     found: list[Group] = []
     waiting: list[int] = []
     left = len(sizes)

@@ -276,6 +276,13 @@ class TestState:
             planned(shared[0], (shared[1],))
             assert AutocastState.now() == before
 
+    @pytest.mark.parametrize("enters", [True, False])
+    @pytest.mark.parametrize("enabled", [True, False])
+    @pytest.mark.parametrize("cached", [True, False])
+    def test_what_a_step_sees_of_it_is_the_same_read_quickly(self, enters: bool, enabled: bool, cached: bool) -> None:
+        with cast(enabled=enabled, cache_enabled=cached):
+            assert AutocastState.now_seen_by(enters) == AutocastState.now().seen_by(enters)
+
     def test_a_module_that_cannot_be_traced_leaves_the_state_as_it_was(self) -> None:
         class Branch(nn.Linear):
             def forward(self, x: Tensor) -> Tensor:

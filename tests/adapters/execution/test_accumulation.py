@@ -304,6 +304,11 @@ class TestPlannedToAccumulate:
         with pytest.raises(PlanMismatchError, match="frees gradients earlier than this program does"):
             bind(module, made, (X,))
 
+    @pytest.mark.parametrize(("rows", "several"), [(4, True), (16384, False)])
+    def test_parts_that_are_small_beside_the_tensors_of_the_step_are_one(self, rows: int, several: bool) -> None:
+        step = TracedStep(capture(Chain(), (torch.randn(rows, WIDTH, generator=seeded(3)),)))
+        assert (len(gradient_release.groups_of(step)) > 1) == several
+
     def test_a_plan_for_two_full_sets_is_an_upper_bound(self) -> None:
         module = Chain()
         step = TracedStep(capture(module, (X,)))
