@@ -44,7 +44,8 @@ def _keeps(function: Any, wanted: set[int]) -> bool:
 
 
 def _memoised_functions() -> list[Any]:
-    return [found for found in gc.get_objects() if type(found) is functools._lru_cache_wrapper]
+    kind = functools._lru_cache_wrapper
+    return [found for found in gc.get_referrers(kind) if type(found) is kind]  # faster than to look at all objects
 
 
 def _memoised_code() -> set[CodeType]:
