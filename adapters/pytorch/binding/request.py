@@ -17,8 +17,7 @@ from ....planner.problem import Scope
 from ....planner.solver import Solver
 from ....planner.training_graph import TrainingGraph
 from ..capture.tensor_attributes import attributes_of
-from ..execution.card_memory import Present, card_memory, step_segment, unknown_setting
-from ..execution.codegen import generate
+from ..execution.card_memory import Present, card_memory, placed, unknown_setting
 from ..step.annotate import Annotated, device_of
 from ..torch_private import pytree
 from .optimizer_memory import OptimizerMemory
@@ -71,9 +70,7 @@ def overhead_of(
                 f"a budget in bytes bounds what the CUDA allocator reserves, which is not known with {setting}",
                 remedy='leave it out of PYTORCH_CUDA_ALLOC_CONF, or pass a share such as budget="60%"',
             )
-        program = generate(annotated.step, plan.schedule)
-        segment_nbytes = step_segment(annotated, program, accumulates=request.grad_accumulation)
-        found = card_memory(annotated, program, present, segment_nbytes)
+        found = card_memory(annotated, *placed(annotated, plan), present)
         return found.step_nbytes - plan.peak.total_nbytes
 
     return beyond

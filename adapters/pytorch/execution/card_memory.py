@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
+from ....planner.plan_file.record import Plan
+from ....planner.problem import Scope
 from .. import torch_private
 from ..memory import caching_allocator
 from ..memory.caching_allocator import (
@@ -24,7 +26,8 @@ from ..memory.caching_allocator import (
 )
 from ..memory.cuda_workspaces import make_products, take_workspaces
 from ..step.annotate import Annotated, device_of
-from .codegen import Event, EventKind, Program
+from .codegen import Event, EventKind, Filling, Program, generate
+from .fillers import with_less_reserved
 from .request_trace import RequestTrace, request_trace
 from .step_pool import StepPool, best_segment, two_steps
 
@@ -93,27 +96,48 @@ class Present:
         return Present((*own, *others), gradients, trained, states_nbytes, accumulates)
 
 
-def step_segment(annotated: Annotated, program: Program, *, accumulates: bool) -> int | None:
-    """The bytes of the segment of the step pool that suits a step; None for a step that uses the default pool.
+class Placed(NamedTuple):
+    """The program of a plan, and the bytes of the segment of the step pool that suits it.
+
+    The segment is None for a step that uses the default pool.
+    """
+
+    program: Program
+    segment_nbytes: int | None
+
+
+def placed(annotated: Annotated, plan: Plan) -> Placed:
+    """The program that runs a plan, and where its tensors lie.
+
+    Under a budget on the total it has fillers where these let it reserve less. A budget on the activations bounds what
+    tensors ask for, and fillers ask for memory too.
 
     Calls that were not measured before are measured now, and workspaces of cuBLAS taken, which are not of the pool.
-    ``accumulates``: the step adds to gradients that exist.
     """
     step, meter = annotated.step, annotated.meter
-    if device_of(step).type != "cuda" or unknown_setting() is not None or _settings().expandable:
-        return None
+    program = generate(step, plan.schedule)
+    bounds_total = plan.budget.scope == Scope.TOTAL.value
+    if device_of(step).type != "cuda" or unknown_setting() is not None:
+        return Placed(program, None)
+    settings = _settings()
+    if settings.expandable and not bounds_total:
+        return Placed(program, None)
     meter.measure(step.calls)
     _take_workspaces(annotated, program)
-    return best_segment(request_trace(step, program, meter, gradients_present=accumulates), _settings()) or None
+    trace = request_trace(step, program, meter, gradients_present=plan.budget.grad_accumulation)
+    segment_nbytes, reserved_nbytes = best_segment(trace, settings)
+    better = with_less_reserved(trace, reserved_nbytes, settings) if bounds_total else None
+    if better is None:
+        return Placed(program, None if settings.expandable else segment_nbytes or None)
+    filling = Filling(better.fillers, StepPool.of(device_of(step)).fill)
+    return Placed(generate(step, plan.schedule, fillers=filling), better.segment_nbytes)
 
 
-def card_memory(
-    annotated: Annotated, program: Program, present: Present, segment_nbytes: int | None = None
-) -> CardMemory:
+def card_memory(annotated: Annotated, program: Program, segment_nbytes: int | None, present: Present) -> CardMemory:
     """What two steps in a row need at most of their CUDA device, from the present state of the allocator.
 
     They run on the current stream: what is cached for other streams is not theirs. The allocator's settings are ones
-    that the model knows (`unknown_setting`). ``segment_nbytes`` is what `step_segment` gave.
+    that the model knows (`unknown_setting`). ``segment_nbytes`` is what `placed` gave.
 
     Calls that were not measured before are measured now.
     """
@@ -125,7 +149,7 @@ def card_memory(
         pool = None
     free, total = torch.cuda.mem_get_info(device)
     segments = torch_private.cuda_segments(device)
-    trace = request_trace(step, program, meter, gradients_present=present.accumulates)
+    trace = request_trace(step, program, meter, gradients_present=present.accumulates, filled=pool is not None)
     stream = torch.cuda.current_stream(device).cuda_stream
     serving = (DEFAULT_POOL,) if pool is None else (DEFAULT_POOL, pool.id)
     served: list[dict[str, Any]] = []

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -34,10 +34,20 @@ OnStep = Callable[[int], None]
 NO_STEP = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """The fillers of a program (fillers.py): bytes by the number of a call, and what ``take`` s them."""
+
+    of: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    take: Callable[..., Any] = list
+
+
 class EventKind(Enum):
     """What a line does to memory."""
 
     CALL = auto()  # runs a node, and names its result
+    FILL = auto()  # takes fillers of so many bytes each, held during the next call
+    EMPTY = auto()  # lets go of them
     DELETE = auto()  # deletes names
     SET_ASIDE = auto()  # hides names while their values are computed again
     RESTORE = auto()  # deletes what was computed again, and shows the hidden names
@@ -47,7 +57,10 @@ class EventKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a generated function, and the nodes (or indices of primals) that it is about."""
+    """One line of a generated function, and the nodes (or indices of primals, or bytes) that it is about.
+
+    Calls are numbered as they come, those of the backward after those of the forward.
+    """
 
     kind: EventKind
     about: tuple[fx.Node | int, ...]
@@ -83,8 +96,9 @@ class Program:
 class _Writer:
     """Source lines of one function, and the names that are alive after the last line."""
 
-    def __init__(self, step: TracedStep, constants: dict[str, Any]) -> None:
-        self.step = step
+    def __init__(self, step: TracedStep, constants: dict[str, Any], fillers: Filling, calls: int = 0) -> None:
+        self.step, self.fillers = step, fillers
+        self.calls = calls  # so many there have been, in both functions
         self.constants = constants
         self.lines: list[str] = []
         self.events: list[Event] = []
@@ -273,13 +287,22 @@ class _Writer:
         if node in self.writes and not node.users and not self.step.allocations.allocates(node):
             self.lines.append(self.expression(node, again=again))
             return
-        self.lines.append(f"{node.name} = {self.expression(node, again=again)}")
+        line = f"{node.name} = {self.expression(node, again=again)}"
+        fillers = self.fillers.of.get(self.calls, ())
+        if fillers:
+            self.lines.append(f"__fillers = {self.function(self.fillers.take)}({', '.join(map(str, fillers))})")
+            self.event(EventKind.FILL, fillers)
+        self.lines.append(line)
         self.event(EventKind.CALL, [node])
+        if fillers:
+            self.lines.append("del __fillers")
+            self.event(EventKind.EMPTY, fillers)
         self.define(node)
 
     def event(self, kind: EventKind, about: Iterable[fx.Node | int]) -> None:
         """Note what the last line does to memory."""
         self.events.append(Event(kind, tuple(about)))
+        self.calls += kind is EventKind.CALL
 
     def elements(self, node: fx.Node) -> None:
         """Name the elements of a tuple and delete the tuple, which would keep all of them alive."""
@@ -309,8 +332,10 @@ class _Writer:
 
 
 class _Generator:
-    def __init__(self, step: TracedStep, schedule: Schedule, on_step: OnStep | None, parts: tuple[Part, ...]) -> None:
-        self.step, self.schedule, self.on_step = step, schedule, on_step
+    def __init__(
+        self, step: TracedStep, schedule: Schedule, on_step: OnStep | None, parts: tuple[Part, ...], fillers: Filling
+    ) -> None:
+        self.step, self.schedule, self.on_step, self.fillers = step, schedule, on_step, fillers
         self.allocation_of = {storage: allocation for allocation, storage in step.storage_of.items()}
         self.constants: dict[str, Any] = {}
         self.recomputed = {s.index for s in schedule if s.kind is StepKind.RECOMPUTE}
@@ -341,7 +366,7 @@ class _Generator:
         split = max(i for i, step in enumerate(steps) if step.kind is StepKind.FORWARD) + 1
         while split < len(steps) and steps[split].kind is StepKind.FREE:
             split += 1
-        forward = _Writer(self.step, self.constants)
+        forward = _Writer(self.step, self.constants, self.fillers)
         self.states: set[int] = set()
         self._report(forward, NO_STEP)
         for position, step in enumerate(steps[:split]):
@@ -350,7 +375,7 @@ class _Generator:
         outputs = [forward.name(node) for node in self.step.joint.outputs if isinstance(node, fx.Node)]
         states = sorted(self.states)
 
-        backward = _Writer(self.step, self.constants)
+        backward = _Writer(self.step, self.constants, self.fillers, forward.calls)
         of, kept = self.step.allocations.of, self.step.storage_of
         at_start = {node for node in forward.alive if any(allocation in kept for allocation in of[node])}
         at_start = {node for node in at_start if not _is_tuple(node)}  # of views, which are made again
@@ -577,7 +602,11 @@ def copy_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
 
 
 def generate(
-    step: TracedStep, schedule: Schedule, on_step: OnStep | None = None, parts: tuple[Part, ...] = ()
+    step: TracedStep,
+    schedule: Schedule,
+    on_step: OnStep | None = None,
+    parts: tuple[Part, ...] = (),
+    fillers: Filling = Filling(),
 ) -> Program:
     """The two functions that run ``schedule``, with ``parts`` if they are known; ``on_step`` is called as they run."""
-    return _Generator(step, schedule, on_step, parts).program()
+    return _Generator(step, schedule, on_step, parts, fillers).program()

@@ -32,8 +32,8 @@ from ..unbind import original
 from .attachment import Attachment, ChangedModuleError, Described, InputMismatchError, Order, VaryingStepError
 from .autograd_function import Executable
 from .backend_switches import kernels_chosen, kernels_traced
-from .card_memory import CardMemory, Present, card_memory, step_segment, unknown_setting
-from .codegen import Program, generate
+from .card_memory import CardMemory, Present, card_memory, placed, unknown_setting
+from .codegen import Program
 from .module_settings import settings_of
 from .partial_backward import PartialBackwards
 from .retrace import OnArguments, Retrace, Strides
@@ -57,9 +57,8 @@ class Executor:
         step, visible = annotated.step, annotated.visible
         self._annotated = annotated
         self.visible_costs = visible_costs(plan.costs, visible)
-        self.program: Program = generate(step, plan.schedule)
+        self.program, self._segment_nbytes = placed(annotated, plan)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
-        self._segment_nbytes = step_segment(annotated, self.program, accumulates=plan.budget.grad_accumulation)
         self._pool = None if self._segment_nbytes is None else StepPool.of(device_of(step))
         self._executable = Executable(step, self.program, partial_backwards, self._pool)
         self._joint, self._order = step.joint, Order(step.joint.primals)
@@ -114,7 +113,7 @@ class Executor:
         if device_of(self._annotated.step).type != "cuda" or unknown_setting() is not None:
             return None
         present = Present.of(module.parameters(), module.buffers(), accumulates=accumulates)
-        return card_memory(self._annotated, self.program, present, self._segment_nbytes)
+        return card_memory(self._annotated, self.program, self._segment_nbytes, present)
 
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""

@@ -18,6 +18,8 @@ from ..memory.workspace_meter import WorkspaceMeter
 from ..step.step_graph import TracedStep
 from .codegen import Event, EventKind, Program
 
+NO_CALL = -1
+
 
 class Request(NamedTuple):
     """Memory ``key`` is asked for, or with ``nbytes`` of 0 released. Keys are not used again within one step."""
@@ -33,11 +35,13 @@ class RequestTrace:
     Attributes:
         step: what the step asks for and releases.
         after: the release of the gradients that it leaves, when the caller drops them.
+        calls: for each request of the step the number of the call that makes it (`Event`), or NO_CALL.
         outside: the keys of what the caller asks for during the step, the gradients of outputs.
     """
 
     step: tuple[Request, ...]
     after: tuple[Request, ...]
+    calls: tuple[int, ...]
     outside: frozenset[int] = frozenset()
 
 
@@ -47,13 +51,15 @@ def request_trace(
     meter: WorkspaceMeter,
     *,
     gradients_present: bool = False,
+    filled: bool = True,
 ) -> RequestTrace:
     """The requests of one forward and backward whose outputs live until the backward ends.
 
     The gradient of a scalar output is made by ``loss.backward()``, which holds it to the end. With
     ``gradients_present`` each gradient is added to one that exists, and released after its part of the backward.
+    Unless it is ``filled``, the program takes no fillers: so it is where it does not run in the step pool.
     """
-    tracer = _Tracer(step, meter, gradients_present)
+    tracer = _Tracer(step, meter, gradients_present, filled)
     tracer.run(program.forward_events)
     outputs = tracer.held(node for node in step.joint.outputs if isinstance(node, fx.Node))
     saved = [node for node in program.saved if isinstance(node, fx.Node)]
@@ -66,15 +72,18 @@ def request_trace(
     tracer.drop(scalars)
     tracer.drop(outputs)
     lasting = tuple(Request(key, 0) for key in tracer.lasting)
-    return RequestTrace(tuple(tracer.requests), lasting, frozenset(outside))
+    return RequestTrace(tuple(tracer.requests), lasting, tuple(tracer.calls), frozenset(outside))
 
 
 class _Tracer:
     """Names, the memory that they refer to, and the requests so far. Memory that the step does not own has no key."""
 
-    def __init__(self, step: TracedStep, meter: WorkspaceMeter, gradients_present: bool) -> None:
-        self.step, self.meter, self.gradients_present = step, meter, gradients_present
+    def __init__(self, step: TracedStep, meter: WorkspaceMeter, gradients_present: bool, filled: bool) -> None:
+        self.step, self.meter, self.gradients_present, self.filled = step, meter, gradients_present, filled
         self.requests: list[Request] = []
+        self.calls: list[int] = []  # that make them
+        self._call_number, self._calls_made = NO_CALL, 0
+        self._fillers: list[int] = []
         self.lasting: list[int] = []
         self._next = 0
         self._key_of: dict[int, int] = {}  # allocation -> the memory that it is in now
@@ -90,8 +99,12 @@ class _Tracer:
     def ask(self, nbytes: int) -> int:
         """Request memory; its key."""
         self._next += 1
-        self.requests.append(Request(self._next, nbytes))
+        self._note(self._next, nbytes)
         return self._next
+
+    def _note(self, key: int, nbytes: int) -> None:
+        self.requests.append(Request(key, nbytes))
+        self.calls.append(self._call_number)
 
     def hold(self, keys: Iterable[int]) -> None:
         """Something else refers to the memory, too."""
@@ -102,7 +115,7 @@ class _Tracer:
         for key in keys:
             self._references[key] -= 1
             if not self._references[key]:
-                self.requests.append(Request(key, 0))
+                self._note(key, 0)
 
     def held(self, nodes: Iterable[fx.Node]) -> list[int]:
         """The memory of some nodes, as of now."""
@@ -152,8 +165,17 @@ class _Tracer:
         for event in events:
             if event.kind is EventKind.CALL:
                 self._accumulate()
+                self._call_number = self._calls_made
                 for node in self._nodes(event):
                     self._call(node)
+                self._call_number, self._calls_made = NO_CALL, self._calls_made + 1
+            elif event.kind is EventKind.FILL:
+                self._accumulate()
+                sizes = event.about if self.filled else ()
+                self._fillers = [self.ask(nbytes) for nbytes in sizes if isinstance(nbytes, int)]
+            elif event.kind is EventKind.EMPTY:
+                for key in self._fillers:
+                    self._note(key, 0)
             elif event.kind is EventKind.DELETE:
                 for node in self._nodes(event):
                     self.drop(self._names.pop(node, ()))
@@ -207,7 +229,7 @@ class _Tracer:
         results: set[int] = set()
         for change in self.meter.changes(node):
             if change.nbytes < 0:
-                self.requests.append(Request(inside.pop(change.number), 0))
+                self._note(inside.pop(change.number), 0)
                 continue
             key = self.ask(change.nbytes)
             inside[change.number] = key

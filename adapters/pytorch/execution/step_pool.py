@@ -5,13 +5,15 @@ larger request. In one segment free neighbours merge. Nothing else is placed the
 the one before it did, and takes what was predicted.
 
 Steps use the default pool where another would not help or would do harm: with expandable segments, which are one range
-of addresses anyway; on other streams than the default one, as blocks belong to streams, and a graph that is captured
-there has a pool of its own; and while another thread runs a step.
+of addresses anyway, unless there are fillers (fillers.py), which take a pool that nothing else uses; on other streams
+than the default one, as blocks belong to streams, and a graph that is captured there has a pool of its own; and while
+another thread runs a step.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import threading
 import weakref
 from contextlib import AbstractContextManager
@@ -20,12 +22,19 @@ from typing import ClassVar
 import torch
 
 from .. import torch_private
-from ..memory.caching_allocator import AllocatorSettings, Block, CachingAllocator, from_snapshot
+from ..memory.caching_allocator import (
+    SMALL_REQUEST,
+    AllocatorSettings,
+    Block,
+    CachingAllocator,
+    block_nbytes,
+    from_snapshot,
+)
 from .request_trace import RequestTrace
 
 _SHARES = (1.0, 1.005, 1.01, 1.015, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1, 1.12, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)
 """Sizes of the segment that are tried, as shares of the peak of large requests."""
-_PAGE = 2 << 20
+PAGE = 2 << 20
 """Segments are multiples of this many bytes."""
 _LONGEST_WAIT = 1024
 """After at most so many steps the pool is looked at again that was in use when a larger segment was wanted."""
@@ -49,6 +58,7 @@ class StepPool:
         self.id: tuple[int, int] = self._pool.id
         self._segment_nbytes = 0
         self._busy = threading.Lock()  # held by the thread that runs a step, or empties the pool
+        self._thread: int | None = None  # the one that runs a step
         self._users = 0
         self._wait, self._waited = 1, 0
 
@@ -148,6 +158,15 @@ class StepPool:
             self._busy.release()
         return idle
 
+    def fill(self, *sizes: int) -> list[torch.Tensor]:
+        """Fillers of so many bytes, as far as there is memory; none for a step that is not placed in the pool."""
+        found: list[torch.Tensor] = []
+        if self._thread == threading.get_ident():
+            with contextlib.suppress(torch.OutOfMemoryError):
+                for nbytes in sizes:
+                    found.append(torch.empty(nbytes, dtype=torch.uint8, device=self.device))
+        return found
+
     def entered(self) -> AbstractContextManager[None]:
         """Place what this thread allocates in the pool, where it can be used."""
         return _Stay(self, self._busy)
@@ -169,10 +188,11 @@ class _Stay:
         except BaseException:
             self._busy.release()
             raise
-        self._inside = True
+        self._inside, self._pool._thread = True, threading.get_ident()
 
     def __exit__(self, *_: object) -> None:
         if self._inside:
+            self._pool._thread = None
             try:
                 torch_private.leave_pool(self._pool.id, self._pool.device)
             finally:
@@ -182,26 +202,31 @@ class _Stay:
 atexit.register(StepPool.forget_all)
 
 
-def best_segment(trace: RequestTrace, settings: AllocatorSettings) -> int:
-    """The bytes of the segment with which two steps reserve least; 0 for a step without large requests."""
+def best_segment(trace: RequestTrace, settings: AllocatorSettings) -> tuple[int, int]:
+    """The bytes of the segment with which two steps reserve least, and those; 0 for a step without large requests."""
+    best = least = 0
+    for nbytes in segment_sizes(trace):
+        if best and nbytes >= least:
+            break  # with the segment alone as much is reserved
+        reserved = reserves(trace, nbytes, settings)
+        if not best or reserved < least:
+            best, least = nbytes, reserved
+    return best, least
+
+
+def segment_sizes(trace: RequestTrace) -> list[int]:
+    """The sizes of a segment that are tried, smallest first; none for a step without large requests."""
     held: dict[int, int] = {}
     now = peak = 0
     for key, nbytes in trace.step:
-        size = -(-nbytes // 512) * 512
-        if nbytes and key not in trace.outside and size > 1 << 20:
+        size = block_nbytes(nbytes)
+        if nbytes and key not in trace.outside and size > SMALL_REQUEST:
             held[key] = size
             now += size
             peak = max(peak, now)
         elif not nbytes:
             now -= held.pop(key, 0)
-    best = least = 0
-    for nbytes in sorted({-(-int(peak * share) // _PAGE) * _PAGE for share in _SHARES}) if peak else ():
-        if best and nbytes >= least:
-            break  # with the segment alone as much is reserved
-        reserved = _reserves(trace, nbytes, settings)
-        if not best or reserved < least:
-            best, least = nbytes, reserved
-    return best
+    return sorted({-(-int(peak * share) // PAGE) * PAGE for share in _SHARES}) if peak else []
 
 
 def fresh(segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
@@ -212,7 +237,7 @@ def fresh(segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
     return allocator
 
 
-def _reserves(trace: RequestTrace, segment_nbytes: int, settings: AllocatorSettings) -> int:
+def reserves(trace: RequestTrace, segment_nbytes: int, settings: AllocatorSettings) -> int:
     """The bytes that the pool reserves in two steps that begin with one free segment."""
     allocator = fresh(segment_nbytes, settings)
     two_steps(trace, allocator, CachingAllocator(settings))

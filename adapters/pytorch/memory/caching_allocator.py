@@ -169,7 +169,7 @@ class CachingAllocator:
             block = self._grown(pool, size)
         pool.remove(block)
         left = block.nbytes - size
-        if left >= _ROUNDING if pool.small or self.settings.expandable else left > SMALL_REQUEST:
+        if left >= (_ROUNDING if pool.small else least_remainder_nbytes(self.settings)):
             rest = Block(pool, block.address + size, left, block.base, before=block, after=block.after)
             if rest.after is not None:
                 rest.after.before = rest
@@ -345,6 +345,11 @@ class CachingAllocator:
                 block.after = neighbour.after
                 if block.after is not None:
                     block.after.before = block
+
+
+def least_remainder_nbytes(settings: AllocatorSettings) -> int:
+    """The least bytes that must be left of a block for large requests for it to be split."""
+    return _ROUNDING if settings.expandable else SMALL_REQUEST + 1
 
 
 def block_nbytes(requested_nbytes: int) -> int:
