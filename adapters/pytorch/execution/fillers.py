@@ -35,13 +35,13 @@ _NEAR = 0.8
 
 
 class _Served(NamedTuple):
-    """How far the requests of two steps were served.
+    """The number of requests of two steps that were served, in order.
 
     ``taken`` has, for each call, the bytes of the free block that its first large request took last. ``beside`` are the
     calls whose memory lay beside a free block in the end, ``earlier`` all that had memory.
     """
 
-    count: int
+    number: int
     taken: dict[int, int]
     beside: list[int]
     earlier: list[int]
@@ -200,7 +200,7 @@ def _searched(step: _Step, segment_nbytes: int, start: Fillers) -> tuple[Fillers
     enough = step.served + _WORK_OF_A_SIZE
     best: dict[int, tuple[int, ...]] = dict(start)
     found = step.serve(segment_nbytes, best)
-    while found.count < step.count and found.earlier and step.served < enough:
+    while found.number < step.count and found.earlier and step.served < enough:
         near = found.beside and chance.random() < _NEAR
         call = chance.choice(found.beside if near else found.earlier)
         own = best.get(call, ())
@@ -211,13 +211,13 @@ def _searched(step: _Step, segment_nbytes: int, start: Fillers) -> tuple[Fillers
             step.served += 1
             continue  # its request did not fit
         tried = step.serve(segment_nbytes, changed)
-        if tried.count >= found.count:
+        if tried.number >= found.number:
             best, found = changed, tried
-    if found.count < step.count:
+    if found.number < step.count:
         return best, False
     for call in list(best):  # those that make no difference
         fewer = {each: sizes for each, sizes in best.items() if each != call}
-        if step.serve(segment_nbytes, fewer).count == step.count:
+        if step.serve(segment_nbytes, fewer).number == step.count:
             best = fewer
     return best, True
 
