@@ -25,7 +25,7 @@ import torch
 from ogc_plan.adapters.pytorch import plans_of, within_budget
 from ogc_plan.adapters.pytorch.binding import make_executor, plans
 from ogc_plan.adapters.pytorch.capture import joint_graph
-from ogc_plan.adapters.pytorch.execution import executor
+from ogc_plan.adapters.pytorch.execution import card_memory
 from ogc_plan.adapters.pytorch.memory import workspace_meter
 from ogc_plan.planner.strategies.optimal.warm_up import prepare_kernels
 from torch import Tensor
@@ -57,7 +57,7 @@ _STAGE_OF: tuple[tuple[Any, str, str], ...] = (
     (make_executor.pipeline, "plan", "search"),
     (make_executor, "replan", "replay"),
     (make_executor, "Executor", "executor"),
-    (executor, "generate", "generate"),
+    (card_memory, "generate", "generate"),
 )
 """What `within_budget` calls -> the stage that its time, without that of the calls inside, belongs to."""
 
