@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 from ogc_plan.adapters.pytorch import plan_of, predict, within_budget
+from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
+from ogc_plan.adapters.pytorch.execution.codegen import EventKind
 from ogc_plan.adapters.pytorch.execution.step_pool import StepPool
 from torch import Tensor, nn
 
 from models.meters.step_meters import clear_gradients
 from models.networks.gpt2 import GPT2Config
-from models.training.cases import gpt_case
+from models.training.cases import gpt_case, unet_case
 
 MIB = 1 << 20
 CASE = gpt_case(4, GPT2Config(vocabulary=2048, context=128, layers=4, heads=4, width=256, dropout=0.1))
@@ -225,6 +227,49 @@ def test_steps_and_planning_work_within_a_pool_of_the_user() -> None:
         del module, larger, arguments
         gc.collect()
     assert pool().reserved_nbytes == 0
+
+
+def bound_with_fillers() -> tuple[nn.Module, tuple[Tensor, ...], int]:
+    """A U-Net under a budget in bytes whose step has fillers, and how many it has."""
+    case = unet_case(2, 256, (32, 64, 128, 256))
+    arguments = case.arguments(0, "cuda")
+    module = within_budget(
+        case.build().cuda(), arguments, budget=200_000_000, strategy="greedy", device="a100", optimizer="none"
+    )
+    gc.collect()
+    program = runner_of(module).executor.program
+    events = (*program.forward_events, *program.backward_events)
+    return module, arguments, sum(len(event.about) for event in events if event.kind is EventKind.FILL)
+
+
+def allocations(module: nn.Module, arguments: tuple[Tensor, ...]) -> int:
+    """How many blocks a step takes."""
+    before = torch.cuda.memory_stats()["allocation.all.allocated"]
+    step(module, arguments)
+    return int(torch.cuda.memory_stats()["allocation.all.allocated"]) - before
+
+
+def test_a_step_with_fillers_takes_what_is_predicted() -> None:
+    module, arguments, _ = bound_with_fillers()
+    card = predict(module).card
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(2):
+        step(module, arguments)
+    found = torch.cuda.memory_stats()
+    assert card is not None
+    assert (found["requested_bytes.all.peak"], found["reserved_bytes.all.peak"]) == (
+        card.requested_nbytes, card.reserved_nbytes,
+    )  # fmt: skip
+
+
+def test_fillers_are_taken_in_the_pool_alone() -> None:
+    module, arguments, fillers = bound_with_fillers()
+    step(module, arguments)
+    inside = allocations(module, arguments)
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        step(module, arguments)
+        outside = allocations(module, arguments)
+    assert (fillers > 0, inside - outside) == (True, fillers)
 
 
 def test_threads_step_at_the_same_time() -> None:

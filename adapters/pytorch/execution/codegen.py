@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
@@ -36,10 +36,13 @@ NO_STEP = -1
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The fillers of a program (fillers.py): bytes by the number of a call, and what ``take`` s them."""
+    """The fillers of a program (fillers.py): bytes by the number of a call, and the function that makes them."""
 
-    of: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    take: Callable[..., Any] = list
+    of: Mapping[int, tuple[int, ...]]
+    take: Callable[..., Any]
+
+
+NO_FILLERS = Filling({}, list)
 
 
 class EventKind(Enum):
@@ -606,7 +609,7 @@ def generate(
     schedule: Schedule,
     on_step: OnStep | None = None,
     parts: tuple[Part, ...] = (),
-    fillers: Filling = Filling(),
+    fillers: Filling = NO_FILLERS,
 ) -> Program:
     """The two functions that run ``schedule``, with ``parts`` if they are known; ``on_step`` is called as they run."""
     return _Generator(step, schedule, on_step, parts, fillers).program()

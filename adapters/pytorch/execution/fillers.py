@@ -16,9 +16,10 @@ import random
 from bisect import bisect_left, insort
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
-from ..memory.caching_allocator import SMALL_REQUEST, AllocatorSettings, block_nbytes, least_remainder_nbytes
+from ..memory.caching_allocator import AllocatorSettings, least_remainder_nbytes
 from .request_trace import NO_CALL, Request, RequestTrace
 from .step_pool import PAGE, reserves, segment_sizes
 
@@ -34,7 +35,7 @@ _NEAR = 0.8
 """How often a call is tried whose memory lies beside a free block; otherwise it may be any earlier one."""
 
 
-class _Served(NamedTuple):
+class Served(NamedTuple):
     """The number of requests of two steps that were served, in order.
 
     ``taken`` has, for each call, the bytes of the free block that its first large request took last. ``beside`` are the
@@ -47,20 +48,18 @@ class _Served(NamedTuple):
     earlier: list[int]
 
 
-class _Step:
-    """The requests of a step that large segments serve, in order; those of the caller are not among them."""
+class LargeRequests:
+    """The requests of a step that large segments serve, in order."""
 
     def __init__(self, trace: RequestTrace, settings: AllocatorSettings) -> None:
-        small = {r.key for r in trace.step if r.nbytes and block_nbytes(r.nbytes) <= SMALL_REQUEST} | trace.outside
-        pairs = zip(trace.step, trace.calls, strict=True)
-        self.requests = [(key, nbytes and block_nbytes(nbytes), call) for (key, nbytes), call in pairs
-                         if key not in small]  # fmt: skip
-        self.after = [key for key, _ in trace.after if key not in small]
+        large = trace.of_large_segments()
+        self.requests = [(*request, call) for request, call in zip(large.step, large.calls, strict=True)]
+        self.after = [key for key, _ in large.after]
         self.settings = settings
         self.count = 2 * len(self.requests)
         self.served = 0  # so far, by all searches
 
-    def serve(self, segment_nbytes: int, fillers: Fillers) -> _Served:
+    def serve(self, segment_nbytes: int, fillers: Fillers) -> Served:
         """Serve two steps from one segment, up to the first request that does not fit."""
         self.served += 1  # so that a search ends where nothing fits
         segment = _Segment(segment_nbytes, self.settings)
@@ -84,27 +83,28 @@ class _Step:
                 if segment.is_full:
                     beside = [made for at, made in place.values() if made != NO_CALL and segment.is_beside_free(at)]
                     earlier = sorted({made for _, made in place.values() if made != NO_CALL})
-                    return _Served(count, taken, beside, earlier)
+                    return Served(count, taken, beside, earlier)
                 count += 1
                 self.served += 1
             for address in held:
                 segment.release(address)
             for key in self.after:
                 segment.release(place.pop(key)[0])
-        return _Served(count, taken, [], [])
+        return Served(count, taken, [], [])
 
 
 class _Segment:
-    """One segment and its free blocks. What does not fit is at -1, and the segment ``is_full`` from then on."""
+    """One segment and its free blocks. What does not fit is at -1, and the segment ``is_full`` from then on.
+
+    It does what `CachingAllocator` does within a segment, without anything else, as a search serves a million requests.
+    """
 
     def __init__(self, nbytes: int, settings: AllocatorSettings) -> None:
         self.least_remainder, self.is_full = least_remainder_nbytes(settings), False
         self._tail_end = nbytes if settings.expandable else -1  # what could grow is taken last
         self._free = [(nbytes, 0)]  # by size, then by address
-        self._from, self._to = (
-            {0: nbytes},
-            {nbytes: 0},
-        )  # where a free block begins -> its size; where it ends -> begins
+        self._from = {0: nbytes}  # where a free block begins -> its size
+        self._to = {nbytes: 0}  # where it ends -> where it begins
         self._used: dict[int, int] = {}
 
     def best_fit(self, nbytes: int) -> int:
@@ -166,13 +166,15 @@ class Filled(NamedTuple):
     segment_nbytes: int
 
 
+@lru_cache(maxsize=16)
 def with_less_reserved(trace: RequestTrace, reserved_nbytes: int, settings: AllocatorSettings) -> Filled | None:
     """Fillers with which a step reserves less; None if none are found, or little could be gained.
 
-    The search takes the same way each time. ``reserved_nbytes`` is what the step reserves without fillers.
+    The search takes the same way each time, and what it found last is kept: a plan is looked at when it is tried, and
+    when it is bound. ``reserved_nbytes`` is what the step reserves without fillers.
     """
     best: Filled | None = None
-    step = _Step(trace, settings)
+    step = LargeRequests(trace, settings)
     least = next(iter(segment_sizes(trace)), 0)
     segment_nbytes = reserved_nbytes
     fillers: Fillers = {}
@@ -191,7 +193,7 @@ def with_less_reserved(trace: RequestTrace, reserved_nbytes: int, settings: Allo
     return best
 
 
-def _searched(step: _Step, segment_nbytes: int, start: Fillers) -> tuple[Fillers, bool]:
+def _searched(step: LargeRequests, segment_nbytes: int, start: Fillers) -> tuple[Fillers, bool]:
     """Fillers with which one segment serves the most requests of two steps, and whether that is all of them.
 
     The search begins with ``start``.

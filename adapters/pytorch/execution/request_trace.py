@@ -14,6 +14,7 @@ from typing import NamedTuple
 from torch import fx
 
 from ..memory.allocations import elements, ranks
+from ..memory.caching_allocator import SMALL_REQUEST, block_nbytes
 from ..memory.workspace_meter import WorkspaceMeter
 from ..step.step_graph import TracedStep
 from .codegen import Event, EventKind, Program
@@ -43,6 +44,14 @@ class RequestTrace:
     after: tuple[Request, ...]
     calls: tuple[int, ...]
     outside: frozenset[int] = frozenset()
+
+    def of_large_segments(self) -> RequestTrace:
+        """What segments for large requests serve of a step, in bytes of blocks; the caller's requests are left out."""
+        large = {key for key, nbytes in self.step if block_nbytes(nbytes) > SMALL_REQUEST} - self.outside
+        kept = [(Request(request.key, block_nbytes(request.nbytes)), call)
+                for request, call in zip(self.step, self.calls, strict=True) if request.key in large]  # fmt: skip
+        step, calls = zip(*kept, strict=True) if kept else ((), ())
+        return RequestTrace(step, tuple(request for request in self.after if request.key in large), calls)
 
 
 def request_trace(

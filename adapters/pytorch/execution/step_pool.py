@@ -22,14 +22,7 @@ from typing import ClassVar
 import torch
 
 from .. import torch_private
-from ..memory.caching_allocator import (
-    SMALL_REQUEST,
-    AllocatorSettings,
-    Block,
-    CachingAllocator,
-    block_nbytes,
-    from_snapshot,
-)
+from ..memory.caching_allocator import AllocatorSettings, Block, CachingAllocator, from_snapshot
 from .request_trace import RequestTrace
 
 _SHARES = (1.0, 1.005, 1.01, 1.015, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1, 1.12, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)
@@ -218,14 +211,10 @@ def segment_sizes(trace: RequestTrace) -> list[int]:
     """The sizes of a segment that are tried, smallest first; none for a step without large requests."""
     held: dict[int, int] = {}
     now = peak = 0
-    for key, nbytes in trace.step:
-        size = block_nbytes(nbytes)
-        if nbytes and key not in trace.outside and size > SMALL_REQUEST:
-            held[key] = size
-            now += size
-            peak = max(peak, now)
-        elif not nbytes:
-            now -= held.pop(key, 0)
+    for key, nbytes in trace.of_large_segments().step:
+        now += nbytes or -held.pop(key)
+        held[key] = nbytes
+        peak = max(peak, now)
     return sorted({-(-int(peak * share) // PAGE) * PAGE for share in _SHARES}) if peak else []
 
 

@@ -2,57 +2,149 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterable
+
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from ogc_plan.adapters.pytorch import within_budget
-from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
-from ogc_plan.adapters.pytorch.execution.codegen import Filling, generate
-from ogc_plan.adapters.pytorch.execution.fillers import Fillers, with_fillers, with_less_reserved
+from ogc_plan.adapters.pytorch import plan_of, within_budget
+from ogc_plan.adapters.pytorch.capture.joint_graph import capture
+from ogc_plan.adapters.pytorch.execution import executor
+from ogc_plan.adapters.pytorch.execution.card_memory import Placed
+from ogc_plan.adapters.pytorch.execution.codegen import Event, EventKind, Filling, Program, generate
+from ogc_plan.adapters.pytorch.execution.fillers import Filled, LargeRequests, with_fillers, with_less_reserved
 from ogc_plan.adapters.pytorch.execution.request_trace import NO_CALL, Request, RequestTrace, request_trace
-from ogc_plan.adapters.pytorch.execution.step_pool import best_segment, reserves
+from ogc_plan.adapters.pytorch.execution.step_pool import best_segment, reserves, segment_sizes
 from ogc_plan.adapters.pytorch.memory.caching_allocator import MIB, AllocatorSettings
+from ogc_plan.adapters.pytorch.step.annotate import Annotated, annotate
+from ogc_plan.adapters.pytorch.step.step_graph import TracedStep
+from ogc_plan.planner.plan_file.record import Plan
 
+from tests.modules.devices import cpu_only
+from tests.modules.generators import seeded
 from tests.modules.torch_modules import convolutional
+from tests.modules.torch_training import bits
 
+ARGS = (torch.randn(2, 3, 8, 8, generator=seeded(3)),)
 KINDS = pytest.mark.parametrize("expandable", [False, True], ids=["segments", "expandable"])
+PAGE = 20 * MIB
+
+
+def trace_of(events: Iterable[tuple[int, int]]) -> RequestTrace:
+    """A step of calls that ask for one block each: its number and its size in MiB, or 0 where it is released."""
+    requests = [Request(key, size * MIB) for key, size in events]
+    return RequestTrace(tuple(requests), (), tuple(key if nbytes else NO_CALL for key, nbytes in requests))
 
 
 @st.composite
 def traces(draw: st.DrawFn) -> RequestTrace:
-    """Steps whose calls ask for one block each, of four sizes, released in any order before the end."""
+    """Steps of blocks of a few sizes, released in any order before the end."""
     waiting: list[int] = []
-    requests, calls = list[Request](), list[int]()
+    events: list[tuple[int, int]] = []
     for call in range(draw(st.integers(4, 24))):
-        requests.append(Request(call, draw(st.sampled_from((8, 16, 32, 64))) * MIB))
-        calls.append(call)
+        events.append((call, draw(st.sampled_from((40, 80, 160, 320)))))
         waiting.append(call)
         for _ in range(draw(st.integers(0, min(2, len(waiting))))):
-            requests.append(Request(waiting.pop(draw(st.integers(0, len(waiting) - 1))), 0))
-            calls.append(NO_CALL)
-    requests += [Request(key, 0) for key in waiting]
-    return RequestTrace(tuple(requests), (), (*calls, *[NO_CALL] * len(waiting)))
+            events.append((waiting.pop(draw(st.integers(0, len(waiting) - 1))), 0))
+    return trace_of([*events, *[(key, 0) for key in waiting]])
+
+
+SPLIT = trace_of([(0, 160), (1, 40), (0, 0), (2, 40), (3, 160), (4, 160), (4, 0), (3, 0), (2, 0), (1, 0)])
+"""Block 2 would take the place of block 0, and only one of the two that follow would find 160 MiB in a row."""
+
+
+@KINDS
+def test_a_block_that_would_be_split_is_kept_whole(expandable: bool) -> None:
+    kind = AllocatorSettings(expandable)
+    found = with_less_reserved(SPLIT, best_segment(SPLIT, kind)[1], kind)
+    assert found == Filled({2: (160 * MIB,)}, 400 * MIB)
+
+
+TAIL = trace_of([(0, 160), (1, 60), (0, 0), (2, 40), (1, 0), (3, 320), (3, 0), (2, 0)])
+"""In 360 MiB block 2 must not be cut from the last free block, though it is the smallest that is large enough."""
+
+
+@KINDS
+@given(trace=traces(), more=st.integers(0, 12))
+@example(trace=TAIL, more=0)
+@example(trace=SPLIT, more=0)
+def test_the_search_serves_what_the_allocator_does(expandable: bool, trace: RequestTrace, more: int) -> None:
+    kind, large = AllocatorSettings(expandable), LargeRequests(trace, AllocatorSettings(expandable))
+    segment_nbytes = (-(-segment_sizes(trace)[0] // PAGE) + more) * PAGE
+    serves_all = large.serve(segment_nbytes, {}).number == large.count
+    assert serves_all == (reserves(trace, segment_nbytes, kind) == segment_nbytes)
 
 
 @KINDS
 @settings(max_examples=10, deadline=None)
 @given(trace=traces())
-def test_the_allocator_reserves_less_with_them(expandable: bool, trace: RequestTrace) -> None:
+@example(trace=SPLIT)
+def test_the_allocator_reserves_the_segment_that_is_found_and_no_more(expandable: bool, trace: RequestTrace) -> None:
     kind = AllocatorSettings(expandable)
-    reserved = best_segment(trace, kind)[1]
-    found = with_less_reserved(trace, reserved, kind)
-    assert found is None or reserves(with_fillers(trace, found.fillers), found.segment_nbytes, kind) < reserved
+    found = with_less_reserved(trace, best_segment(trace, kind)[1], kind)
+    page = PAGE if expandable else 1
+    assert found is None or reserves(with_fillers(trace, found.fillers), found.segment_nbytes, kind) == (
+        -(-found.segment_nbytes // page) * page
+    )
 
 
-def test_a_program_takes_them_as_its_trace_says() -> None:
-    torch.manual_seed(0)
-    module, arguments = convolutional(), (torch.randn(2, 3, 8, 8),)
-    executor = runner_of(within_budget(module, arguments, budget="70%", strategy="greedy")).executor
-    step, meter, schedule = executor._annotated.step, executor._annotated.meter, executor.plan.schedule
-    meter.measure(step.calls)
-    plain = request_trace(step, generate(step, schedule), meter)
-    fillers: Fillers = {call: (8 * MIB, call + 1) for call in set(plain.calls) - {NO_CALL}}
-    filled = generate(step, schedule, fillers=Filling(fillers))
-    sizes = [request.nbytes for request in request_trace(step, filled, meter).step]
-    assert sizes == [request.nbytes for request in with_fillers(plain, fillers).step]
+class Fillings:
+    """Plans get programs with a filler during each call; ``taken`` has their bytes, as they run."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+        self.programs: list[Program] = []
+
+    def take(self, *sizes: int) -> None:
+        self.taken += sizes
+
+    def placed(self, annotated: Annotated, plan: Plan) -> Placed:
+        step, schedule = annotated.step, plan.schedule
+        calls = sum(event.kind is EventKind.CALL for event in events_of(generate(step, schedule)))
+        filling = Filling({call: (8 * MIB, call + 1) for call in range(calls)}, self.take)
+        self.programs.append(generate(step, schedule, fillers=filling))
+        return Placed(self.programs[-1], None)
+
+
+def events_of(program: Program) -> tuple[Event, ...]:
+    return (*program.forward_events, *program.backward_events)
+
+
+@pytest.fixture
+def filled(monkeypatch: pytest.MonkeyPatch) -> Fillings:
+    made = Fillings()
+    monkeypatch.setattr(executor, "placed", made.placed)
+    return made
+
+
+class TestProgram:
+    def test_it_takes_them_in_turn(self, filled: Fillings) -> None:
+        module = within_budget(convolutional(), ARGS, budget="70%", strategy="greedy")
+        module(*ARGS).sum().backward()
+        expected = [event.about for event in events_of(filled.programs[0]) if event.kind is EventKind.FILL]
+        assert filled.taken == [nbytes for about in expected for nbytes in about]
+
+    @cpu_only("values are compared")
+    def test_it_trains_to_the_same_bits(self, filled: Fillings) -> None:
+        plain = convolutional()
+        module = within_budget(copy.deepcopy(plain), ARGS, budget="70%", strategy="greedy")
+        for each in (plain, module):
+            each(*ARGS).sum().backward()
+        assert [bits(p.grad) for p in plain.parameters()] == [bits(p.grad) for p in module.parameters()]
+
+    @cpu_only("the requests of the CPU's kernels")
+    def test_its_requests_are_those_of_the_step_with_the_fillers(self) -> None:
+        annotated = annotate(TracedStep(capture(convolutional(), ARGS)))
+        schedule = plan_of(within_budget(convolutional(), ARGS, budget="70%", strategy="greedy")).schedule
+        annotated.meter.measure(annotated.step.calls)
+        plain = request_trace(annotated.step, generate(annotated.step, schedule), annotated.meter)
+        fillers = {call: (8 * MIB, call + 1) for call in set(plain.calls) - {NO_CALL}}
+        program = generate(annotated.step, schedule, fillers=Filling(fillers, list))
+        requests = request_trace(annotated.step, program, annotated.meter).step
+        assert sizes(requests) == sizes(with_fillers(plain, fillers).step)
+
+
+def sizes(requests: Iterable[Request]) -> list[int]:
+    return [request.nbytes for request in requests]
