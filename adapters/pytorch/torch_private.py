@@ -581,6 +581,9 @@ def empty_pool(pool_id: tuple[int, int], device: torch.device) -> None:
     The allocator frees the memory of pools that nobody holds, and forgets them. The pool that it knows by the same id
     afterwards is a new one. To take another `memory_pool` instead would be worse: in torch 2.11 the destructor of the
     old one ends the process while a graph is captured, or while any thread is in another pool.
+
+    No segment of the pool is expandable: PyTorch counts each piece that such a segment grows by, and a free that gives
+    several back as one (seen in 2.14). It would keep the pool, which then cannot be entered or destroyed.
     """
     torch._C._cuda_releasePool(device.index, pool_id)
     torch.cuda.empty_cache()

@@ -26,8 +26,9 @@ CASE = gpt_case(4, GPT2Config(vocabulary=2048, context=128, layers=4, heads=4, w
 
 @pytest.fixture(autouse=True)
 def whole_card() -> Iterator[None]:
-    """Each test ends with no limit on the process."""
+    """Each test ends with no limit on the process, and the default segments."""
     yield
+    expandable(False)
     torch.cuda.set_per_process_memory_fraction(1.0)
 
 
@@ -37,6 +38,10 @@ def pool() -> StepPool:
 
 def limited(nbytes: int) -> None:
     torch.cuda.set_per_process_memory_fraction(nbytes / torch.cuda.get_device_properties(0).total_memory)
+
+
+def expandable(wanted: bool) -> None:
+    torch._C._accelerator_setAllocatorSettings(f"expandable_segments:{wanted}")
 
 
 def bound(budget: str | int = "60%", **options: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -247,6 +252,26 @@ def allocations(module: nn.Module, arguments: tuple[Tensor, ...]) -> int:
     before = torch.cuda.memory_stats()["allocation.all.allocated"]
     step(module, arguments)
     return int(torch.cuda.memory_stats()["allocation.all.allocated"]) - before
+
+
+def test_a_step_with_expandable_segments_uses_no_pool() -> None:
+    expandable(True)
+    module, arguments, fillers = bound_with_fillers()
+    step(module, arguments)
+    assert (fillers, pool().reserved_nbytes) == (0, 0)
+
+
+def test_a_pool_with_expandable_segments_is_left_as_it_is() -> None:
+    own = StepPool(torch.device("cuda", 0))
+    expandable(True)
+    with own.entered():
+        pieces = [torch.empty(nbytes, dtype=torch.uint8, device="cuda") for nbytes in (100 * MIB, 20 * MIB)]
+    pieces.clear()
+    with own.entered():
+        again = torch.empty(110 * MIB, dtype=torch.uint8, device="cuda")
+    assert (own.release(), pool_of(again)) == (False, own.id)
+    del again
+    assert (own.release(), own.reserved_nbytes) == (False, 120 * MIB)
 
 
 def test_a_step_with_fillers_takes_what_is_predicted() -> None:

@@ -120,7 +120,7 @@ def placed(annotated: Annotated, plan: Plan) -> Placed:
     if device_of(step).type != "cuda" or unknown_setting() is not None:
         return Placed(program, None)
     settings = _settings()
-    if settings.expandable and not bounds_total:
+    if settings.expandable:
         return Placed(program, None)
     meter.measure(step.calls)
     _take_workspaces(annotated, program)
@@ -128,7 +128,7 @@ def placed(annotated: Annotated, plan: Plan) -> Placed:
     segment_nbytes, reserved_nbytes = best_segment(trace, settings)
     better = with_less_reserved(trace, reserved_nbytes, settings) if bounds_total else None
     if better is None:
-        return Placed(program, None if settings.expandable else segment_nbytes or None)
+        return Placed(program, segment_nbytes or None)
     filling = Filling(better.fillers, StepPool.of(device_of(step)).fill)
     return Placed(generate(step, plan.schedule, fillers=filling), better.segment_nbytes)
 

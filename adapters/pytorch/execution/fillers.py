@@ -96,12 +96,12 @@ class LargeRequests:
 class _Segment:
     """One segment and its free blocks. What does not fit is at -1, and the segment ``is_full`` from then on.
 
-    It does what `CachingAllocator` does within a segment, without anything else, as a search serves a million requests.
+    It does what `CachingAllocator` does within a segment that is not expandable, without anything else, as a search
+    serves a million requests.
     """
 
     def __init__(self, nbytes: int, settings: AllocatorSettings) -> None:
         self.least_remainder, self.is_full = least_remainder_nbytes(settings), False
-        self._tail_end = nbytes if settings.expandable else -1  # what could grow is taken last
         self._free = [(nbytes, 0)]  # by size, then by address
         self._from = {0: nbytes}  # where a free block begins -> its size
         self._to = {nbytes: 0}  # where it ends -> where it begins
@@ -109,18 +109,12 @@ class _Segment:
 
     def best_fit(self, nbytes: int) -> int:
         """The bytes of the block that a request would take; 0 if it does not fit."""
-        position = self._position(nbytes)
-        return self._free[position][0] if position < len(self._free) else 0
-
-    def _position(self, nbytes: int) -> int:
         position = bisect_left(self._free, (nbytes,))
-        if position + 1 < len(self._free) and sum(self._free[position]) == self._tail_end:
-            position += 1
-        return position
+        return self._free[position][0] if position < len(self._free) else 0
 
     def take(self, nbytes: int) -> int:
         """The address of a block for a request."""
-        position = self._position(nbytes)
+        position = bisect_left(self._free, (nbytes,))
         if position == len(self._free):
             self.is_full = True
             return -1

@@ -5,9 +5,9 @@ larger request. In one segment free neighbours merge. Nothing else is placed the
 the one before it did, and takes what was predicted.
 
 Steps use the default pool where another would not help or would do harm: with expandable segments, which are one range
-of addresses anyway, unless there are fillers (fillers.py), which take a pool that nothing else uses; on other streams
-than the default one, as blocks belong to streams, and a graph that is captured there has a pool of its own; and while
-another thread runs a step.
+of addresses anyway, and whose pools PyTorch does not forget (`torch_private.empty_pool`); on other streams than the
+default one, as blocks belong to streams, and a graph that is captured there has a pool of its own; and while another
+thread runs a step.
 """
 
 from __future__ import annotations
@@ -139,11 +139,15 @@ class StepPool:
         return any(segment["active_size"] for segment in torch_private.pool_segments(self.id, self.device))
 
     def release(self) -> bool:
-        """Give the memory of the pool back, unless tensors live in it, a thread runs a step, or a graph is captured."""
+        """Give the memory of the pool back, unless tensors live in it, a thread runs a step, or a graph is captured.
+
+        It is kept as well where the setting was changed and the pool has got an expandable segment.
+        """
         if torch.cuda.is_current_stream_capturing() or not self._busy.acquire(blocking=False):
             return False
         try:
-            idle = not self._in_use()
+            segments = torch_private.pool_segments(self.id, self.device)
+            idle = not any(segment["active_size"] or segment["is_expandable"] for segment in segments)
             if idle:
                 torch_private.empty_pool(self.id, self.device)
                 self._segment_nbytes, self._wait, self._waited = 0, 1, 0

@@ -28,7 +28,7 @@ from tests.modules.torch_modules import convolutional
 from tests.modules.torch_training import bits
 
 ARGS = (torch.randn(2, 3, 8, 8, generator=seeded(3)),)
-KINDS = pytest.mark.parametrize("expandable", [False, True], ids=["segments", "expandable"])
+KIND = AllocatorSettings()
 PAGE = 20 * MIB
 
 
@@ -55,38 +55,28 @@ SPLIT = trace_of([(0, 160), (1, 40), (0, 0), (2, 40), (3, 160), (4, 160), (4, 0)
 """Block 2 would take the place of block 0, and only one of the two that follow would find 160 MiB in a row."""
 
 
-@KINDS
-def test_a_block_that_would_be_split_is_kept_whole(expandable: bool) -> None:
-    kind = AllocatorSettings(expandable)
-    found = with_less_reserved(SPLIT, best_segment(SPLIT, kind)[1], kind)
+def test_a_block_that_would_be_split_is_kept_whole() -> None:
+    found = with_less_reserved(SPLIT, best_segment(SPLIT, KIND)[1], KIND)
     assert found == Filled({2: (160 * MIB,)}, 400 * MIB)
 
 
-TAIL = trace_of([(0, 160), (1, 60), (0, 0), (2, 40), (1, 0), (3, 320), (3, 0), (2, 0)])
-"""In 360 MiB block 2 must not be cut from the last free block, though it is the smallest that is large enough."""
-
-
-@KINDS
+@settings(deadline=None)
 @given(trace=traces(), more=st.integers(0, 12))
-@example(trace=TAIL, more=0)
 @example(trace=SPLIT, more=0)
-def test_the_search_serves_what_the_allocator_does(expandable: bool, trace: RequestTrace, more: int) -> None:
-    kind, large = AllocatorSettings(expandable), LargeRequests(trace, AllocatorSettings(expandable))
+def test_the_search_serves_what_the_allocator_does(trace: RequestTrace, more: int) -> None:
+    large = LargeRequests(trace, KIND)
     segment_nbytes = (-(-segment_sizes(trace)[0] // PAGE) + more) * PAGE
     serves_all = large.serve(segment_nbytes, {}).number == large.count
-    assert serves_all == (reserves(trace, segment_nbytes, kind) == segment_nbytes)
+    assert serves_all == (reserves(trace, segment_nbytes, KIND) == segment_nbytes)
 
 
-@KINDS
 @settings(max_examples=10, deadline=None)
 @given(trace=traces())
 @example(trace=SPLIT)
-def test_the_allocator_reserves_the_segment_that_is_found_and_no_more(expandable: bool, trace: RequestTrace) -> None:
-    kind = AllocatorSettings(expandable)
-    found = with_less_reserved(trace, best_segment(trace, kind)[1], kind)
-    page = PAGE if expandable else 1
-    assert found is None or reserves(with_fillers(trace, found.fillers), found.segment_nbytes, kind) == (
-        -(-found.segment_nbytes // page) * page
+def test_the_allocator_reserves_the_segment_that_is_found_and_no_more(trace: RequestTrace) -> None:
+    found = with_less_reserved(trace, best_segment(trace, KIND)[1], KIND)
+    assert found is None or (
+        reserves(with_fillers(trace, found.fillers), found.segment_nbytes, KIND) == found.segment_nbytes
     )
 
 
