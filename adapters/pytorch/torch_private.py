@@ -11,6 +11,7 @@ import inspect
 import itertools
 import logging
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -89,7 +90,7 @@ class TorchVersionError(AdapterError):
 
 def check() -> None:
     """Raise TorchVersionError for a release that is too old, or for the first private name that is missing."""
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
+    if _release() < OLDEST:
         raise TorchVersionError(f"torch {torch.__version__} is too old", remedy=_REMEDY)
     require(NEEDED)
     joint = import_module("torch._functorch.aot_autograd").aot_export_joint_with_descriptors
@@ -105,6 +106,10 @@ def require(names: Iterable[str]) -> None:
 
 
 _REMEDY = f"install torch {'.'.join(map(str, OLDEST))} or newer; for one newer than this release, update ogc-plan"
+
+
+def _release() -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 def _lacking(name: str) -> TorchVersionError:
@@ -583,12 +588,42 @@ def empty_pool(pool_id: tuple[int, int], device: torch.device) -> None:
     old one ends the process while a graph is captured, or while any thread is in another pool.
 
     No segment of the pool is expandable: PyTorch counts each piece that such a segment grows by, and a free that gives
-    several back as one (seen in 2.14). It would keep the pool, which then cannot be entered or destroyed.
+    several back as one (seen in 2.14). It would keep the pool, which then cannot be entered or destroyed. Destroyed
+    without being emptied before, it gives its memory back (`frees_expandable_pools`).
     """
     torch._C._cuda_releasePool(device.index, pool_id)
     torch.cuda.empty_cache()
     torch._C._cuda_beginAllocateCurrentThreadToPool(device.index, pool_id)
     torch._C._cuda_endAllocateToPool(device.index, pool_id)
+
+
+def frees_expandable_pools() -> bool:
+    """Whether a destroyed `memory_pool` with expandable segments gives its memory back, and does no harm.
+
+    In earlier releases it may stay among those that serve others when they would run out of memory, which fails.
+    """
+    return _release() >= (2, 14)
+
+
+@contextlib.contextmanager
+def plain_segments() -> Iterator[None]:
+    """Segments that the CUDA allocator takes meanwhile, in any thread, are not expandable.
+
+    Releases in which not `frees_expandable_pools` go on as they are set.
+    """
+    if not frees_expandable_pools():
+        yield
+        return
+    settings = torch._C._accelerator_getAllocatorSettings()
+    plain, found = re.subn(r"(expandable_segments\s*:\s*)\w+", r"\1False", settings)
+    if not found:  # the default
+        yield
+        return
+    torch._C._accelerator_setAllocatorSettings(plain)  # whole, as what is not named gets its default
+    try:
+        yield
+    finally:
+        torch._C._accelerator_setAllocatorSettings(settings)
 
 
 def on_default_stream(device: torch.device) -> bool:

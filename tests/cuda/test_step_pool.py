@@ -64,6 +64,10 @@ def pool_of(tensor: Tensor) -> tuple[int, int]:
     return found
 
 
+def segments_of(pool_id: tuple[int, int]) -> list[dict[str, Any]]:
+    return [segment for segment in torch.cuda.memory_snapshot() if segment["segment_pool_id"] == pool_id]
+
+
 def has_gradients(module: nn.Module) -> bool:
     return all(parameter.grad is not None for parameter in module.parameters())
 
@@ -254,24 +258,41 @@ def allocations(module: nn.Module, arguments: tuple[Tensor, ...]) -> int:
     return int(torch.cuda.memory_stats()["allocation.all.allocated"]) - before
 
 
-def test_a_step_with_expandable_segments_uses_no_pool() -> None:
-    expandable(True)
-    module, arguments, fillers = bound_with_fillers()
-    step(module, arguments)
-    assert (fillers, pool().reserved_nbytes) == (0, 0)
-
-
-def test_a_pool_with_expandable_segments_is_left_as_it_is() -> None:
+def grown_pool() -> StepPool:
+    """A pool with a free expandable segment that has grown twice."""
     own = StepPool(torch.device("cuda", 0))
     expandable(True)
     with own.entered():
         pieces = [torch.empty(nbytes, dtype=torch.uint8, device="cuda") for nbytes in (100 * MIB, 20 * MIB)]
     pieces.clear()
+    return own
+
+
+def test_a_pool_with_expandable_segments_gives_its_memory_back_and_serves_on() -> None:
+    own = grown_pool()
+    released = own.release(), own.reserved_nbytes
     with own.entered():
         again = torch.empty(110 * MIB, dtype=torch.uint8, device="cuda")
-    assert (own.release(), pool_of(again)) == (False, own.id)
-    del again
-    assert (own.release(), own.reserved_nbytes) == (False, 120 * MIB)
+    assert (released, pool_of(again)) == ((True, 0), own.id)
+
+
+def test_others_run_out_of_memory_as_ever_beside_a_pool_that_was_renewed() -> None:
+    own = grown_pool()
+    own.release()
+    limited(torch.cuda.memory_reserved() + 100 * MIB)
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(200 * MIB, dtype=torch.uint8, device="cuda")
+
+
+def test_a_segment_is_of_one_piece_whatever_the_setting() -> None:
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:True,large_segment_size_mb:40")
+    module, arguments = bound()
+    step(module, arguments)
+    other = torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
+    large = {segment["is_expandable"] for segment in segments_of(pool().id) if segment["segment_type"] == "large"}
+    assert (large, torch._C._accelerator_getAllocatorSettings(), other.is_cuda) == (
+        {False}, "expandable_segments:True,large_segment_size_mb:40", True,
+    )  # fmt: skip
 
 
 def test_a_step_with_fillers_takes_what_is_predicted() -> None:

@@ -120,7 +120,7 @@ def placed(annotated: Annotated, plan: Plan) -> Placed:
     if device_of(step).type != "cuda" or unknown_setting() is not None:
         return Placed(program, None)
     settings = _settings()
-    if settings.expandable:
+    if settings.expandable and not torch_private.frees_expandable_pools():
         return Placed(program, None)
     meter.measure(step.calls)
     _take_workspaces(annotated, program)

@@ -96,8 +96,8 @@ class LargeRequests:
 class _Segment:
     """One segment and its free blocks. What does not fit is at -1, and the segment ``is_full`` from then on.
 
-    It does what `CachingAllocator` does within a segment that is not expandable, without anything else, as a search
-    serves a million requests.
+    It does what `CachingAllocator` does within the segment of a step pool, without anything else, as a search serves a
+    million requests.
     """
 
     def __init__(self, nbytes: int, settings: AllocatorSettings) -> None:

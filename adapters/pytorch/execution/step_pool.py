@@ -4,10 +4,13 @@ The allocator serves the default pool from segments of many sizes; what a plan f
 larger request. In one segment free neighbours merge. Nothing else is placed there, so that each step finds the pool as
 the one before it did, and takes what was predicted.
 
-Steps use the default pool where another would not help or would do harm: with expandable segments, which are one range
-of addresses anyway, and whose pools PyTorch does not forget (`torch_private.empty_pool`); on other streams than the
-default one, as blocks belong to streams, and a graph that is captured there has a pool of its own; and while another
-thread runs a step.
+The segment is not expandable under ``expandable_segments`` either. An expandable one would grow as a step needs it; of
+one that does not grow the best size can be chosen, and where its blocks lie. What a step needs beyond it, and small
+requests, take expandable segments of the pool then.
+
+Steps use the default pool where another would not help or would do harm: on other streams than the default one, as
+blocks belong to streams, and a graph that is captured there has a pool of its own; while another thread runs a step;
+and with expandable segments where PyTorch could not give a pool back (`torch_private.frees_expandable_pools`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import contextlib
 import threading
 import weakref
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -132,28 +136,36 @@ class StepPool:
         self._segment_nbytes, self._wait = nbytes, 1
 
     def _take(self, nbytes: int) -> None:
-        with self.entered():
+        with self.entered(), torch_private.plain_segments():
             torch.empty(nbytes, dtype=torch.uint8, device=self.device)
 
     def _in_use(self) -> bool:
         return any(segment["active_size"] for segment in torch_private.pool_segments(self.id, self.device))
 
     def release(self) -> bool:
-        """Give the memory of the pool back, unless tensors live in it, a thread runs a step, or a graph is captured.
-
-        It is kept as well where the setting was changed and the pool has got an expandable segment.
-        """
+        """Give the memory of the pool back, unless tensors live in it, a thread runs a step, or a graph is captured."""
         if torch.cuda.is_current_stream_capturing() or not self._busy.acquire(blocking=False):
             return False
         try:
             segments = torch_private.pool_segments(self.id, self.device)
-            idle = not any(segment["active_size"] or segment["is_expandable"] for segment in segments)
+            grown = any(segment["is_expandable"] for segment in segments)
+            idle = not any(segment["active_size"] for segment in segments)
+            idle = idle and (not grown or torch_private.frees_expandable_pools())
             if idle:
-                torch_private.empty_pool(self.id, self.device)
+                if grown:
+                    self._renew()
+                else:
+                    torch_private.empty_pool(self.id, self.device)
                 self._segment_nbytes, self._wait, self._waited = 0, 1, 0
         finally:
             self._busy.release()
         return idle
+
+    def _renew(self) -> None:
+        self._pool = None  # destroyed, which frees its memory
+        torch.cuda.empty_cache()  # as `torch_private.empty_pool` does
+        self._pool = torch_private.memory_pool(self.device)
+        self.id = self._pool.id
 
     def fill(self, *sizes: int) -> list[torch.Tensor]:
         """Fillers of so many bytes, as far as there is memory; none for a step that is not placed in the pool."""
@@ -223,10 +235,11 @@ def segment_sizes(trace: RequestTrace) -> list[int]:
 
 
 def fresh(segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
-    """A pool with one free segment."""
-    allocator = CachingAllocator(settings)
+    """A pool with one free segment, which is not expandable."""
+    allocator = CachingAllocator(replace(settings, expandable=False))
     allocator.release(allocator.allocate(segment_nbytes))
     allocator.reset_peak()
+    allocator.settings = settings
     return allocator
 
 

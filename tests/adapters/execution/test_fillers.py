@@ -28,7 +28,7 @@ from tests.modules.torch_modules import convolutional
 from tests.modules.torch_training import bits
 
 ARGS = (torch.randn(2, 3, 8, 8, generator=seeded(3)),)
-KIND = AllocatorSettings()
+KINDS = pytest.mark.parametrize("kind", [AllocatorSettings(False), AllocatorSettings(True)])
 PAGE = 20 * MIB
 
 
@@ -55,28 +55,33 @@ SPLIT = trace_of([(0, 160), (1, 40), (0, 0), (2, 40), (3, 160), (4, 160), (4, 0)
 """Block 2 would take the place of block 0, and only one of the two that follow would find 160 MiB in a row."""
 
 
-def test_a_block_that_would_be_split_is_kept_whole() -> None:
-    found = with_less_reserved(SPLIT, best_segment(SPLIT, KIND)[1], KIND)
+@KINDS
+def test_a_block_that_would_be_split_is_kept_whole(kind: AllocatorSettings) -> None:
+    found = with_less_reserved(SPLIT, best_segment(SPLIT, kind)[1], kind)
     assert found == Filled({2: (160 * MIB,)}, 400 * MIB)
 
 
+@KINDS
 @settings(deadline=None)
 @given(trace=traces(), more=st.integers(0, 12))
 @example(trace=SPLIT, more=0)
-def test_the_search_serves_what_the_allocator_does(trace: RequestTrace, more: int) -> None:
-    large = LargeRequests(trace, KIND)
+def test_the_search_serves_what_the_allocator_does(kind: AllocatorSettings, trace: RequestTrace, more: int) -> None:
+    large = LargeRequests(trace, kind)
     segment_nbytes = (-(-segment_sizes(trace)[0] // PAGE) + more) * PAGE
     serves_all = large.serve(segment_nbytes, {}).number == large.count
-    assert serves_all == (reserves(trace, segment_nbytes, KIND) == segment_nbytes)
+    assert serves_all == (reserves(trace, segment_nbytes, kind) == segment_nbytes)
 
 
+@KINDS
 @settings(max_examples=10, deadline=None)
 @given(trace=traces())
 @example(trace=SPLIT)
-def test_the_allocator_reserves_the_segment_that_is_found_and_no_more(trace: RequestTrace) -> None:
-    found = with_less_reserved(trace, best_segment(trace, KIND)[1], KIND)
+def test_the_allocator_reserves_the_segment_that_is_found_and_no_more(
+    kind: AllocatorSettings, trace: RequestTrace
+) -> None:
+    found = with_less_reserved(trace, best_segment(trace, kind)[1], kind)
     assert found is None or (
-        reserves(with_fillers(trace, found.fillers), found.segment_nbytes, KIND) == found.segment_nbytes
+        reserves(with_fillers(trace, found.fillers), found.segment_nbytes, kind) == found.segment_nbytes
     )
 
 
