@@ -80,11 +80,13 @@ def test_all_three_peaks_are_predicted_to_the_byte(name: str, budget: str, expan
     assert agree(steps(bound, arguments), expected)
 
 
+@pytest.mark.parametrize("gradients", ["none", "of a step"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_that_accumulates_is_predicted_too(name: str) -> None:
+def test_a_step_that_accumulates_is_predicted_too(name: str, gradients: str) -> None:
     module, arguments = made(CASES[name])
     bound = within_budget(module, arguments, budget="60%", grad_accumulation=True)
-    bound(*arguments).backward()
+    if gradients == "of a step":
+        bound(*arguments).backward()
     gc.collect()
     expected = peaks(predict(bound, gradients_present=True).card)
     assert agree(steps(bound, arguments, clear=False), expected)
@@ -105,6 +107,23 @@ def test_a_budget_in_bytes_bounds_what_is_reserved(name: str, share: float, expa
     bound = within_budget(module, arguments, budget=budget)
     gc.collect()
     assert steps(bound, arguments)[2] <= limit
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_budget_in_bytes_bounds_what_accumulating_steps_reserve(name: str) -> None:
+    module, given = made(LARGE[name])
+    arguments = tuple(argument.detach() for argument in given)
+    steps(module, arguments)
+    limit = int(0.8 * torch.cuda.max_memory_reserved())
+    gc.collect()
+    torch.cuda.empty_cache()
+    bound = within_budget(module, arguments, budget=limit + context_nbytes(), grad_accumulation=True)
+    gc.collect()
+    found = []
+    for _ in range(2):
+        found.append(steps(bound, arguments, clear=False)[2])
+        bound.zero_grad()
+    assert max(found) <= limit
 
 
 def test_a_budget_that_only_tensors_keep_is_refused_with_one_that_works() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -200,6 +200,22 @@ def test_a_step_that_runs_out_of_memory_leaves_the_pool_usable() -> None:
     assert pool_of(other) == (0, 0)
 
 
+def test_a_step_that_ran_out_of_memory_leaves_no_pieces_beside_the_segment_of_the_next() -> None:
+    module, arguments, _ = bound_with_fillers()
+    card = predict(module).card
+    limited(torch.cuda.memory_reserved() + 80 * MIB)
+    with pytest.raises(torch.OutOfMemoryError):
+        module(*arguments).backward()
+    clear_gradients(module, arguments)
+    gc.collect()
+    pieces = pool().reserved_nbytes
+    limited(torch.cuda.get_device_properties(0).total_memory)
+    for _ in range(3):
+        step(module, arguments)
+    assert card is not None
+    assert (pieces > 20 * MIB, torch.cuda.memory_reserved()) == (True, card.reserved_nbytes)
+
+
 def test_a_step_is_captured_as_a_graph() -> None:
     module, arguments = bound()
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -238,23 +254,27 @@ def test_steps_and_planning_work_within_a_pool_of_the_user() -> None:
     assert pool().reserved_nbytes == 0
 
 
-def bound_with_fillers() -> tuple[nn.Module, tuple[Tensor, ...], int]:
-    """A U-Net under a budget in bytes whose step has fillers, and how many it has."""
+def bound_with_fillers(budget: int | str = 200_000_000) -> tuple[nn.Module, tuple[Tensor, ...], int]:
+    """A U-Net whose step has fillers under a budget in bytes, and how many it has."""
     case = unet_case(2, 256, (32, 64, 128, 256))
     arguments = case.arguments(0, "cuda")
     module = within_budget(
-        case.build().cuda(), arguments, budget=200_000_000, strategy="greedy", device="a100", optimizer="none"
+        case.build().cuda(), arguments, budget=budget, strategy="greedy", device="a100", optimizer="none"
     )
     gc.collect()
+    return module, arguments, fillers_of(module)
+
+
+def fillers_of(module: nn.Module, *, backward: bool = True) -> int:
     program = runner_of(module).executor.program
-    events = (*program.forward_events, *program.backward_events)
-    return module, arguments, sum(len(event.about) for event in events if event.kind is EventKind.FILL)
+    events = (*program.forward_events, *(program.backward_events if backward else ()))
+    return sum(len(event.about) for event in events if event.kind is EventKind.FILL)
 
 
-def allocations(module: nn.Module, arguments: tuple[Tensor, ...]) -> int:
-    """How many blocks a step takes."""
+def allocations(run: Callable[[], object]) -> int:
+    """How many blocks are taken."""
     before = torch.cuda.memory_stats()["allocation.all.allocated"]
-    step(module, arguments)
+    run()
     return int(torch.cuda.memory_stats()["allocation.all.allocated"]) - before
 
 
@@ -295,27 +315,72 @@ def test_a_segment_is_of_one_piece_whatever_the_setting() -> None:
     )  # fmt: skip
 
 
+def test_a_budget_on_the_activations_brings_no_fillers() -> None:
+    module, _, fillers = bound_with_fillers("40%")
+    assert (plan_of(module).budget.scope, fillers) == ("activations", 0)
+
+
 def test_a_step_with_fillers_takes_what_is_predicted() -> None:
-    module, arguments, _ = bound_with_fillers()
+    module, arguments, fillers = bound_with_fillers()
     card = predict(module).card
     torch.cuda.reset_peak_memory_stats()
     for _ in range(2):
         step(module, arguments)
     found = torch.cuda.memory_stats()
     assert card is not None
-    assert (found["requested_bytes.all.peak"], found["reserved_bytes.all.peak"]) == (
-        card.requested_nbytes, card.reserved_nbytes,
+    assert (fillers > 0, found["requested_bytes.all.peak"], found["reserved_bytes.all.peak"]) == (
+        True, card.requested_nbytes, card.reserved_nbytes,
     )  # fmt: skip
+
+
+def test_on_another_stream_a_step_is_predicted_without_its_fillers() -> None:
+    module, arguments, fillers = bound_with_fillers()
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        card = predict(module).card
+        torch.cuda.reset_peak_memory_stats()
+        step(module, arguments)
+        found = torch.cuda.memory_stats()["requested_bytes.all.peak"]
+    assert card is not None
+    assert (fillers > 0, found) == (True, card.requested_nbytes)
 
 
 def test_fillers_are_taken_in_the_pool_alone() -> None:
     module, arguments, fillers = bound_with_fillers()
     step(module, arguments)
-    inside = allocations(module, arguments)
+    inside = allocations(lambda: step(module, arguments))
     with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
         step(module, arguments)
-        outside = allocations(module, arguments)
+        outside = allocations(lambda: step(module, arguments))
     assert (fillers > 0, inside - outside) == (True, fillers)
+
+
+def test_a_step_beside_gradients_of_another_takes_no_fillers() -> None:
+    module, arguments, fillers = bound_with_fillers()
+    step(module, arguments)
+    alone = allocations(lambda: module(*arguments).backward())
+    beside = allocations(lambda: module(*arguments).backward())
+    assert (fillers > 0, alone - beside) == (True, fillers)
+
+
+def test_a_step_begun_beside_a_pending_one_takes_no_fillers_nor_does_that_from_then_on() -> None:
+    module, arguments, fillers = bound_with_fillers()
+    step(module, arguments)
+    alone = allocations(lambda: step(module, arguments))
+
+    def both() -> None:
+        for loss in [module(*arguments) for _ in range(2)]:
+            loss.backward()
+
+    beside = allocations(both)
+    assert (fillers > 0, 2 * alone - beside) == (True, 2 * fillers - fillers_of(module, backward=False))
+
+
+def test_a_filler_that_cannot_be_had_is_left_out() -> None:
+    module, arguments, _ = bound_with_fillers()
+    step(module, arguments)
+    with pool().entered():
+        found = pool().fill(1 << 20, 1 << 50, 1 << 20)
+    assert [storage.nbytes() for storage in found] == [1 << 20]
 
 
 def test_threads_step_at_the_same_time() -> None:

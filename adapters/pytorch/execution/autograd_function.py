@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -36,20 +36,34 @@ _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default, at
 """Calls whose results do not take over the layout of an operand."""
 
 
+class Room:
+    """What a program requires of a step pool.
+
+    With fillers it is planned for a pool that nothing is in; ``gradients`` are the primals whose gradients would be.
+    """
+
+    def __init__(self, pool: StepPool, segment_nbytes: int, gradients: Sequence[int]) -> None:
+        self.pool, self._segment_nbytes, self._gradients = pool, segment_nbytes, gradients
+
+    def begin(self, run: Run, primals: list[torch.Tensor]) -> None:
+        """Have the segment for a step that begins."""
+        leaves = (primals[i] for i in self._gradients)
+        unused = all(leaf.grad is None for leaf in leaves if leaf.is_leaf)
+        self.pool.begin(run, self._segment_nbytes, is_unused=unused)
+
+
 class Executable:
-    """A program with what it takes to run it inside autograd; its tensors are placed in ``pool``.
+    """A program with what it takes to run it inside autograd; its tensors are placed in ``room``.
 
     ``differentiable[i]`` says whether the i-th tensor output takes a gradient; ``partial`` makes the backward when some
     of those outputs get none, or one in another layout than traced.
     """
 
-    def __init__(
-        self, step: TracedStep, program: Program, partial: PartialBackwards, pool: StepPool | None = None
-    ) -> None:
+    def __init__(self, step: TracedStep, program: Program, partial: PartialBackwards, room: Room | None = None) -> None:
         joint = step.joint
-        self.placed = nullcontext if pool is None else pool.entered
-        if pool is not None:
-            pool.serve(self)
+        self.room, self.placed = room, nullcontext if room is None else room.pool.entered
+        if room is not None:
+            room.pool.serve(self)
         self.program, self.partial = program, partial
         self.backward = full_backward(program, joint)
         self.differentiable = tuple(
@@ -69,6 +83,8 @@ class Executable:
     def __call__(self, primals: list[torch.Tensor], retrace: Retrace) -> tuple[torch.Tensor, ...]:
         """Run the forward; the returned tensors carry the history that runs the backward."""
         run = Run(self, primals, retrace)
+        if self.room is not None:
+            self.room.begin(run, primals)
         token: torch.Tensor | None = None
         first, *later = ([primals[i] for i in part.primals] for part in self.program.parts)
         for number in range(len(later), 0, -1):
@@ -145,6 +161,11 @@ class Run:
         self.tangents: list[torch.Tensor | None] | None = None
         self.backward = executable.backward
         self.running: Iterator[list[Any]] | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it holds what its backward needs."""
+        return self.saved is not None or self.running is not None
 
     def forward(self) -> list[torch.Tensor]:
         """Run the generated forward and keep what the backward needs."""

@@ -28,7 +28,7 @@ from ..memory.cuda_workspaces import make_products, take_workspaces
 from ..step.annotate import Annotated, device_of
 from .codegen import Event, EventKind, Filling, Program, generate
 from .fillers import with_less_reserved
-from .request_trace import RequestTrace, request_trace
+from .request_trace import RequestTrace, accumulating_trace, request_trace
 from .step_pool import StepPool, best_segment, two_steps
 
 LARGEST_CONTEXT = 1 << 30
@@ -72,7 +72,8 @@ class Present:
         gradients: the gradients that its parameters have.
         trained: the parameters that take one.
         states_nbytes: what an optimizer that has not begun yet will hold for them.
-        accumulates: whether the step adds to gradients that exist. Otherwise they are dropped before it.
+        accumulates: whether the step adds to gradients that exist, or that a first step leaves where there are none.
+            Otherwise they are dropped before it.
     """
 
     tensors: tuple[torch.Tensor, ...]
@@ -124,7 +125,7 @@ def placed(annotated: Annotated, plan: Plan) -> Placed:
         return Placed(program, None)
     meter.measure(step.calls)
     _take_workspaces(annotated, program)
-    trace = request_trace(step, program, meter, gradients_present=plan.budget.grad_accumulation)
+    trace = (accumulating_trace if plan.budget.grad_accumulation else request_trace)(step, program, meter)
     segment_nbytes, reserved_nbytes = best_segment(trace, settings)
     better = with_less_reserved(trace, reserved_nbytes, settings) if bounds_total else None
     if better is None:
@@ -149,7 +150,10 @@ def card_memory(annotated: Annotated, program: Program, segment_nbytes: int | No
         pool = None
     free, total = torch.cuda.mem_get_info(device)
     segments = torch_private.cuda_segments(device)
-    trace = request_trace(step, program, meter, gradients_present=present.accumulates, filled=pool is not None)
+    if present.accumulates and not present.gradients:
+        trace = accumulating_trace(step, program, meter, filled=pool is not None)
+    else:
+        trace = request_trace(step, program, meter, gradients_present=present.accumulates, filled=pool is not None)
     stream = torch.cuda.current_stream(device).cuda_stream
     serving = (DEFAULT_POOL,) if pool is None else (DEFAULT_POOL, pool.id)
     served: list[dict[str, Any]] = []
@@ -240,9 +244,6 @@ def _prepare(pools: _Pools, present: Present) -> None:
     gradients = pools.blocks(present.gradients)
     allocator = pools.default
     sizes = [tensor.numel() * tensor.element_size() for tensor in present.trained]
-    if present.accumulates and not gradients:
-        for nbytes in sizes:
-            allocator.allocate(nbytes)
     if not present.accumulates:
         for block in gradients:
             pools.release(block)

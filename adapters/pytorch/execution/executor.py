@@ -27,13 +27,14 @@ from ..memory.allocator_record import DevicePeak
 from ..memory.workspace_meter import WorkspaceMeter
 from ..step.annotate import Annotated, cpu_text, device_of, device_text, visible_costs
 from ..step.backward_parts import accumulating_nbytes
+from ..step.step_graph import TracedStep
 from ..torch_private import pytree
 from ..unbind import original
 from .attachment import Attachment, ChangedModuleError, Described, InputMismatchError, Order, VaryingStepError
-from .autograd_function import Executable
+from .autograd_function import Executable, Room
 from .backend_switches import kernels_chosen, kernels_traced
 from .card_memory import CardMemory, Present, card_memory, placed, unknown_setting
-from .codegen import Program
+from .codegen import EventKind, Program
 from .module_settings import settings_of
 from .partial_backward import PartialBackwards
 from .retrace import OnArguments, Retrace, Strides
@@ -59,8 +60,7 @@ class Executor:
         self.visible_costs = visible_costs(plan.costs, visible)
         self.program, self._segment_nbytes = placed(annotated, plan)
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
-        self._pool = None if self._segment_nbytes is None else StepPool.of(device_of(step))
-        self._executable = Executable(step, self.program, partial_backwards, self._pool)
+        self._executable = Executable(step, self.program, partial_backwards, self._room(step))
         self._joint, self._order = step.joint, Order(step.joint.primals)
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
@@ -159,8 +159,6 @@ class Executor:
         self._warn_of_gradients(primals)
         self._warn_of_setup()
         given = {self._joint.primals[position]: primals[position] for position in self._returned_primals}
-        if self._pool is not None and self._segment_nbytes is not None:
-            self._pool.require(self._segment_nbytes)
         for assignment in self._joint.assignments:
             assignment.clear(checked.module)
         outputs = iter(self._executable(primals, checked.retrace))
@@ -171,6 +169,15 @@ class Executor:
         for assignment in self._joint.assignments:
             assignment.set(checked.module, results)
         return pytree.tree_unflatten([results[output] for output in self._joint.leaf_outputs], self._joint.out_spec)
+
+    def _room(self, step: TracedStep) -> Room | None:
+        if self._segment_nbytes is None:
+            return None
+        events = (*self.program.forward_events, *self.program.backward_events)
+        filled = any(event.kind is EventKind.FILL for event in events)
+        counted = filled and not self.plan.budget.grad_accumulation
+        parameters = [i for i, primal in enumerate(step.joint.primals) if primal.kind == "parameter"]
+        return Room(StepPool.of(device_of(step)), self._segment_nbytes, parameters if counted else ())
 
     def _check_switches(self) -> None:
         switches = kernels_traced()

@@ -31,7 +31,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestTrace:
-    """The requests of one step.
+    """The requests of one step, or of two that accumulate gradients (`accumulating_trace`).
 
     Attributes:
         step: what the step asks for and releases.
@@ -82,6 +82,25 @@ def request_trace(
     tracer.drop(outputs)
     lasting = tuple(Request(key, 0) for key in tracer.lasting)
     return RequestTrace(tuple(tracer.requests), lasting, tuple(tracer.calls), frozenset(outside))
+
+
+def accumulating_trace(
+    step: TracedStep, program: Program, meter: WorkspaceMeter, *, filled: bool = True
+) -> RequestTrace:
+    """The requests of a step that finds no gradients, and of one that adds to those that the first leaves."""
+    first = request_trace(step, program, meter, filled=filled)
+    second = request_trace(step, program, meter, gradients_present=True, filled=filled)
+    last = max((request.key for request in first.step), default=0)
+
+    def later(requests: Iterable[Request]) -> tuple[Request, ...]:
+        return tuple(Request(last + request.key, request.nbytes) for request in requests)
+
+    return RequestTrace(
+        first.step + later(second.step),
+        first.after + later(second.after),
+        first.calls + second.calls,
+        first.outside | {last + key for key in second.outside},
+    )
 
 
 class _Tracer:

@@ -21,7 +21,7 @@ import threading
 import weakref
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 
@@ -35,6 +35,15 @@ PAGE = 2 << 20
 """Segments are multiples of this many bytes."""
 _LONGEST_WAIT = 1024
 """After at most so many steps the pool is looked at again that was in use when a larger segment was wanted."""
+
+
+class PendingStep(Protocol):
+    """A step that has begun, and is pending until its backward has run or its saved tensors are gone."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it holds memory of the pool."""
+        ...
 
 
 class StepPool:
@@ -57,6 +66,8 @@ class StepPool:
         self._busy = threading.Lock()  # held by the thread that runs a step, or empties the pool
         self._thread: int | None = None  # the one that runs a step
         self._users = 0
+        self._runs: list[weakref.ref[PendingStep]] = []
+        self._takes_fillers = False
         self._wait, self._waited = 1, 0
 
     @classmethod
@@ -102,7 +113,7 @@ class StepPool:
 
     def replaces(self, segment_nbytes: int) -> bool:
         """Whether a step that requires a segment would empty the pool first."""
-        return self._segment_nbytes > 0 and self.takes(segment_nbytes)
+        return self.takes(segment_nbytes) and self.reserved_nbytes > 0
 
     def model(self, segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
         """A model of the pool as a step finds it that requires a segment."""
@@ -114,6 +125,16 @@ class StepPool:
         """Whether a step that requires a segment would take a new one."""
         return segment_nbytes > self._segment_nbytes and self._waited + 1 >= self._wait and not self._in_use()
 
+    def begin(self, run: PendingStep, nbytes: int, *, is_unused: bool) -> None:
+        """Have a segment for a step that begins. ``is_unused`` is whether no gradients of others live in the pool.
+
+        Steps that run from now on have fillers if this one finds the pool as it was planned for.
+        """
+        self.require(nbytes)
+        pending = [ref for ref in self._runs if (other := ref()) is not None and other.is_pending]
+        self._takes_fillers = is_unused and not pending and nbytes <= self._segment_nbytes
+        self._runs = [*pending, weakref.ref(run)]
+
     def require(self, nbytes: int) -> None:
         """Have a segment of so many bytes, unless tensors of other steps live in the pool, or memory is short."""
         if nbytes <= self._segment_nbytes or not self.usable():
@@ -122,7 +143,7 @@ class StepPool:
         if self._waited < self._wait:
             return
         self._waited, self._wait = 0, min(2 * self._wait, _LONGEST_WAIT)
-        if self._in_use() or (self._segment_nbytes and not self.release()):
+        if self._in_use() or (self.reserved_nbytes and not self.release()):
             return
         try:
             self._take(nbytes)
@@ -167,13 +188,17 @@ class StepPool:
         self._pool = torch_private.memory_pool(self.device)
         self.id = self._pool.id
 
-    def fill(self, *sizes: int) -> list[torch.Tensor]:
-        """Fillers of so many bytes, as far as there is memory; none for a step that is not placed in the pool."""
-        found: list[torch.Tensor] = []
-        if self._thread == threading.get_ident():
+    def fill(self, *sizes: int) -> list[torch.UntypedStorage]:
+        """Fillers of so many bytes, as far as there is memory.
+
+        None for a step that is not placed in the pool, or where the last one that began found it in another state than
+        planned: they would take memory beside the segment.
+        """
+        found: list[torch.UntypedStorage] = []
+        if self._takes_fillers and self._thread == threading.get_ident():
             with contextlib.suppress(torch.OutOfMemoryError):
-                for nbytes in sizes:
-                    found.append(torch.empty(nbytes, dtype=torch.uint8, device=self.device))
+                for nbytes in sizes:  # no tensors, which deterministic algorithms would fill
+                    found.append(torch.UntypedStorage(nbytes, device=self.device))
         return found
 
     def entered(self) -> AbstractContextManager[None]:

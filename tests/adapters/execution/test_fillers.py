@@ -85,6 +85,17 @@ def test_the_allocator_reserves_the_segment_that_is_found_and_no_more(
     )
 
 
+@KINDS
+@settings(max_examples=10, deadline=None)
+@given(trace=traces())
+@example(trace=SPLIT)
+def test_none_of_the_fillers_can_be_left_out(kind: AllocatorSettings, trace: RequestTrace) -> None:
+    found = with_less_reserved(trace, best_segment(trace, kind)[1], kind) or Filled({}, 0)
+    large = LargeRequests(trace, kind)
+    fewer = [{call: of for call, of in found.fillers.items() if call != left} for left in found.fillers]
+    assert [each for each in fewer if large.serve(found.segment_nbytes, each).number == large.count] == []
+
+
 class Fillings:
     """Plans get programs with a filler during each call; ``taken`` has their bytes, as they run."""
 
@@ -92,8 +103,9 @@ class Fillings:
         self.taken: list[int] = []
         self.programs: list[Program] = []
 
-    def take(self, *sizes: int) -> None:
+    def take(self, *sizes: int) -> list[torch.UntypedStorage]:
         self.taken += sizes
+        return [torch.UntypedStorage(nbytes) for nbytes in sizes]
 
     def placed(self, annotated: Annotated, plan: Plan) -> Placed:
         step, schedule = annotated.step, plan.schedule
