@@ -167,9 +167,11 @@ def with_less_reserved(trace: RequestTrace, reserved_nbytes: int, settings: Allo
     The search takes the same way each time, and what it found last is kept: a plan is looked at when it is tried, and
     when it is bound. ``reserved_nbytes`` is what the step reserves without fillers.
     """
+    sizes = segment_sizes(trace)
+    if not sizes:
+        return None
     best: Filled | None = None
-    step = LargeRequests(trace, settings)
-    least = next(iter(segment_sizes(trace)), 0)
+    step, least = LargeRequests(trace, settings), sizes[0]
     segment_nbytes = reserved_nbytes
     fillers: Fillers = {}
     while step.served < _WORK:

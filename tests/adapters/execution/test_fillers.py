@@ -62,6 +62,15 @@ def test_a_block_that_would_be_split_is_kept_whole(kind: AllocatorSettings) -> N
 
 
 @KINDS
+@pytest.mark.parametrize("requests", [(), (Request(0, 512), Request(0, 0))], ids=["none", "small"])
+def test_without_large_requests_there_is_nothing_to_find(
+    kind: AllocatorSettings, requests: tuple[Request, ...]
+) -> None:
+    trace = RequestTrace(requests, (), (NO_CALL,) * len(requests))
+    assert with_less_reserved(trace, best_segment(trace, kind)[1], kind) is None
+
+
+@KINDS
 @settings(deadline=None)
 @given(trace=traces(), more=st.integers(0, 12))
 @example(trace=SPLIT, more=0)
