@@ -15,6 +15,7 @@ from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
 from ogc_plan.adapters.pytorch.execution.codegen import EventKind
 from ogc_plan.adapters.pytorch.execution.step_pool import StepPool
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.meters.step_meters import clear_gradients
 from models.networks.gpt2 import GPT2Config
@@ -381,6 +382,26 @@ def test_a_filler_that_cannot_be_had_is_left_out() -> None:
     with pool().entered():
         found = pool().fill(1 << 20, 1 << 50, 1 << 20)
     assert [storage.nbytes() for storage in found] == [1 << 20]
+
+
+class Calls(TorchDispatchMode):  # type: ignore[misc]
+    """Notes the operators that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.made.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_fillers_run_no_operator_which_deterministic_algorithms_would_fill_them_with() -> None:
+    module, arguments, _ = bound_with_fillers()
+    step(module, arguments)
+    with pool().entered(), Calls() as calls:
+        found = pool().fill(1 << 20)
+    assert (len(found), calls.made) == (1, [])
 
 
 def test_threads_step_at_the_same_time() -> None:

@@ -183,10 +183,9 @@ class StepPool:
         return idle
 
     def _renew(self) -> None:
-        self._pool = None  # destroyed, which frees its memory
-        torch.cuda.empty_cache()  # as `torch_private.empty_pool` does
-        self._pool = torch_private.memory_pool(self.device)
+        self._pool = torch_private.memory_pool(self.device)  # the old one is destroyed, which frees its memory
         self.id = self._pool.id
+        torch.cuda.empty_cache()  # as `torch_private.empty_pool` does
 
     def fill(self, *sizes: int) -> list[torch.UntypedStorage]:
         """Fillers of so many bytes, as far as there is memory.
