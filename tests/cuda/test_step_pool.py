@@ -29,7 +29,7 @@ CASE = gpt_case(4, GPT2Config(vocabulary=2048, context=128, layers=4, heads=4, w
 def whole_card() -> Iterator[None]:
     """Each test ends with no limit on the process, and the default segments."""
     yield
-    expandable(False)
+    expandable(False, "large_segment_size_mb:20")  # which keeps its value where it is not named
     torch.cuda.set_per_process_memory_fraction(1.0)
 
 
@@ -41,8 +41,11 @@ def limited(nbytes: int) -> None:
     torch.cuda.set_per_process_memory_fraction(nbytes / torch.cuda.get_device_properties(0).total_memory)
 
 
-def expandable(wanted: bool) -> None:
-    torch._C._accelerator_setAllocatorSettings(f"expandable_segments:{wanted}")
+def expandable(wanted: bool, *others: str) -> str:
+    """Set the kind of segments and other settings of the allocator; all that is set, as text."""
+    settings = ",".join([f"expandable_segments:{wanted}", *others])
+    torch._C._accelerator_setAllocatorSettings(settings)
+    return settings
 
 
 def bound(budget: str | int = "60%", **options: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -231,16 +234,25 @@ def test_a_step_is_captured_as_a_graph() -> None:
     assert (has_gradients(module), pool().reserved_nbytes) == (True, 0)
 
 
+def peaks_of_two_steps(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The peaks of what is requested and reserved on the current stream: predicted, and by PyTorch's statistics."""
+    card = predict(module).card
+    assert card is not None
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(2):
+        step(module, arguments)
+    found = torch.cuda.memory_stats()
+    return (
+        (card.requested_nbytes, card.reserved_nbytes),
+        (int(found["requested_bytes.all.peak"]), int(found["reserved_bytes.all.peak"])),
+    )
+
+
 def test_steps_on_another_stream_are_predicted_and_use_no_pool() -> None:
     module, arguments = bound()
     with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
-        card = predict(module).card
-        torch.cuda.reset_peak_memory_stats()
-        for _ in range(2):
-            step(module, arguments)
-        found = torch.cuda.memory_stats()
-    assert card is not None
-    assert (pool().reserved_nbytes, found["requested_bytes.all.peak"]) == (0, card.requested_nbytes)
+        (predicted, _), (found, _) = peaks_of_two_steps(module, arguments)
+    assert (pool().reserved_nbytes, found) == (0, predicted)
 
 
 def test_steps_and_planning_work_within_a_pool_of_the_user() -> None:
@@ -306,13 +318,13 @@ def test_others_run_out_of_memory_as_ever_beside_a_pool_that_was_renewed() -> No
 
 
 def test_a_segment_is_of_one_piece_whatever_the_setting() -> None:
-    torch._C._accelerator_setAllocatorSettings("expandable_segments:True,large_segment_size_mb:40")
+    settings = expandable(True, "large_segment_size_mb:40")
     module, arguments = bound()
     step(module, arguments)
     other = torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
     large = {segment["is_expandable"] for segment in segments_of(pool().id) if segment["segment_type"] == "large"}
     assert (large, torch._C._accelerator_getAllocatorSettings(), other.is_cuda) == (
-        {False}, "expandable_segments:True,large_segment_size_mb:40", True,
+        {False}, settings, True,
     )  # fmt: skip
 
 
@@ -323,26 +335,16 @@ def test_a_budget_on_the_activations_brings_no_fillers() -> None:
 
 def test_a_step_with_fillers_takes_what_is_predicted() -> None:
     module, arguments, fillers = bound_with_fillers()
-    card = predict(module).card
-    torch.cuda.reset_peak_memory_stats()
-    for _ in range(2):
-        step(module, arguments)
-    found = torch.cuda.memory_stats()
-    assert card is not None
-    assert (fillers > 0, found["requested_bytes.all.peak"], found["reserved_bytes.all.peak"]) == (
-        True, card.requested_nbytes, card.reserved_nbytes,
-    )  # fmt: skip
+    predicted, found = peaks_of_two_steps(module, arguments)
+    assert (fillers > 0, found) == (True, predicted)
 
 
 def test_on_another_stream_a_step_is_predicted_without_its_fillers() -> None:
     module, arguments, fillers = bound_with_fillers()
+    torch.cuda.empty_cache()
     with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
-        card = predict(module).card
-        torch.cuda.reset_peak_memory_stats()
-        step(module, arguments)
-        found = torch.cuda.memory_stats()["requested_bytes.all.peak"]
-    assert card is not None
-    assert (fillers > 0, found) == (True, card.requested_nbytes)
+        predicted, found = peaks_of_two_steps(module, arguments)
+    assert (fillers > 0, found) == (True, predicted)
 
 
 def test_fillers_are_taken_in_the_pool_alone() -> None:
